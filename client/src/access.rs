@@ -10,8 +10,8 @@ use crate::state::{datagram_readiness, stream_readiness, take_error};
 use crate::{Client, Error};
 
 impl Socket {
-    /// What it is ready for: bits of [`ready`], as Linux computes them in tcp_poll and
-    /// datagram_poll. A snapshot, taken without a lock or a system call.
+    /// Readiness of the socket: bits of [`ready`], as Linux's tcp_poll and datagram_poll compute
+    /// them. A snapshot, taken without a lock or a system call.
     pub fn readiness(self, client: &Client) -> u32 {
         use ready::{ERR, HUP, IN, OUT, RDHUP};
         if client.is_dead() {
@@ -74,7 +74,7 @@ impl Socket {
     }
 }
 
-/// What the locks of a socket ask and tell the engine: see [`Door`].
+/// A program's side of a socket's locks, by which they call the engine: see [`Door`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance<'a> {
     pub client: &'a Client,

@@ -1,12 +1,11 @@
-//! Sockets that the engine has made before the program asks for them, so that a program that opens
-//! many does not wait for each: a request wakes two threads, which takes longer than all the rest
-//! of socket(2).
+//! Sockets that the engine makes before the program asks for them. A request wakes two threads,
+//! which takes longer than all the rest of socket(2), so a program that opens many must not wait
+//! for each.
 //!
-//! A process gets the more of them at once the more it has opened, and has at most [`AT_ONCE`] less
-//! one of a kind in each shard. What it never opens ends with it. A program that it spawns and that
-//! does not say what it has holds what the process held, some seconds longer than that: so what was
-//! made before is given back then. They are taken without a lock: a signal handler may open a
-//! socket, too.
+//! The more sockets a process has opened, the more it gets at once: at most [`AT_ONCE`] less one of
+//! a kind in each shard. Unused ones end with the process. A spawned program that does not report
+//! its sockets holds its parent's for some seconds longer, so unused ones are given back at a
+//! spawn. Taking one needs no lock, because a signal handler may open a socket, too.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -21,14 +20,14 @@ const AT_ONCE: u32 = 16;
 const FREQUENT: u32 = 8;
 const _: () = assert!(AT_ONCE as usize <= SOCKETS_MAX);
 
-/// Those of one shard.
+/// Unused sockets of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead([Shelf; 4]);
 
-/// Those of one kind.
+/// Unused sockets of one kind.
 #[derive(Debug, Default)]
 struct Shelf {
-    /// The kind: 0, or address family and protocol. It is set once.
+    /// The kind: 0, or address family and protocol. Never changes once set.
     kind: AtomicU64,
     opened: AtomicU32,
     /// 0, or generation and slot of one.
@@ -65,8 +64,8 @@ impl Ahead {
         })
     }
 
-    /// Puts one there. It comes back if there is no room: others have asked for some at the same
-    /// time.
+    /// Puts a socket there. Returns it if there is no room: several threads have asked for some at
+    /// the same time.
     pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
         let shelf = self.shelf(family, protocol).ok_or(socket)?;
         let is_in =

@@ -50,8 +50,8 @@ impl Buffer {
     }
 }
 
-/// Copies unread bytes from the `skip`th on into `buffers`, at most `most` of them. Gives how many
-/// it copied: fewer when there are no more, or the buffers are full. They stay unread.
+/// Copies unread bytes from the `skip`th on into `buffers`, at most `most` of them. Returns their
+/// number: fewer when there are no more, or the buffers are full. The bytes stay unread.
 ///
 /// # Safety
 /// The buffers must be valid for writes.

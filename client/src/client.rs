@@ -28,7 +28,7 @@ const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
 /// Tries between two looks whether the engine still lives.
 const RING_FULL_TRIES: u32 = 1000;
 
-/// One process's attachment: the region of its run, its own channel, and the socket and doorbells
+/// A process's attachment: the region of its run, its own channel, and the socket and doorbells
 /// beside it. Shared by all threads.
 #[derive(Debug)]
 pub struct Client {
@@ -39,7 +39,7 @@ pub struct Client {
     processors: u32,
     region: Region,
     run: Run,
-    /// One for each shard of the engine.
+    /// Connections to the engine's shards, in order.
     ends: Box<[End]>,
     /// The shard that is asked for the next socket.
     next: AtomicU32,
@@ -54,11 +54,11 @@ pub struct Client {
     /// See [`lifeline`]. None where nobody guards the run, or where there was no descriptor for it.
     lifeline: Option<HighFd>,
     dead: AtomicBool,
-    /// It is the parent's: see [`Self::abandon`].
+    /// The attachment is the parent's: see [`Self::abandon`].
     abandoned: AtomicBool,
 }
 
-/// What leads to one shard of the engine.
+/// Connection to one shard of the engine: its channel, with locks and bells.
 #[derive(Debug)]
 struct End {
     status: Status,
@@ -70,7 +70,7 @@ struct End {
     ahead: Ahead,
 }
 
-/// What a process needs that is about to be forked, executed or spawned: a channel of its own.
+/// The channel of a process that is about to be forked, executed or spawned.
 #[derive(Debug)]
 pub struct Cloned {
     /// The control socket, close-on-exec.
@@ -82,10 +82,10 @@ pub struct Cloned {
     bell: Fd,
 }
 
-/// What [`Client::tokens`] gives.
+/// Result of [`Client::tokens`].
 #[derive(Debug)]
 pub struct Tokens {
-    /// Those that there are, each with the place of its socket among those asked for.
+    /// Tokens that exist, each with the place of its socket among those asked for.
     pub tokens: Vec<(usize, Fd)>,
     /// The number of sockets, from the first asked for, about which another request would give no
     /// more.
@@ -180,8 +180,8 @@ impl Client {
         }
     }
 
-    /// A second channel, for a [`towpath_shm::control::purpose`]. It waits until the engine has
-    /// noted what the new channel holds, which takes longer the more sockets this process has.
+    /// Makes a second channel, for a [`towpath_shm::control::purpose`]. The engine first notes the
+    /// sockets that the new channel holds, which takes longer the more this process has.
     ///
     /// # Errors
     /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many
@@ -203,8 +203,8 @@ impl Client {
     /// [abandons](Self::abandon) the parent's.
     ///
     /// # Errors
-    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are
-    /// no descriptors left, with EPROTO when what came is no channel.
+    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE without free
+    /// descriptors, and with EPROTO for a reply that is no channel.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let process = self.process;
         let high = |fd| HighFd::new(fd, &process.descriptors);
@@ -213,7 +213,7 @@ impl Client {
         process.set_channel(cloned.number);
         Ok(Self {
             process,
-            // It stays with the parent.
+            // The wheel stays with the parent.
             wheel: None,
             processors: self.processors,
             region: self.region.clone(),
@@ -252,7 +252,7 @@ impl Client {
     fn call_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
         self.exchange(end, || {
             let number = towpath_ring::ask(&end.channel, request);
-            // Of an engine in this process, who waits sees to that.
+            // An engine in this process is turned by the thread that waits.
             if self.wheel().is_none() {
                 self.ring(end);
                 let answered = || towpath_ring::answer_to(&end.channel, number);
@@ -283,7 +283,7 @@ impl Client {
         }
     }
 
-    /// What leads to the shard that has a slot.
+    /// The connection to the shard that has a slot.
     #[inline]
     fn end(&self, slot: u32) -> &End {
         let shards = self.ends.len() as u32;
@@ -327,8 +327,7 @@ impl Client {
                 towpath_ring::await_answer(&end.channel)
             };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
-                // It may have been woken by the engine's end, of which no other thread is told
-                // then.
+                // The engine's end may have woken this thread alone: note it, so that others wake.
                 self.is_dead();
                 return Ok(reply);
             }
@@ -336,7 +335,7 @@ impl Client {
                 return Err(Error::Dead);
             }
             if !turns && self.wheel().is_some() {
-                // Who is at the wheel may sleep.
+                // The thread at the wheel may sleep.
                 self.ring(end);
             }
             if wait::sleep_on(self, word, !turns) && !self.check_alive() {
@@ -371,12 +370,12 @@ impl Client {
         self.spare.close();
     }
 
-    /// Keeps a number again, when the token is closed. One thread at a time.
+    /// Keeps a spare descriptor again, once the token is closed. Called by one thread at a time.
     pub fn spare_again(&self) {
         self.spare.renew(&self.blank);
     }
 
-    /// What the descriptor of a socket is a duplicate of, unless it has a name.
+    /// The descriptor of which those of unnamed sockets are duplicates.
     pub fn blank(&self) -> &HighFd {
         &self.blank
     }
@@ -513,9 +512,8 @@ impl Client {
     }
 
     /// The socket to which the engine writes when this process sleeps and there is an event. The
-    /// [reactor](crate::reactor) empties it now and then: full of rings that nobody took, it could
-    /// not tell of a further one. Who waits for it to be readable, and not for a further ring, has
-    /// to empty it.
+    /// [reactor](crate::reactor) empties it now and then, because a full one cannot take a further
+    /// ring. A thread that waits for it to be readable, not for a further ring, has to empty it.
     pub fn bell(&self) -> &HighFd {
         &self.bell
     }
@@ -559,17 +557,18 @@ impl Client {
         !gone
     }
 
-    /// Whether this thread is in the midst of a command or a call: this is a signal handler, and
-    /// the interrupted call would go on with both in a child, too, as if they were its own.
+    /// Whether this thread is in a command or a call. The caller is then a signal handler; in a
+    /// child that it forks, the interrupted call would go on with the parent's channel.
     pub fn is_in_midst(&self) -> bool {
         self.ends.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
     /// engine would not notice the parent's end. The memory stays mapped: references to it may live
-    /// on the stack of the thread that forked. When that goes on with a call, on top of which a
-    /// handler forked, it must not write into the parent's rings nor take its events, and requests
-    /// fail with [`Error::Forked`].
+    /// on the stack of the thread that forked.
+    ///
+    /// A handler may have forked on top of a call. When that goes on, it must not write into the
+    /// parent's rings nor take its events; requests fail with [`Error::Forked`].
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.bell, &self.blank, &self.spare];
@@ -596,8 +595,8 @@ impl Client {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most,
-    /// so the first one that sees the engine's end wakes the others. True, always.
+    /// Notes that the engine is gone. The kernel has woken at most one of the sleeping threads, so
+    /// the first one that sees the end wakes the others. Always returns true.
     #[cold]
     fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -618,7 +617,7 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
 /// build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
-/// What leads to each shard. `channels` is the memory of all of them.
+/// Connections to all shards. `channels` is the memory of their channels.
 fn ends(
     process: &'static Process,
     statuses: Vec<Status>,
@@ -671,7 +670,7 @@ fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
     }
 }
 
-/// One request before there is a client, and the descriptors of its reply.
+/// Makes one request before there is a client. Returns the reply and its descriptors.
 fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
     let mut fds = Vec::new();
     send_request(control, request)?;
@@ -738,7 +737,7 @@ impl Cloned {
 /// The control socket whose number stands in the environment.
 ///
 /// # Safety
-/// Nobody else owns that number.
+/// No other owner of that number may exist.
 pub unsafe fn control_from_number(number: i32) -> Option<Fd> {
     // SAFETY: borrowed for the time of a check only.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };

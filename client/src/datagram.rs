@@ -12,7 +12,7 @@ use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 
-/// One datagram as received.
+/// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Received {
     /// Its header; `len` is the whole length.
@@ -112,7 +112,7 @@ pub unsafe fn send(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     socket.take_error(client)?;
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
-        // It may be the slot's next socket that is shut down.
+        // The slot may have been reused, and its next socket be shut down.
         client.slot(socket).ok_or(Error::Dead)?;
         return Err(Error::Closed);
     }

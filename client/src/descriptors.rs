@@ -1,9 +1,10 @@
-//! Which of the process's descriptor numbers are ours, and what they stand for.
+//! Table of the process's descriptor numbers that are ours, and of their sockets.
 //!
 //! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so
 //! numbers cannot collide and close-on-exec is the kernel's business. The table is an array in a
-//! static: its pages cost nothing until touched, and a look-up is one load. It has to change
-//! together with the kernel's descriptors: the API layer has the lock and the order for that.
+//! static. Its pages cost nothing until touched, and a lookup is one load. Each change must go
+//! together with that of the kernel's descriptors: the API layer has the lock and the order for
+//! that.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -16,19 +17,19 @@ use crate::syscall::{self, nr, syscall};
 /// Numbers above this are never ours.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
-/// Which numbers are ours.
+/// Descriptor numbers that are ours, and the descriptors of each slot.
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// How many of the process's descriptors stand for a slot; [`MANY`]: so many that they are
-    /// looked for. A byte each, since every process of a run touches the pages of the slots that it
-    /// has sockets in, and there may be a hundred processes.
+    /// Number of the process's descriptors that stand for a slot; [`MANY`]: so many that they are
+    /// searched. A byte each: up to a hundred processes touch the pages of the slots that they have
+    /// sockets in.
     holds: [AtomicU8; SLOTS_MAX as usize],
     /// Descriptors that are about to be entered for slots with that many.
     entering: AtomicU32,
     /// How often one was.
     entered: AtomicU32,
-    /// One more than the highest number ever entered, so that scans end early.
+    /// The highest number ever entered, plus one: scans end there.
     end: AtomicU32,
     /// From this number on all are an engine's that is in this process; 0: there is none.
     engines_from: AtomicU32,
@@ -43,7 +44,7 @@ const SOCKET: u64 = 1;
 const EPOLL: u64 = 2;
 const INTERNAL: u64 = 3;
 
-/// What a descriptor number is.
+/// Meaning of a descriptor number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// The kernel's.
@@ -56,12 +57,12 @@ pub enum Entry {
     Internal,
 }
 
-/// What became of a descriptor that was taken out.
+/// Descriptor that was taken out of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// What it was.
+    /// Its former meaning.
     pub entry: Entry,
-    /// It was the last of this process for that socket.
+    /// Whether it was the last of this process for that socket.
     pub last: bool,
 }
 
@@ -83,7 +84,7 @@ impl Descriptors {
         }
     }
 
-    /// What `fd` is.
+    /// Meaning of `fd`.
     #[inline]
     pub fn lookup(&self, fd: i32) -> Entry {
         let entry = match self.table.get(fd as usize) {
@@ -99,8 +100,8 @@ impl Descriptors {
         self.engines_from.store(lowest, Ordering::Relaxed);
     }
 
-    /// In a child after fork: closes what the parent's engine has. Who waits for the parent's end,
-    /// or for the end of a connection that is in there, would not hear of it otherwise.
+    /// In a child after fork: closes the descriptors of the parent's engine. Otherwise peers of the
+    /// parent, or of a connection in the engine, would not see its end.
     pub(crate) fn leave_engine(&self) {
         let lowest = self.engines_from.swap(0, Ordering::Relaxed);
         if lowest == 0 {
@@ -120,8 +121,8 @@ impl Descriptors {
         self.engines_from.load(Ordering::Relaxed)
     }
 
-    /// Whether a number is of an engine in this process. Such a descriptor does not move out of the
-    /// way.
+    /// Whether a number is of an engine in this process. An engine's descriptor does not give way
+    /// to a dup2 of the program.
     #[inline]
     pub fn is_engines(&self, fd: i32) -> bool {
         let lowest = self.engines_from();
@@ -155,8 +156,8 @@ impl Descriptors {
         self.replace(fd, Entry::Epoll(index));
     }
 
-    /// Takes out a socket or epoll descriptor that is about to be closed. Of several threads that
-    /// close the same number, one gets it.
+    /// Takes out a socket or epoll descriptor that is about to be closed. If several threads close
+    /// the same number, one gets it.
     pub fn take(&self, fd: i32) -> Taken {
         let kernel = Taken { entry: Entry::Kernel, last: false };
         let Some(word) = self.table.get(fd as usize) else {
@@ -220,9 +221,9 @@ impl Descriptors {
 
     /// Looks whether a slot that had more descriptors than are counted has any left.
     ///
-    /// A signal handler may do so on top of a thread that is about to enter one, which counts as
-    /// there already; and may enter one, and take another one out, behind the place that the thread
-    /// below has come to.
+    /// A signal handler may call this on top of a thread that is about to enter a descriptor, which
+    /// counts as there already. The handler may also enter one and take out another behind the
+    /// place that the interrupted search has reached.
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
@@ -330,8 +331,8 @@ mod tests {
         assert_eq!(OF_TESTS.lookup(i32::MAX), Entry::Kernel);
     }
 
-    /// Of a million sockets in fifty processes that take turns each process has almost every page
-    /// of this table.
+    /// With a million sockets in fifty processes that take turns, each process touches almost every
+    /// page of this table.
     #[test]
     fn a_slot_costs_a_process_a_byte() {
         assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize);

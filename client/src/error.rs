@@ -1,4 +1,4 @@
-//! What can go wrong on the program's side.
+//! Errors on the program's side.
 
 /// Why an operation did not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,9 +14,9 @@ const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
-/// Our descriptors begin so far below the soft limit (RLIMIT_NOFILE): room for the control socket,
-/// the bells and the tokens, for those of a child that is being forked, and for those of the epoll
-/// sets' sleepers.
+/// Distance from the soft limit (RLIMIT_NOFILE) at which our descriptors begin. Room for the
+/// control socket, bells and tokens, for those of a child that is being forked, and for epoll sets'
+/// sleepers.
 const BELOW_LIMIT: u64 = 64;
 /// A kernel's descriptor table is as long as its highest number: not higher than this.
 const HIGHEST: u64 = 16384;
@@ -31,9 +31,9 @@ pub struct HighFd {
 }
 
 impl HighFd {
-    /// Moves a descriptor up and makes it close-on-exec: to a number shortly below the soft limit
-    /// (RLIMIT_NOFILE), because programs expect the lowest free ones for themselves. When there is
-    /// no room above, it stays where it is.
+    /// Moves a descriptor up and makes it close-on-exec. Its number is shortly below the soft limit
+    /// (RLIMIT_NOFILE), because programs expect the lowest free ones for themselves. Without room
+    /// above, the number stays.
     pub fn new(fd: Fd, among: &'static Descriptors) -> Self {
         let low = fd.into_owned().into_raw_fd();
         let number = match move_up(low) {
@@ -82,8 +82,8 @@ impl HighFd {
         syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }
 
-    /// The number; -1 after [`Self::close`]. It changes when the program's dup2 wants it for
-    /// itself, so it is to be asked for each time.
+    /// The number; -1 after [`Self::close`]. A dup2 of the program to this number changes it, so
+    /// ask each time.
     pub fn get(&self) -> i32 {
         self.number.load(Ordering::Relaxed)
     }

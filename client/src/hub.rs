@@ -1,4 +1,4 @@
-//! What [`crate::reactor`] keeps of the sets and sleeping threads of a process.
+//! State of [`crate::reactor`]: the sets and sleeping threads of a process.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -14,10 +14,10 @@ use crate::{Error, HighFd, Socket};
 /// has one after the other.
 #[derive(Debug)]
 pub struct Reactor {
-    /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a
-    /// static of megabytes a part of the file that is loaded.
+    /// None until first locked. An empty vector is no zeroed memory, and would put the megabytes of
+    /// a static into the file that is loaded.
     hub: Lock<Option<Box<Hub>>>,
-    /// One more than the index of a slot's first watch; only changed under the lock.
+    /// Index of a slot's first watch, plus one; changed under the lock only.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
     /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make
     /// because the thread that they interrupted has the lock. A process has more sets than
@@ -28,7 +28,7 @@ pub struct Reactor {
     pub(crate) overdue: AtomicBool,
 }
 
-/// What the lock of a [`Reactor`] protects.
+/// State under the lock of a [`Reactor`].
 #[derive(Debug, Default)]
 pub struct Hub {
     pub(crate) watches: Vec<Watch>,
@@ -39,7 +39,7 @@ pub struct Hub {
     /// Rings that may be in the doorbell, at most: so often the engine was asked for one since it
     /// was cleared here.
     pub(crate) rings: usize,
-    /// What wakes threads that wait for a list of sockets.
+    /// Kicks for threads that wait for a list of sockets.
     pub(crate) list_kicks: Vec<ListKick>,
     /// Death was told to all sets.
     pub(crate) dead: bool,
@@ -53,13 +53,13 @@ pub(crate) struct ListKick {
     pub(crate) fd: HighFd,
     /// A thread sleeps on it.
     pub(crate) is_taken: bool,
-    /// That thread takes the wheel when it is kicked ([`crate::wheel`]).
+    /// The sleeping thread takes the wheel when it is kicked ([`crate::wheel`]).
     pub(crate) is_willing: bool,
-    /// It has to be cleared before it is taken again.
+    /// The count has to be cleared before the kick is taken again.
     pub(crate) is_rung: bool,
 }
 
-/// One socket in one epoll set.
+/// A socket in an epoll set.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) set: u32,
@@ -69,12 +69,11 @@ pub(crate) struct Watch {
     pub(crate) data: u64,
     /// In the set's ready list.
     pub(crate) queued: bool,
-    /// What happened since it was last looked at: without it, an edge-triggered interest has
-    /// nothing to report.
+    /// Events since the last look: without any, an edge-triggered interest has nothing to report.
     pub(crate) fresh: u32,
     /// Removed; the place is free once it leaves the ready list.
     pub(crate) gone: bool,
-    /// One more than the index of the slot's next watch.
+    /// Index of the slot's next watch, plus one.
     pub(crate) next: u32,
 }
 
@@ -96,16 +95,16 @@ pub(crate) struct Set {
     pub(crate) eager: u32,
     /// Threads asleep in it.
     pub(crate) sleepers: u32,
-    /// Those of them that take the wheel when they are kicked ([`crate::wheel`]).
+    /// Sleepers that take the wheel when they are kicked ([`crate::wheel`]).
     pub(crate) willing: u32,
     /// Calls that have slept in it and have not returned. The set and its number exist until they
     /// do, as in the kernel, even if its last descriptor is closed.
     pub(crate) guests: u32,
-    /// Which of all sets that this process ever made: numbers are given again.
+    /// Unique among all sets that this process ever made; numbers are reused.
     pub(crate) id: u64,
     /// A kick is under way.
     pub(crate) kicked: bool,
-    /// What its threads sleep on.
+    /// Kernel epoll set on which its threads sleep.
     pub(crate) bed: Option<Bed>,
 }
 
@@ -116,9 +115,9 @@ pub struct Nested {
     pub set: u32,
     /// The descriptor by which it is in the outer one.
     pub fd: i32,
-    /// What is wanted of it: bits of epoll_ctl(2).
+    /// Events wanted: bits of epoll_ctl(2).
     pub events: u32,
-    /// What the program gave with that.
+    /// Data that the program gave with them.
     pub data: u64,
     /// Something became ready in it since it was reported.
     pub fresh: bool,
@@ -135,8 +134,8 @@ pub(crate) struct Bed {
 }
 
 impl Reactor {
-    /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which
-    /// cost nothing until they are used where the reactor is a static.
+    /// A reactor without sets. Its two tables, with a place for each slot and each descriptor, cost
+    /// nothing in a static until they are used.
     pub(crate) const fn new() -> Self {
         Self {
             hub: Lock::new(None),
@@ -163,9 +162,8 @@ impl Reactor {
         drop(hub);
     }
 
-    /// What the lock protects, which is there from now on. What signal handlers had to put off is
-    /// not done by this: see
-    /// [`Process::lock_reactor`](crate::Process::lock_reactor).
+    /// Locks the state, and makes it on first use. Work that signal handlers put off is not done
+    /// here: see [`Process::lock_reactor`](crate::Process::lock_reactor).
     pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {
         let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
         hub.get_or_insert_with(Box::default);

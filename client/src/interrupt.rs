@@ -1,11 +1,10 @@
 //! Signal handlers during calls that wait, and the cancellation of threads.
 //!
-//! A call of the kernel's that a handler has interrupted does not go to sleep any more: the signal
-//! is pending while it looks, and the handler runs when it returns. A call of ours looks at shared
-//! memory in user space, where handlers run at any time, also between its last look and its sleep;
-//! and it looks often, because much that wakes it turns out to be nothing for it. So the API layer
-//! lets each handler of the program say that it runs ([`handler_runs`]), on the thread that it
-//! interrupts:
+//! A kernel call that a handler interrupted does not sleep again: the kernel sees the pending
+//! signal, and runs the handler on return. Our calls look at shared memory in user space, where
+//! handlers run at any time, also between the last look and the sleep. Looks are frequent, because
+//! many wake-ups are spurious. So the API layer lets each handler of the program report that it
+//! runs ([`handler_runs`]), on the thread that it interrupts:
 //!
 //! ```text
 //!   thread:   set the time limit | has a handler run? | system call: read the limit, sleep
@@ -13,11 +12,11 @@
 //! ```
 //!
 //! The time limit, which the kernel reads when the system call begins, is in the thread's own
-//! storage: handlers find it there, and it stays if one leaves the call by siglongjmp. Between
-//! sleeps it is 0, so that a call in a handler that itself sleeps leaves nothing behind which would
-//! let the interrupted one sleep.
+//! storage. Handlers find it there, and it stays if one leaves the call by siglongjmp. Between
+//! sleeps it is 0. A sleeping call in a handler thereby leaves no limit that would let the
+//! interrupted call sleep.
 //!
-//! A thread that is cancelled (pthread_cancel) gets a signal as well, whose handler says so with
+//! A cancelled thread (pthread_cancel) gets a signal as well, whose handler calls
 //! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API
 //! layer acts on it where no lock is held.
 
@@ -33,7 +32,7 @@ struct Thread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.
     any: AtomicU32,
     firm: AtomicU32,
-    // The outermost cancellation point that the thread is in; null: none. It may have been left by
+    // The outermost cancellation point that the thread is in; null: none. May be stale after a
     // siglongjmp.
     point: AtomicPtr<Point>,
     cancelled: AtomicBool,
@@ -73,8 +72,8 @@ pub fn handler_runs(restarts: bool) {
     });
 }
 
-/// Somebody cancels this thread. False: it is in no cancellation point of ours, and this is not for
-/// us.
+/// Handles the cancellation of this thread. False: the thread is in no cancellation point of ours,
+/// so the cancellation is libc's.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
         // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
@@ -88,15 +87,14 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// A cancellation point: a call of the program's, from whose begin to whose end a cancellation of
-/// the thread ends its waits. It lies in that call's stack frame.
+/// A cancellation point: a call of the program in which a cancellation of the thread ends waits.
+/// The point lies in that call's stack frame.
 ///
 /// ```text
 ///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
 ///     │
-///     └── a handler leaves the call by siglongjmp, of which nothing is told. Other calls may write to the frame,
-///         and the next one that enters, or the next cancellation, looks whether the mark is there still.
-/// ```
+///     └── a handler leaves the call by siglongjmp, unnoticed. Other calls may overwrite the frame;
+///         the next point entered, or the next cancellation, checks whether the mark is intact.
 ///
 /// (No guard: a thread that ends in it is not to run our code once more.)
 #[derive(Debug)]
@@ -123,7 +121,7 @@ impl Point {
                 thread.number.store(towpath_ring::thread_id(), Relaxed);
             }
             let outermost = thread.point.load(Relaxed).cast_const();
-            // One at this place in the stack was left: here is this one.
+            // The outermost point was left, or is stale at this very place: this one takes over.
             if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
                 self.mark.store(Self::MARK, Relaxed);
                 // A cancellation finds the mark where it finds the place.
@@ -134,7 +132,7 @@ impl Point {
         compiler_fence(SeqCst);
     }
 
-    /// It ends.
+    /// Ends the point.
     #[inline]
     pub fn leave(&self) {
         compiler_fence(SeqCst);
@@ -152,8 +150,8 @@ impl Default for Point {
     }
 }
 
-/// Where the number of this thread is, for those who want to send it a signal: 0 if it has never
-/// been in a cancellation point.
+/// Place of this thread's number, for threads that send it a signal. 0 if the thread has never been
+/// in a cancellation point.
 pub fn number_place() -> *const AtomicU32 {
     THREAD.with(|thread| &raw const thread.number)
 }
@@ -169,9 +167,8 @@ pub fn take_cancellation() -> bool {
 }
 
 impl Thread {
-    /// Whether the outermost point was neither ended nor left. What lies in the frame of one that
-    /// was left has been overwritten as a rule; as long as it is not, a cancellation is taken for
-    /// one of a call that waits.
+    /// Whether the outermost point was neither ended nor left. The frame of one that was left is
+    /// usually overwritten soon; before that, a cancellation is taken for one of a waiting call.
     fn is_in_point(&self) -> bool {
         let point = self.point.load(Relaxed);
         if point.is_null() {
@@ -240,9 +237,9 @@ impl Handled {
             .with(|thread| Self { any: thread.any.load(Relaxed), firm: thread.firm.load(Relaxed) })
     }
 
-    /// Whether a handler has run since that interrupts a call. One installed with SA_RESTART
-    /// interrupts only what has a time limit (`limited`), and poll, select and epoll_wait always:
-    /// signal(7).
+    /// Whether a handler has run since that interrupts a call. By signal(7) a handler with
+    /// SA_RESTART interrupts calls with a time limit (`limited`), and always poll, select and
+    /// epoll_wait.
     pub fn is_interrupted(self, limited: bool) -> bool {
         let now = Self::so_far();
         let cancelled = THREAD.with(|thread| thread.cancelled.load(Relaxed));
@@ -335,7 +332,7 @@ mod tests {
             unsafe { *(place as *const [i64; 2]) }
         });
         assert_eq!(left, Some([0, 0]));
-        // What sleeps in a handler does not let the interrupted call sleep.
+        // A sleep within a handler leaves no limit that would let the interrupted call sleep.
         let left = since.sleep(false, limit, |place| {
             assert!(sleep(Handled::so_far(), false, |_| {}));
             // SAFETY: as above.
@@ -375,7 +372,7 @@ mod tests {
         assert!(cancellation_comes() && take_cancellation());
     }
 
-    /// What comes after it.
+    /// Overwrites the frame of the point that was left.
     #[inline(never)]
     fn use_the_stack() {
         std::hint::black_box([1u8; 4096]);

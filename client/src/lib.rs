@@ -13,8 +13,8 @@
 //! - [`wheel`]: an engine in this very process, which threads turn that wait;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
-//! No function here calls into libc for a system call: the calls of this process may be interposed
-//! by a library that is built on this crate. [`syscall`] and rustix's raw backend are used instead.
+//! No function here calls into libc for a system call, since a library built on this crate may
+//! interpose such calls. [`syscall`] and rustix's raw backend are used instead.
 
 #![warn(missing_docs)]
 

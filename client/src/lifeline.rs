@@ -1,10 +1,9 @@
-//! The end of a process when nobody is left who could end its run.
+//! The end of a process when towpath and its guardian, who end a run, are both gone.
 //!
-//! Those who can, towpath and its guardian, keep the write end of a pipe that nothing is ever
-//! written to. Each process of the run has a read end, and the kernel is asked to send SIGKILL when
-//! something happens to it (O_ASYNC with F_SETSIG and F_SETOWN, fcntl(2)). When the last of the
-//! keepers has gone, however it was ended, the kernel closes the pipe and so kills all processes of
-//! the run. Nothing runs here for that.
+//! The two keep the write end of a pipe that is never written to. Each process of the run has a
+//! read end. By O_ASYNC with F_SETSIG and F_SETOWN (fcntl(2)) the kernel sends the process SIGKILL
+//! when something happens to that. When the last keeper has gone, however it was ended, the kernel
+//! closes the pipe and so kills all processes of the run. No code runs here for that.
 //!
 //! Whom the signal is for belongs to the open file, which fork shares. So each process opens the
 //! pipe anew.
@@ -26,8 +25,8 @@ const SIGKILL: usize = 9;
 
 /// Lets this process end with `pipe`, for as long as the result is not dropped.
 ///
-/// None where the pipe cannot be opened again, without /proc (in a chroot) or without a free
-/// descriptor: then the process has errors when its engine is gone, and lives.
+/// None where the pipe cannot be opened again: without /proc (in a chroot), or without a free
+/// descriptor. The process then gets errors when its engine is gone, and lives.
 pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

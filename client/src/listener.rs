@@ -9,16 +9,16 @@ use crate::access::lock_input;
 use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
-/// Takes the next connection. `open` makes the descriptor for it; when it cannot, the connection
-/// stays in the queue. `undo` closes it again: a signal handler has taken the connection meanwhile.
-/// One attempt.
+/// Takes the next connection, in one attempt. `open` makes the descriptor for it; when it cannot,
+/// the connection stays in the queue. `undo` closes it again: a signal handler has taken the
+/// connection meanwhile.
 ///
 /// # Errors
 /// - `WouldBlock`: no connection waits;
 /// - `NotListening`: it is no listener;
 /// - `Refused`: the listener's error, which this takes;
 /// - `Dead`: the engine is gone, or another thread has closed the listener;
-/// - what `open` gives.
+/// - errors of `open`.
 pub fn accept<T>(
     client: &Client,
     listener: Socket,

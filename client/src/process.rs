@@ -1,4 +1,4 @@
-//! What there is once in a process, whatever attachment it has.
+//! State that a process has once, whatever attachment it has.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use crate::hub::Reactor;
 /// The tables and the reactor of a process, which outlive its attachment: a forked child has
 /// another one.
 ///
-/// This crate has no statics. The library that is loaded into a program has one `Process`; a
+/// No static of this crate exists. The library that is loaded into a program has one `Process`; a
 /// program that hosts several engines has one for each, [on the heap](Self::on_heap).
 ///
 /// ```
@@ -23,9 +23,9 @@ use crate::hub::Reactor;
 /// ```
 #[derive(Debug)]
 pub struct Process {
-    /// Which of its descriptor numbers are ours.
+    /// Descriptor numbers of the process that are ours.
     pub descriptors: Descriptors,
-    /// What its threads wait with.
+    /// Sets and sleepers of its threads that wait.
     pub reactor: Reactor,
     /// The number of the channel of its attachment, 0 before it has one.
     channel: AtomicU32,
@@ -87,9 +87,9 @@ impl Process {
         self.reactor.prepare()
     }
 
-    /// To be called in the child after fork, which has its parent's engine no more. Its thread has
-    /// a new id, which is asked for at once, because a child that is about to forbid itself system
-    /// calls (seccomp) does not expect that.
+    /// To be called in the child after fork, where the parent's engine is out of reach. Asks for
+    /// the thread's new id at once: a child about to forbid itself system calls (seccomp) does not
+    /// expect that call later.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
         self.descriptors.leave_engine();
@@ -97,15 +97,15 @@ impl Process {
         towpath_ring::thread_id();
     }
 
-    /// Changes with each fork that led to this process. What a call has counted in shared memory is
-    /// its parent's, if a handler forked while it waited.
+    /// Number of forks that led to this process. If a handler forked during a call's wait, its
+    /// counts in shared memory are the parent's; a changed number tells so.
     pub fn forks(&self) -> u32 {
         self.forks.load(Relaxed)
     }
 
-    /// The program begins to filter its system calls (seccomp(2)), or was executed so. It does not
-    /// know of futex_waitv(2), and a filter may end the process for a call that it does not know;
-    /// futex(2) is in every one.
+    /// The program begins to filter its system calls (seccomp(2)), or was executed with a filter. A
+    /// filter may end the process for a call that it does not know, as futex_waitv(2). All filters
+    /// allow futex(2).
     pub fn calls_are_filtered(&self) {
         self.without_waitv.store(true, Relaxed);
     }
@@ -126,7 +126,8 @@ impl Process {
     }
 }
 
-/// What /proc/self/status says; true where it cannot be read, as where a filter forbids that.
+/// Whether /proc/self/status names a filter; true where it cannot be read, as where a filter
+/// forbids that.
 fn is_filtered() -> bool {
     let mut status = [0; 4096];
     let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

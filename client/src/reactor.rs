@@ -41,7 +41,7 @@ pub const ALWAYS: u32 = ready::ERR | ready::HUP;
 const EPOLLET: u32 = EventFlags::ET.bits();
 const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
 const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
-/// What EPOLLONESHOT leaves of an interest once it was reported.
+/// Bits of an interest that EPOLLONESHOT leaves after a report.
 const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
 
 /// The hub of a [`Reactor`], locked.
@@ -65,16 +65,16 @@ impl DerefMut for Locked<'_> {
     }
 }
 
-/// Of a hub that is locked.
+/// Message for a hub that is locked, but missing.
 const MADE: &str = "who locks it has made it";
 
 impl Process {
     /// Waits for the reactor's lock.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions
-    /// are none of those that a handler may call. The functions that it may call do not need this
-    /// lock: close leaves the work to the next call.
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has the lock: epoll's
+    /// functions are not async-signal-safe. Functions that are do not need this lock: close leaves
+    /// the work to the next call.
     pub fn lock_reactor(&self) -> Result<Locked<'_>> {
         let hub = self.reactor.lock()?;
         let mut locked = Locked { hub, process: self };
@@ -140,10 +140,10 @@ impl Locked<'_> {
                 client.channels().for_each(towpath_ring::cancel_sleep);
                 break;
             }
-            // Each promise to sleep is rung for once at most. A full bell could not be rung, and to
-            // clear it after each ring would cost every wake-up a system call. What is cleared here
-            // was rung for events that are in the rings, or were taken by a thread that has kicked
-            // whom they concern.
+            // Each promise to sleep is rung for at most once. A full bell could not be rung, and
+            // clearing it after each ring would cost every wake-up a system call. Events of the
+            // rings cleared here are still in the rings, or a thread took them and has kicked the
+            // sleepers concerned.
             if self.rings >= RINGS {
                 clear(client.bell().get());
                 self.rings = 0;
@@ -382,9 +382,9 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Reports what is ready in a set, at most `most` entries; returns how many may be ready still:
-    /// those that were not looked at, and the level-triggered ones, which another thread may serve
-    /// while the caller's is busy (Linux wakes the next sleeper in both cases).
+    /// Reports ready entries of a set, at most `most`. Returns how many may still be ready: those
+    /// not looked at, and level-triggered ones. As in Linux the next sleeper is then woken, which
+    /// may serve them while the caller's thread is busy.
     fn collect(
         &mut self,
         client: &Client,
@@ -521,14 +521,13 @@ impl Locked<'_> {
 }
 
 impl Watch {
-    /// What epoll_wait says of it: 0 for nothing.
+    /// Events for epoll_wait: 0 for none.
     fn report(&self, client: &Client) -> u32 {
         let mask = self.ready_now(client);
         if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }
     }
 
-    /// What it is ready for among what is wanted; asks for an event when room is wanted and
-    /// lacking.
+    /// Wanted events that are ready; asks the engine for an event when room is wanted and lacking.
     fn ready_now(&self, client: &Client) -> u32 {
         if self.events & !PRIVATE == 0 {
             return 0;

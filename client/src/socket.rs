@@ -1,6 +1,6 @@
-//! Which socket, and what one can be ready for.
+//! Name of a socket, and the bits of its readiness.
 
-/// Which socket: a place in the run's table and how often that place was used.
+/// Name of a socket: a place in the run's table, and the number of the place's uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Socket {
     /// Index of the slot.
@@ -9,7 +9,7 @@ pub struct Socket {
     pub generation: u32,
 }
 
-/// What a socket is ready for: the bits of poll(2) and epoll(7).
+/// Readiness of a socket: the bits of poll(2) and epoll(7).
 pub mod ready {
     /// POLLIN and POLLRDNORM.
     pub const IN: u32 = 0x41;

@@ -1,4 +1,4 @@
-//! What a slot says of its socket, read without a lock.
+//! State of a socket as its slot has it, read without a lock.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -31,7 +31,7 @@ pub(crate) fn no_more_output(slot: &Slot) -> bool {
         || slot.shut.load(Relaxed) & shut::WRITE != 0
 }
 
-/// What a stream is ready for.
+/// Readiness of a stream.
 pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, PRI, RDHUP};
     let seen = slot.flags.load(Acquire);
@@ -65,11 +65,11 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     mask
 }
 
-/// What the longest datagram takes in a FIFO.
+/// Bytes of the longest datagram in a FIFO.
 const DATAGRAM_FOOTPRINT_MAX: u32 =
     (size_of::<DatagramHeader>() as u32 + 65_535).next_multiple_of(8);
 
-/// What a datagram or echo socket is ready for.
+/// Readiness of a datagram or echo socket.
 pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, RDHUP};
     let mut mask = 0;
@@ -86,8 +86,9 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
         mask |= IN;
     }
-    // Unlike Linux, we cannot queue more than the limit: any datagram has to fit, or a program
-    // would be told again and again of room that its datagram does not find.
+    // Unlike Linux's, our queue cannot exceed the limit. The socket is writable when any datagram
+    // fits. Otherwise a program would be woken again and again for room that its datagram does not
+    // find.
     let queued = program_fifo::queued(slot);
     let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
     if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {

@@ -12,12 +12,13 @@ use crate::state::{may_have_more, no_more_input, no_more_output, take_error};
 use crate::urgent::{Target, recv_marked};
 use crate::{Buffer, Client, Error, Socket};
 
-/// What becomes of the connection's error when nothing is unread.
+/// Treatment of the connection's error when nothing is unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// The call tells of it, and with that it is told.
+    /// The call returns the error, and takes it.
     Tell,
-    /// It stays for the next call: this one has bytes to tell of. It counts as an end of file.
+    /// The error stays for the next call, since this one has bytes to return. Counts as end of
+    /// file.
     Leave,
 }
 
@@ -89,7 +90,7 @@ pub unsafe fn recv(
 /// Whether more bytes will come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// They may.
+    /// More bytes may come.
     Open,
     /// No: the connection failed, or the program wants no more.
     Cut,
@@ -275,8 +276,8 @@ pub(crate) unsafe fn queue(
     }
 }
 
-/// Whether the engine has not given it the memory to send from that it may have; it does so within
-/// a turn, or says that there is none.
+/// Whether the engine still owes the socket its memory for sending. The engine gives it within a
+/// turn, or says that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
 }

@@ -3,9 +3,8 @@
 
 pub use towpath_shm::syscall::{raw, syscall};
 
-/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one
-/// architecture to another; each constant is the `__NR_` of its name for the one that this is built
-/// for.
+/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). Each constant is the
+/// `__NR_` of its name for the architecture of the build.
 pub mod nr {
     #[cfg(target_arch = "x86_64")]
     #[allow(missing_docs)] // The manual's section 2 has a page for each name.
@@ -86,8 +85,8 @@ impl SignalsBlocked {
     /// came meanwhile are handled at that point. SIGKILL and SIGSTOP cannot be blocked
     /// (sigprocmask(2)).
     ///
-    /// One that libc keeps for itself goes through: by it setuid(3) and its kin reach all threads,
-    /// and wait for each.
+    /// A signal that libc keeps for itself goes through: by it setuid(3) and its kin reach all
+    /// threads, and wait for each.
     pub fn new() -> Self {
         Self(set_mask(!LIBCS))
     }

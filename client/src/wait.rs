@@ -1,10 +1,12 @@
 //! Sleeping until a socket, or one of a few, can go on.
 //!
-//! A thread that waits sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its
-//! sockets' slots, and one that tells of the engine's end ([`towpath_ring::Life`]). It costs
-//! nothing while nothing happens. Where the kernel cannot do that, and where the program filters
-//! its system calls, a thread that waits for one socket sleeps on that slot's word and looks every
-//! [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
+//! A waiting thread sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its
+//! sockets' slots, and one for the engine's end ([`towpath_ring::Life`]). An idle wait costs
+//! nothing.
+//!
+//! Where the kernel lacks that call, or the program filters its system calls, a thread that waits
+//! for one socket sleeps on that slot's word. Every [`LIVENESS_SLICE`] it then checks that the
+//! engine is still there, so that no wait hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -26,18 +28,20 @@ const SPINS: u32 = 200;
 /// Looks for the answer to a request, likewise. An engine that is awake has it in less.
 const SPINS_FOR_ANSWER: u32 = 400;
 
-/// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's
-/// at every sleep; those who wait for more are told of all in one place ([`crate::reactor`]).
+/// Most sockets of one wait. Each costs a write to its slot and a place in a kernel table at every
+/// sleep. Threads that wait for more get all their events in one place ([`crate::reactor`]).
 pub const SOCKETS_MAX: usize = 16;
 
 /// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that
 /// something happened to `socket`.
 ///
 /// # Errors
-/// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
-/// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without
-/// deadline, as on Linux), `Forked` when one has forked and this is the child, whose attachment is
-/// another one, `Dead` when the engine died or the socket was closed.
+/// - errors of `attempt`;
+/// - `TimedOut` when the deadline passed;
+/// - `Interrupted` when a signal handler ran after `since`. As on Linux, one that was installed
+///   with SA_RESTART does not interrupt a wait without deadline;
+/// - `Forked` when a handler has forked and this is the child, whose attachment is another one;
+/// - `Dead` when the engine died or the socket was closed.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
@@ -61,9 +65,9 @@ pub fn until_any<T>(
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
-    // Who waits turns an engine of its own process: to look would be in vain.
+    // Waiting threads turn an engine of their own process, so spinning would be in vain.
     if client.wheel().is_none()
-        // The engine has a processor, and who sends something another one.
+        // The engine needs a processor, and a sender another one.
         && client.processors() > 2
         && let Some(done) = look_for_a_moment(&SPIN, SPINS / sockets.len() as u32, || {
             let done = attempt();
@@ -76,7 +80,7 @@ pub fn until_any<T>(
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
-        // Who turns the engine is not to be woken by it.
+        // The engine is not to wake the thread that turns it.
         let turns = !patience.has_ended()
             && client.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
@@ -86,8 +90,7 @@ pub fn until_any<T>(
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => {
-                // It may have been woken by the engine's end, of which no other thread is told
-                // then.
+                // The engine's end may have woken this thread alone: note it, so that others wake.
                 let _ = has_slept && client.is_dead();
                 return done;
             }
@@ -98,7 +101,7 @@ pub fn until_any<T>(
         let waiters = &waiters[..sockets.len()];
         let slept = sleep(client, waiters, !turns, &mut patience, deadline, since);
         has_slept = true;
-        // What has a time limit is interrupted by every handler.
+        // Every handler interrupts a wait with a time limit.
         if client.process().forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
         }
@@ -170,10 +173,10 @@ fn sleep(
     }
 }
 
-/// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread
-/// with its signals blocked. It may wake for nothing, and does not sleep if nobody is asked to wake
-/// it and it cannot turn the engine. True: nobody tells of the engine's end here,
-/// [`Client::check_alive`] does.
+/// Sleeps until a word of the engine's is another than expected, or the engine ends. The thread has
+/// its signals blocked. Wake-ups may be spurious. With `is_asked` false no thread wakes this one,
+/// so it sleeps only by turning the engine. True: the engine's end does not end this sleep; check
+/// with [`Client::check_alive`].
 pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut baton = None;
@@ -247,8 +250,8 @@ impl Wait {
     }
 }
 
-/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the
-/// place then: none is left where the API layer knows of the handler, so that the caller decides.
+/// After a handler with SA_RESTART the kernel restarts the call with the time limit then in place.
+/// Where the API layer knows of the handler no time is left, so that the caller decides.
 fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
@@ -257,7 +260,7 @@ fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
-/// After a handler, with SA_RESTART or not, it is EINTR: it has a time limit.
+/// Always EINTR after a handler, with SA_RESTART or not: the call has a time limit.
 fn wait_for_one((word, expected): (&AtomicU32, u32), until: usize) -> Result<usize, i32> {
     // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;

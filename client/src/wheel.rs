@@ -1,35 +1,39 @@
-//! An engine in the process whose threads it serves: whoever waits turns it.
+//! An engine in the process that it serves, turned by waiting threads.
+//!
+//! A thread is *at the wheel* while it alone may turn the engine. The *stand-by thread* turns the
+//! engine when no other thread does. The *baton* is a word on which threads sleep that wait for the
+//! wheel. *Lending* the wheel lets another thread take it during a sleep.
 //!
 //! ```text
 //!   a thread that would sleep:   take ─► turn ─► its own event? ─ yes ─► leave, and go on
 //!                                          ▲         │ no: nothing to do
 //!                                          └── sleep on the engine's descriptor, and on its own
 //!   another one:                 sleep as beside any engine, and on the baton
-//!   the stand-by thread:         tick … nobody there, and no turn since the last tick? take ─► turn ─► sleep there
+//!   the stand-by thread:         tick … no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
-//! [`Relay`] says who is at the wheel, and so who may touch the engine; one thread at a time. Only
-//! to wait in a list of descriptors lends the wheel: such a thread is woken by what it waits for,
-//! whoever turns the engine. A thread that waits for words of sockets would not be, so it keeps the
-//! wheel in its sleep.
+//! [`Relay`] names the thread at the wheel, which alone may touch the engine. Only a wait for a
+//! list of descriptors lends the wheel, because those wake the thread whoever turns the engine. The
+//! words of sockets would not, so a thread that waits for words keeps the wheel in its sleep.
 //!
-//! Who is woken again and again by what is for others retires: [`Patience`].
+//! A thread that is woken again and again for others retires: [`Patience`].
 //!
 //! # No wake-up is lost
-//! - Somebody is at the wheel, or the stand-by thread ticks: see [`Relay`].
-//! - Who sleeps at the wheel sleeps on the engine's descriptor, at most until the engine wants a
-//!   turn, and the engine has said on its status page that it sleeps. Commands and requests are
-//!   written, then the page is looked at; the engine looks for them after it has said so
+//!
+//! - A thread is at the wheel, or the stand-by thread ticks: see [`Relay`].
+//! - A thread that sleeps at the wheel sleeps on the engine's descriptor, at most until the engine
+//!   wants a turn. Before that, the engine's status page says that it sleeps. Writers of commands
+//!   look at the page afterwards; the engine looks for commands after it wrote the page
 //!   ([`towpath_ring::EngineStatus::fall_asleep`]).
-//! - Who leaves while the engine is awake leaves it to one that is told, or to the stand-by
-//!   thread's ticks. That one does not tick while it sleeps at the wheel itself; who takes the
-//!   wheel from it there wakes it.
-//! - Who retires leaves the wheel first, then says on its words that it is to be woken, and looks
-//!   at them once more.
+//! - A thread that leaves while the engine is awake passes it to a thread that it wakes, or to the
+//!   stand-by thread's ticks. The stand-by thread does not tick while it sleeps at the wheel; a
+//!   thread that takes the wheel from it there wakes it.
+//! - A thread that retires leaves the wheel first, then asks to be woken on its words, and looks at
+//!   them once more.
 //!
 //! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent.
-//! What is only written (send) is sent when its thread waits next, or by the stand-by thread, which
-//! then sleeps on the engine's descriptor and is rung like an engine on a thread of its own.
+//! Bytes of a send leave when the thread waits next, or by the stand-by thread. The stand-by thread
+//! then sleeps on the engine's descriptor, and is rung like an engine on a thread of its own.
 
 mod engine;
 mod helm;
@@ -76,8 +80,8 @@ pub struct Wheel {
 unsafe impl Sync for Wheel {}
 
 impl Wheel {
-    /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own, whose end tells other
-    /// processes of the engine's ([`towpath_ring::Life`]).
+    /// A wheel without a thread at it. [`Self::stand_by`] is to run on a thread of its own, whose
+    /// end tells other processes of the engine's end ([`towpath_ring::Life`]).
     ///
     /// # Errors
     /// `Refused` when there are no descriptors left, or no memory for a stack.
@@ -102,8 +106,8 @@ impl Wheel {
         self.relay.is_free_for(who)
     }
 
-    /// Takes the wheel. None: somebody else is at it. Who asks, and who stands by, has its signals
-    /// blocked.
+    /// Takes the wheel. None: another thread is at it. A thread that asks or stands by has its
+    /// signals blocked already.
     pub fn take(&self, who: Who) -> Option<Helm<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
@@ -123,9 +127,9 @@ impl Wheel {
         self.relay.follow().map(|baton| Following { wheel: self, baton })
     }
 
-    /// Counts this thread among those who take the wheel when they are kicked, and are about to
-    /// sleep in a list of descriptors with a kick in it. None: it can be taken now. Not for the
-    /// thread that has it.
+    /// Counts this thread among those that take the wheel when kicked. The thread is about to sleep
+    /// in a list of descriptors with a kick. None: the wheel can be taken now. Not for the thread
+    /// at the wheel.
     pub fn lie_down(&self) -> Option<Abed<'_>> {
         let abed = self.count_abed();
         if self.relay.is_free_for(Who::Waits) {
@@ -193,13 +197,13 @@ pub(crate) struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// What it sleeps on beside its own words, and what that is until the baton is passed.
+    /// The baton, to sleep on beside the thread's own words, and its value until it is passed.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.wheel.relay.baton(), self.baton)
     }
 
-    /// After the sleep: the baton that was passed meanwhile costs patience. What the thread itself
-    /// waits for ends its wait in any case.
+    /// After the sleep: a baton passed meanwhile costs patience. Events of the thread's own end its
+    /// wait in any case.
     pub fn has_slept(&self, patience: &mut Patience) {
         let has_passed = self.wheel.relay.baton().load(Relaxed) != self.baton;
         if has_passed && self.wheel.is_stood_by.load(Relaxed) {

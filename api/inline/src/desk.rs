@@ -17,7 +17,7 @@ pub fn start(home: Home, remote: Remote) {
 fn answer(home: &Home, remote: &Remote) {
     while let Ok(Some(asked)) = home.hear() {
         match asked {
-            // Of an engine that has ended there are none.
+            // An engine that has ended has no sockets.
             Asked::Sockets => {
                 let _ = home.say_sockets(&remote.sockets().unwrap_or_default());
             }

@@ -1,13 +1,12 @@
-//! The end of the process, which waits until peers have all that it has written. The kernel would
-//! go on to send after exit(3), _exit(2), and a signal whose default action ends the process.
+//! The end of the process, which waits until peers have all that it has written. The kernel, too,
+//! goes on to send after exit(3), _exit(2), and a signal whose default action ends the process.
 //!
-//! It takes as long as it does while some of that moves, as after a program that ends beside an
-//! engine elsewhere. Towpath hears that it has begun, tells the user, and stops the engine when the
-//! user does not want to wait. Other processes that use the engine are served until then; what they
-//! have does not count.
+//! As with an engine elsewhere, the wait lasts while some bytes still get through. Towpath hears of
+//! its begin, tells the user, and stops the engine when the user does not want to wait. Other
+//! processes that use the engine are served until then, but not waited for.
 //!
-//! After SIGKILL, a fault or abort(3) nothing is sent any more. The process is not asked, or what
-//! is wrong in it may be wrong with its engine.
+//! After SIGKILL, a fault or abort(3) nothing is sent any more. A kill leaves the process no time,
+//! and a faulty process may have a faulty engine.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,7 +22,7 @@ use towpath_uplink::{Home, Said};
 /// How long an engine may take to end that was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// What there is to end.
+/// Engine of this process, and the handles to end it.
 struct Engine {
     posix: &'static Posix,
     wheel: &'static Wheel,
@@ -33,7 +32,7 @@ struct Engine {
 
 static ENGINE: OnceLock<Engine> = OnceLock::new();
 
-/// Somebody does not want to wait.
+/// The user does not want to wait.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
 /// A thread has begun to wait. Another one that ends the process meanwhile does so at once.
@@ -41,7 +40,7 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// For [`end`].
 pub fn remember(posix: &'static Posix, wheel: &'static Wheel, remote: Remote, home: Home) {
-    // It is set once.
+    // Set once: a second call has no effect.
     let _ = ENGINE.set(Engine { posix, wheel, remote, home });
     towpath_symbols::before_it_ends(deliver);
     // SAFETY: a function that is there as long as this library, which is never unloaded. Where it
@@ -75,9 +74,9 @@ extern "C" fn deliver() {
     towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
-    // The engine takes this process for ended, closes its sockets, and ends when what they leave
-    // behind is delivered. The number stays: other threads may be about to use it, and while one
-    // sleeps in a poll with it in its list, it is open.
+    // The engine takes this process for ended, closes its sockets, and ends when their remaining
+    // bytes are delivered. The descriptor stays open: other threads may be about to use its number,
+    // or sleep in a poll on it.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
     wheel.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();

@@ -1,15 +1,15 @@
 //! Memory of the library's own.
 //!
 //! A signal handler of the program may interrupt malloc(3) and then make a call that turns the
-//! engine; and a malloc that the program brings along may use sockets. So memory comes from
-//! mmap(2), and nobody waits for a lock that its own thread may have: there are several heaps, and
-//! who finds one in use takes another. A handler that interrupts one of these functions, and leaves
-//! by siglongjmp, takes its heap out of use for good.
+//! engine. A malloc of the program's own may use sockets. So memory comes from mmap(2), and no
+//! thread waits for a lock that it may have itself. There are several heaps, and a thread that
+//! finds one in use takes another. A handler that interrupts one of these functions and leaves by
+//! siglongjmp takes its heap out of use for good.
 //!
-//! Small pieces are of few sizes, and what is freed is used again for the same size, by whichever
-//! heap. In a child after fork, where threads are missing that were in a heap, all heaps are empty:
-//! the kernel wipes the page in which they are (MADV_WIPEONFORK). What the parent had free, the
-//! child does without.
+//! Small pieces are of few sizes. Freed ones are used again for the same size, by whichever heap. A
+//! child after fork lacks the threads that were in a heap, so all its heaps are empty. The kernel
+//! wipes the page in which they are (MADV_WIPEONFORK). Pieces that were free in the parent are lost
+//! to the child.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{self, null_mut};
@@ -40,7 +40,7 @@ pub struct Heap {
 #[repr(C)]
 struct Heaps([Pieces; HEAPS]);
 
-/// One heap. All but `is_taken` is for who has set that.
+/// A heap. All fields but `is_taken` belong to the thread that has set that.
 #[repr(C)]
 struct Pieces {
     is_taken: AtomicBool,
@@ -118,7 +118,7 @@ impl Taken<'_> {
         let (next, end) = (&self.0.next, &self.0.end);
         let mut at = next.load(Ordering::Relaxed).next_multiple_of(align);
         if end.load(Ordering::Relaxed).checked_sub(at).is_none_or(|room| room < len) {
-            // What is left of the chunk before is given up.
+            // The rest of the chunk before is given up.
             let chunk = map(CHUNK)?.expose_provenance();
             end.store(chunk + CHUNK, Ordering::Relaxed);
             at = chunk.next_multiple_of(align);
@@ -172,9 +172,9 @@ impl Size {
     }
 }
 
-// SAFETY: pieces are handed out once until they are freed: a heap is changed by who has taken it
-// alone, and the kernel's mappings do not overlap. They are as long and as aligned as their size
-// says, which is what the layout asks for at least, and the same for every call with one layout.
+// SAFETY: pieces are handed out once until they are freed. Only the thread that has taken a heap
+// changes it, and the kernel's mappings do not overlap. Pieces are as long and as aligned as their
+// size says. The size is at least the layout's, and the same for every call with one layout.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(size) = Size::of(layout) else { return large(layout).unwrap_or(null_mut()) };
@@ -241,7 +241,7 @@ fn large(layout: Layout) -> Option<*mut u8> {
     if align <= PAGE {
         return map(len);
     }
-    // What is before and behind the aligned part goes back.
+    // Pages before and behind the aligned part go back.
     let whole = map(len.checked_add(align)?)?;
     let before = whole.align_offset(align);
     let at = whole.wrapping_add(before);
@@ -261,7 +261,7 @@ fn map(len: usize) -> Option<*mut u8> {
 }
 
 /// # Safety
-/// It must be mapped by [`map`], and in use by nobody.
+/// The range must be mapped by [`map`], and no longer in use.
 unsafe fn unmap(at: *mut u8, len: usize) {
     if len > 0 {
         // SAFETY: the caller's promise.

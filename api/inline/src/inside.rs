@@ -16,7 +16,7 @@ unsafe extern "C" {
 /// PTHREAD_CANCEL_DISABLE of glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// What there is to do with it in the end.
+/// State for the engine's end.
 pub struct State {
     home: Home,
     ports: Arc<Tally>,
@@ -78,8 +78,8 @@ impl wheel::Engine for Inside {
     }
 }
 
-/// As long as this is there, a cancellation of the thread waits (pthread_cancel(3)): it would leave
-/// the engine at any system call that is a cancellation point.
+/// Guard that defers a cancellation of the thread (pthread_cancel(3)). Otherwise it would leave the
+/// engine at any system call that is a cancellation point.
 struct Whole(c_int);
 
 impl Whole {

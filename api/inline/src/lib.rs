@@ -1,9 +1,9 @@
 //! `libtowpath_inline.so`: the library for a PROGRAM that has the engine of its run in itself.
 //!
-//! Its functions are those of [`towpath_symbols`], as the library's for all other programs. What
-//! TOWPATH_CONTROL names here is no control socket, but the one to `towpath run`
-//! ([`towpath_uplink::Home`]), by which PROGRAM is told of what to make an engine.
-//! `docs/decisions/0009-inline.md` says who turns it.
+//! Its functions are those of [`towpath_symbols`], as with the library for all other programs.
+//! TOWPATH_CONTROL names no control socket here, but the socket to `towpath run`
+//! ([`towpath_uplink::Home`]). By it PROGRAM gets the *outfit*, the parts of an engine.
+//! `docs/decisions/0009-inline.md` explains which thread turns the engine.
 //!
 //! - `start`: from that socket to an engine that PROGRAM is attached to; `inside`: the engine as
 //!   who turns it has it;

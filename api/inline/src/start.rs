@@ -17,14 +17,14 @@ use towpath_uplink::{Home, Outfit, Said, Uplink};
 use crate::inside::{Inside, State};
 use crate::{desk, end};
 
-/// What `towpath` exits with when it could not do its part (env(1) does so as well).
+/// Exit status of a `towpath` that could not do its part, as with env(1).
 const FAILED: usize = 125;
 
-/// What the thread gives that has made the engine, and stands by.
+/// Result of the thread that has made the engine, and stands by.
 struct Made {
     wheel: &'static Wheel,
     remote: Remote,
-    /// Of this process.
+    /// Control socket of this process.
     control: Fd,
 }
 
@@ -113,7 +113,7 @@ fn live(
         }
         Err(error) => (Err(error), None),
     };
-    // It is waited for.
+    // The receiver waits for the result, so the send cannot fail.
     let _ = tell.send(made);
     if let Some((wheel, _life)) = stand_by {
         wheel.stand_by();
@@ -146,8 +146,9 @@ fn engine(
     Ok((engine, State::new(home.clone(), counters)))
 }
 
-/// In LD_PRELOAD, where this library is the first: programs that this one starts are to load the
-/// other one, whichever way they come by their environment. Gives the path of this one.
+/// Replaces this library, the first one in LD_PRELOAD, by the other one, and returns the path of
+/// this one. Programs started from here load the other library then, however they get their
+/// environment.
 fn replace_library(library: &OsStr) -> Vec<u8> {
     let mut own = Vec::new();
     environment::replace_preload(|before| {
@@ -164,9 +165,9 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
 /// and more where it needs more ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
-/// Makes room for the engine's descriptors above the program's: beyond its soft limit
-/// (RLIMIT_NOFILE), which is lowered where it is as high as the hard one. `program`: the hard limit
-/// of what executed this image. Gives the lowest number.
+/// Makes room for the engine's descriptors above the program's, beyond the soft limit
+/// (RLIMIT_NOFILE). The soft limit is lowered where it is as high as the hard one. `program`: the
+/// hard limit of the program that executed this image. Returns the lowest number.
 fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What the library calls, found in its machine code.
+//! Calls of the library, found in its machine code.
 
 #[path = "../../preload/tests/calls/mod.rs"]
 #[expect(dead_code, reason = "for the tests of the other library")]
@@ -11,10 +11,10 @@ const ALLOWED: [Allowed; 8] = [
     // futex(2), which our syscall(2) hands to the kernel without a look, and gettid(2), which it
     // does not answer either.
     ("3std", &["syscall"]),
-    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where
-    // /dev/urandom is opened, a path at which our open does not look.
+    // getrandom(2), likewise. The other symbols are for kernels without it (before Linux 3.17):
+    // they open /dev/urandom, a path at which our open does not look.
     ("6random5linux9getrandom", &["open64", "close", "poll", "read"]),
-    // Of a message's descriptors that nobody took: all are taken.
+    // Descriptors of a message that were not taken: all are taken.
     ("Ancillary", &["close", "fcntl"]),
     // Results whose descriptor was taken have nothing left to drop.
     ("Result$LT$std..os..fd..owned..OwnedFd", &["close", "fcntl"]),

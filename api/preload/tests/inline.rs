@@ -15,7 +15,7 @@ use towpath_client::Buffer;
 use towpath_posix::control::Control;
 use towpath_posix::{Posix, socket, transfer};
 
-/// Which of the processes of the test it is.
+/// Role of this process in the test.
 const ROLE: &str = "TOWPATH_TEST_ROLE";
 const LIBRARY: &str = "TOWPATH_TEST_LIBRARY";
 const PORT: u16 = 80;
@@ -44,7 +44,7 @@ fn wait_for(what: &str, lines: &mut Lines<BufReader<ChildStdout>>) {
     assert!(found, "{what}");
 }
 
-/// This program, in another role.
+/// Starts this program in another role.
 fn again(role: &str) -> Command {
     let name = "a_program_is_served_by_the_process_that_started_it_and_learns_of_its_end";
     let mut command = Command::new(std::env::current_exe().expect("this executable"));
@@ -118,7 +118,7 @@ fn program() {
     let error = stream.read(&mut [0]).expect_err("nothing comes");
     assert_eq!(error.raw_os_error(), Some(libc::ENETDOWN));
     say("down");
-    // What the test's harness has to say here nobody reads.
+    // The harness of the test must not print its result: the parent reads this output.
     std::process::exit(0);
 }
 

@@ -1,4 +1,4 @@
-//! What the library calls, found in its machine code.
+//! Calls of the library, found in its machine code.
 
 mod calls;
 
@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 
 use calls::{Allowed, Library, does_not_call_itself, output, reached};
 
-/// Who may call what after all: part of a name, the symbols, and why.
+/// Exceptions: part of a name, the symbols, and the reason.
 const ALLOWED: [Allowed; 4] = [
     // futex(2), which our syscall(2) hands to the kernel without a look.
     ("3std3sys4sync", &["syscall"]),
-    // getrandom(2), likewise; the rest is for a kernel that has none (before Linux 3.17), where
-    // /dev/urandom is opened, a path at which our open does not look.
+    // getrandom(2), likewise. The other symbols are for kernels without it (before Linux 3.17):
+    // they open /dev/urandom, a path at which our open does not look.
     ("6random5linux9getrandom", &["syscall", "open64", "close", "poll", "read"]),
-    // Of a message's descriptors that nobody took: recv_reply takes all.
+    // Descriptors of a message that were not taken: `recv_reply` takes all.
     ("Ancillary", &["close", "fcntl"]),
     // Results whose descriptor was taken have nothing left to drop.
     ("Result$LT$std..os..fd..owned..OwnedFd", &["close", "fcntl"]),
@@ -26,8 +26,8 @@ fn the_library_does_not_call_itself() {
     does_not_call_itself(&LIBRARY, &ALLOWED);
 }
 
-/// It has tables of megabytes, which are to be zeroed memory that is not there before it is
-/// touched: one byte that is not zero makes all of a static a part of the file.
+/// Tables of megabytes must be zeroed memory, which costs nothing before it is touched. A single
+/// byte that is not zero would put a whole static into the file.
 #[test]
 fn tables_are_no_part_of_the_file() {
     let sections = output("objdump", &["-h", &LIBRARY.file]);
@@ -40,9 +40,8 @@ fn tables_are_no_part_of_the_file() {
     assert!(size(".data") < 64 << 10 && size(".bss") > 16 << 20, "{sections}");
 }
 
-/// A libc may lack functions that are younger than the system calls of their names (before glibc
-/// 2.33 fstat, stat and fstatat, before 2.28 statx, before 2.34 execveat): what a program asks for
-/// by number needs none of them.
+/// Calls by number must need no young function of libc. Before glibc 2.33 there is no fstat, stat
+/// and fstatat, before 2.28 no statx, before 2.34 no execveat.
 #[test]
 fn calls_by_number_need_no_young_function() {
     const YOUNG: [&str; 5] = ["fstat", "stat", "fstatat", "statx", "execveat"];

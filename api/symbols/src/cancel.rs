@@ -1,10 +1,10 @@
 //! Cancellation of threads (pthread_cancel).
 //!
-//! libc ends a thread that is cancelled by unwinding its stack, from the system call in which it
-//! waits. Calls of ours wait with locks and counts of their own in between, which nobody would give
-//! back. So within them the signal of cancellation only ends the wait
-//! ([`towpath_client::interrupt`]), the call returns as if it were interrupted, and here, where
-//! nothing is held any more, libc looks whether the thread is to end.
+//! libc ends a cancelled thread by unwinding its stack, from the system call in which it waits.
+//! Calls of ours wait while they hold locks and counts, which an unwind would not give back. So
+//! within them the signal of cancellation only ends the wait ([`towpath_client::interrupt`]). The
+//! call returns as if interrupted, and here, where no lock is held, libc checks whether the thread
+//! is to end.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -18,11 +18,11 @@ use crate::{POSIX, real, signals};
 // A thread was cancelled in this process.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-// From a pthread_t to the place of that thread's number. A library that is there when the program
-// starts has its storage of each thread at one distance from the thread pointer (the TLS ABI calls
-// it static), and in glibc and musl a pthread_t is the address of what the thread pointer belongs
-// to. It stands for as long as the thread may be cancelled: until it is joined. 0: there is no
-// attachment.
+// Distance from a pthread_t to the place of that thread's number; 0 without an attachment. A
+// library that is loaded at the program's start has its thread-local storage at a fixed distance
+// from the thread pointer (static TLS). In glibc and musl a pthread_t is the address that the
+// thread pointer belongs to. The place is valid for as long as the thread may be cancelled: until
+// it is joined.
 static DISTANCE: AtomicUsize = AtomicUsize::new(0);
 
 /// In the constructor.
@@ -32,9 +32,9 @@ pub fn prepare() {
     DISTANCE.store(number_place().addr().wrapping_sub(me), Relaxed);
 }
 
-// The library that is shipped is built to abort where it panics: its functions have nothing to do
-// when a stack is unwound, and libc goes past them from any instruction. Of one that unwinds, as
-// for its tests, it finds the way out only from calls that are known to unwind.
+// The shipped library aborts on a panic: its functions have nothing to do when a stack is unwound,
+// and libc unwinds them from any instruction. In a library that unwinds, as for its tests, libc
+// finds the way out only from calls that may unwind.
 #[cfg(panic = "abort")]
 unsafe extern "C" {
     fn pthread_testcancel();
@@ -63,8 +63,8 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
         // SAFETY: errno's own place in this thread.
         let errno = unsafe { *libc::__errno_location() };
         if result != T::from(-1) || errno != libc::EINTR {
-            // The program is told what was done. One that may be cancelled at any point is so here,
-            // and others are at the next that they come to.
+            // The program gets the result of its call. The cancellation follows at once in a thread
+            // that may be cancelled at any point, and else at the next cancellation point.
             signal::send_cancellation(towpath_client::thread_id());
             return result;
         }
@@ -102,8 +102,8 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
         let place = (thread as usize).wrapping_add(distance) as *const AtomicU32;
         // SAFETY: the thread was not joined, as called; see DISTANCE.
         let number = unsafe { (*place).load(Relaxed) };
-        // libc may have sent the signal when its own handler was the only one, or not at all, as to
-        // a thread that is in no call of libc's that waits.
+        // libc may have sent the signal before our handler was set. Or it sent none, as for a
+        // thread that waits in no call of libc's.
         if number != 0 && number != towpath_client::thread_id() {
             signal::send_cancellation(number);
         }

@@ -1,4 +1,4 @@
-//! What the library itself has to say, on the program's stderr.
+//! Messages of the library itself, on the program's stderr.
 
 /// Writes to the kernel's descriptor 2, whatever the program has made of it, without anything in
 /// between.

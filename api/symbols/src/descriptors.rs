@@ -26,7 +26,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     if POSIX.is_active() {
-        // It cannot fail (closefrom gives no result), and a negative number means all.
+        // closefrom has no result, so it cannot fail; a negative number means all.
         let _ = descriptor::close_range(&POSIX, first.max(0) as u32, u32::MAX, 0);
         return;
     }

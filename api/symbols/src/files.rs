@@ -1,4 +1,4 @@
-//! What the file system says about descriptors: stat and readlink.
+//! Properties of descriptors in the file system: stat and readlink.
 
 use std::ffi::CStr;
 
@@ -8,10 +8,10 @@ use towpath_posix::{descriptor, others};
 
 use crate::{POSIX, answer, real};
 
-/// Which descriptor a call was about that succeeded.
+/// Descriptor that a successful call was about.
 #[derive(Clone, Copy)]
 enum About {
-    /// This one.
+    /// The descriptor of the call.
     Itself(c_int),
     /// The one that a path of /proc/self/fd leads to.
     Linked(c_int),
@@ -45,7 +45,8 @@ impl About {
         }
     }
 
-    /// What the program is to be told of it; an errno of what it does not know of.
+    /// Identity of the descriptor as the program is to see it; an errno for one that it does not
+    /// know.
     fn identity(self) -> Result<Option<Identity>, c_int> {
         match self {
             Self::Itself(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::EBADF),
@@ -312,7 +313,7 @@ pub unsafe extern "C" fn readlinkat(
     unsafe { readlink_by(path, to, len, || real::readlinkat(dir, path, to, len)) }
 }
 
-/// What _FORTIFY_SOURCE makes of readlink.
+/// The form of readlink by _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __readlink_chk(
     path: *const c_char,

@@ -1,5 +1,5 @@
-//! Listings of /proc/self/fd, which leave out the library's own descriptors: the program has not
-//! opened them, and close(2), fcntl(2) and fstat(2) say of them that they are not open.
+//! Listings of /proc/self/fd, without the library's own descriptors. The program has not opened
+//! these, and close(2), fcntl(2) and fstat(2) say that they are not open.
 //!
 //! An entry is looked at twice only if its name is the number of such a descriptor. Then the kernel
 //! is asked which folder it is in, so that it does not matter how the program came to the folder.

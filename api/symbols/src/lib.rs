@@ -1,12 +1,11 @@
 //! The C functions of the libraries that put themselves between a program and libc (`api/preload`).
 //!
-//! Every function here has the name and the meaning of one of libc's. It looks whether the
-//! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function. A
-//! shared library that depends on this crate exports all of them, and calls [`start`] when it is
-//! loaded.
+//! Every function here has the name and the meaning of one of libc's. Where the descriptor is one
+//! of ours [`towpath_posix`] does the work, otherwise libc's own function. A shared library that
+//! depends on this crate exports all of them, and calls [`start`] when it is loaded.
 //!
-//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`:
-//!   which of them are cancellation points; `complaint`: what the library itself says;
+//! - `state`: state of the process's calls; `real`: libc's functions, found once;
+//! - `cancel`: cancellation points; `complaint`: messages of the library itself;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `names`, `nss`,
 //!   `limits`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
 //!   `sandbox`, `signals`: the functions, by kind;
@@ -60,8 +59,8 @@ pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     processes::has_handlers();
     cancel::prepare();
     if let Err(Errno(libc::ENOMEM)) = attach(&POSIX) {
-        let text = b"towpath: the limit of address space (ulimit -v) leaves no room for the stack's shared memory: \
-            this program's sockets fail\n";
+        let text = b"towpath: the limit of address space (ulimit -v) leaves no room \
+            for the stack's shared memory: this program's sockets fail\n";
         complaint::write(text);
     }
     if POSIX.is_active() && !streams::take_part() {
@@ -75,7 +74,7 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     use std::io::Write;
     let mut text = [0; 512];
     let mut rest = &mut text[..];
-    // What does not fit is cut.
+    // A longer message is cut.
     let _ = writeln!(rest, "towpath: {panic}");
     let len = 512 - rest.len();
     complaint::write(&text[..len]);

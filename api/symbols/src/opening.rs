@@ -31,8 +31,8 @@ pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c
     }
 }
 
-/// The mode is there when the flags ask for it; it is in a register or on the stack where a third
-/// parameter would be, and the kernel does not look at it otherwise. In every function of this
+/// A mode exists when the flags ask for it. Otherwise `mode` is whatever a register or the stack
+/// has in place of a third parameter, and the kernel ignores it. The same in every function of this
 /// file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn openat64(
     unsafe { opened(real::openat64(dir, path, flags, mode), dir, path, flags) }
 }
 
-/// What _FORTIFY_SOURCE makes of open without a mode.
+/// The form of open by _FORTIFY_SOURCE, without a mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.

@@ -1,5 +1,5 @@
-//! popen(3): libc's own gives the command the environment of the program, in which the command
-//! would not find its engine, and which cannot be changed while other threads read it.
+//! popen(3). libc's own gives the command the environment of the program, in which the command
+//! would not find its engine. The environment cannot be changed while other threads read it.
 
 use libc::{FILE, c_char, c_int};
 use towpath_posix::exec::{self, Pipe};
@@ -7,7 +7,7 @@ use towpath_posix::{Errno, Result, environment};
 
 use crate::{POSIX, answer, processes, real};
 
-/// What a mode asks for.
+/// Mode of a stream, parsed.
 struct Mode {
     reads: bool,
     cloexec: bool,

@@ -26,8 +26,8 @@ unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
     }
 }
 
-/// poll of more descriptors than a process can have is for the kernel to refuse, before anybody
-/// looks at a list that may not be there.
+/// Whether a poll has more descriptors than a process can have. The kernel refuses it; the list,
+/// which may be missing, must not be read before.
 fn too_many(count: nfds_t) -> bool {
     // Below every usual limit, so that a poll of a few costs no call more.
     const FEW: nfds_t = 256;

@@ -7,7 +7,7 @@ use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// What every position but -1 of preadv2 and pwritev2 gives.
+/// Error of preadv2 and pwritev2 for every position but -1.
 fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn pwritev64v2(
     unsafe { pwritev2(fd, from, count, offset, flags) }
 }
 
-/// What _FORTIFY_SOURCE makes of pread. A length beyond the buffer is libc's to report.
+/// The form of pread by _FORTIFY_SOURCE. A length beyond the buffer is libc's to report.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pread_chk(
     fd: c_int,

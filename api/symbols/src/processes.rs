@@ -16,11 +16,11 @@ const UNKNOWN: u8 = 0;
 const THERE: u8 = 1;
 const NONE: u8 = 2;
 
-/// Whether libc runs our handlers when it forks. It is told of them before it is told of any other,
-/// which may be in the constructor of a library that is begun before this one.
+/// Whether libc runs our handlers when it forks. Ours are registered before any other, even where
+/// the constructor of an earlier library registers some.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
-        // Of musl there is no such function: fork is done without handlers there.
+        // In musl the function is missing: fork is done without handlers there.
         let done = real::has_register_atfork() && malloc_is_libcs() && {
             let (prepare, parent, child) =
                 (Some(prepare as Handler), Some(parent as _), Some(child as _));
@@ -46,9 +46,9 @@ extern "C" fn child() {
     fork::child(&POSIX);
 }
 
-/// jemalloc, tcmalloc and others take their locks in handlers of their own. Ours run inside of
-/// those, where nothing can be allocated or freed then: with such a malloc everything is done
-/// around all handlers, and those of the program cannot use sockets.
+/// Whether malloc is libc's. jemalloc, tcmalloc and others take their locks in handlers of their
+/// own. Ours run inside of those, where no allocation is possible. With such a malloc the work is
+/// done around all handlers, and those of the program cannot use sockets.
 fn malloc_is_libcs() -> bool {
     let object = |function: *const c_void| {
         // SAFETY: a structure of pointers, which may be null, and which the call fills in.
@@ -60,7 +60,7 @@ fn malloc_is_libcs() -> bool {
     object(libc::malloc as *const c_void) == object(libc::abort as *const c_void)
 }
 
-/// What pthread_atfork(3) is a part of the program for: `object` is whose it is.
+/// The part of pthread_atfork(3) that is linked into each object: `object` is the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Option<Handler>,
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
         if !POSIX.is_active() {
             return real::login_tty(fd);
         }
-        // It fails where the process leads a session already.
+        // Fails where the process leads a session already, which is ignored.
         libc::setsid();
         if libc::ioctl(fd, libc::TIOCSCTTY, 0) == -1 {
             return -1;
@@ -393,7 +393,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     }
 }
 
-/// What system(3) does to signals while it waits: SIGINT and SIGQUIT are for the command, SIGCHLD
+/// Signals as system(3) sets them while it waits: SIGINT and SIGQUIT are for the command, SIGCHLD
 /// comes later.
 struct Quiet {
     interrupt: libc::sigaction,

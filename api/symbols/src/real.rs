@@ -1,8 +1,8 @@
 //! libc's own functions.
 //!
-//! All are looked up in the constructor: a look-up later could meet the loader's lock in a child
-//! that was forked while another thread held it. A call that comes earlier still (a malloc that
-//! replaces libc's reads files from its own constructor) looks its function up then.
+//! All are looked up in the constructor. A later lookup could meet the loader's lock in a child
+//! that was forked while another thread held it. A still earlier call looks its function up then: a
+//! malloc that replaces libc's may read files from its own constructor.
 
 #![allow(clippy::too_many_arguments, non_snake_case)] // As libc has them.
 
@@ -37,8 +37,8 @@ impl Symbol {
         at
     }
 
-    /// Ends the program. It was linked against a libc that has the function, or it would not call
-    /// it: this is an older one.
+    /// Ends the program. Its link needed the function, so the libc at build time had it: the libc
+    /// here is older.
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
@@ -52,7 +52,9 @@ macro_rules! reals {
         mod symbols {
             #![allow(non_upper_case_globals)]
             $(pub(super) static $name: super::Symbol = super::Symbol::new(
-                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                match std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
                     Ok(name) => name,
                     Err(_) => panic!(),
                 },
@@ -69,7 +71,8 @@ macro_rules! reals {
                 // SAFETY: libc's function of that name has this type; the caller keeps its
                 // contract.
                 unsafe {
-                    let function: unsafe extern "C" fn($($kind),*) $(-> $ret)? = std::mem::transmute(at);
+                    let function: unsafe extern "C" fn($($kind),*) $(-> $ret)? =
+                        std::mem::transmute(at);
                     function($($arg),*)
                 }
             }
@@ -96,7 +99,9 @@ reals! {
     shutdown(fd: c_int, how: c_int) -> c_int;
     getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    getsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t,
+    ) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
     write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t;
@@ -104,17 +109,31 @@ reals! {
     writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t;
     recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t;
-    recvfrom(fd: c_int, to: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
-    sendto(fd: c_int, from: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t;
+    recvfrom(
+        fd: c_int, to: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr,
+        addr_len: *mut socklen_t,
+    ) -> ssize_t;
+    sendto(
+        fd: c_int, from: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr,
+        addr_len: socklen_t,
+    ) -> ssize_t;
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
-    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    recvmmsg(
+        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
+    ) -> c_int;
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t, flags: c_uint) -> ssize_t;
+    splice(
+        from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t,
+        flags: c_uint,
+    ) -> ssize_t;
     __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t;
     __recv_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t;
-    __recvfrom_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    __recvfrom_chk(
+        fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr,
+        addr_len: *mut socklen_t,
+    ) -> ssize_t;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom(first: c_int);
@@ -135,18 +154,27 @@ reals! {
     posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int;
     posix_fadvise(fd: c_int, from: off_t, len: off_t, advice: c_int) -> c_int;
     tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t;
-    copy_file_range(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    copy_file_range(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t,
+        flags: c_uint,
+    ) -> ssize_t;
     fstat(fd: c_int, to: *mut libc::stat) -> c_int;
     __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
     stat(path: *const c_char, to: *mut libc::stat) -> c_int;
     __xstat(version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int;
     fstatat(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
-    __fxstatat(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
-    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    __fxstatat(
+        version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int,
+    ) -> c_int;
+    statx(
+        dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx,
+    ) -> c_int;
     readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
     readlinkat(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
     __readlink_chk(path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
-    __readlinkat_chk(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
+    __readlinkat_chk(
+        dir: c_int, path: *const c_char, to: *mut c_char, len: size_t, room: size_t,
+    ) -> ssize_t;
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
@@ -158,23 +186,43 @@ reals! {
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
-    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    ppoll(
+        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int;
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
-    __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int;
-    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
-    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    __ppoll_chk(
+        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
+        room: size_t,
+    ) -> c_int;
+    select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int;
+    pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int;
     epoll_create(size: c_int) -> c_int;
     epoll_create1(flags: c_int) -> c_int;
     epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_wait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
-    epoll_pwait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
-    epoll_pwait2(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_pwait(
+        epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
+    ) -> c_int;
+    epoll_pwait2(
+        epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     pthread_cancel(thread: pthread_t) -> c_int;
-    prctl(option: c_int, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong, d: libc::c_ulong) -> c_int;
+    prctl(
+        option: c_int, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong, d: libc::c_ulong,
+    ) -> c_int;
     getrlimit(resource: __rlimit_resource_t, limit: *mut rlimit) -> c_int;
     setrlimit(resource: __rlimit_resource_t, limit: *const rlimit) -> c_int;
-    prlimit(pid: pid_t, resource: __rlimit_resource_t, new: *const rlimit, old: *mut rlimit) -> c_int;
+    prlimit(
+        pid: pid_t, resource: __rlimit_resource_t, new: *const rlimit, old: *mut rlimit,
+    ) -> c_int;
     getifaddrs(to: *mut *mut ifaddrs) -> c_int;
     getaddrinfo(
         node: *const c_char, service: *const c_char, hints: *const addrinfo,
@@ -205,22 +253,45 @@ reals! {
     if_nameindex() -> *mut libc::if_nameindex;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
-    __register_atfork(prepare: Option<unsafe extern "C" fn()>, parent: Option<unsafe extern "C" fn()>, child: Option<unsafe extern "C" fn()>, object: *mut c_void) -> c_int;
-    openpty(terminal: *mut c_int, side: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;
+    __register_atfork(
+        prepare: Option<unsafe extern "C" fn()>, parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>, object: *mut c_void,
+    ) -> c_int;
+    openpty(
+        terminal: *mut c_int, side: *mut c_int, name: *mut c_char, settings: *const termios,
+        size: *const winsize,
+    ) -> c_int;
     login_tty(fd: c_int) -> c_int;
-    forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
+    forkpty(
+        terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize,
+    ) -> pid_t;
     fork() -> pid_t;
     _Fork() -> pid_t;
     daemon(nochdir: c_int, noclose: c_int) -> c_int;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
-    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int;
+    execveat(
+        dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char,
+        flags: c_int,
+    ) -> c_int;
+    posix_spawn(
+        pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, argv: *const *const c_char,
+        envp: *const *const c_char,
+    ) -> c_int;
+    posix_spawnp(
+        pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, argv: *const *const c_char,
+        envp: *const *const c_char,
+    ) -> c_int;
+    posix_spawn_file_actions_adddup2(
+        actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int,
+    ) -> c_int;
     posix_spawn_file_actions_addclose(actions: *mut posix_spawn_file_actions_t, fd: c_int) -> c_int;
-    posix_spawn_file_actions_addclosefrom_np(actions: *mut posix_spawn_file_actions_t, from: c_int) -> c_int;
+    posix_spawn_file_actions_addclosefrom_np(
+        actions: *mut posix_spawn_file_actions_t, from: c_int,
+    ) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     pclose(stream: *mut FILE) -> c_int;

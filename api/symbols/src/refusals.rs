@@ -1,7 +1,7 @@
-//! What files can do and sockets cannot.
+//! Calls that files can serve and sockets cannot.
 //!
-//! What the kernel has behind a socket's number is open for nothing (`towpath_shm::token`), so that
-//! it would say EBADF; here a program is told what the kernel says of its own sockets.
+//! The kernel's descriptor behind a socket's number is open for nothing (`towpath_shm::token`), so
+//! the kernel would answer EBADF. The functions here answer as the kernel does for its own sockets.
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
 use towpath_posix::{Errno, descriptor};
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn posix_fadvise64(
     unsafe { posix_fadvise(fd, from, len, advice) }
 }
 
-/// Of pipes only.
+/// For pipes only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint)
     unsafe { real::tee(from, to, len, flags) }
 }
 
-/// Of files only.
+/// For files only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn copy_file_range(
     from: c_int,

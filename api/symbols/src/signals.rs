@@ -7,8 +7,8 @@ use towpath_posix::{Errno, signal as posix};
 
 use crate::{POSIX, answer, real};
 
-/// What the kernel calls: `begin` says which handler is meant, and that gets what the kernel gave.
-/// It comes to its end as if the kernel had called it, also if an exception leaves it.
+/// Entry that the kernel calls. `begin` returns the program's handler, which gets the kernel's
+/// arguments. The handler ends as if the kernel had called it, also by an exception.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]
@@ -74,9 +74,9 @@ pub unsafe extern "C" fn __sigaction(
 /// Signals by which a process is asked to end.
 pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// In exit(3), when the program's own handlers are over: from now on `handler` is called by signals
-/// that ask the process to end, unless the program ignores them. Their default action would replace
-/// its exit status.
+/// Called in exit(3), when the program's own handlers are over. From now on signals that ask the
+/// process to end call `handler`, unless the program ignores them. Their default action would
+/// replace its exit status.
 pub fn on_wish_to_end(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
         // SAFETY: plain structures.
@@ -93,7 +93,7 @@ pub fn on_wish_to_end(handler: extern "C" fn(c_int)) {
     }
 }
 
-// What siginterrupt(3) has told signal(3), a bit a signal.
+// Signals whose restart siginterrupt(3) has disabled for signal(3), a bit each.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
 fn bit(signal: c_int) -> u64 {
@@ -114,7 +114,7 @@ unsafe fn set(
         new.sa_sigaction = handler;
         new.sa_flags = flags;
         if let Some(blocked) = blocked {
-            // It fails where sigaction does.
+            // Fails where sigaction does.
             libc::sigaddset(&raw mut new.sa_mask, blocked);
         }
         if handler == libc::SIG_ERR {
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighan
     unsafe { signal(number, handler) }
 }
 
-/// What signal(3) is for a program that was compiled for System V.
+/// The form of signal(3) for a program that was compiled for System V.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: see `sigaction`.

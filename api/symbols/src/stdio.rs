@@ -104,16 +104,15 @@ unsafe fn give_up_socket(stream: *mut FILE) {
     unsafe {
         let fd = libc::fileno(stream);
         if descriptor::is_socket(&POSIX, fd) {
-            // What was written goes to the socket still. As in freopen, whether it could is not
-            // asked.
+            // Buffered bytes still go to the socket. As in freopen, failure is ignored.
             libc::fflush(stream);
             let _ = descriptor::give_up(&POSIX, fd);
         }
     }
 }
 
-/// Where libc's own streams cannot be made to work on sockets ([`crate::streams`]): a program that
-/// was started with a socket as standard input or output (as inetd does) gets streams that do.
+/// For libcs whose own streams cannot be made to work on sockets ([`crate::streams`]). A program
+/// that was started with a socket as standard input or output (as by inetd) gets streams that can.
 pub fn wrap_standard_streams() {
     // SAFETY: in the constructor nobody else uses them yet; programs read these variables when they
     // use a stream.
@@ -205,7 +204,7 @@ pub unsafe extern "C" fn vdprintf(
     }
 }
 
-/// What _FORTIFY_SOURCE makes of it.
+/// The form of vdprintf by _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __vdprintf_chk(
     fd: c_int,

@@ -1,13 +1,13 @@
 //! libc's own streams, on descriptors that are or become sockets of ours.
 //!
-//! A FILE reads and writes by functions inside libc that nobody can replace by name. `dup2` may put
-//! a socket under any of them at any time, as a shell's redirection does with standard output.
-//! glibc calls the last step of a stream through a table of functions: read, write, seek and close
-//! in the tables of its files are ours, and go on to glibc's own unless the number is a socket.
+//! A FILE reads and writes by functions inside libc that cannot be replaced by name. `dup2` may put
+//! a socket under any FILE at any time, as a shell's redirection does with standard output. glibc
+//! calls the last step of a stream through a table of functions. In the tables of its files, read,
+//! write, seek and close are ours, and go on to glibc's own unless the number is a socket.
 //!
-//! The tables are read-only and glibc checks that a stream points to one of them, so they are
-//! changed in place, in the constructor. What they look like has not changed since glibc 2.1
-//! ([`Jumps`]); they are left alone unless each of the four is found where it is expected.
+//! The tables are read-only, and glibc checks that a stream points to one of them, so the
+//! constructor changes them in place. Their layout is the same since glibc 2.1 ([`Jumps`]). A table
+//! stays unchanged unless each of the four functions is found where it is expected.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -59,7 +59,7 @@ pub fn take_part() -> bool {
     }
     // SAFETY: a stream of libc's, which nobody has used yet.
     let narrow = unsafe { (*stdin.cast::<Plus>()).jumps };
-    // That of streams in wide characters (fwide(3)).
+    // Table of streams in wide characters (fwide(3)).
     // SAFETY: a name.
     let wide = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_IO_wfile_jumps".as_ptr()) };
     // SAFETY: what is there is checked before it is changed.
@@ -105,7 +105,7 @@ const PAGE: usize = 4096;
 const PROT_WRITE: usize = libc::PROT_WRITE as usize;
 
 impl Pages {
-    /// Those of a table.
+    /// Pages of a table.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
         // SAFETY: the function looks at what it is given, and writes to `found`, which lives until

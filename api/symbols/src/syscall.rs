@@ -1,7 +1,7 @@
 //! syscall(2): libc's functions by the numbers of their system calls.
 //!
-//! What concerns our descriptors goes to the function of that name here; everything else goes to
-//! the kernel, as the program says. libuv, for one, sends and receives many datagrams this way.
+//! Calls about our descriptors go to the function of that name here, all others to the kernel
+//! unchanged. libuv, for one, sends and receives many datagrams this way.
 
 use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
@@ -103,7 +103,7 @@ const CALLS: [c_long; 64] = [
     libc::SYS_writev,
 ];
 
-/// Those that newer machines do not have.
+/// Calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
@@ -119,9 +119,9 @@ const OLD_CALLS: [c_long; 11] = [
     libc::SYS_sync_file_range,
 ];
 
-/// No stack is used on the way to the kernel: some calls come back on another one, as a clone that
-/// was given one, or in two processes on one, as a clone with CLONE_VM. `special` gets the
-/// arguments as they came: the seventh of a C function is where the kernel's sixth was put.
+/// No stack is used on the way to the kernel. Some calls return on another one, as a clone that was
+/// given one, or in two processes on one, as a clone with CLONE_VM. `special` gets the arguments as
+/// they came: the kernel's sixth is where a C function's seventh would be.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
@@ -246,8 +246,8 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     // SAFETY: see `special`.
     unsafe {
         Some(match number {
-            // It would act on the kernel's side of our descriptors. Event loops fall back to epoll
-            // when the kernel has none.
+            // io_uring would act on the kernel's side of our descriptors. Event loops fall back to
+            // epoll without it.
             libc::SYS_io_uring_setup => fail(-c_long::from(libc::ENOSYS)),
             // With the parent's descriptors it is no process of its own.
             libc::SYS_clone if a & libc::CLONE_FILES as usize == 0 => c_long::from(fork()),
@@ -358,9 +358,9 @@ unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// What may name a socket by a path of /proc, or the nameservers. The kernel does it: functions of
-/// libc of these names are younger than the calls, and a libc may lack them (fstatat before glibc
-/// 2.33).
+/// Calls that may name a socket by a path of /proc, or the nameservers. The kernel does them.
+/// libc's functions of these names are younger than the calls, and may be missing (fstatat before
+/// glibc 2.33).
 unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     let fd = a as c_int;
@@ -401,7 +401,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// What is left is about one descriptor, or two.
+/// The remaining calls are about one descriptor, or two.
 unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, _, c, ..] = args;
     let second = match number {

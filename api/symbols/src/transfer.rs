@@ -396,7 +396,7 @@ pub unsafe extern "C" fn splice(
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
 }
 
-// What _FORTIFY_SOURCE makes of read, recv and recvfrom. A length beyond the buffer is libc's to
+// The forms of read, recv and recvfrom by _FORTIFY_SOURCE. A length beyond the buffer is libc's to
 // report.
 
 #[unsafe(no_mangle)]

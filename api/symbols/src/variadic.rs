@@ -5,7 +5,7 @@ use towpath_posix::Errno;
 
 use crate::answer;
 
-/// What execve gets at most here; longer lists are E2BIG.
+/// Most arguments of execve here; longer lists are E2BIG.
 const ARGUMENTS_MAX: usize = 65536;
 
 /// Where the variable arguments lie: those that came in registers, then those on the stack.
@@ -146,8 +146,8 @@ macro_rules! take_apart {
 }
 
 /// Saves the argument registers and builds a va_list at the stack pointer that needs only its
-/// offset into the general registers: 24 bytes and the save area behind them on x86_64 (System V
-/// ABI, 3.5.7), 32 bytes on aarch64 (AAPCS64, appendix B).
+/// offset into the general registers. The va_list has 24 bytes and the save area behind them on
+/// x86_64 (System V ABI, 3.5.7), 32 bytes on aarch64 (AAPCS64, appendix B).
 #[cfg(target_arch = "x86_64")]
 macro_rules! save_registers {
     () => {
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn dprintf() -> c_int {
     );
 }
 
-/// What _FORTIFY_SOURCE makes of it, with a flag before the format.
+/// The form of dprintf by _FORTIFY_SOURCE, with a flag before the format.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn __dprintf_chk() -> c_int {

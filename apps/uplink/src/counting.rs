@@ -1,4 +1,4 @@
-//! What ports count.
+//! Counters of ports.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use towpath_shape::Shaped;
 /// Names and values of one layer.
 type List = Vec<(&'static str, u64)>;
 
-/// What the ports counted, by kind of port.
+/// Counters by kind of port.
 pub type PortCounters = Vec<(&'static str, List)>;
 
-/// A layer of a run, and what it counted.
+/// A layer of a run, with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Its name.

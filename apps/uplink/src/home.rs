@@ -5,12 +5,12 @@
 //!   towpath ── the outfit, with descriptors ──►
 //!           ◄── Ready, or why not ────────────
 //!           ── Asked ─────────────────────────►
-//!           ◄── Said ─────────────────────────   until that process ends, or executes another program,
-//!                                                 which begins again
+//!           ◄── Said ─────────────────────────   until that process ends, or executes another
+//!                                                 program, which begins again
 //! ```
 //!
 //! Each message is a packet of JSON; the outfit, which may be long, is a memory file. Nothing here
-//! calls libc: in PROGRAM's process its functions are those of the stack.
+//! calls libc, because in PROGRAM's process its functions are those of the stack.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -45,7 +45,7 @@ const PACKET_MAX: usize = 160 << 10;
 pub struct Outfit {
     /// The stack.
     pub shape: Shape,
-    /// What it is connected to.
+    /// The stack's link.
     pub link: Link,
     /// Programs whose sockets would be the host's are not executed.
     pub strict: bool,
@@ -53,7 +53,7 @@ pub struct Outfit {
     pub library: OsString,
 }
 
-/// What towpath wants of the engine.
+/// Request of towpath to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
     /// [`Said::Sockets`].
@@ -64,14 +64,14 @@ pub enum Asked {
     Stop,
 }
 
-/// What the engine's process says.
+/// Message of the engine's process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Said {
     /// A program starts, and wants an outfit.
     Begins,
     /// The stack is there.
     Ready,
-    /// It could not be made, and why.
+    /// The stack could not be made, for this reason.
     Failed(String),
     /// From the gateway, for the user.
     Notice(Notice),
@@ -88,7 +88,7 @@ pub enum Said {
     },
     /// Some sockets, each as `towpath_engine::SocketEntry` is written.
     Sockets {
-        /// These.
+        /// Entries of the sockets.
         entries: Vec<serde_json::Value>,
         /// There are no more.
         last: bool,
@@ -109,7 +109,7 @@ impl Home {
     /// Towpath's end, and the one for PROGRAM.
     ///
     /// # Errors
-    /// Those of socketpair(2).
+    /// As socketpair(2).
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -150,7 +150,7 @@ impl Home {
     /// In PROGRAM's process: asks for that, and takes it.
     ///
     /// # Errors
-    /// What came is no outfit.
+    /// When the message is no outfit.
     pub fn unpack(&self) -> io::Result<(Outfit, Vec<Fd>)> {
         self.say(&Said::Begins)?;
         let mut descriptors: Vec<Fd> = Vec::new();
@@ -168,7 +168,7 @@ impl Home {
             if received.bytes == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            // What was asked of the program that this one was executed by.
+            // A request to the program that executed this one; ignored.
             if descriptors.is_empty() {
                 continue;
             }
@@ -215,7 +215,7 @@ impl Home {
     /// # Errors
     /// As [`Self::say`].
     pub fn say_sockets(&self, all: &[impl Serialize]) -> io::Result<()> {
-        /// Of these a packet has room for many: an address, and some sixty figures.
+        /// Entries that fit a packet: each has an address, and some sixty figures.
         const ENTRIES: usize = 50;
         let mut parts = all.chunks(ENTRIES).peekable();
         loop {
@@ -232,7 +232,7 @@ impl Home {
     /// The next thing that the other end says; None when it is gone.
     ///
     /// # Errors
-    /// It says something else.
+    /// When the message is malformed.
     pub fn hear<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
         let mut packet = vec![0; PACKET_MAX];
         loop {

@@ -1,4 +1,4 @@
-//! What the stack of a run is connected to, and how that gets into another process.
+//! The link of a run's stack, and its transfer into another process.
 //!
 //! - [`Plan`]: the words of a user, in which ports are [`Ports`], and how the link is opened by
 //!   them;

@@ -207,7 +207,8 @@ mod tests {
             ("", "[[HOSTADDR:]HOSTPORT:]PORT"),
             (
                 "80x",
-                "\"80x\" is not a valid port: expected 1 to 65535; the form is [[HOSTADDR:]HOSTPORT:]PORT",
+                "\"80x\" is not a valid port: expected 1 to 65535; \
+                 the form is [[HOSTADDR:]HOSTPORT:]PORT",
             ),
             ("0", "\"0\" is not a valid port"),
             ("1-9999", "at most 512"),

@@ -65,7 +65,7 @@ pub struct Route {
 pub struct Resolver {
     /// Where it is.
     pub address: IpAddr,
-    /// It stands in the place of nameservers on the host's loopback only.
+    /// Whether it replaces only nameservers on the host's loopback.
     pub only_loopback: bool,
 }
 

@@ -91,9 +91,8 @@ fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     free().find(|networks| meets(&ours, networks)).or_else(|| free().next())
 }
 
-/// The part of this host that a network would take away: a network of the host, or a route that
-/// is not to a larger network. To be a part of one that lies behind a router may be what is
-/// wanted.
+/// The part of this host that a network would take away: a network of the host, or a route to no
+/// larger network. A part of a larger network behind a router may be taken on purpose.
 fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| {
         let taken = held.own.is_some() || held.network.len() >= asked.len();

@@ -25,15 +25,15 @@ use crate::shape::Link;
 pub struct Uplink {
     /// Its configuration.
     pub config: EngineConfig,
-    /// Of its interface.
+    /// Port of its interface.
     pub port: Box<dyn Port + Send>,
-    /// What the port counts is here when it is gone.
+    /// Counters of the port, here once it is gone.
     pub counters: Arc<Tally>,
 }
 
 impl Outfit {
-    /// Makes the port over `descriptors`, which are those of the link; it may open so `many` more.
-    /// What the user should know later is said to `home`.
+    /// Makes the port over `descriptors`, those of the link; the port may open `many` more. Later
+    /// notices for the user are sent to `home`.
     ///
     /// # Errors
     /// Descriptors are missing, or the system gives no more of them, nor a thread.

@@ -33,8 +33,7 @@ impl Client {
     fn open_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
-            // Of an engine that has ended there is nothing to be had, nor in a child of what was
-            // its parent's.
+            // A dead engine cannot serve the socket, and in a forked child it is the parent's.
             return match self.is_abandoned() {
                 true => Err(Error::Forked),
                 false if self.is_dead() => Err(Error::Dead),
@@ -62,8 +61,8 @@ impl Client {
     /// now on they get none of the sockets that it opens.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
-        // They may hold those that the engine has made ahead, which other calls may have asked for
-        // and not got yet.
+        // The spawned programs may hold sockets made ahead, also those that a concurrent call has
+        // asked for and not got yet.
         self.spawned.fetch_add(1, Ordering::AcqRel);
         self.give_back_ahead();
     }

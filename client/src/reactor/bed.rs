@@ -1,4 +1,4 @@
-//! What threads sleep on in poll and epoll.
+//! Descriptors on which threads sleep in poll and epoll.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,12 +9,12 @@ use crate::hub::Bed;
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
-/// What epoll_wait(2) says of the descriptor that [`Stay::go_to_bed`](super::Stay::go_to_bed)
-/// gives: which of those in it is ready.
+/// Data of epoll_wait(2) on the descriptor of [`Stay::go_to_bed`](super::Stay::go_to_bed): the
+/// member that is ready.
 pub mod cookie {
     /// The kernel's epoll set of the program.
     pub const PROGRAM: u64 = 1;
-    /// The doorbell. It stays readable: only the next ring counts.
+    /// The doorbell, which stays readable: only the next ring counts.
     pub const BELL: u64 = 2;
     /// The control socket: the engine has gone.
     pub const CONTROL: u64 = 3;
@@ -35,8 +35,7 @@ pub(super) fn kick(fd: i32) {
 }
 
 /// Rings that may be in the doorbell before it is cleared. A byte in a socket counts for less than
-/// 1 KiB of its buffer, which is 4.5 KiB where an administrator has made it as short as it can be
-/// (net.core.wmem_default).
+/// 1 KiB of its buffer. An administrator can make that as short as 4.5 KiB (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
 /// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any

@@ -6,13 +6,13 @@ use super::{Locked, Result};
 use crate::hub::{Bed, Nested};
 use crate::{Client, Error, Process};
 
-/// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
-/// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
+/// Calls without a look at the kernel's descriptors while our sockets keep a thread busy. The look
+/// is a system call, and most kernel descriptors of event loops are seldom ready.
 const KERNEL_EVERY: u32 = 8;
 /// Calls that do look, after a kernel descriptor was ready or was added.
 const EAGER: u32 = 16;
 
-/// Whose descriptors are looked at, and in which order.
+/// Descriptors to look at, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// Only our sockets: the set has no descriptors of the kernel's, or they were looked at before.
@@ -20,7 +20,7 @@ pub enum Turn {
     /// The kernel's are reported when a thread finds time for them, or sleeps; at once when
     /// `eager`.
     OursFirst {
-        /// One of them was ready lately, or has just been added.
+        /// A kernel descriptor was ready lately, or has just been added.
         eager: bool,
     },
     /// Our sockets have kept the kernel's waiting long enough.
@@ -32,20 +32,20 @@ pub enum Turn {
 pub struct Found {
     /// Bits of [`crate::ready`].
     pub events: u32,
-    /// What the program gave with its interest.
+    /// Data that the program gave with its interest.
     pub data: u64,
-    /// It is a set inside the set. The kernel may report the same for its descriptors.
+    /// The entry is a set inside the set. The kernel may report the same for its descriptors.
     pub is_set: bool,
 }
 
-/// What became of a descriptor of the kernel in a set.
+/// Change of a kernel descriptor in a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelChange {
-    /// It is there now.
+    /// The descriptor was added.
     Added,
     /// Other events are wanted of it.
     Modified,
-    /// It is there no more.
+    /// The descriptor was removed.
     Removed,
 }
 
@@ -76,11 +76,11 @@ impl Locked<'_> {
 pub struct Stay<'a> {
     process: &'a Process,
     number: u32,
-    /// Which set had the number when the call began.
+    /// The set that had the number when the call began.
     id: Option<u64>,
-    /// It has slept, and is counted among the guests; with the forks of the process before that.
+    /// Forks of the process before the call first slept; since then it counts among the guests.
     slept: Option<u32>,
-    /// It is counted among the sleepers.
+    /// The call counts among the sleepers.
     asleep: bool,
     /// And among the willing.
     willing: bool,
@@ -92,7 +92,7 @@ impl<'a> Stay<'a> {
         Self { process, number, id: None, slept: None, asleep: false, willing: false }
     }
 
-    /// What to look at now. `kernel_done`: the kernel's descriptors were looked at in this call.
+    /// Descriptors to look at now. `kernel_done`: the kernel's were looked at in this call.
     ///
     /// # Errors
     /// `Refused` with EBADF when there is no such set, or its number is another one's by now;
@@ -201,8 +201,7 @@ impl<'a> Stay<'a> {
         // child, in which nobody is counted.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
-            // It cannot fail: a call that slept is not in a signal handler on top of one that holds
-            // the hub.
+            // Infallible: a call that slept is in no signal handler on top of one with the hub.
             && let Ok(mut hub) = self.process.lock_reactor()
         {
             if let Some(set) = hub.set(self.number) {

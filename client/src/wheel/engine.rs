@@ -1,4 +1,4 @@
-//! What the owner of an engine gives to those who turn it.
+//! Interface of an engine to the threads that turn it.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub trait Engine: Send {
     fn finish(self: Box<Self>);
 }
 
-/// What comes after a turn of an [`Engine`].
+/// Step after a turn of an [`Engine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another one.
     Turn,
     /// A sleep, at most so long. None: nothing has a deadline.
     Sleep(Option<Duration>),
-    /// It was stopped.
+    /// The engine was stopped.
     End,
 }

@@ -16,7 +16,7 @@ use crate::{Deadline, Error};
 #[derive(Debug)]
 pub struct Helm<'a> {
     wheel: &'a Wheel,
-    /// This thread, for the relay.
+    /// Number of this thread in the relay.
     me: u32,
     /// Another thread has taken the wheel, or this is a child that a handler has forked.
     is_lost: bool,
@@ -37,7 +37,7 @@ struct Watched {
 }
 
 const POLLIN: i16 = 1;
-/// What stands for no time, or no mask, in a system call.
+/// Null pointer for an absent time or mask of a system call.
 const NULL: usize = 0;
 
 impl<'a> Helm<'a> {
@@ -67,9 +67,9 @@ impl<'a> Helm<'a> {
     }
 
     fn seat(&mut self) -> &mut Seat {
-        // SAFETY: this thread has the relay, which one at a time has, and does not lend it: that it
-        // does in `lend_to` alone, and nobody takes from it what is not lent. A thread has one
-        // helm, which is borrowed exclusively.
+        // SAFETY: this thread has the relay, which one thread at a time has. The relay can be taken
+        // from it only while lent, that is, within `lend_to`. A thread has one helm, which is
+        // borrowed exclusively.
         unsafe { &mut *self.wheel.engine.get() }
     }
 
@@ -102,12 +102,12 @@ impl<'a> Helm<'a> {
     /// for: meanwhile others may take the wheel. False comes with the result: somebody has.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let wheel = self.wheel;
-        // Whoever takes the wheel sees that it is counted.
+        // A thread that takes the wheel sees that this one is counted.
         let _abed = wheel.count_abed();
         self.lend_to(sleep)
     }
 
-    /// The same for who is not told otherwise.
+    /// Lends the wheel for a thread without another way to be woken.
     fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let wheel = self.wheel;
         wheel.relay.lend(self.me);
@@ -117,7 +117,7 @@ impl<'a> Helm<'a> {
         (slept, is_ours)
     }
 
-    /// This is a child, and what it has is its parent's.
+    /// Whether this is a forked child, whose helm is the parent's.
     fn has_forked(&self) -> bool {
         self.wheel.process.forks() != self.forks
     }

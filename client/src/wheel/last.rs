@@ -20,7 +20,7 @@ impl Wheel {
     pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
         while !self.has_ended.load(Acquire) && go_on() {
             let Some(mut helm) = self.take(Who::Waits) else {
-                // It is turned by another one meanwhile.
+                // Another thread turns the engine meanwhile.
                 let _ = rustix::thread::nanosleep(&AGAIN);
                 continue;
             };

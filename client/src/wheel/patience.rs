@@ -4,13 +4,13 @@
 /// more than come by chance in a row where several are busy.
 const IN_VAIN_MAX: u32 = 8;
 
-/// One wait of a thread, as far as it is about the wheel.
+/// Patience of a thread at the wheel during one wait.
 ///
-/// A thread whose socket is idle is not to be woken by each packet of a busy one. So who has turned
-/// the engine in vain while others came to wait, or sent something, retires: until its wait ends it
-/// sleeps as beside any engine, takes the wheel no more, and is not told when that is left. Those
-/// others take it when they wait next; meanwhile the thread that stands by sees to the engine, once
-/// it has ticked. Where there is none, nobody retires.
+/// Packets of a busy socket must not wake a thread whose socket is idle each time. So a thread
+/// retires that has turned the engine in vain while others came to wait, or sent something. Until
+/// its wait ends it sleeps as beside any engine, takes the wheel no more, and is not told when that
+/// is free. Other threads take the wheel at their next wait; meanwhile the stand-by thread sees to
+/// the engine, once it has ticked. Without a stand-by thread none retires.
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,
@@ -25,8 +25,8 @@ impl Patience {
         self.in_vain >= IN_VAIN_MAX
     }
 
-    /// After a turn that has brought nothing for this thread. One that nobody else can have wanted
-    /// costs nothing: `wanted` is the same as after the turn before.
+    /// Counts a turn that brought nothing for this thread, unless no other thread wanted it:
+    /// `wanted` is then the same as after the turn before.
     pub(super) fn has_turned(&mut self, wanted: u32) {
         if self.wanted.replace(wanted).is_some_and(|before| before != wanted) {
             self.wears();
@@ -38,8 +38,8 @@ impl Patience {
         self.in_vain += 1;
     }
 
-    /// It was told that the wheel is free, by what tells those who have not retired: it tries once
-    /// more.
+    /// The thread was told that the wheel is free, as those are that have not retired: it tries
+    /// once more.
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

@@ -14,14 +14,14 @@ const TURNS_MAX: u32 = 32;
 /// before it does, it looks this often, which costs a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// For so long the thread goes on, at most, where there is something for others each time that it
-/// was about to sleep: its own descriptors and signals are not looked at meanwhile.
+/// Limit on going on in a row, where others have work each time that the thread is about to sleep.
+/// Its own descriptors and signals are not looked at meanwhile.
 const LOOKS_ON: Duration = Duration::from_micros(100);
 
 /// How turning the engine has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turned {
-    /// What the thread waits for has come, or may have.
+    /// An event of the thread has come, or may have.
     Done,
     /// There is nothing to do: the engine has gone to sleep. Now sleep, until
     /// [`Helm::until`](crate::wheel::Helm::until).
@@ -33,13 +33,13 @@ pub enum Turned {
     Ended,
 }
 
-/// What only the thread at the wheel touches.
+/// State that only the thread at the wheel touches.
 pub(super) struct Seat {
     stack: Stack,
     turning: Turning,
 }
 
-/// What happens on that stack.
+/// State used on that stack.
 struct Turning {
     /// None: it has ended.
     engine: Option<Box<dyn Engine>>,

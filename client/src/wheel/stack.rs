@@ -1,8 +1,8 @@
 //! The stack that an engine is turned on.
 //!
-//! The threads that turn it are the program's, and a program may give its threads as little stack
-//! as there is (PTHREAD_STACK_MIN, 16 KiB). One thread at a time turns an engine, so one stack is
-//! enough, whatever threads there are.
+//! Threads that turn the engine are the program's, and may have as little stack as
+//! PTHREAD_STACK_MIN, 16 KiB. The engine therefore has a stack of its own. A single one is enough,
+//! because one thread at a time turns the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -25,14 +25,14 @@ pub(super) struct Stack(NonNull<u8>);
 // SAFETY: memory of the process, which belongs to this.
 unsafe impl Send for Stack {}
 
-/// What is called, and what came of it.
+/// A function to call on the stack, and its result.
 struct Call<F, T> {
     work: Option<F>,
     done: Option<Result<T, Box<dyn Any + Send>>>,
 }
 
 impl Stack {
-    /// One that nobody is on.
+    /// An unused stack.
     ///
     /// # Errors
     /// ENOMEM where the process may not have the address space (RLIMIT_AS).
@@ -63,9 +63,9 @@ impl Stack {
     pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
         let mut call = Call { work: Some(work), done: None };
         let top = self.0.as_ptr().wrapping_add(LEN);
-        // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack that nobody
-        // else is on, as `self` is borrowed exclusively. `run` gets the call that it is made for,
-        // and does not unwind.
+        // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack in no other
+        // use, as `self` is borrowed exclusively. `run` gets the call that it is made for, and does
+        // not unwind.
         unsafe { switch(top, run::<F, T>, (&raw mut call).cast()) };
         match call.done {
             Some(Ok(value)) => value,
@@ -82,8 +82,8 @@ impl Drop for Stack {
     }
 }
 
-/// What runs on the other stack. A panic does not go beyond it, where a debugger finds its way and
-/// an unwinder must not.
+/// Entry on the other stack. A panic stops here: an unwinder must not cross to the former stack,
+/// although a debugger can.
 ///
 /// # Safety
 /// `call` must point to a [`Call`] of these types.

@@ -7,13 +7,13 @@ use rustix::time::Timespec;
 use super::{Turned, Wheel, Who};
 use crate::syscall::SignalsBlocked;
 
-/// Between two looks whether anybody turns the engine, while it is turned now and then. What a
-/// thread has written that goes on without waiting is sent after at most two of these.
+/// Time between two looks whether another thread turns the engine. Bytes of a thread that goes on
+/// without a wait leave after at most two ticks.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Wheel {
-    /// What the stand-by thread does, until the engine has ended. It takes the wheel when nobody
-    /// else does, leaves it to all who want it, and sleeps while somebody else is at it.
+    /// Runs the stand-by thread until the engine has ended. The thread takes the wheel when no
+    /// other one does, leaves it to all that want it, and sleeps while another thread is at it.
     pub fn stand_by(&self) {
         // The process's handlers run on its other threads.
         let _signals = SignalsBlocked::new();

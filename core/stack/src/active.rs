@@ -16,14 +16,15 @@ use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 
 impl<H: Host> Stack<H> {
-    /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the unspecified one.
+    /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the
+    /// unspecified one.
     pub fn is_near(&self, ip: IpAddr) -> bool {
         self.net.is_local(loopback_if_unspecified(ip.to_canonical()))
     }
 
-    /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected` or
-    /// `Error`. The buffers live as long as the socket; bytes that are in `send` already follow the handshake.
-    /// The unspecified address stands for loopback, as on Linux.
+    /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected`
+    /// or `Error`. The buffers live as long as the socket; bytes that are in `send` already follow
+    /// the handshake. The unspecified address stands for loopback, as on Linux.
     ///
     /// # Errors
     /// The buffers are dropped, the socket stays as it was.
@@ -86,8 +87,8 @@ impl<H: Host> Stack<H> {
         if route.broadcast {
             return Err(ConnectError::NetUnreachable);
         }
-        // Linux sends a SYN, which every host refuses: port 0 is reserved, so that nobody can listen there
-        // (RFC 6335 §6), and segments with it are malformed here.
+        // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux sends a SYN all the
+        // same; here segments with port 0 are malformed, and the connect is refused at once.
         if remote.port() == 0 {
             return Err(ConnectError::Refused);
         }
@@ -125,8 +126,8 @@ impl<H: Host> Stack<H> {
         Ok(matches!(beginning, Beginning::WithBytes(..)))
     }
 
-    /// Opens a connection from any address and port: a gateway's way in for others. Only the 4-tuple has
-    /// to be free; nothing is bound. With port 0 an ephemeral port is chosen.
+    /// Opens a connection from any address and port: a gateway's way in for others. Only the
+    /// 4-tuple has to be free; nothing is bound. With port 0 an ephemeral port is chosen.
     ///
     /// # Errors
     /// The buffers are dropped, and there is no socket: `user` is not heard of.
@@ -233,8 +234,9 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
     ) -> Config {
         let route = self.net.route(now, Some(flow.local), flow.remote, iface);
-        // Not `route.mtu`, which follows reports about datagrams: these are easily forged, and each connection
-        // learns its path MTU from reports about its own segments (RFC 5927 §4).
+        // `route.mtu` follows reports about datagrams, which are easily forged. A connection learns
+        // its path MTU from reports about its own segments alone (RFC 5927 §4), and begins with the
+        // link's.
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = self.net.interfaces().get(route.iface.index());
@@ -243,7 +245,8 @@ impl<H: Host> Stack<H> {
                 let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
                 (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
             }
-            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an Ethernet 1500.
+            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an
+            // Ethernet 1500.
             Err(_) => (576, 1500),
         };
         let packet = settings.packet.towards(flow.remote);
@@ -273,8 +276,8 @@ pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> 
     }
 }
 
-/// The interface that the scope id of a link-local address names. Interfaces are numbered from 1 there: 0 names
-/// none (RFC 3493 §3.3). Of other addresses it means nothing, as on Linux.
+/// The interface that the scope id of a link-local address names. Interfaces are numbered from 1
+/// there; 0 names none (RFC 3493 §3.3). As on Linux, other addresses' scope ids are ignored.
 pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     match addr {
         SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
@@ -294,8 +297,8 @@ pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
     }
 }
 
-/// Whether an address means something together with an interface only: link-local hosts, and groups of scope 1
-/// and 2 (RFC 4291 §2.7).
+/// Whether an address means something together with an interface only: link-local hosts, and groups
+/// of scope 1 and 2 (RFC 4291 §2.7).
 pub fn is_on_link(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local() || matches!(addr::multicast_scope(ip), Some(1 | 2))
 }

@@ -1,8 +1,9 @@
-//! What a socket is bound to, and what it shares that with.
+//! The address that a socket is bound to, and the options by which it shares the address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The local address of a bind. Ordered so that those that overlap are few [stretches](BindAddr::stretches).
+/// The local address of a bind. Ordered so that those that overlap are few
+/// [stretches](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
     /// 0.0.0.0
@@ -11,7 +12,7 @@ pub(crate) enum BindAddr {
     AnyV6,
     /// `::` that takes IPv4 too.
     AnyDual,
-    /// This address; never an IPv4-mapped one.
+    /// A single address; never an IPv4-mapped one.
     Ip(IpAddr),
 }
 
@@ -46,14 +47,14 @@ impl BindAddr {
         }
     }
 
-    /// Whether a port that is open as far as this one is open to the other: by `sk_reuseport_match` an any-address is
-    /// open to `::` with IPv4 as well.
+    /// Whether a port that is open at `self` is open at `other`, too. By Linux's
+    /// `sk_reuseport_match` an any-address covers `::` with IPv4 as well.
     pub fn covers(self, other: BindAddr) -> bool {
         self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
     }
 }
 
-/// What the holder of a port shares it with.
+/// Options by which the holder of a port shares it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
@@ -72,7 +73,7 @@ impl Sharing {
     }
 }
 
-/// Whose table it is: Linux's rules differ.
+/// Protocol of a table of ports: Linux's rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Table {
     Tcp,

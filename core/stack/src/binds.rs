@@ -1,13 +1,16 @@
-//! Who has which local port: of all shards of a host, under locks that a shard takes where a bind or a connection
-//! begins or ends, and for no packet. One table a protocol.
+//! Local ports and their holders, in one table a protocol for all shards of a host. A shard takes
+//! the locks when a bind or a connection begins or ends, and for no packet.
 //!
-//! Two questions with different needs: "may this socket have the port?" ([`crate::holds`], and [`crate::users`] for
-//! connections without a bind) and "whose is this packet?" (always: [`crate::receivers`], which each shard has for
-//! itself).
+//! The tables answer two questions:
 //!
-//! Holds are of all shards, behind one lock: a bind sees all of them, in the order in which they came. Connections that
-//! have chosen their port, and those of listeners, are each shard's own: there may be many, and their shard alone
-//! adds to them. A bind takes the locks of all; so one of the two that meet on a port sees the other:
+//! - "May this socket have the port?": [`crate::holds`] for binds, and [`crate::users`] for
+//!   connections without a bind.
+//! - "Which socket takes this packet?": [`crate::receivers`], which each shard has for itself.
+//!
+//! Holds are in one table behind one lock, so a bind sees all of them in the order of their binds.
+//! Connections that chose their port, and children of listeners, may be many. Their table is that
+//! of their shard, which alone adds to it. A bind takes the locks of all, so one of two shards that
+//! meet on a port sees the other:
 //!
 //! ```text
 //!  bind:    lock holds, lock the users of every shard, look at all, hold the port
@@ -33,7 +36,7 @@ pub(crate) struct Ports {
     holds: Mutex<Holds>,
     /// Ports that somebody holds.
     held: Arc<PortSet>,
-    /// Of each shard; connections have ports of TCP alone.
+    /// Users of each shard; connections have ports of TCP alone.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
 }
 
@@ -49,7 +52,8 @@ impl Ports {
         Arc::new(Self { holds: Mutex::new(Holds::new(of, Arc::clone(&held))), held, users })
     }
 
-    /// Ports that somebody holds, or that connections of some shards are on: so many sets, the rest is to be left out.
+    /// Ports that somebody holds, or that connections of some shards are on: so many sets, the rest
+    /// is to be left out.
     fn occupied(&self, of_shard: impl Fn(usize) -> bool) -> ([&PortSet; SHARDS_MAX + 1], usize) {
         let mut occupied = [&*self.held; SHARDS_MAX + 1];
         let mut count = 1;
@@ -82,14 +86,14 @@ impl Locked<'_> {
     }
 }
 
-/// What one shard sees of the ports of a protocol.
+/// The ports of a protocol, as one shard sees them.
 #[derive(Debug)]
 pub(crate) struct Binds {
     ports: Arc<Ports>,
     shard: ShardId,
-    /// What other shards know of who takes packets, when there are any.
+    /// Receivers of this shard as other shards know them, when there are any.
     announced: Option<Arc<Mutex<Announced>>>,
-    /// Who takes packets.
+    /// Sockets of this shard that take packets.
     pub receivers: Receivers,
 }
 
@@ -121,7 +125,7 @@ impl Binds {
         Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
     }
 
-    /// What other shards know of who takes packets; `None`: there are no others.
+    /// Receivers of this shard as other shards know them; `None` without other shards.
     pub fn announced(&self) -> Option<Arc<Mutex<Announced>>> {
         self.announced.clone()
     }
@@ -144,8 +148,8 @@ impl Binds {
         self.ports.users.get(self.shard.index()).map(|(users, _)| lock(users))
     }
 
-    /// Ports in use, and addresses that packets are taken for: zero when nothing is left. What sockets of other shards
-    /// hold counts, too.
+    /// Ports in use, and addresses that packets are taken for: zero when nothing is left. Sockets
+    /// of all shards count.
     pub fn len(&self) -> usize {
         let users = self.own_users().map_or(0, |users| users.len());
         lock(&self.ports.holds).len() + users + self.receivers.len()
@@ -157,7 +161,8 @@ impl Binds {
         self.ports.held.contains(port) || used()
     }
 
-    /// Holders that are not alike, and groups of receivers, compared so far: the work done by look-ups.
+    /// Holders that are not alike, and groups of receivers, compared so far: the work done by
+    /// look-ups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         lock(&self.ports.holds).compared() + self.receivers.compared.get()
@@ -235,8 +240,8 @@ impl Binds {
         lock(&self.ports.holds).release(port, self.seat(socket).0);
     }
 
-    /// A connection, or what is left of one, uses `port` on `local`: it had the port before, by a hold or as the child of
-    /// a listener.
+    /// Notes that a connection, or its remains, uses `port` on `local`. The connection had the port
+    /// before: by a hold, or as the child of a listener.
     pub fn use_port(&self, port: u16, local: IpAddr, sharing: Sharing) {
         if let Some(mut users) = self.own_users() {
             users.add(port, local, sharing);
@@ -250,9 +255,9 @@ impl Binds {
         }
     }
 
-    /// Gives a connection from `local` a port that nobody holds there and for which `is_free`. It is used with
-    /// `sharing`, or not at all. Of ports that connections are on, other shards' among them, none is taken that is to be
-    /// `vacant`.
+    /// Gives a connection from `local` a port that is not held there and for which `is_free`. The
+    /// port is noted as used if `sharing` is given. With `vacant`, ports with connections of any
+    /// shard are excluded.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -277,8 +282,8 @@ impl Binds {
             }
             true
         };
-        // As a rule nobody holds it at any address. A bind has this lock, too, while it looks and until the port is
-        // held.
+        // As a rule nobody holds it at any address. A bind has this lock, too, while it looks and
+        // until the port is held.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);
@@ -289,7 +294,8 @@ impl Binds {
     }
 }
 
-/// A thread that panicked ends the run with all others, so that nobody meets what it left half done.
+/// A thread that panicked ends the run with all others, so that nobody meets what it left half
+/// done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -372,7 +378,7 @@ mod tests {
         assert_eq!(connect(&shards[0], &mut ephemeral), None);
     }
 
-    /// One port, for which a bind and a connect of another shard compete: whoever comes second does not get it.
+    /// A bind and a connect of two shards compete for a port: the second one does not get it.
     #[test]
     #[allow(clippy::disallowed_methods)] // Two shards bind and connect at the same moment.
     fn of_a_bind_and_a_connect_at_once_one_gets_the_port() {

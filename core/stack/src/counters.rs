@@ -1,7 +1,7 @@
 //! Counters of the socket layer. Lost packets are counted by reason in [`crate::Drops`].
 
 towpath_pool::counters! {
-    /// What happened so far.
+    /// Counters of a stack since its start.
     pub struct Counters {
         /// TCP segments (or merged ones) received.
         tcp_received,

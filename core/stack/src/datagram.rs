@@ -77,8 +77,8 @@ impl Datagram {
             return true;
         }
         let mut joined = self.memberships.iter().filter(|membership| membership.group == group);
-        // As on Linux, which asks for the interface with IPv4 alone: with IPv6 a member of the group on one
-        // interface hears it on every interface that somebody joined it on.
+        // As on Linux, IPv4 alone asks for the interface. A member of an IPv6 group takes datagrams
+        // from every interface on which a socket joined the group.
         let any = joined.clone().next().filter(|_| group.is_ipv6());
         match joined.find(|membership| membership.iface == meta.iface).or(any) {
             Some(membership) => membership.takes(meta.remote.ip()),
@@ -101,7 +101,8 @@ impl Datagram {
         if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
     }
 
-    /// The interface that datagrams to `remote` leave by when neither the message nor a scope id names one.
+    /// The interface that datagrams to `remote` leave by when neither the message nor a scope id
+    /// names one.
     pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
         let iface = self.multicast_towards(remote).iface;
         self.device.or(iface.filter(|_| remote.is_multicast()))
@@ -119,12 +120,12 @@ impl Datagram {
 }
 
 impl<H: Host> Stack<H> {
-    /// Gives a datagram socket a peer: it sends there by default, and receives only from there. Binds the
-    /// socket if it is not bound. No packet is sent.
+    /// Gives a datagram socket a peer: it sends there by default, and receives only from there.
+    /// Binds the socket if it is not bound. No packet is sent.
     ///
     /// # Errors
-    /// An earlier peer stays. As on Linux the socket is bound all the same, unless [`ConnectError::NoPort`] says that
-    /// it could not be.
+    /// An earlier peer stays. As on Linux the socket is bound all the same, unless
+    /// [`ConnectError::NoPort`] says that it could not be.
     pub fn connect_datagram(
         &mut self,
         now: Instant,
@@ -133,7 +134,8 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), ConnectError> {
         self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
-        // Before anything else, as on Linux: where the connect fails the socket is bound all the same.
+        // Before anything else, as on Linux: where the connect fails the socket is bound all the
+        // same.
         self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let Kind::Datagram(datagram) = &socket.kind else { return Err(ConnectError::Invalid) };
@@ -144,7 +146,8 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let (device, way) = (datagram.device, datagram.way_to(remote_ip));
         let group_source = datagram.source_towards(remote_ip);
-        // As on Linux the address that an earlier connect chose stays, until the socket is disconnected.
+        // As on Linux the address that an earlier connect chose stays, until the socket is
+        // disconnected.
         let chosen = datagram.peer.map(|peer| peer.local).filter(|ip| addr::is_unicast(*ip));
         if chosen.is_some_and(|ip| ip.is_ipv4()) && remote_ip.is_ipv6() {
             return Err(ConnectError::OtherFamily);
@@ -187,12 +190,12 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Takes the peer of a datagram socket away, and with it, as Linux does, SO_BINDTODEVICE and a port
-    /// that the program did not name; what a bind named stays.
+    /// Takes the peer of a datagram socket away. As on Linux, SO_BINDTODEVICE and a port that the
+    /// program did not name go with it; a port or address that a bind named stays.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         self.forget_peer(index);
-        // It cannot fail: each datagram socket has the option.
+        // Infallible: each datagram socket has the option.
         let _ = self.set_device(index, None);
         self.free_chosen_port(index);
     }
@@ -222,19 +225,20 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Sends one datagram (or with `segment_size` several) now. Binds the socket if it is not bound.
+    /// Sends one datagram (or with `segment_size` several) now. Binds the socket if it is not
+    /// bound.
     ///
-    /// On an echo socket the payload is an ICMP echo request from its header on; the ident is replaced
-    /// by the socket's and the checksum is made.
+    /// The payload on an echo socket is an ICMP echo request from its header on. The socket's ident
+    /// replaces the one there, and the checksum is computed.
     ///
     /// # Errors
-    /// Nothing was sent. With [`SendError::TooLong`] a socket that set [`crate::SocketOption::RecvErrors`] also gets a
-    /// report of how long a UDP datagram on this path may be. A neighbour that does not answer is no error here: it
-    /// shows later.
+    /// Nothing was sent. With [`SendError::TooLong`] a socket that set
+    /// [`crate::SocketOption::RecvErrors`] also gets a report of how long a UDP datagram on this
+    /// path may be. A neighbour that does not answer is no error here: it shows later.
     ///
-    /// A UDP datagram for which the device's queue has no room is lost, as anywhere on its way; an owner that asks
-    /// [`Stack::datagram_waits`] before loses fewer. Only a socket that set
-    /// [`crate::SocketOption::RecvErrors`], and an echo socket, get [`SendError::QueueFull`].
+    /// A UDP datagram for which the device's queue has no room is lost, as it could be on its way.
+    /// An owner that asks [`Stack::datagram_waits`] before loses fewer. Only an echo socket, and
+    /// one that set [`crate::SocketOption::RecvErrors`], get [`SendError::QueueFull`].
     pub fn send_datagram(
         &mut self,
         now: Instant,
@@ -255,8 +259,8 @@ impl<H: Host> Stack<H> {
         let sent = self.send_udp(now, datagrams(index), &target, payload, out.segment_size, pool);
         match sent {
             Ok(()) if self.is_heard_here(&target) => {
-                // The datagram is on the link, so the call succeeds whatever becomes of the copy. One for
-                // which the loopback queue has no room is counted there.
+                // The datagram is on the link, so the call succeeds whatever happens to the copy.
+                // The loopback queue counts a copy that it has no room for.
                 let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
@@ -277,11 +281,12 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// Whether a datagram of `len` bytes of payload would be refused for its length: for owners that send
-    /// datagrams after the program's call has returned. A socket with IP_RECVERR gets a report of how
-    /// long a datagram may be. Binds the socket if it is not bound.
+    /// Whether a datagram of `len` bytes of payload would be refused for its length: for owners
+    /// that send datagrams after the program's call has returned. A socket with IP_RECVERR gets a
+    /// report of how long a datagram may be. Binds the socket if it is not bound.
     ///
-    /// Below [`net::Net::path_mtu_least`], headers included, and 65507, the longest over IPv4, none is.
+    /// Below [`net::Net::path_mtu_least`], headers included, and 65507, the longest over IPv4, none
+    /// is.
     pub fn check_datagram(
         &mut self,
         now: Instant,
@@ -322,11 +327,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this host.
+    /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this
+    /// host.
     fn is_heard_here(&self, target: &Target) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
-            // Of other shards only they know.
+            // Groups that sockets of other shards joined are not known here.
             _ if self.has_others_on(remote_port) => true,
             true => self.net.is_member(target.route.iface, remote),
             false => self
@@ -339,7 +345,8 @@ impl<H: Host> Stack<H> {
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
-    /// Tells a program that set IP_RECVERR how long a datagram to that destination may be, as Linux does.
+    /// Tells a program that set IP_RECVERR how long a datagram to that destination may be, as Linux
+    /// does.
     fn report_too_long(&mut self, index: u32, target: &Target) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Kind::Datagram(datagram) = &socket.kind else { return };
@@ -348,7 +355,8 @@ impl<H: Host> Stack<H> {
         }
         let mtu = datagram.lengths.told(target.flow.remote, &target.route);
         let reason = SocketError::MessageTooBig(mtu);
-        // Linux gives the port that the socket is connected to, with IPv4 also where the call names another.
+        // Linux gives the port that the socket is connected to, with IPv4 also where the call names
+        // another.
         let port = match target.flow.remote {
             IpAddr::V4(_) => datagram.peer.map_or(0, |peer| peer.remote_port),
             IpAddr::V6(_) => target.flow.remote_port,
@@ -358,12 +366,12 @@ impl<H: Host> Stack<H> {
         self.reports.push_back((socket.user, report));
     }
 
-    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of another host. It is
-    /// fragmented if it is longer than the path MTU.
+    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of another
+    /// host. Longer than the path MTU, it is fragmented.
     ///
     /// # Errors
-    /// [`SendError::Invalid`] when the addresses are of two families, or the remote port is 0; else as with
-    /// [`Stack::send_datagram`].
+    /// [`SendError::Invalid`] when the addresses are of two families, or the remote port is 0; else
+    /// as with [`Stack::send_datagram`].
     pub fn send_datagram_from(
         &mut self,
         now: Instant,
@@ -390,8 +398,8 @@ impl<H: Host> Stack<H> {
         self.send_udp(now, None, &target, payload, None, pool)
     }
 
-    /// Sends one echo message from any address: the answer to a request that [`Host::stray_echo`] showed,
-    /// in the name of the host that it was sent to.
+    /// Sends one echo message from any address: the answer to a request of [`Host::stray_echo`], in
+    /// the name of the host that it was sent to.
     ///
     /// # Errors
     /// No route, or what [`net::Net::send`] refuses.
@@ -479,8 +487,8 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
     }
 
-    /// The program closed a datagram socket that has more to send: as after [`Stack::close`] it receives nothing
-    /// and its port is free, but what it has to send still leaves from that port.
+    /// The program closed a datagram socket that has more to send. As after [`Stack::close`] it
+    /// receives nothing and its port is free; its remaining datagrams still leave from that port.
     pub fn withdraw(&mut self, now: Instant, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.forget_datagram(now, index);
@@ -508,9 +516,9 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Bytes of the longest datagram to `remote`, without jumbograms: what 16 bits can say of an IPv4 packet with its
-/// header, and of an IPv6 packet without it (RFC 791 §3.1, RFC 8200 §3). A program's part of it begins with the
-/// header on an echo socket, and behind it with UDP.
+/// Bytes of the longest datagram to `remote`, without jumbograms. The 16-bit length includes the
+/// header of IPv4 and excludes that of IPv6 (RFC 791 §3.1, RFC 8200 §3). A program's part begins
+/// with the ICMP header on an echo socket, and behind the UDP header otherwise.
 fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
     let packet = match remote {
         IpAddr::V4(_) => ipv4::TOTAL_LEN_MAX - ipv4::HEADER_LEN,
@@ -537,8 +545,8 @@ fn udp_packet(
     };
     let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
     header.emit(linear);
-    // Copied, and not pointed to: one that waits for its neighbour or its device would keep those behind it in the FIFO,
-    // which go elsewhere, from being room again.
+    // Copied into the packet. Otherwise a datagram that waits for its neighbour or device would pin
+    // later ones in the FIFO, which have other destinations.
     payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
     if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
         if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {

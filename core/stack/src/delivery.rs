@@ -1,4 +1,4 @@
-//! Which sockets take a datagram.
+//! Choice of the sockets that take a datagram.
 
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::stack::Stack;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taker {
     pub socket: u32,
-    /// It has the sender for its peer.
+    /// The socket is connected to the sender.
     pub connected: bool,
 }
 
@@ -62,9 +62,9 @@ impl Given {
 }
 
 impl<H: Host> Stack<H> {
-    /// The socket that takes a datagram, or an echo reply, that came in on `iface` for one receiver: the one that is
-    /// connected to the sender, else the one that is bound to the address and port. Sockets that are bound to another
-    /// device (SO_BINDTODEVICE) are passed over. `hash` is the flow's.
+    /// The socket that takes a unicast datagram or echo reply that came in on `iface`. A socket
+    /// connected to the sender comes before one that is bound to the address and port. Sockets
+    /// bound to another device (SO_BINDTODEVICE) are passed over. `hash` is the flow's.
     #[inline]
     pub(crate) fn datagram_taker(
         &self,
@@ -85,8 +85,8 @@ impl<H: Host> Stack<H> {
         bound.map(|socket| Taker { socket, connected: false })
     }
 
-    /// A socket that takes a datagram. Not one of another shard: packets for that go there, and one that comes in here for
-    /// it was on its way when the socket came.
+    /// The socket of a taker; `None` if another shard has it. Packets for such a socket go to that
+    /// shard, unless they were on their way when it was opened.
     fn own(&self, taker: Taker) -> Option<&Socket<H>> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
@@ -253,7 +253,8 @@ fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     }
 }
 
-/// Shows the owner an echo request to an address that is none of this host's but that an any-address interface took.
+/// Shows the owner an echo request to an address that is none of this host's but that an
+/// any-address interface took.
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

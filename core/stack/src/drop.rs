@@ -31,10 +31,11 @@ drop_reasons! {
     TransportMalformed = "transport_malformed",
     /// A TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
     TcpNotUnicast = "tcp_not_unicast",
-    /// A TCP segment for which there is no connection and no listener; answered by a reset unless it was one.
+    /// A TCP segment for which there is no connection and no listener; answered by a reset unless
+    /// it was one.
     TcpNoSocket = "tcp_no_socket",
-    /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset, or one that came
-    /// before the owner decided about its SYN.
+    /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset.
+    /// Also a segment that came before the owner decided about its SYN.
     TcpUnacceptable = "tcp_unacceptable",
     /// For a connection that is closed, or bytes after the program was gone.
     TcpAfterClose = "tcp_after_close",
@@ -44,7 +45,7 @@ drop_reasons! {
     TcpPaws = "tcp_paws",
     /// Timestamps were negotiated and the segment has none (RFC 7323 3.2).
     TcpTimestampMissing = "tcp_timestamp_missing",
-    /// It acknowledges what was never sent, or far too old data (RFC 5961 5).
+    /// An ACK of bytes that were never sent, or of far too old ones (RFC 5961 5).
     TcpBadAck = "tcp_bad_ack",
     /// A segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
     TcpNoAck = "tcp_no_ack",
@@ -72,8 +73,8 @@ drop_reasons! {
     AcceptOverflow = "accept_overflow",
     /// SYN to a listener that may not have more half-open connections, all of them young.
     SynCacheFull = "syn_cache_full",
-    /// A segment that may come from a client whose half-open connection was displaced, and is not answered by a
-    /// reset for that.
+    /// A segment that may come from a client whose half-open connection was displaced, and is not
+    /// answered by a reset for that.
     HalfOpenDisplaced = "half_open_displaced",
     /// To a listener: SYN and FIN at once, or neither SYN nor ACK.
     TcpBadFlags = "tcp_bad_flags",
@@ -166,7 +167,8 @@ drop_reasons! {
     NeighborQueueFull = "neighbor_queue_full",
     /// More packets wait for neighbours, all together, than may.
     NeighborQueuesFull = "neighbor_queues_full",
-    /// Not for a link: its TTL is 0, or its group is within this host (RFC 1122 3.2.1.7, RFC 4291 2.7).
+    /// Not for a link: its TTL is 0, or its group is within this host (RFC 1122 3.2.1.7, RFC 4291
+    /// 2.7).
     HostScope = "host_scope",
     /// Longer than the path takes and not to be fragmented, or than IP can state.
     TooBig = "too_big",
@@ -181,8 +183,8 @@ drop_reasons! {
 }
 
 impl DropReason {
-    /// Whether packets are dropped for this reason on their way out; the others were received. Every reason
-    /// is listed, so that a new one has to say.
+    /// Whether packets are dropped for this reason on their way out; the others were received.
+    /// Every reason is listed, so that a new one has to say.
     pub const fn is_outbound(self) -> bool {
         match self {
             Self::TcpPayloadMissing

@@ -1,5 +1,5 @@
-//! Choice of local ports (RFC 6056 §3.3.3, "simple hash-based"), at a cost that is bounded however many
-//! are in use.
+//! Choice of local ports (RFC 6056 §3.3.3, "simple hash-based"), at a cost that is bounded however
+//! many are in use.
 
 use std::ops::RangeInclusive;
 
@@ -12,11 +12,12 @@ pub(crate) struct Ephemeral {
     first: u16,
     count: u32,
     next: u32,
-    /// Distance between ports that are tried one after the other where all are in use; see [`stride`].
+    /// Distance between ports that are tried one after the other where all are in use; see
+    /// [`stride`].
     stride: u32,
 }
 
-/// What came of a choice.
+/// Outcome of a choice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub port: Option<u16>,
@@ -50,15 +51,15 @@ impl Ephemeral {
         self.next = if is_same { choice.next } else { (self.next + 1) % self.count };
     }
 
-    /// A port for which `is_free`: the first one that is not in `occupied`, from where `hash` and the counter
-    /// say. If all are in `occupied`, one that can be shared: first the port at that place, then others a
-    /// [`stride`] apart, because ports that were chosen one after the other often lead to the same peer. At most
-    /// [`PORTS_PROBED_MAX`] are tried: all of a small range; of a larger one enough to find one where one in a
-    /// hundred is free.
+    /// A port for which `is_free`: the first one not in `occupied`, from the place on that `hash`
+    /// and the counter give. If all ports are in `occupied`, one that can be shared. Candidates are
+    /// tried a [`stride`] apart, because ports chosen one after the other often lead to the same
+    /// peer. At most [`PORTS_PROBED_MAX`] are tried: all of a small range, and of a larger one
+    /// enough to find a free one in a hundred.
     ///
-    /// The hash (of our address and the peer, keyed) makes the sequence towards one peer unguessable
-    /// from the sequence towards another; the counter makes it go on, so that a port is not used
-    /// again soon.
+    /// The keyed hash, of our address and the peer, makes the sequence towards one peer unguessable
+    /// from that towards another. The counter makes it go on, so that a port is not used again
+    /// soon.
     pub fn choose(
         &mut self,
         hash: u64,
@@ -70,7 +71,8 @@ impl Ephemeral {
         let offset = (hash % u64::from(self.count)) as u32;
         let start = (offset + self.next) % self.count;
         let mut tried = 0;
-        // What nobody is on is free as a rule: only connections that hold no port may be in the way.
+        // A port outside `occupied` is free as a rule: only a connection that holds no port may
+        // have it.
         let mut ahead = 0;
         while tried < PORTS_PROBED_MAX / 2
             && let Some(vacant) = self.vacant(start, ahead, occupied)
@@ -95,7 +97,8 @@ impl Ephemeral {
         Choice { port: shared, tried }
     }
 
-    /// How far ahead of `start`, and not nearer than `ahead`, a port lies that is not in `occupied`.
+    /// How far ahead of `start`, and not nearer than `ahead`, a port lies that is not in
+    /// `occupied`.
     fn vacant(&self, start: u32, ahead: u32, occupied: &PortSets<'_>) -> Option<u32> {
         let (begin, end) = (u32::from(self.first), u32::from(self.first) + self.count);
         let from = begin + start + ahead;
@@ -111,9 +114,9 @@ impl Ephemeral {
     }
 }
 
-/// The step from one port to the next that leads to all of `count` and leaves those that were tried spread
-/// evenly, however many they are: nearest to the golden section of those that have no divisor in common with
-/// `count` (Knuth, "The Art of Computer Programming" 6.4, theorem S).
+/// The step from one port to the next. Steps lead to all of `count` ports, and spread those tried
+/// evenly, however many they are. The step is the number nearest to the golden section without a
+/// common divisor with `count` (Knuth, TAOCP 6.4, theorem S).
 fn stride(count: u32) -> u32 {
     let golden = (u64::from(count) * 0x9e37 / 0x1_0000) as u32;
     (golden.max(1)..).find(|step| common_divisor(*step, count) == 1).unwrap_or(1)
@@ -193,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Where all ports are in use for something, a search costs what its limit says, and finds one though
-    /// only one in a hundred is free and all others lie together.
+    /// Where all ports are in use, a search stays within its limit. A port is found though only one
+    /// in a hundred is free, and all free ones lie together.
     #[test]
     fn shared_ports_are_found_at_a_bounded_cost() {
         let occupied = PortSet::default();

@@ -66,8 +66,8 @@ refusals! {
         Refused = "nobody listens on port 0",
         /// An IPv6 peer of a socket that is connected from an IPv4 address (EAFNOSUPPORT).
         OtherFamily = "connected with IPv4",
-        /// A listener, the other family, a peer that is not one host, from 127.0.0.0/8 to another host, or no
-        /// such socket (EINVAL).
+        /// A listener, the other family, a peer that is not one host, from 127.0.0.0/8 to another
+        /// host, or no such socket (EINVAL).
         Invalid = "the socket cannot connect so",
         /// To a broadcast address without permission (EACCES).
         Forbidden = "broadcast not permitted",
@@ -91,8 +91,8 @@ refusals! {
         NoPort = "no free local port",
         /// The device does not keep up; the datagram is lost and counted (ENOBUFS).
         QueueFull = "output queue full",
-        /// The other family, port 0 named, from 127.0.0.0/8 to another host, a bad segment size, or no such
-        /// socket (EINVAL).
+        /// The other family, port 0 named, from 127.0.0.0/8 to another host, a bad segment size, or
+        /// no such socket (EINVAL).
         Invalid = "the datagram cannot be sent so",
     }
 }

@@ -1,4 +1,5 @@
-//! ICMP errors about packets of ours: which socket each concerns, whether it is believed, and what follows.
+//! ICMP errors about packets of ours: which socket each concerns, whether it is believed, and what
+//! follows.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -48,7 +49,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Tells the socket that sent the datagram or echo request: the one that takes what comes the other way.
+    /// Tells the socket that sent the datagram or echo request: the one that takes what comes the
+    /// other way.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -57,8 +59,8 @@ impl<H: Host> Stack<H> {
         error: &IcmpError,
         echo: bool,
     ) -> bool {
-        // As on Linux the ICMP message to an own address comes in on loopback, and the ICMPv6 message on the
-        // interface that has the address.
+        // As on Linux the ICMP message to an own address comes in on loopback, and the ICMPv6
+        // message on the interface that has the address.
         let iface = match flow.local {
             IpAddr::V4(_) => error.iface,
             IpAddr::V6(_) => self.net.link_of(error.iface, flow.local),
@@ -84,8 +86,9 @@ impl<H: Host> Stack<H> {
         match error.too_big {
             Some(mtu) => self.lower_path_mtu(now, index, PathMtu::reported(mtu)),
             None => {
-                // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1 describes, since
-                // the program waits for it. Established connections take all of these errors for transient.
+                // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1
+                // describes, since the program waits for it. Established connections take all of
+                // these errors for transient.
                 let Some(meaning) = Meaning::of(error) else { return true };
                 stream.unreachable = Some(meaning.why);
                 connection.on_unreachable(true, seq);
@@ -113,8 +116,8 @@ impl<H: Host> Stack<H> {
         self.learnt_mtus.push_back(LearntMtu { id, mtu, until: now + PATH_MTU_TIME });
     }
 
-    /// Lets connections whose path MTU is old try again what their links take: from the next segment on, so
-    /// that nobody needs to wake up for it.
+    /// Lets connections whose path MTU is old try their link's MTU again. The next segment does so;
+    /// no timer is needed.
     pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
         while self.learnt_mtus.front().is_some_and(|learnt| learnt.until <= now) {
             self.forget_oldest_mtu();
@@ -163,8 +166,8 @@ impl<H: Host> Stack<H> {
             self.reports.push_back((user, report));
             return true;
         }
-        // As on Linux an unconnected socket is not told unasked, and a transient error (RFC 1122 §3.2.2.1) is told
-        // only where IP_RECVERR asks for it.
+        // As on Linux an unconnected socket is not told unasked, and a transient error (RFC 1122
+        // §3.2.2.1) is told only where IP_RECVERR asks for it.
         if taker.connected && hard {
             self.events.push_back((user, SocketEvent::Error(reason)));
         }

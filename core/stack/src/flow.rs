@@ -1,7 +1,7 @@
-//! Which connection a segment belongs to: one keyed hash and one probe.
+//! The table of 4-tuples: a segment's connection costs one keyed hash and one probe.
 //!
-//! Connections, half-open ones, TIME-WAITs and undecided SYNs live in tables of their own; this one
-//! finds them all, so that a 4-tuple can exist only once.
+//! Connections, half-open ones, TIME-WAITs and undecided SYNs live in tables of their own. The
+//! table here has the 4-tuples of all, so that each can exist only once.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
@@ -49,8 +49,9 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Hash of the two ends of a flow, the same whichever of them is the local one, and for IPv4-mapped addresses as for
-    /// the IPv4 addresses themselves: so that one hash says where a flow is in a table and which shard has it.
+    /// Hash of the two ends of a flow, whichever of them is the local one. IPv4-mapped addresses
+    /// count as their IPv4 addresses. The same hash thereby gives a flow's place in a table and its
+    /// shard.
     ///
     /// Its message is that of [`Owners::key`](crate::Owners::key).
     #[inline]
@@ -83,20 +84,22 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Hash of a host and the service that it talks to: RFC 6056's and RFC 7323's F(local, remote, remote port).
+    /// Hash of a host and the service that it talks to: RFC 6056's and RFC 7323's F(local, remote,
+    /// remote port).
     pub fn path(&self, local: IpAddr, remote: SocketAddr) -> u64 {
         self.flow(&Flow { local, remote: remote.ip(), local_port: 0, remote_port: remote.port() })
     }
 }
 
-/// The hash of what has the hash `hash` and is bound to a device. Devices are told apart by bits that no key hides:
-/// that makes nobody collide who cannot foresee `hash`.
+/// The hash of what has the hash `hash` and is bound to a device. Devices are told apart by bits
+/// that no key hides: that makes nobody collide who cannot foresee `hash`.
 #[inline]
 pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
 }
 
-/// The smaller address first, and of equal ones that with the smaller port; and the ports, the first in the upper half.
+/// The smaller address first, and of equal ones that with the smaller port; and the ports, the
+/// first in the upper half.
 #[inline]
 fn in_order<T: Ord>(one: T, other: T, (one_port, other_port): (u16, u16)) -> (T, T, u32) {
     let ports = |first: u16, second: u16| u32::from(first) << 16 | u32::from(second);
@@ -140,8 +143,9 @@ pub(crate) enum FlowRef {
 /// 4-tuples to their owners.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
-    /// By the upper bits of the hash. A table that is full moves all its entries into a larger one, at a
-    /// million connections for 20 ms: each of these moves its share, and not in the same turn.
+    /// Tables by the upper bits of the hash. A full table moves all entries into a larger one,
+    /// which takes 20 ms for a million connections. Parts are enlarged one by one, in different
+    /// turns.
     parts: Vec<HashTable<Slot>>,
     len: usize,
     /// Entries compared so far: the work done by lookups.
@@ -207,7 +211,8 @@ impl FlowTable {
         self.len
     }
 
-    /// Finds the owner of the flow whose hash is `hash`; `is` compares the 4-tuple kept at the owner.
+    /// Finds the owner of the flow whose hash is `hash`; `is` compares the 4-tuple kept at the
+    /// owner.
     #[inline]
     pub fn find(&self, hash: u64, mut is: impl FnMut(FlowRef) -> bool) -> Option<FlowRef> {
         let short = hash as u32;
@@ -218,8 +223,8 @@ impl FlowTable {
         found.map(|slot| slot.at.get())
     }
 
-    /// Adds a flow that is known not to be there. Never one that is: entries with one hash are searched one after the
-    /// other.
+    /// Adds a flow that is known not to be there. Never one that is: entries with one hash are
+    /// searched one after the other.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
         let moved = &self.moved;
@@ -313,7 +318,7 @@ mod tests {
         assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 
-    /// What devices compute, too: the message is written down in `Owners::key`.
+    /// Devices compute this hash, too: `Owners::key` documents its message.
     #[test]
     fn the_hash_of_the_ends_is_that_of_their_bytes() {
         let key = Keyed([1, 2]);

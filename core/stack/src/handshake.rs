@@ -1,11 +1,13 @@
-//! Connections that are not established yet: the SYN cache, and SYNs that wait for the owner's decision.
+//! Connections that are not established yet: the SYN cache, and SYNs that wait for the owner's
+//! decision.
 //!
-//! Neither has buffers. Half-open connections stand in the line of their listener, oldest first. A listener
-//! may have as many as there are places left for all others. Beyond that a new SYN displaces the oldest of
-//! its listener if that one has had time to answer
-//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), and is dropped if not. A flood therefore takes
-//! no places from other listeners, and of the flooded one's clients only those fail whose round trip is longer
-//! than the flood needs to fill its places.
+//! Neither has buffers. Half-open connections stand in the line of their listener, oldest first. A
+//! listener may have as many as there are places left for all others. Beyond that a new SYN
+//! displaces the oldest of its listener if that one had time to answer
+//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), and is dropped if not.
+//!
+//! A flood therefore takes no places from other listeners. Clients of the flooded one fail only if
+//! their round trip is longer than the flood needs to fill its places.
 
 use std::net::IpAddr;
 
@@ -36,7 +38,7 @@ pub(crate) struct HalfOpenFlow {
     pub parent: Parent,
 }
 
-/// Whose half-open connection it is: the index of a socket.
+/// Socket for which a connection is half-open, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parent {
     /// A listener's, which gets a child.
@@ -64,8 +66,8 @@ pub(crate) struct Handshakes {
     /// Half-open connections of sockets that were accepted early.
     pub early: List,
     pub pending: Queue<PendingSyn>,
-    /// All pending ones, by when their SYN came last: all wait equally long from then on, so the front
-    /// expires first.
+    /// All pending ones, by when their SYN came last: all wait equally long from then on, so the
+    /// front expires first.
     pub pending_line: List,
 }
 

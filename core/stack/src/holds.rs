@@ -1,6 +1,8 @@
-//! Which sockets hold which local address and port, and who may join them: the rules of bind. One table a protocol.
+//! The rules of bind: holders of each local address and port, and the conditions to join them. Each
+//! protocol has a table.
 //!
-//! "May this socket have the port?" is asked seldom, and of holders that are alike one is looked at.
+//! A bind looks at one of several holders that are alike, so its cost does not grow with their
+//! number.
 
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
@@ -13,7 +15,7 @@ use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::net::IfaceId;
 use crate::port_set::PortSet;
 
-/// One socket that holds a port.
+/// A socket that holds a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holder {
     /// The socket's index; in the table of several shards with the shard's number above it.
@@ -31,14 +33,14 @@ impl Holder {
         Class { sharing: self.sharing, listening: self.listening }
     }
 
-    /// Whether TCP lets this one in beside somebody: both said SO_REUSEADDR and the other does not listen,
-    /// or both said SO_REUSEPORT.
+    /// Whether TCP lets this one in beside somebody: both said SO_REUSEADDR and the other does not
+    /// listen, or both said SO_REUSEPORT.
     pub fn may_join(&self, Class { sharing: theirs, listening }: Class) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
 }
 
-/// What decides whether others may join a holder.
+/// Properties of a holder that decide whether others may join it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Class {
     pub sharing: Sharing,
@@ -62,8 +64,8 @@ impl Class {
     }
 }
 
-/// What a bind sees of a holder: holders with the same spot conflict with the same binds. The order puts the spots of
-/// one port and class whose addresses overlap a given one side by side.
+/// Place of a holder as a bind sees it: holders of one spot conflict with the same binds. In the
+/// order of spots, those of one port and class whose addresses overlap a given one are neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     port: u16,
@@ -93,9 +95,10 @@ struct Hold {
     holder: Holder,
 }
 
-/// Which sockets may bind a TCP port without a look at its holders. Linux remembers with each port how the
-/// last ones came to hold it (`fastreuseport` of its bind bucket). So a socket with SO_REUSEPORT alone may bind
-/// after one with both options, although an earlier holder has SO_REUSEADDR alone.
+/// Sockets that may bind a TCP port without a look at its holders. Linux remembers with each port
+/// how the last holders came (`fastreuseport` of its bind bucket). A socket with SO_REUSEPORT alone
+/// may therefore bind after one with both options, although an earlier holder has SO_REUSEADDR
+/// alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
     /// The last one came without SO_REUSEPORT.
@@ -123,7 +126,7 @@ impl Welcome {
     }
 }
 
-/// Who is on a port.
+/// Holders of a port, counted by class.
 #[derive(Debug, Default)]
 struct Crowd {
     /// How many holders there are of each class.
@@ -132,7 +135,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Of which classes there are holders.
+    /// Classes that have holders.
     fn classes(&self) -> impl Iterator<Item = Class> + use<> {
         let holders = self.holders;
         Class::all().filter(move |class| holders[class.number()] > 0)
@@ -179,14 +182,15 @@ impl Holds {
         self.ports.len()
     }
 
-    /// Whether somebody is in the way of a socket that is to hold `port` as `wanted` says (its own present
-    /// hold does not count); `is_used` says whether a connection is. By Linux's rules, which are these and no others:
+    /// Whether a holder conflicts with a socket that is to hold `port` as `wanted`; its own present
+    /// hold does not count. `is_used`: whether a connection conflicts. By Linux's rules, which are
+    /// these and no others, conflicts are:
     ///
-    /// * TCP: whoever [meets](Spot::meets) it and does not [share](Holder::may_join), unless the port
-    ///   is [open](Welcome) to it;
-    /// * UDP: the newest of those who meet it and do not share by SO_REUSEADDR, unless that one shares
-    ///   by SO_REUSEPORT: then older ones are not asked;
-    /// * echo: whoever has the ident, at whatever address, and does not share by SO_REUSEADDR.
+    /// * TCP: any holder that [meets](Spot::meets) `wanted` and does not [share](Holder::may_join),
+    ///   unless the port is [open](Welcome) to it;
+    /// * UDP: the newest holder that meets `wanted` and does not share by SO_REUSEADDR. If both
+    ///   have SO_REUSEPORT there is no conflict, whatever older holders have;
+    /// * echo: any holder of the ident, at whatever address, that does not share by SO_REUSEADDR.
     pub fn conflicts(&self, port: u16, wanted: &Holder, is_used: impl FnOnce() -> bool) -> bool {
         let none = Crowd::default();
         let crowd = self.ports.get(&port).unwrap_or(&none);
@@ -215,7 +219,8 @@ impl Holds {
         }
     }
 
-    /// The newest hold of each spot of a class that `wanted` meets: its number. The own hold of `wanted` does not count.
+    /// The newest hold of each spot of a class that `wanted` meets: its number. The own hold of
+    /// `wanted` does not count.
     fn meeting(&self, port: u16, class: Class, wanted: &Holder) -> impl Iterator<Item = u64> {
         let (socket, device, class) = (wanted.socket, wanted.device, class.number() as u8);
         let own = self.holds.get(&socket).map(|hold| hold.number);
@@ -368,8 +373,8 @@ mod tests {
         }
     }
 
-    /// The first holder took SO_REUSEPORT back after it was bound: which binds with the option still get in. Each row
-    /// was tried on Linux 6.18.
+    /// The first holder took SO_REUSEPORT back after it was bound: which binds with the option
+    /// still get in. Each row was tried on Linux 6.18.
     #[test]
     fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {
         for (addr, wanted, conflict) in [
@@ -434,7 +439,8 @@ mod tests {
         }
     }
 
-    /// Any number of holders, which come, change and go: the answers are those that a look at all of them gives.
+    /// Any number of holders, which come, change and go: the answers are those that a look at all
+    /// of them gives.
     #[test]
     fn holders_that_are_alike_answer_for_each_other() {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];

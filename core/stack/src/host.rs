@@ -17,18 +17,20 @@ pub struct SocketId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PendingId(pub u64);
 
-/// What the owner of a stack supplies. Called back within [`crate::Stack::turn`] only.
+/// The owner of a stack: supplies buffers and takes events. Called back within
+/// [`crate::Stack::turn`] only.
 ///
-/// `user` is the number that the owner gave when the socket was made. It belongs to that socket
-/// until [`SocketEvent::Closed`], which is the last word about every socket and comes exactly once.
+/// `user` is the number that the owner gave when the socket was made. The number belongs to that
+/// socket until [`SocketEvent::Closed`], the last event of every socket, which comes exactly once.
 pub trait Host {
     /// Where received bytes go.
     type Recv: RecvBuffer;
     /// Where bytes to be sent come from.
     type Send: SendBuffer;
 
-    /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the listener
-    /// whose user is `listener` offers. What is offered and has no place later is lost, and sent again.
+    /// Bytes that the receive buffer of a new child will have room for. SYN-ACKs of the listener
+    /// whose user is `listener` offer that. Bytes beyond a smaller buffer are dropped, and sent
+    /// again.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// The same for a listener of another shard.
@@ -37,10 +39,12 @@ pub trait Host {
     }
 
     /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
-    /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats it.
+    /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats
+    /// it.
     ///
-    /// The child waits in the listener's accept queue until the owner calls [`crate::Stack::accepted`].
-    /// Children that nobody will accept (the listener is closed) are the owner's to abort.
+    /// The child waits in the listener's accept queue until the owner calls
+    /// [`crate::Stack::accepted`]. Children that nobody will accept (the listener is closed) are
+    /// the owner's to abort.
     fn accept(
         &mut self,
         listener: u32,
@@ -49,8 +53,9 @@ pub trait Host {
         remote: SocketAddr,
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
-    /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its user is given to
-    /// [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this one.
+    /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its
+    /// user is given to [`Host::enqueue`] of the listener's shard, or to [`Host::refused`] of this
+    /// one.
     fn accept_for(
         &mut self,
         listener: &Elsewhere,
@@ -62,9 +67,10 @@ pub trait Host {
         None
     }
 
-    /// Puts a child of another shard into the accept queue of the listener whose user is `listener`, with its addresses.
-    /// `child` is its user and its [tag](ChildElsewhere::tag). There the owner calls [`crate::Stack::accepted`] as for any
-    /// other. False: there is no room, and the child waits until [`crate::Stack::offer_again`].
+    /// Puts a child of another shard into the accept queue of the listener whose user is
+    /// `listener`, with its addresses. `child` is its user and its [tag](ChildElsewhere::tag).
+    /// There the owner calls [`crate::Stack::accepted`] as for any other. False: there is no room,
+    /// and the child waits until [`crate::Stack::offer_again`].
     fn enqueue(
         &mut self,
         listener: u32,
@@ -76,38 +82,39 @@ pub trait Host {
         false
     }
 
-    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no accept queue: the listener
-    /// is gone. [`SocketEvent::Closed`] follows if it has not come yet.
+    /// The child of another shard's listener, with its [tag](ChildElsewhere::tag), comes into no
+    /// accept queue: the listener is gone. [`SocketEvent::Closed`] follows if it has not come yet.
     fn refused(&mut self, child: u32, tag: u32) {
         let _ = (child, tag);
     }
 
-    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are the owner's to abort.
+    /// A listener of another shard is gone. Children that [wait](ChildElsewhere::waits) for it are
+    /// the owner's to abort.
     fn listener_gone(&mut self, listener: &Elsewhere) {
         let _ = listener;
     }
 
-    /// What the owner of another shard has said with [`crate::Stack::tell_owner`]. It comes in the order in which it was
-    /// said, and after what the stacks told each other before.
+    /// A message that the owner of another shard sent with [`crate::Stack::tell_owner`]. Messages
+    /// arrive in order, and after everything that its stack sent before.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }
 
-    /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
-    /// the owner decides.
+    /// A SYN came in on an any-address interface and no listener is there. Nothing is answered
+    /// until the owner decides.
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
         let _ = (pending, local, remote);
     }
 
-    /// A SYN is given up that the owner has not decided about: its sender has not repeated it for
-    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was the one not repeated for longest when
-    /// there were too many. The id is dead, and what was begun for it is in vain.
+    /// A SYN that the owner has not decided about is given up. Its sender has not repeated it for
+    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or there were too many and it was
+    /// repeated longest ago. The id is dead; work that was begun for it is in vain.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is no
-    /// room for it: it is dropped and counted.
+    /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is
+    /// no room for it: it is dropped and counted.
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
     /// Whether the socket of `user` takes datagrams together that the device or their sender merged
@@ -133,14 +140,15 @@ pub trait Host {
         let _ = (meta, payload);
     }
 
-    /// An ICMP error about a datagram in the name of somebody else, as [`crate::Stack::send_datagram_from`] sends
-    /// them. False when nothing is known of it: it is counted as stray.
+    /// An ICMP error about a datagram in the name of somebody else, as
+    /// [`crate::Stack::send_datagram_from`] sends them. False when nothing is known of it: it is
+    /// counted as stray.
     fn stray_error(&mut self, error: &IcmpError) -> bool {
         let _ = error;
         false
     }
 
-    /// What the network says about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
+    /// An ICMP error about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
         let _ = (user, error);
     }
@@ -149,7 +157,8 @@ pub trait Host {
     fn event(&mut self, user: u32, event: SocketEvent);
 }
 
-/// What the owner of a listener wants to be known wherever its connections are made. It means nothing to the stack.
+/// Data of a listener's owner that all shards have which make connections for it. The stack does
+/// not interpret it.
 pub type ListenerNote = [u32; 10];
 
 /// A listener as another shard knows it.
@@ -157,7 +166,7 @@ pub type ListenerNote = [u32; 10];
 pub struct Elsewhere {
     /// The number that its owner gave it.
     pub user: u32,
-    /// What its owner has to say of it.
+    /// Data of its owner.
     pub note: ListenerNote,
     /// For [`crate::Stack::offer_to`].
     pub name: ListenerName,
@@ -170,7 +179,7 @@ pub struct ListenerName {
     pub(crate) id: SocketId,
 }
 
-/// What the owner gives a child whose listener is in another shard.
+/// Number and buffers that the owner gives a child whose listener is in another shard.
 #[derive(Debug)]
 pub struct ChildElsewhere<R, S> {
     /// Its number.
@@ -181,11 +190,11 @@ pub struct ChildElsewhere<R, S> {
     pub recv: R,
     /// Where bytes to be sent come from.
     pub send: S,
-    /// It is not to be accepted before the owner says so with [`crate::Stack::offer_to`].
+    /// The child is not to be accepted before the owner calls [`crate::Stack::offer_to`].
     pub waits: bool,
 }
 
-/// What happened to a socket.
+/// An event of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketEvent {
@@ -222,7 +231,7 @@ pub enum SocketError {
     HostUnreachable,
     /// A router or the route table says the network cannot be reached.
     NetUnreachable,
-    /// Nobody takes datagrams, or connections, at the peer's port.
+    /// No socket has the peer's port.
     PortUnreachable,
     /// The peer does not speak the protocol.
     ProtocolUnreachable,
@@ -238,17 +247,18 @@ pub enum SocketError {
     BadHeader,
     /// A datagram was longer than this path MTU, in bytes of IP packet.
     MessageTooBig(u32),
-    /// Another connection has the port that the program chose, towards the same peer. Of a host with several shards;
-    /// one alone says so at once ([`crate::ConnectError::AddrInUse`]).
+    /// Another connection has the program's port towards the same peer. Only with several shards: a
+    /// single stack fails at once ([`crate::ConnectError::AddrInUse`]).
     AddrNotAvailable,
 }
 
 /// A report about a datagram that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatagramError {
-    /// What it comes to.
+    /// Error that a socket without reports would get.
     pub reason: SocketError,
-    /// The ICMP message, which is of the IP version of `remote`. None: this host found it out itself.
+    /// The ICMP message, which is of the IP version of `remote`. None: this host found it out
+    /// itself.
     pub message: Option<Message>,
     /// Where the datagram was sent to.
     pub remote: SocketAddr,
@@ -256,14 +266,14 @@ pub struct DatagramError {
     pub payload: Vec<u8>,
 }
 
-/// What another host said about a datagram.
+/// The ICMP message about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// ICMP type.
     pub kind: u8,
     /// ICMP code.
     pub code: u8,
-    /// Who reports.
+    /// Sender of the message.
     pub from: IpAddr,
     /// The interface that it came in on.
     pub iface: IfaceId,
@@ -274,9 +284,10 @@ pub struct Message {
 pub struct DatagramMeta {
     /// Where it was sent to. For echo sockets the port is the identifier.
     pub local: SocketAddr,
-    /// Who sent it.
+    /// Sender of the datagram.
     pub remote: SocketAddr,
-    /// Interface it came in on: of what this host sent to an address of its own, the one that has the address.
+    /// Interface it came in on: of what this host sent to an address of its own, the one that has
+    /// the address.
     pub iface: IfaceId,
     /// TTL or hop limit it arrived with.
     pub ttl: u8,
@@ -338,7 +349,7 @@ pub struct DatagramOut {
     pub segment_size: Option<u16>,
 }
 
-/// What a socket is.
+/// Type of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketKind {
     /// TCP.
@@ -363,8 +374,8 @@ pub enum Family {
 /// How to bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BindOptions {
-    /// SO_REUSEADDR: streams share a port as long as none listens, datagram sockets always, if all of them say so
-    /// (socket(7)).
+    /// SO_REUSEADDR: streams share a port as long as none listens, datagram sockets always, if all
+    /// of them say so (socket(7)).
     pub reuse_addr: bool,
     /// SO_REUSEPORT: several listeners share the load, several datagram sockets too.
     pub reuse_port: bool,
@@ -395,7 +406,7 @@ impl BindOptions {
 /// How to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// What is in the send buffer goes out in the background, then FIN.
+    /// Bytes in the send buffer go out in the background, then FIN.
     Default,
     /// RST (SO_LINGER with zero), behind what the windows have room for now: see
     /// [`Connection::abort`](towpath_tcp::Connection::abort).
@@ -427,14 +438,14 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// 256 ordinary frames, or 4 MiB in large packets, are some 100 µs of work: no other duty of the
-    /// engine's thread waits longer.
+    /// 256 ordinary frames, or 4 MiB in large packets, are some 100 µs of work: no other duty of
+    /// the engine's thread waits longer.
     fn default() -> Self {
         Self { rx_packets: 256, tx_packets: 256 }
     }
 }
 
-/// What a turn did.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Packets received from ports.
@@ -443,6 +454,7 @@ pub struct Turn {
     pub sent: usize,
     /// There is more to do now: turn again without sleeping.
     pub more: bool,
-    /// The shards that there is something for, a bit each: those that sleep are to be woken. 0 for a stack alone.
+    /// The shards that there is something for, a bit each: those that sleep are to be woken. 0 for
+    /// a stack alone.
     pub mail: u16,
 }

@@ -30,7 +30,7 @@ impl Incoming {
         self.local.packet.linear().get(self.local.ip_offset..end).unwrap_or_default().into()
     }
 
-    /// What follows the TCP header.
+    /// Bytes behind the TCP header.
     pub fn payload(&self) -> Payload<'_> {
         payload_of(&self.local, self.header_len)
     }
@@ -41,7 +41,7 @@ pub(crate) fn is_opening(segment: &Segment) -> bool {
     segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
 }
 
-/// What follows the first `header_len` bytes of the transport header.
+/// Bytes behind the first `header_len` bytes of the transport header.
 pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
     let linear = local.packet.linear();
     let start = (local.offset + header_len).min(linear.len());

@@ -1,4 +1,4 @@
-//! What sockets show of themselves: for getsockname, getsockopt and `ss`.
+//! Properties of sockets for getsockname, getsockopt and `ss`.
 
 use std::net::SocketAddr;
 
@@ -122,8 +122,8 @@ impl<H: Host> Stack<H> {
         half_open.chain(waiting).map(|(flow, state)| (flow.local(), flow.remote(), state))
     }
 
-    /// What IP_MTU tells of a datagram socket with a peer: looked up now, for it may have changed since the
-    /// last datagram was sent.
+    /// Value of IP_MTU for a datagram socket with a peer. The route is looked up now, because it
+    /// may have changed since the last datagram.
     fn datagram_mtu(&self, now: Instant, datagram: &Datagram, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
         let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;

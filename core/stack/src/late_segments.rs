@@ -37,8 +37,8 @@ impl<H: Host> Stack<H> {
                     self.remove_time_wait(at);
                     return self.take_syn(now, host, taker, incoming, Some(iss_min), pool);
                 }
-                // Nobody listens any more: it is answered as every other SYN here, and the peer's late
-                // segments still find the old connection.
+                // The listener is gone. The SYN is answered as every other one here, and late
+                // segments of the peer still find the old connection.
                 Err(DropReason::TcpNoSocket) => {
                     let Some(entry) = self.time_waits.get_mut(at) else { return };
                     verdict = entry.state.refuse_syn(now);

@@ -5,20 +5,20 @@ use std::net::IpAddr;
 use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
 use crate::net::{Fragmenting, IfaceId, Route};
 
-/// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
-/// IPV6_MTU_DISCOVER, in the words of Linux's `IP_PMTUDISC_` constants.
+/// Treatment of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
+/// IPV6_MTU_DISCOVER. Names are those of Linux's `IP_PMTUDISC_` constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MtuDiscovery {
-    /// They are fragmented, and routers may fragment others.
+    /// Long datagrams are fragmented, and routers may fragment all.
     Dont,
-    /// They are fragmented; routers may not fragment others, so that the path MTU shows.
+    /// Long datagrams are fragmented; routers may not fragment, so that the path MTU shows.
     #[default]
     Want,
-    /// They are refused.
+    /// Long datagrams are refused.
     Do,
-    /// They are sent if the link takes them: the program looks for the path MTU itself.
+    /// Datagrams that the link takes are sent: the program looks for the path MTU itself.
     Probe,
-    /// As `Probe`, but routers may fragment them. Nobody's report of a path MTU is believed.
+    /// As `Probe`, but routers may fragment. No report of a path MTU is believed.
     Interface,
     /// As `Interface`, and what the link does not take is fragmented.
     Omit,
@@ -38,8 +38,9 @@ impl MtuDiscovery {
         }
     }
 
-    /// Whether a report that quotes a datagram of the socket is believed: DNS servers ask not to, so that
-    /// nobody makes them send fragments, which can be forged (RFC 9715).
+    /// Whether a report that quotes a datagram of the socket is believed. DNS servers set modes
+    /// that do not: an attacker's report could make them send fragments, which can be forged (RFC
+    /// 9715).
     pub(crate) fn believes_reports(self) -> bool {
         !matches!(self, Self::Interface | Self::Omit)
     }
@@ -50,7 +51,7 @@ impl MtuDiscovery {
     }
 }
 
-/// What becomes of long datagrams, with a setting for each family.
+/// Treatment of long datagrams in each family.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths {
     /// IP_MTU_DISCOVER.

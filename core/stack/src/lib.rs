@@ -1,33 +1,45 @@
 //! A TCP/IP stack without devices, clocks or threads: packets and calls in, packets and events out.
 //!
-//! One [`Stack`] is one host. It is driven by its owner, who has the clock, the devices and the
-//! programs; a simulator and an engine drive it alike. Same seed, same calls, same times: same run.
+//! A [`Stack`] is a host. Its owner drives it, and has the clock, the devices and the programs; a
+//! simulator and an engine do so alike. Same seed, same calls, same times: same run.
 //!
 //! # The caller's duty
-//! * Give every interface a port, in the order of adding them, and call [`Stack::turn`] when a port has
-//!   packets, when [`Stack::next_timeout`] has come, and after calls on sockets. When it says `more`, turn
-//!   again before sleeping.
-//! * Supply a [`Host`]: buffers for connections, room for datagrams, and ears for events.
-//! * After putting bytes into a send buffer call [`Stack::send_ready`]; after taking bytes out of a
-//!   receive buffer [`Stack::recv_taken`]; after taking a child off an accept queue [`Stack::accepted`].
+//!
+//! * Give every interface a port, in the order of adding them.
+//! * Call [`Stack::turn`] when a port has packets, when [`Stack::next_timeout`] has come, and after
+//!   calls on sockets. When it says `more`, turn again before sleeping.
+//! * Supply a [`Host`]: buffers for connections, room for datagrams, and a receiver of events.
+//! * After putting bytes into a send buffer call [`Stack::send_ready`].
+//! * After taking bytes out of a receive buffer call [`Stack::recv_taken`].
+//! * After taking a child off an accept queue call [`Stack::accepted`].
 //! * [`Stack::close`] every socket that was opened or accepted. Its user number is free again after
 //!   [`SocketEvent::Closed`].
 //!
-//! # Reading order
-//! [`host`](Host) is the seam to the owner. `stack` has the tables and `socket` what stands in them. `turn` says
-//! what is done when; `rx` is the way in and `tx` the way out, a page each; they stand on [`net`], the IP layer;
-//! `delivery`, `errors`, `late_segments` and `outcome` are their continuations. `passive` and `active` open
-//! connections, `syn_bytes` those by `fast_open`. `port` gives out local ports, `lifecycle` is the
-//! rest of a socket's life, `datagram` is UDP and ping. `shards` has several stacks that are one
-//! host. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP
-//! errors mean.
-//! Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (ports: `holds` and `users`; listeners: `receivers`),
-//! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit
-//! is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
+//! # Words
 //!
-//! Budget: a segment of an established connection costs one hash and one probe to find its connection,
-//! whatever the number of sockets, and no allocation; its payload is copied once, from the packet into
-//! the socket's buffer, or not at all on the way out when a device gathers.
+//! A *user* is the owner's number for a socket. A [`Port`](towpath_pool::Port) moves the packets of
+//! an interface; all other ports are those of TCP and UDP. A *child* is a connection that a
+//! listener accepts. A *shard* is one of several stacks that are one host.
+//!
+//! # Reading order
+//!
+//! - [`host`](Host) is the interface to the owner. `stack` has the tables, and `socket` their
+//!   entries. `turn` gives the order of work; `rx` is the receive path and `tx` the send path, a
+//!   page each.
+//! - [`net`] is the IP layer below them. `delivery`, `errors`, `late_segments` and `outcome`
+//!   continue `rx`.
+//! - `passive` and `active` open connections, `syn_bytes` those by `fast_open`. `port` gives out
+//!   local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and ping.
+//! - `shards` has several stacks that are one host. `incoming` is a received segment, `lengths`
+//!   limits datagrams, `unreached` maps ICMP errors to socket errors.
+//! - Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (ports: `holds`
+//!   and `users`; listeners: `receivers`), `handshake` (SYN cache), `time_wait`. Entries live in a
+//!   `slab`, their deadlines in the `timer` wheel.
+//! - Every limit is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
+//!
+//! Budget: a segment of an established connection costs one hash and one probe to find its
+//! connection, and no allocation. The number of sockets does not matter. Payload is copied once,
+//! from the packet into the socket's buffer, or not at all on the way out when a device gathers.
 //!
 //! # Example
 //! A connection of a host to itself, over loopback, which needs no port:

@@ -37,12 +37,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a socket, neither bound nor connected. `user` comes back in every callback about it; the stack does not
-    /// look whether another socket has the same.
+    /// Makes a socket, neither bound nor connected. `user` comes back in every callback about it;
+    /// the stack does not look whether another socket has the same.
     ///
     /// # Errors
-    /// There are [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) sockets, closed ones that are not gone
-    /// yet among them.
+    /// There are [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) sockets, closed ones
+    /// that are not gone yet among them.
     pub fn open(
         &mut self,
         kind: SocketKind,
@@ -73,10 +73,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a port.
+    /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a
+    /// port.
     ///
-    /// The accept queue holds `backlog + 1` children, as on Linux. While it is full SYNs are not answered,
-    /// and neither are the last ACKs of handshakes under way.
+    /// The accept queue holds `backlog + 1` children, as on Linux. While it is full SYNs are not
+    /// answered, and neither are the last ACKs of handshakes under way.
     ///
     /// # Errors
     /// [`ListenError::AddrInUse`] also when no port can be chosen.
@@ -84,7 +85,8 @@ impl<H: Host> Stack<H> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
 
-    /// The same, with what other shards are to know of the listener from its first connection on. See [`Stack::set_note`].
+    /// The same, with what other shards are to know of the listener from its first connection on.
+    /// See [`Stack::set_note`].
     ///
     /// # Errors
     /// As for [`Stack::listen`].
@@ -140,8 +142,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// The program took a child off the accept queue: its place is free. Once for each child, also for those that the
-    /// owner closes instead: when all places are taken, the listener answers no SYN any more.
+    /// The program took a child off the accept queue: its place is free. Once for each child, also
+    /// for those that the owner closes instead: when all places are taken, the listener answers no
+    /// SYN any more.
     pub fn accepted(&mut self, listener: SocketId) {
         let index = self.index(listener);
         let socket = index.and_then(|index| self.sockets.get_mut(index));
@@ -153,8 +156,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Bytes were put into the send buffer: the next turn sends what the windows allow. Calls about sockets that are
-    /// gone do nothing.
+    /// Bytes were put into the send buffer: the next turn sends what the windows allow. Calls about
+    /// sockets that are gone do nothing.
     pub fn send_ready(&mut self, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.mark_dirty(index);
@@ -174,8 +177,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The program read from the receive buffer. Without this call a peer whose window is shut learns only by its
-    /// own probes that there is room again (RFC 9293 §3.8.6.1), which come seldom.
+    /// The program read from the receive buffer. Without this call a peer whose window is shut
+    /// learns of the room by its own, infrequent probes only (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
@@ -189,8 +192,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The program sends no more: FIN follows the last byte of the send buffer, into which the owner puts
-    /// nothing more.
+    /// The program sends no more: FIN follows the last byte of the send buffer, into which the
+    /// owner puts nothing more.
     pub fn shutdown_send(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
@@ -206,11 +209,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The owner is done with a socket. Its id may not be used any more; [`SocketEvent::Closed`] comes
-    /// when it is gone and its buffers are dropped, which for a connection may take minutes.
+    /// The owner is done with a socket, and must not use its id any more. [`SocketEvent::Closed`]
+    /// follows when the socket and its buffers are gone, for a connection perhaps minutes later.
     ///
-    /// A listener takes its half-open connections with it; children that wait in its accept queue are
-    /// sockets of their own, and the owner closes each with [`Linger::Abort`].
+    /// A listener's half-open connections end with it. Children in its accept queue are sockets of
+    /// their own, and the owner closes each with [`Linger::Abort`].
     pub fn close(&mut self, now: Instant, id: SocketId, linger: Linger) {
         let Some(index) = self.index(id) else { return };
         let too_many = self.orphans >= self.config.orphans_max;
@@ -245,8 +248,8 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// Resets every connection whose peer does not have all bytes and the end of the stream, also those
-    /// whose owner closed them: the stack is about to go. The resets leave with the next turn.
+    /// Resets every connection whose peer lacks bytes or the end of the stream, closed ones
+    /// included: the stack is about to go. The resets leave with the next turn.
     pub fn reset_connections(&mut self) {
         let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
         for index in connections {
@@ -272,14 +275,14 @@ impl<H: Host> Stack<H> {
         if !self.saved_syns.is_empty() {
             self.saved_syns.remove(&index);
         }
-        // It leaves all tables first: then other sockets may have its place.
+        // Leave all tables before the slot is freed, since another socket may get it then.
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let Socket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.events.push_back((user, SocketEvent::Closed));
         match kind {
-            // It is in no table any more.
+            // A datagram socket has left its tables before.
             Kind::Datagram(_) => return,
             Kind::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);
@@ -309,8 +312,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Removes the half-open connections of a listener or of a socket that was accepted early. The peers are told nothing: the
-    /// next segment of each is answered by a RST.
+    /// Removes the half-open connections of a listener or of a socket that was accepted early. The
+    /// peers are told nothing: the next segment of each is answered by a RST.
     pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {

@@ -1,4 +1,4 @@
-//! Every limit of the socket layer, where it comes from and what changes with it. Those of the IP
+//! Every limit of the socket layer, its origin, and the effect of changing it. Limits of the IP
 //! layer are in [`crate::net`].
 
 use std::time::Duration;
@@ -6,44 +6,47 @@ use std::time::Duration;
 /// Most shards of a host, a power of two: more would each have less work than its wake-ups cost.
 pub const SHARDS_MAX: usize = 16;
 
-/// Packets and messages on their way from one shard to another; beyond, packets are lost (drop reason `shard_full`).
-/// Two batches of a device: what a shard receives in one turn for others has a place while these are at their turn.
+/// Packets and messages on their way from one shard to another; beyond, packets are lost (drop
+/// reason `shard_full`). Two batches of a device: what a shard receives in one turn for others has
+/// a place while these are at their turn.
 pub const MAIL_MAX: u32 = 512;
 
 /// Packets and messages that a shard takes from each of the others before its own have their turn.
 pub const MAIL_A_TURN: usize = 256;
 
-/// How often a shard looks into the rings in one turn while they bring offers of connections: twice, as a rule, for one
-/// offer. Beyond, as under a flood of connections, some may come into their queue in another order.
+/// How often a shard looks into the rings in one turn while they bring offers of connections:
+/// twice, as a rule, for one offer. Beyond, as under a flood of connections, some may come into
+/// their queue in another order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
-/// Neighbours of which a shard has not heard the last news: twice as many as may be known. Beyond, the news are lost but
-/// for failures, and the shard asks for its neighbours anew (counter `shard_news_lost`).
+/// Neighbours of which a shard has not heard the last news: twice as many as may be known. Beyond,
+/// the news are lost but for failures, and the shard asks for its neighbours anew (counter
+/// `shard_news_lost`).
 pub const NEWS_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
 
-/// Path MTUs of which a shard has not heard: as many as it keeps. Beyond, the oldest is lost, as it would be there; the same
-/// counter.
+/// Path MTUs of which a shard has not heard: as many as it keeps. Beyond, the oldest is lost, as it
+/// would be there; the same counter.
 pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 
-/// Changes in the sockets that all shards know of, from which on a shard that sleeps is woken for them. Each takes some
-/// 200 bytes.
+/// Changes in the sockets that all shards know of, from which on a shard that sleeps is woken for
+/// them. Each takes some 200 bytes.
 pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
 
 /// Most sockets of a stack: a socket index has 24 bits to spare in what programs are told.
 pub const SOCKETS_MAX: usize = 1 << 22;
 
-/// Half-open connections of all listeners. Each costs some 200 bytes; floods of all listeners fill 13 MB.
-/// One listener that is flooded has half of them: with [`HALF_OPEN_PATIENCE`], at 32 768 SYNs a second
-/// it takes all of them and no client has less time than that. Counters `tcp_half_open_displaced` and,
-/// for SYNs that found no place, `syn_cache_full`.
+/// Half-open connections of all listeners. Each costs some 200 bytes; floods of all listeners fill
+/// 13 MB. A single flooded listener has half of them. By [`HALF_OPEN_PATIENCE`] a flood of 32 768
+/// SYNs a second takes that half, and leaves every client a second to answer. Counters
+/// `tcp_half_open_displaced` and, for SYNs that found no place, `syn_cache_full`.
 pub const SYN_CACHE_MAX: usize = 65_536;
 
-/// A half-open connection may be displaced when it is so old: after the initial retransmission timeout
-/// (RFC 6298 §2), which is taken to be longer than a round trip, a client has answered, or is not there.
+/// Age from which a half-open connection may be displaced: the initial retransmission timeout (RFC
+/// 6298 §2). By then an existing client has answered, since a round trip is assumed to be shorter.
 pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// So long after a half-open connection of a listener was displaced its client may still answer: as long as
-/// the last of our SYN-ACKs would have waited for that, had it been the first (1 + 2 + … + 32 s). Drop reason
+/// Time for which the client of a displaced half-open connection may still answer. The first
+/// SYN-ACK would have been repeated, and waited for, as long (1 + 2 + … + 32 s). Drop reason
 /// `half_open_displaced`.
 pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
@@ -68,19 +71,24 @@ pub const TIME_WAIT_MAX: usize = 65_536;
 /// A connect may take a port that has been in TIME-WAIT for this long: Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
-/// Ports tried for one bind or connect that names none. Each costs up to two look-ups, so that a connect that
-/// finds all in use takes some 100 µs. One that is free and that nobody is on is found whatever the limit is;
-/// one that is shared, with sockets of other addresses or connections to other peers, is found if one in a
-/// hundred is free (one miss in 30 000), and as a rule not when it is the last one, where Linux tries all.
-/// Counter `ports_probed`; when it is reached, `ports_exhausted`. With several shards a connect tries three times so
-/// many: its own shard's, others', and shared ones.
+/// Ports tried for one bind or connect that names none. Each costs up to two lookups, so a connect
+/// that finds all in use takes some 100 µs.
+///
+/// - A free port without connections is found whatever the limit is.
+/// - A port to share, with other addresses or towards other peers, is found if one in a hundred is
+///   free (one miss in 30 000). The last one is usually missed, where Linux tries all.
+/// - With several shards a connect tries three times as many: its own shard's ports, others', and
+///   shared ones.
+///
+/// Counter `ports_probed`; when the limit is reached, `ports_exhausted`.
 pub const PORTS_PROBED_MAX: u32 = 1_024;
 
-/// SYNs on any-address interfaces that wait for a decision; the one not repeated for longest makes room.
+/// SYNs on any-address interfaces that wait for a decision; the one not repeated for longest makes
+/// room.
 pub const PENDING_MAX: usize = 4_096;
 
-/// After how long without a repeated SYN nobody waits for a decision any more: Linux repeats its last one
-/// after 32 s and waits 64 s for the answer.
+/// Time without a repeated SYN after which a decision about it is given up. Linux repeats its last
+/// SYN after 32 s, and waits 64 s for the answer.
 pub const PENDING_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Connections whose program is gone: Linux's `tcp_max_orphans` on a small machine. Beyond, closing
@@ -90,45 +98,46 @@ pub const ORPHANS_MAX: usize = 65_536;
 /// Packets one connection sends before the next has its turn.
 pub const TX_PACKETS_A_VISIT: usize = 4;
 
-/// Bytes in a device's queue from which on connections wait for it: half of what it may hold
-/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)), so that there is room for what cannot wait. Counter
-/// `tcp_waits_for_output`.
+/// Bytes in a device's queue from which on connections wait for it. Half of its limit
+/// ([`OUTPUT_BYTES_MAX`](crate::net::limits::OUTPUT_BYTES_MAX)) leaves room for packets that cannot
+/// wait. Counter `tcp_waits_for_output`.
 pub const TX_OUTPUT_BYTES: usize = crate::net::limits::OUTPUT_BYTES_MAX / 2;
 
 /// The same in packets on the wire.
 pub const TX_OUTPUT_PACKETS: usize = crate::net::limits::OUTPUT_PACKETS_MAX / 2;
 
-/// Those that wait go on, in their order, when the queue is down to 1/TX_OUTPUT_LOW of that. Half: so many are visited
-/// in a row that one visit pays, and the device has a queue meanwhile.
+/// Divisor of [`TX_OUTPUT_BYTES`] for the level at which waiting connections go on, in their order.
+/// At half, enough of them are visited in a row to pay, and the device still has a queue meanwhile.
 pub const TX_OUTPUT_LOW: usize = 2;
 
-/// Bytes that one connection may have in a device's queue, however slow it is: two of its largest packets, so that the
-/// device has one while the connection makes the next (as Linux's `tcp_small_queue_check`). It goes on when it is down
-/// to half of that. Counter `tcp_waits_for_share`.
+/// Bytes that one connection may have in a device's queue, however slow it is. Two of its largest
+/// packets: the device has one while the connection makes the next (as Linux's
+/// `tcp_small_queue_check`). The connection goes on at half of that. Counter `tcp_waits_for_share`.
 pub const TX_SHARE_BYTES: u32 = 128 << 10;
 
-/// A faster connection may have what it sends in this time, its congestion window a round trip: as Linux's
-/// `sk_pacing_shift`, which is a millisecond. A turn takes less, so that its device is never idle for want of it.
+/// Time whose bytes a faster connection may have in the queue, at its congestion window per round
+/// trip: Linux's `sk_pacing_shift`, a millisecond. A turn takes less, so the device is never idle
+/// for want of packets.
 pub const TX_SHARE_TIME: Duration = Duration::from_millis(1);
 
-/// Beyond this no connection has more, whatever its rate: half of what all may have together, so that a bulk sender over
-/// a short path leaves room for others.
+/// Limit on a connection's bytes in the queue, whatever its rate. Half of the limit on all
+/// together: a bulk sender over a short path leaves room for others.
 pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 
 /// Bytes of one packet with several segments: IPv4's total length is 16 bits, with headers and
 /// options subtracted and some to spare.
 pub const TX_BYTES_A_PACKET: u32 = 65_000;
 
-/// Payload up to this is copied behind the headers; longer stays where it is. An iovec more costs the
-/// device about what copying this does.
+/// Payload up to this is copied behind the headers; longer stays where it is. An iovec more costs
+/// the device about what copying this does.
 pub const TX_COPY_MAX: u32 = 256;
 
 /// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
-/// Timers that are late fire together when they are due within this time, before packets have their turn again, or within
-/// an eighth of what they are late, so that an owner who comes seldom catches up. Less than what lies between an
-/// acknowledgement that is put off (40 ms) and the retransmission that it saves (200 ms).
+/// Window within which late timers fire together, before packets have their turn again. A longer
+/// one, an eighth of the lateness, lets an owner who comes seldom catch up. Less than the distance
+/// of a delayed acknowledgement (40 ms) to the retransmission that it saves (200 ms).
 pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
 /// The longest such time.
 pub const TIMERS_AT_ONCE_MAX: Duration = Duration::from_millis(100);
@@ -146,6 +155,6 @@ pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 /// the queue waits for the next turn, and one packet is taken in any case.
 pub const FILTER_STEPS_A_TURN: usize = 16_384;
 
-/// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many steps
-/// before ports are looked at again.
+/// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many
+/// steps before ports are looked at again.
 pub const ROUNDS_A_TURN: usize = 16;

@@ -1,8 +1,10 @@
-//! Sockets in lines, each in the order in which they came: so many may be in one that none is searched for.
+//! Sockets in lines, each in the order in which they came: so many may be in one that none is
+//! searched for.
 
 use std::collections::BTreeMap;
 
-/// Many lines of sockets; a socket is in one of them at most. Whoever owns a line keeps its newest socket.
+/// Many lines (linked lists) of sockets; a socket is in at most one. The owner of a line keeps its
+/// newest socket.
 #[derive(Debug)]
 pub(crate) struct Lines<T>(BTreeMap<u32, Place<T>>);
 

@@ -19,46 +19,48 @@ use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
-/// One option and its value.
+/// A socket option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
-    /// TCP_NODELAY: true lets short segments go while bytes are in flight, without Nagle's algorithm (RFC 9293
-    /// §3.7.4).
+    /// TCP_NODELAY: true lets short segments go while bytes are in flight, without Nagle's
+    /// algorithm (RFC 9293 §3.7.4).
     NoDelay(bool),
-    /// TCP_CORK: short segments are held back until it is taken away, [`Config::cork`] at most. Of connections
-    /// only.
+    /// TCP_CORK: short segments are held back until the option is cleared, [`Config::cork`] at
+    /// most. Connections only.
     Cork(bool),
-    /// MSG_MORE on the last write: a short segment waits for what follows, as with `Cork`. Of connections only.
+    /// MSG_MORE on the last write: a short segment waits for more bytes, as with `Cork`.
+    /// Connections only.
     MoreComing(bool),
     /// MSG_OOB on a connection: the byte in front of this place is urgent. The place is
     /// counted from the front of the send buffer.
     UrgentEnd(u32),
-    /// TCP_QUICKACK: true sends the ACK that is due now and the next ones without delay, and is no lasting state
-    /// (tcp(7)); false goes back to delaying. Of connections only.
+    /// TCP_QUICKACK: true sends the ACK that is due, and the next ones, without delay. By tcp(7)
+    /// the state does not last; false ends it at once. Connections only.
     QuickAck(bool),
-    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, sends no probes
-    /// (RFC 9293 §3.8.4).
+    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, sends no
+    /// probes (RFC 9293 §3.8.4).
     KeepAlive(Option<KeepAlive>),
     /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged (RFC 5482); `None`: until
     /// [`Config::retries`] retransmissions were in vain.
     UserTimeout(Option<Duration>),
     /// SO_MAX_PACING_RATE of a stream: most bytes of payload a second; `None`: what windows allow.
     MaxPacingRate(Option<NonZeroU64>),
-    /// TCP_SYNCNT: how often a SYN is sent again, and a listener's SYN-ACK. Any number is taken; Linux
-    /// takes 1 to 127 (`MAX_TCP_SYNCNT`).
+    /// TCP_SYNCNT: how often a SYN is sent again, and a listener's SYN-ACK. Any number is taken;
+    /// Linux takes 1 to 127 (`MAX_TCP_SYNCNT`).
     SynRetries(u8),
     /// TCP_LINGER2: how long the connection waits for the peer's FIN once its socket is closed.
     FinWait2(Duration),
-    /// TCP_CONGESTION. The congestion window of a connection stays as it is, the way in which it grows changes.
+    /// TCP_CONGESTION. The congestion window of a connection stays as it is, the way in which it
+    /// grows changes.
     Congestion(CongestionKind),
-    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries. A connection keeps what its handshake
-    /// agreed on.
+    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries. A connection keeps what its
+    /// handshake agreed on.
     MaxSegment(u16),
     /// IP_TTL: of IPv4 packets, those to groups excepted; `None`: 64.
     Ttl(Option<NonZeroU8>),
-    /// IPV6_UNICAST_HOPS: of IPv6 packets, likewise; `None`: what the link's routers advertise (RFC 4861 §6.3.4), or
-    /// 64.
+    /// IPV6_UNICAST_HOPS: of IPv6 packets, likewise; `None`: what the link's routers advertise (RFC
+    /// 4861 §6.3.4), or 64.
     UnicastHops(Option<u8>),
     /// IP_TOS: the octet of IPv4 packets that has DSCP and ECN (RFC 2474 §3, RFC 3168 §5).
     Tos(u8),
@@ -68,8 +70,8 @@ pub enum SocketOption {
     MinTtl(u8),
     /// IPV6_MINHOPCOUNT: the same of the hop limit of IPv6.
     MinHops(u8),
-    /// SO_BROADCAST: without it, as by default, broadcast addresses are refused ([`crate::SendError::Forbidden`],
-    /// [`crate::ConnectError::Forbidden`]).
+    /// SO_BROADCAST: without it, as by default, broadcast addresses are refused
+    /// ([`crate::SendError::Forbidden`], [`crate::ConnectError::Forbidden`]).
     Broadcast(bool),
     /// SO_NO_CHECK: IPv4 datagrams go without a checksum.
     NoChecksum(bool),
@@ -77,34 +79,37 @@ pub enum SocketOption {
     MtuDiscover(MtuDiscovery),
     /// IPV6_MTU_DISCOVER: of IPv6 datagrams.
     MtuDiscoverV6(MtuDiscovery),
-    /// IPV6_MTU: no packet of an IPv6 datagram is longer than this many bytes, 1280 at least (RFC 8200 §5);
-    /// `None`: only the path counts.
+    /// IPV6_MTU: no packet of an IPv6 datagram is longer than this many bytes, 1280 at least (RFC
+    /// 8200 §5); `None`: only the path counts.
     FragmentSize(Option<u32>),
-    /// IP_MULTICAST_TTL, by default 1: members on the link (RFC 1112 §6.1); 0 reaches members on this host only.
+    /// IP_MULTICAST_TTL, by default 1: members on the link (RFC 1112 §6.1); 0 reaches members on
+    /// this host only.
     MulticastTtl(u8),
     /// IPV6_MULTICAST_HOPS, likewise.
     MulticastHops(u8),
-    /// IP_MULTICAST_IF: an interface, and an address of it to send from if one was named; `None`: what routes and
-    /// source say. Not another one than that of `Device`.
+    /// IP_MULTICAST_IF: an interface, and an address of it to send from if one was named; `None`:
+    /// what routes and source say. Not another one than that of `Device`.
     MulticastInterface(Option<IfaceId>, Option<Ipv4Addr>),
     /// IPV6_MULTICAST_IF, likewise.
     MulticastInterfaceV6(Option<IfaceId>),
-    /// IP_MULTICAST_LOOP: sockets of this host that are members hear what this one sends, as by default.
+    /// IP_MULTICAST_LOOP: sockets of this host that are members hear what this one sends, as by
+    /// default.
     MulticastLoop(bool),
     /// IPV6_MULTICAST_LOOP, likewise.
     MulticastLoopV6(bool),
-    /// IP_RECVERR: what comes back of IPv4 datagrams is told to [`Host::datagram_error`], all of it.
+    /// IP_RECVERR: what comes back of IPv4 datagrams is told to [`Host::datagram_error`], all of
+    /// it.
     RecvErrors(bool),
     /// IPV6_RECVERR: the same of IPv6 datagrams.
     RecvErrorsV6(bool),
-    /// SO_REUSEADDR and SO_REUSEPORT, which others meet from now on, and how the socket is bound when it
-    /// connects, sends or listens unbound.
+    /// SO_REUSEADDR and SO_REUSEPORT, which others meet from now on, and how the socket is bound
+    /// when it connects, sends or listens unbound.
     Binding(BindOptions),
-    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: packets come and go through this interface only, and not at all when
-    /// there is no such one.
+    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: packets come and go through this interface only, and
+    /// not at all when there is no such one.
     Device(Option<IfaceId>),
-    /// IP_MULTICAST_ALL: also take datagrams to IPv4 groups that other sockets joined, as by default. A socket of
-    /// both families does not by default.
+    /// IP_MULTICAST_ALL: also take datagrams to IPv4 groups that other sockets joined, as by
+    /// default. A socket of both families does not by default.
     MulticastAll(bool),
     /// IPV6_MULTICAST_ALL: the same of IPv6 groups.
     MulticastAllV6(bool),
@@ -116,12 +121,13 @@ pub enum SocketOption {
 }
 
 impl<H: Host> Stack<H> {
-    /// Sets an option. On a listener it holds for children to come; on a connection that is over nothing changes.
+    /// Sets an option. On a listener it holds for children to come; on a connection that is over
+    /// nothing changes.
     ///
     /// # Errors
-    /// [`OptionError::NotApplicable`] for options of the other kind of socket, for those of connections where there is
-    /// none, and as long as the handshake of [`Stack::accept_pending`] goes on. `Invalid`, `NoInterface` and
-    /// `NoSocket` as they say.
+    /// [`OptionError::NotApplicable`] for options of another kind of socket, and for those of
+    /// connections where there is none. The latter also during the handshake of
+    /// [`Stack::accept_pending`]. `Invalid`, `NoInterface` and `NoSocket` as they say.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         self.catch_up();
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
@@ -153,7 +159,7 @@ impl<H: Host> Stack<H> {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
                 let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
-                // What was held back may go now, and timers may have moved.
+                // Held-back segments may go now, and timers may have moved.
                 self.mark_dirty(index);
                 set
             }
@@ -269,7 +275,7 @@ impl<H: Host> Stack<H> {
         if is_peer {
             self.peers.enter(self.keys.table, &mut self.sockets, index);
         }
-        // It may have waited for the device before.
+        // The socket may have waited for the former device.
         self.end_wait(index);
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
@@ -278,7 +284,7 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        // One that stays where it is keeps its place among those that are bound alike.
+        // A socket with unchanged keys keeps its place among those that are bound alike.
         if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
@@ -287,16 +293,18 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes to it
-    /// when none is given. With `source` only for what comes from there (IP_ADD_SOURCE_MEMBERSHIP): more sources
-    /// are added by further calls.
+    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes
+    /// to it when none is given. With `source` only for what comes from there
+    /// (IP_ADD_SOURCE_MEMBERSHIP): more sources are added by further calls.
     ///
     /// # Errors
-    /// [`OptionError::Membership`] or, of a source, `NotAvailable` when that was joined already; `Invalid` when all
-    /// sources are wanted already, or `group` is not a group address; `NoInterface` also when no route leads there;
-    /// `TooMany` beyond [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`] or what one interface takes
-    /// ([`GROUPS_MAX`](crate::net::limits::GROUPS_MAX),
-    /// [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)).
+    /// * [`OptionError::Membership`]: the group was joined already. For a source it is
+    ///   `NotAvailable`.
+    /// * `Invalid`: all sources are wanted already, or `group` is not a group address.
+    /// * `NoInterface`: also when no route leads there.
+    /// * `TooMany`: beyond [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`], or the limits of an interface
+    ///   ([`GROUPS_MAX`](crate::net::limits::GROUPS_MAX),
+    ///   [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)).
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -317,7 +325,7 @@ impl<H: Host> Stack<H> {
                 return Err(OptionError::TooMany);
             }
             (Some(Some(_)), Some(_)) => {}
-            // One may want all sources of a group, or some.
+            // As on Linux, a member of all sources cannot add a single source.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
             (None, _) => return self.become_member(now, index, (group, iface), source),
@@ -353,12 +361,12 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Leaves a group joined with [`Stack::join_group`], or with `source` one of its sources; with the last source
-    /// goes the group.
+    /// Leaves a group joined with [`Stack::join_group`], or with `source` one of its sources; with
+    /// the last source goes the group.
     ///
     /// # Errors
-    /// [`OptionError::Membership`] when the socket is not in the group. With `source` `Invalid` for that, and when all
-    /// sources are wanted; `NotAvailable` when others are wanted than this one.
+    /// [`OptionError::Membership`] when the socket is not in the group. With `source` `Invalid` for
+    /// that, and when all sources are wanted; `NotAvailable` when others are wanted than this one.
     pub fn leave_group(
         &mut self,
         now: Instant,
@@ -452,7 +460,8 @@ impl Stage<'_> {
         }
     }
 
-    /// For options that act at once, as TCP_QUICKACK, and mean nothing before there is a connection.
+    /// For options that act at once, as TCP_QUICKACK, and mean nothing before there is a
+    /// connection.
     fn now(self, set: impl FnOnce(&mut Connection)) -> Result<(), OptionError> {
         match self {
             Self::During(connection) => {
@@ -565,8 +574,8 @@ fn set_datagram(
         {
             return Err(OptionError::NoInterface);
         }
-        // As ip_setsockopt and ipv6_setsockopt of Linux: groups are sent to through the device that the
-        // socket is bound to, or not at all.
+        // As ip_setsockopt and ipv6_setsockopt of Linux: groups are sent to through the device that
+        // the socket is bound to, or not at all.
         SocketOption::MulticastInterface(Some(iface), _)
         | SocketOption::MulticastInterfaceV6(Some(iface))
             if datagram.device.is_some_and(|device| device != iface) =>

@@ -1,5 +1,5 @@
-//! What a visit of `tx` leaves behind: events for the owner, a timer, buffers of the right size, and at
-//! the end of a connection an entry in TIME-WAIT.
+//! Effects of a visit by `tx`: events for the owner, a timer, and buffers of the right size. A
+//! connection's end leaves an entry in TIME-WAIT.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
@@ -16,8 +16,8 @@ use crate::tuning::period;
 use crate::unreached::Unreached;
 
 impl<H: Host> Stack<H> {
-    /// Delivers the events of a connection and arms its timer, once it has nothing more to send now, or waits for
-    /// its device.
+    /// Delivers the events of a connection and arms its timer, once it has nothing more to send
+    /// now, or waits for its device.
     pub(crate) fn after_visit(&mut self, now: Instant, host: &mut H, index: u32) {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -74,8 +74,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The connection is over. What must be remembered goes to TIME-WAIT; the socket stays until its
-    /// owner has closed it.
+    /// Ends a connection. State that must be remembered goes to TIME-WAIT; the socket stays until
+    /// its owner has closed it.
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let orphan = socket.orphan;
@@ -87,8 +87,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
             Some(state) => {
-                // The socket may give its port up before TIME-WAIT is over. So that nobody else gets the port
-                // until then, the TIME-WAIT counts as a user of it.
+                // The socket may give its port up before TIME-WAIT is over. So that nobody else
+                // gets the port until then, the TIME-WAIT counts as a user of it.
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
@@ -166,8 +166,9 @@ pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: 
     }
 }
 
-/// Once a round trip, lets the receive buffer follow what the program reads, and the send buffer the congestion
-/// window: twice that, so that there is as much to send while a window's worth is in flight.
+/// Resizes the buffers, once a round trip. The receive buffer follows the rate at which the program
+/// reads. The send buffer is twice the congestion window: one window in flight, and as much to
+/// send.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
     if now < stream.tune_at {
         return;

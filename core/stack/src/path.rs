@@ -1,7 +1,7 @@
 //! The cached way to a connection's peer, in twelve bytes.
 //!
-//! A [`Route`] takes 80, most of which a connection knows (its two addresses) or shares with all others: its next hop,
-//! whose link header is ready in the IP layer, and to which a path points.
+//! A [`Route`] takes 80. A connection knows most of that, its two addresses, or shares it with all
+//! others: the next hop, to which a path points.
 
 use std::num::NonZeroU16;
 
@@ -20,14 +20,14 @@ pub(crate) struct Path {
     epoch: Epoch,
     /// MTU of the link in bytes; no IP packet is longer than 16 bits can state.
     link_mtu: u16,
-    /// What routers said about segments of this connection. It alone believes it: of other connections, even
-    /// to the same host, a report shows nothing (RFC 5927 §7.2).
+    /// Path MTU by reports about segments of this connection. No other connection uses it, even to
+    /// the same host: a report proves nothing about its segments (RFC 5927 §7.2).
     known: PathMtu,
     pub iface: IfaceId,
     hop: Hop,
 }
 
-/// What a path says of its next hop: the place of that, or [`Hop::DIRECT`], and what a route says besides.
+/// Place of the next hop, or [`Hop::DIRECT`], with flags of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hop(NonZeroU16);
 
@@ -111,7 +111,7 @@ pub(crate) struct LearntMtu {
 /// From when on paths are good.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    /// Of the routes, when they last changed.
+    /// Generation of the routes at the last change.
     generation: u64,
     since: Epoch,
 }

@@ -1,5 +1,5 @@
-//! Datagram sockets with a peer: whose is what comes from there. Those without one are found by where they are
-//! bound ([`crate::binds`]).
+//! Datagram sockets with a peer, by which their datagrams find them. Sockets without a peer are
+//! found by their local address ([`crate::binds`]).
 
 use crate::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::host::Host;
@@ -8,7 +8,7 @@ use crate::net::hash::Keyed;
 use crate::slab::{NONE, Slab};
 use crate::socket::{Alike, Datagram, Kind, Socket};
 
-/// What a socket with a peer is found by.
+/// Key of a socket with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Peer {
     flow: Flow,
@@ -18,7 +18,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// It is connected to port 0, which as on Linux stands for all ports of the peer.
+    /// Whether the peer's port is 0, which as on Linux stands for all its ports.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }
@@ -44,9 +44,9 @@ pub(crate) struct Peers {
 type Sockets<H> = Slab<Socket<H>>;
 
 impl Peers {
-    /// From now on a datagram socket is found by its peer. Of sockets that are alike in all that counts for that, the
-    /// table has the newest, as on Linux, and the others hang on it: a table with many entries for one key would have
-    /// to search through them whenever one is added or removed.
+    /// Enters a datagram socket under its peer. Among sockets with equal keys the table has the
+    /// newest, as on Linux, and the older ones hang on it. Otherwise each change would search
+    /// through all entries of one key.
     pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
         let Some(peer) = peer_of(sockets, index) else { return };
         let hash = keys.ends(&peer.flow);
@@ -83,9 +83,9 @@ impl Peers {
         left
     }
 
-    /// Which UDP or echo sockets are connected so and hear what comes in on `iface`, best match first, by what
-    /// counts on Linux: the peer's port, then the device. Of those that are [`alike`], the newest. `hash` is the
-    /// flow's.
+    /// UDP or echo sockets that are connected so and take packets of `iface`, best match first. By
+    /// Linux's rules the peer's port counts before the device; among [`alike`] sockets the newest
+    /// is listed. `hash` is the flow's.
     #[inline]
     pub fn connected<'a, H: Host>(
         &'a self,

@@ -17,8 +17,9 @@ use crate::socket::{Bound, Kind};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Gives a socket its local address by Linux's rules; port 0 chooses one of [`StackConfig::ephemeral`].
-    /// Returns the address with the port. Echo sockets have an identifier instead of a port.
+    /// Gives a socket its local address by Linux's rules; port 0 chooses one of
+    /// [`StackConfig::ephemeral`]. Returns the address with the port. Echo sockets have an
+    /// identifier instead of a port.
     ///
     /// # Errors
     /// [`BindError::AddrInUse`] also when no port can be chosen; the socket stays as it was.
@@ -112,8 +113,9 @@ impl<H: Host> Stack<H> {
         Err(BindError::AddrNotAvailable)
     }
 
-    /// Moves the bound address of a stream socket to a fresh socket that takes its place. If a connection or
-    /// listener ends by it, a port that the program did not name is not moved, as on Linux.
+    /// Moves the bound address of a stream socket to a fresh socket that takes its place. If a
+    /// connection or listener ends by it, a port that the program did not name is not moved, as on
+    /// Linux.
     pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
         let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
         let Some(socket) = self.sockets.get(from) else { return };
@@ -142,8 +144,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The connection of a socket is over: a port that the program did not name is free, as on Linux.
-    /// The address stays if the program named it.
+    /// The connection of a socket is over: a port that the program did not name is free, as on
+    /// Linux. The address stays if the program named it.
     pub(crate) fn free_chosen_port(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let table = socket.kind.table();
@@ -166,8 +168,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// As on Linux the options of a bound socket count as they are when another socket binds, not as they were at its own
-    /// bind.
+    /// As on Linux the options of a bound socket count as they are when another socket binds, not
+    /// as they were at its own bind.
     pub(crate) fn set_binding(
         &mut self,
         index: u32,
@@ -205,8 +207,8 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it. With `sharing` the
-    /// connection is counted as its user. `range` is [`BindOptions::ports`].
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
+    /// With `sharing` the connection is counted as its user. `range` is [`BindOptions::ports`].
     pub(crate) fn choose_tcp_port(
         &mut self,
         now: Instant,
@@ -231,8 +233,9 @@ impl<H: Host> Stack<H> {
             let remote_port = remote.port();
             self.is_home(&Flow { local, remote: remote.ip(), local_port, remote_port })
         };
-        // Of several shards each takes ports that make it the owner of the flow. Where there are none, it claims the flow
-        // of a port that no connection is on; after that ports are shared with other connections.
+        // With several shards, ports that make this shard the flow's owner come first. Next come
+        // flows of other owners on ports without connections, which it claims. Last are ports
+        // shared with other connections.
         let ways: &[(bool, bool)] = match self.member {
             None => &[(false, true)],
             Some(_) => &[(true, true), (true, false), (false, true)],
@@ -259,9 +262,9 @@ impl<H: Host> Stack<H> {
         port
     }
 
-    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and an initial sequence number beyond the old
-    /// window tell the new connection's segments from late ones (RFC 6191). Without timestamps nothing
-    /// tells the peer's late ones from its new ones.
+    /// Whether a TIME-WAIT may be replaced, as with Linux's `tcp_tw_reuse`. After a second,
+    /// timestamps and an initial sequence number beyond the old window tell new segments from late
+    /// ones (RFC 6191). Without timestamps the peer's late segments look like its new ones.
     pub(crate) fn is_reusable(&self, now: Instant, at: u32) -> bool {
         self.time_waits.get(at).is_some_and(|entry| {
             let left = entry.state.expires().since(now);
@@ -272,7 +275,8 @@ impl<H: Host> Stack<H> {
 
     /// Gives a socket a port that nobody is in the way of.
     fn hold_any(&mut self, table: Table, holder: &Holder, range: (u16, u16)) -> Option<u16> {
-        // Each shard has a sequence of its own: what one has given up another does not take at once.
+        // Each shard has a sequence of its own: what one has given up another does not take at
+        // once.
         let shard = self.member.as_ref().map_or(0, |member| member.id.0);
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let mut ephemeral = self.ephemeral.within(range);
@@ -281,7 +285,8 @@ impl<H: Host> Stack<H> {
         self.count_choice(chosen)
     }
 
-    /// Whether some socket or connection of this socket's protocol is on a port, at whatever address.
+    /// Whether some socket or connection of this socket's protocol is on a port, at whatever
+    /// address.
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {
@@ -307,8 +312,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Gives a port to a socket that sends, connects or listens without one, at the address that it was bound to, or
-    /// at any.
+    /// Gives a port to a socket that sends, connects or listens without one, at the address that it
+    /// was bound to, or at any.
     pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let socket = socket.ok_or(SendError::Invalid)?;

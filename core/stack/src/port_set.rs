@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A set of ports, 8 KiB. Whoever changes it has a lock for that; whoever looks without it sees what was, and asks again
-/// under the lock before he relies on it.
+/// A set of ports, 8 KiB. Changes are made under a lock. Reads without the lock may be outdated, so
+/// a reader that relies on one repeats it under the lock.
 #[derive(Debug)]
 pub(crate) struct PortSet(Box<[AtomicU64; WORDS]>);
 

@@ -1,8 +1,8 @@
-//! Who takes what comes for a local address and port: listeners, and datagram sockets without a peer. One table a
-//! protocol.
+//! Sockets that take packets for a local address and port: listeners, and datagram sockets without
+//! a peer. Each protocol has a table.
 //!
-//! As many sockets as there are may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on as many devices: what
-//! a packet costs, and a socket that comes or goes, does not depend on how many.
+//! Any number of sockets may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on any number
+//! of devices. A packet, and a socket that comes or goes, costs the same whatever their number.
 
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
@@ -50,9 +50,9 @@ struct Group {
     newest: Option<u32>,
     /// The newest shares what comes with these of `sharing`; else it takes all.
     shares: Option<u64>,
-    /// The members of what Linux calls reuseport groups, by the number of each group's first member; a socket does not
-    /// leave its group before it is closed. As a rule there is one group: another begins when no member with
-    /// SO_REUSEPORT is left for a new socket to join.
+    /// Members of Linux's reuseport groups, by the number of each group's first member. A socket
+    /// stays in its group until it is closed. Usually there is one group: another begins when a new
+    /// socket finds no member with SO_REUSEPORT to join.
     sharing: BTreeMap<u64, Vec<u32>>,
     /// Members that have SO_REUSEPORT now, by the order of binding.
     willing: BTreeSet<(u64, u32)>,
@@ -60,7 +60,7 @@ struct Group {
     with_processor: usize,
 }
 
-/// One that takes packets.
+/// A socket that takes packets.
 #[derive(Debug)]
 struct Member {
     /// How many members there were before.
@@ -77,9 +77,10 @@ impl Group {
         self.addr == addr && self.port == port && self.device == device
     }
 
-    /// Who takes a packet. As on Linux it is the last one bound, which SO_REUSEADDR allowed to take the place of the
-    /// others; if it has SO_REUSEPORT, `pick`, of which each value is as likely as others, chooses among those that
-    /// share: from the pick on the first whose processor is `here`, if there is one.
+    /// The member that takes a packet. As on Linux that is the last one bound, which SO_REUSEADDR
+    /// allowed to replace the others. If it has SO_REUSEPORT, the uniformly random `pick` chooses
+    /// among the sharing members. From the pick on, the first one whose processor is `here` is
+    /// preferred.
     #[inline]
     fn choose(&self, pick: u32, members: &Lines<Member>, here: Option<u32>) -> Option<u32> {
         let Some(shares) = self.shares else { return self.newest };
@@ -99,8 +100,8 @@ impl Group {
         sharing.get(slot).copied()
     }
 
-    /// Puts `socket` into the group that `began` numbers, or begins one with it, unless it is in one already. Returns the
-    /// number of its group.
+    /// Puts `socket` into the group that `began` numbers, or begins one with it, unless it is in
+    /// one already. Returns the number of its group.
     fn share(
         &mut self,
         members: &mut Lines<Member>,
@@ -190,8 +191,8 @@ impl Receivers {
         let member = Member { number, device, slot: None, processor: None };
         self.members.push(&mut group.newest, socket, member);
         if sharing.reuse_port && shares_at_all(self.of) {
-            // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which comes along if it got
-            // that when it was bound already.
+            // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which
+            // comes along if it got that when it was bound already.
             let last = group.willing.last().copied();
             let began = last.and_then(|(_, last)| group.share(&mut self.members, last, None));
             group.share(&mut self.members, socket, began);
@@ -200,7 +201,8 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// SO_REUSEPORT was set, or taken back, on a socket; nothing changes for one that takes no packets.
+    /// SO_REUSEPORT was set, or taken back, on a socket; nothing changes for one that takes no
+    /// packets.
     pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
         let Some(member) = self.members.get(socket) else { return };
         let (number, device) = (member.number, member.device);
@@ -267,24 +269,24 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// The socket that takes a packet for `addr` and `port` that came in on `iface`; of several that share,
-    /// `pick` chooses one.
+    /// The socket that takes a packet for `addr` and `port` that came in on `iface`; of several
+    /// that share, `pick` chooses one.
     #[inline]
     pub fn find(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: u32) -> Option<u32> {
         self.candidates(addr, port, iface)
             .find_map(|group| group.choose(pick, &self.members, self.here))
     }
 
-    /// All sockets that take a packet for `addr` and `port` that came in on `iface`, most specific first
-    /// (multicast).
+    /// All sockets that take a packet for `addr` and `port` that came in on `iface`, most specific
+    /// first (multicast).
     pub fn all(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = u32> + '_ {
         let groups = self.candidates(addr, port, iface);
         groups.flat_map(|group| self.members.iter(group.newest)).map(|(socket, _)| socket)
     }
 
-    /// Those bound to the address before those bound to its family before those bound to everything; among equals
-    /// those bound to the device. With UDP the device counts for more than the family, as on Linux
-    /// (`compute_score`); with TCP for as much.
+    /// Groups to try, in order: those bound to the address, to its family, to everything; among
+    /// equals those bound to the device first. With UDP the device counts for more than the family,
+    /// as on Linux (`compute_score`); with TCP for as much.
     #[inline]
     fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> Candidates<'_> {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
@@ -456,7 +458,8 @@ mod tests {
         assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
     }
 
-    /// Of those that got SO_REUSEPORT when they were bound the last one comes along alone; tried on Linux 6.18.
+    /// Among members that set SO_REUSEPORT after their bind, only the last one shares with
+    /// newcomers; tried on Linux 6.18.
     #[test]
     fn who_came_to_share_late_and_who_leaves() {
         let v4 = IpAddr::from([10, 0, 0, 1]);
@@ -487,8 +490,8 @@ mod tests {
         assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
     }
 
-    /// A socket that took SO_REUSEPORT back shares with the members that its group had, and with no newcomer; tried on
-    /// Linux 6.18.
+    /// A socket that took SO_REUSEPORT back shares with the members that its group had, and with no
+    /// newcomer; tried on Linux 6.18.
     #[test]
     fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
         let v4 = IpAddr::from([10, 0, 0, 1]);

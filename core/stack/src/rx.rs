@@ -1,6 +1,6 @@
-//! The way in: from a packet to the socket it is for. This page is the map; what a handshake means is
-//! in `passive`, which sockets take a datagram in `delivery`, whom an ICMP error concerns in `errors`.
-//! Every connection that a segment touched is visited by `tx` in the same turn.
+//! The receive path: from a packet to its socket. `passive` processes handshakes, `delivery`
+//! chooses sockets for datagrams, `errors` finds the socket of an ICMP error. In the same turn `tx`
+//! visits every connection that got a segment.
 //!
 //! ```text
 //!  packet ─► net ─┬─► tcp ─┬─► connection ─► buffers, events      ┐ one probe of the
@@ -31,8 +31,8 @@ use crate::socket::{Kind, Stream};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes what the IP layer made of one packet to whom it is for. `hash` is that of the flow in the table, if it is a segment
-    /// and the hash is known.
+    /// Takes what the IP layer made of one packet to whom it is for. `hash` is that of the flow in
+    /// the table, if it is a segment and the hash is known.
     pub(crate) fn on_received(
         &mut self,
         now: Instant,
@@ -183,8 +183,8 @@ impl<H: Host> Stack<H> {
             stream.recv.write_at(write.fifo_offset, &bytes)
         });
         if !written {
-            // The connection will acknowledge bytes that the buffer did not take, so it cannot go on. It does
-            // not come to that while buffers take what their capacity says (`RecvBuffer`).
+            // The connection will acknowledge bytes that the buffer did not take, so it cannot go
+            // on. A `RecvBuffer` that takes as much as its capacity says never gets here.
             if let Some(connection) = &mut stream.connection {
                 connection.abort();
             }
@@ -206,7 +206,8 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// Answers a segment that no connection and no listener takes with a RST, if it may be answered, and drops it.
+    /// Answers a segment that no connection and no listener takes with a RST, if it may be
+    /// answered, and drops it.
     pub(crate) fn refuse_segment(
         &mut self,
         now: Instant,
@@ -229,8 +230,8 @@ impl<H: Host> Stack<H> {
         let Some(Ok((header, header_len))) = header else {
             return self.drop_local(local, DropReason::TransportMalformed, pool);
         };
-        // A packet may hold several datagrams: the device merged them, or UDP_SEGMENT over loopback did not cut
-        // them. Then the one header states the length of all.
+        // A packet may hold several datagrams: the device merged them, or UDP_SEGMENT over loopback
+        // did not cut them. Then the one header states the length of all.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
             return self.drop_local(local, DropReason::TransportMalformed, pool);

@@ -1,5 +1,5 @@
-//! Where the entries of every table live: stable indices, ids with a generation, no moves on growth; and the
-//! lists that entries stand in.
+//! Where the entries of every table live: stable indices, ids with a generation, no moves on
+//! growth; and the lists that entries stand in.
 
 /// A growing array with reuse of free places.
 ///
@@ -36,7 +36,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// What an entry takes.
+    /// Size of an entry.
     pub const ENTRY_BYTES: usize = size_of::<Place<T>>();
 
     /// Entries in it.
@@ -195,8 +195,9 @@ impl List {
     }
 }
 
-/// A slab whose entries stand in doubly linked lists, each entry in one: the oldest of a list is found, and
-/// any entry is moved or removed, at once. The links lie in the entries, so that a list allocates nothing.
+/// A slab whose entries stand in doubly linked lists, each entry in one. The oldest of a list, and
+/// the move or removal of any entry, cost constant time. Links lie in the entries, so a list
+/// allocates nothing.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     slab: Slab<Linked<T>>,
@@ -292,8 +293,8 @@ impl<T> Queue<T> {
         list.len += 1;
     }
 
-    /// Takes the entry out of `list`, in which it must stand. It keeps its place, and stands in no list until
-    /// it is linked again.
+    /// Takes the entry out of `list`, in which it must stand. Its place stays, in no list until it
+    /// is linked again.
     pub fn unlink(&mut self, list: &mut List, index: u32) -> Option<()> {
         let linked = self.slab.get(index)?;
         let (before, behind) = (linked.before, linked.behind);

@@ -1,5 +1,5 @@
-//! What a socket is made of. Sockets live in one slab; the big kinds are boxed, so that each costs
-//! what it needs.
+//! Parts of a socket. Sockets live in one slab. Big kinds are boxed, so that the small ones do not
+//! pay for them.
 //!
 //! Budget: one end of an idle connection costs at most 1 KiB in all, with FIFOs that own no memory
 //! while they are empty. Bytes, as the allocator rounds them:
@@ -16,9 +16,9 @@
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
 //! | a client's port: 26 in a B-tree half to wholly full | `users.rs` | 30 to 60 |
 //!
-//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96. Payload that was
-//! sent without a copy adds 144 until its FIFO has no memory any more (`memory/ring`: `pins.rs`).
-//! `tests/tests/idle.rs` measures all of it together.
+//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like
+//! 96. Payload that was sent without a copy adds 144 until its FIFO has no memory any more
+//! (`memory/ring`: `pins.rs`). `tests/tests/idle.rs` measures the sum.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -42,17 +42,17 @@ use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
 use crate::unreached::Unreached;
 
-/// One socket.
+/// A socket.
 pub(crate) struct Socket<H: Host> {
     /// The owner's number.
     pub user: u32,
     pub family: Family,
-    /// The address and port it holds in the table of its protocol. Connections hold none: clients' are
-    /// chosen when they connect, servers' children use the listener's.
+    /// The address and port it holds in the table of its protocol. Connections hold none: clients'
+    /// are chosen when they connect, servers' children use the listener's.
     pub bound: Option<Box<Bound>>,
-    /// It stands in [`Stack::dirty`](crate::Stack), the sockets to be visited.
+    /// The socket is in [`Stack::dirty`](crate::Stack), the list of sockets to visit.
     pub dirty: bool,
-    /// What its connection waits for before it sends more.
+    /// Obstacle for which its connection sends no more.
     pub waits: Waits,
     /// The owner closed it.
     pub orphan: bool,
@@ -83,7 +83,7 @@ impl<H: Host> Socket<H> {
         }
     }
 
-    /// What its datagrams leave from has changed.
+    /// Drops the cached target: an input of it, as the bound address, has changed.
     pub fn forget_target(&mut self) {
         if let Kind::Datagram(datagram) = &mut self.kind {
             datagram.last_target = None;
@@ -107,12 +107,12 @@ impl<H: Host> Socket<H> {
     }
 }
 
-/// What a connection that has something to send waits for.
+/// Obstacle for which a connection with unsent bytes does not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// For nothing: it sends at its next visit.
     ForNothing,
-    /// It stands in the line of those that wait for a device.
+    /// The device's queue is full; the connection is in the line for it.
     InLine,
     /// Its device has to take some of what it has in the queue already.
     ForShare,
@@ -187,7 +187,7 @@ impl BindOptions {
     }
 }
 
-/// What can be set on a stream socket before it has a connection; children inherit it.
+/// Settings of a stream socket before it has a connection; children inherit them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub tcp: Config,
@@ -202,7 +202,7 @@ pub(crate) struct Settings {
     pub save_syn: bool,
 }
 
-/// Settings that every packet needs. What is in [`Settings::tcp`] is copied into a connection when there is one.
+/// Settings that every packet needs. In contrast, [`Settings::tcp`] is copied into a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
@@ -336,11 +336,11 @@ pub(crate) struct Listener {
     pub fast_opening: u32,
     /// Its half-open connections, oldest first.
     pub half_open: List,
-    /// Until then segments that belong to no connection are not answered by a reset: half-open connections were
-    /// displaced not long ago, and these may be their clients'. Each one that is displaced renews it, so that
-    /// a flood that goes on prolongs it: then there always are such clients.
+    /// Time until when segments without a connection get no reset, as half-open connections were
+    /// displaced lately, and the segments may be from their clients. Each displacement renews it,
+    /// for as long as a flood goes on.
     pub lenient_until: Instant,
-    /// What it is among several shards.
+    /// State among several shards.
     pub among: Option<Box<AmongShards>>,
 }
 
@@ -396,24 +396,25 @@ pub(crate) enum AmongShards {
         turned_away: u16,
         /// The one that was told last that there is a place.
         told_last: ShardId,
-        /// What its owner has to say to the other shards.
+        /// Data of its owner for the other shards.
         note: ListenerNote,
     },
-    /// What another shard knows of it, in order to make its connections.
+    /// Stand-in for a listener of another shard, which makes connections for that.
     Shadow {
         /// Where the socket is.
         shard: ShardId,
         /// Its name there.
         id: SocketId,
         room: Arc<AtomicU32>,
-        /// What its owner has to say.
+        /// Data of its owner.
         note: ListenerNote,
         /// Established children for which there was no place, the oldest first.
         unqueued: VecDeque<Child>,
     },
 }
 
-/// A connection that the owner accepted before its handshake, as the gateway does when the host has connected.
+/// A connection that the owner accepted before its handshake, as the gateway does when the host has
+/// connected.
 pub(crate) struct EarlyAccept<H: Host> {
     pub flow: Flow,
     pub half_open: u32,
@@ -431,13 +432,14 @@ pub(crate) struct Stream<H: Host> {
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: FlowSettings,
-    /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address interfaces.
+    /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address
+    /// interfaces.
     pub iface: Option<IfaceId>,
     pub path: Option<Path>,
     pub timer: TimerId,
-    /// It is counted as a user of its port with this sharing.
+    /// Sharing by which the connection counts as a user of its port.
     pub uses_port: Option<Sharing>,
-    /// What the network said about the peer last.
+    /// Last error that the network reported about the peer.
     pub unreachable: Option<Unreached>,
     pub news: News,
     pub tuning: RecvTuning,
@@ -445,7 +447,7 @@ pub(crate) struct Stream<H: Host> {
     pub tune_at: Instant,
 }
 
-/// What the owner will be told at the next visit: once, however often it happened.
+/// Events for the owner at the next visit; repeated ones are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct News(u8);
 
@@ -504,8 +506,8 @@ impl<H: Host> Stream<H> {
         }
     }
 
-    /// Asks to hear of the program's next read if a window update or an acknowledgement can depend on it. True: one
-    /// is due now, by a read that came before the question.
+    /// Asks to hear of the program's next read if a window update or an acknowledgement can depend
+    /// on it. True: one is due now, by a read that came before the question.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };
@@ -557,7 +559,7 @@ pub(crate) struct Datagram {
     pub memberships: Vec<Membership>,
     /// SO_ATTACH_FILTER.
     pub filter: Option<Arc<Program>>,
-    /// It stands for a socket of that shard.
+    /// Shard of the socket that this one stands for.
     pub shadow_of: Option<ShardId>,
     /// Where the last datagram went; None again when something changes that it was worked out from.
     pub last_target: Option<LastTarget>,
@@ -614,7 +616,7 @@ pub(crate) struct LastTarget {
     pub remote: Option<SocketAddr>,
     pub local: Option<IpAddr>,
     pub iface: Option<IfaceId>,
-    /// Of the path MTUs, when it was found.
+    /// Generation of the path MTUs when it was found.
     pub mtus: u64,
     /// With the socket's own TTL and class.
     pub target: Target,

@@ -1,5 +1,5 @@
-//! The stack: its tables, and what is found in them. What it does with them is in the files that add to [`Stack`],
-//! of which this one uses none; `turn` calls them in order.
+//! The stack: its tables, and lookups in them. Other files add methods to [`Stack`], and this one
+//! uses none of those; `turn` calls them in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -30,25 +30,29 @@ use crate::socket::{Kind, Socket, Stream};
 use crate::time_wait::TimeWaits;
 use crate::timer::Wheel;
 
-/// What the owner of a [`Stack`] decides.
+/// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Settings of new connections. The segment sizes in it give way to what the route of each carries.
+    /// Settings of new connections. The segment sizes in it give way to what the route of each
+    /// carries.
     pub tcp: towpath_tcp::Config,
     /// Settings of the IP layer.
     pub net: NetConfig,
-    /// Local ports that are chosen for binds and connects that name none. The default is that of Linux's
-    /// `ip_local_port_range`.
+    /// Local ports that are chosen for binds and connects that name none. The default is that of
+    /// Linux's `ip_local_port_range`.
     pub ephemeral: RangeInclusive<u16>,
-    /// Most sockets of all kinds, closed ones that are not gone yet among them; then [`crate::OpenError::TooMany`].
+    /// Most sockets of all kinds, closed ones that are not gone yet among them; then
+    /// [`crate::OpenError::TooMany`].
     pub sockets_max: usize,
-    /// Most half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have as many as there are places left.
+    /// Most half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have as many as there
+    /// are places left.
     pub syn_cache_max: usize,
     /// Most connections in TIME-WAIT; beyond, the oldest goes (drop reason `time_wait_full`).
     pub time_wait_max: usize,
     /// Most SYNs on any-address interfaces that wait for the owner's decision ([`Host::syn`]).
     pub pending_max: usize,
-    /// Most connections whose socket was closed. Beyond, closing resets (counter `tcp_orphans_aborted`).
+    /// Most connections whose socket was closed. Beyond, closing resets (counter
+    /// `tcp_orphans_aborted`).
     pub orphans_max: usize,
     /// Watch on the sockets that take packets from strangers.
     pub receivers: Option<Arc<dyn ReceiverWatch>>,
@@ -70,7 +74,8 @@ impl Default for StackConfig {
     }
 }
 
-/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty and an example.
+/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty and
+/// an example.
 pub struct Stack<H: Host> {
     /// The IP layer: interfaces, addresses, routes.
     pub net: Net,
@@ -94,13 +99,14 @@ pub struct Stack<H: Host> {
     pub(crate) paths: Paths,
     /// Sockets that `tx` is to visit, each once: [`Socket::dirty`] says that it is in here.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Events that arose in calls of the owner, which have no `Host` at hand; [`Stack::tell`] delivers them.
+    /// Events that arose in calls of the owner, which have no `Host` at hand; [`Stack::tell`]
+    /// delivers them.
     pub(crate) events: VecDeque<(u32, SocketEvent)>,
     /// Reports about datagrams ([`Host::datagram_error`]), here for the same reason.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
     pub(crate) output_lines: Vec<VecDeque<SocketId>>,
-    /// Of which generation the routes were when they were looked at last.
+    /// Generation of the routes at the last look.
     pub(crate) output_generation: u64,
     /// Path MTUs that connections learnt, oldest first.
     pub(crate) learnt_mtus: VecDeque<LearntMtu>,
@@ -114,16 +120,16 @@ pub struct Stack<H: Host> {
     pub(crate) filter_steps: usize,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
-    /// What it has as one shard of several.
+    /// State as one shard of several.
     pub(crate) member: Option<Box<Member>>,
 }
 
-/// Whose timer it is.
+/// Owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimerOwner {
     /// A connection's; the index of its socket.
     Socket(u32),
-    /// Of an entry of the SYN cache.
+    /// An entry's of the SYN cache.
     HalfOpen(u32),
 }
 
@@ -133,8 +139,9 @@ impl<H: Host> Stack<H> {
     /// Bytes that every socket takes in the table, whatever it is.
     pub const SOCKET_BYTES: usize = Slab::<Socket<H>>::ENTRY_BYTES;
 
-    /// A host with nothing but the loopback interface; [`Net::add_interface`] gives it more. `seed` is random and
-    /// secret; the same seed, calls and times give the same run. `now` is not 0, which stands for "never" in places.
+    /// A host with nothing but the loopback interface; [`Net::add_interface`] gives it more. `seed`
+    /// is random and secret; the same seed, calls and times give the same run. `now` is not 0,
+    /// which stands for "never" in places.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
         let binds = [Table::Tcp, Table::Udp, Table::Echo].map(|of| Binds::alone(keys.table, of));
@@ -142,21 +149,22 @@ impl<H: Host> Stack<H> {
         Self::assemble(config, net, keys, binds, now)
     }
 
-    /// Several stacks that are one host, each for a thread of its own: its shards, as many as `count`. One alone is what
-    /// [`Stack::new`] makes.
+    /// Several stacks that are one host, each for a thread of its own: `count` shards. With a count
+    /// of 1 the result is that of [`Stack::new`].
     ///
     /// # The caller's duty
-    /// * Give the first of them the host's interfaces, addresses and routes, which all have from then on; the others refuse
-    ///   them with a panic. Give each a queue of every device. A packet may come in at any of them; one that comes in at
-    ///   its owner ([`Owners`]) costs least.
-    /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake those that sleep. Before
-    ///   one sleeps, and after it has said that it does, ask [`Stack::has_mail`] once more: what another thread did since
-    ///   [`Stack::next_timeout`] was asked shows there.
-    /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in all shards, and its accept
-    ///   queue is in one.
+    /// * Give the first of them the host's interfaces, addresses and routes, which all have from
+    ///   then on; the others refuse them with a panic. Give each a queue of every device. A packet
+    ///   may come in at any of them; one that comes in at its owner ([`Owners`]) costs least.
+    /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake
+    ///   those that sleep. Before one sleeps, and after it has said that it does, ask
+    ///   [`Stack::has_mail`] once more: what another thread did since [`Stack::next_timeout`] was
+    ///   asked shows there.
+    /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in
+    ///   all shards, and its accept queue is in one.
     ///
-    /// The SYN cache, TIME-WAITs, undecided SYNs and orphans that the `config` allows are divided among them, and so are the
-    /// ICMP errors that the host may send; `sockets_max` is each one's.
+    /// Limits of `config` on the SYN cache, TIME-WAITs, undecided SYNs and orphans are divided
+    /// among the shards, and so is that on ICMP errors. `sockets_max` is each one's.
     ///
     /// # Panics
     /// When `count` is no power of two, or more than [`limits::SHARDS_MAX`].
@@ -231,12 +239,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// What happened in the socket layer.
+    /// Counters of the socket layer.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What the owner decided in [`Stack::new`]; it cannot be changed.
+    /// The configuration given to [`Stack::new`]; it cannot be changed.
     pub fn config(&self) -> &StackConfig {
         &self.config
     }
@@ -258,14 +266,15 @@ impl<H: Host> Stack<H> {
         self.sockets.find(id.0)
     }
 
-    /// What a TCP 4-tuple belongs to: a connection, a half-open one, one in TIME-WAIT, or an undecided SYN.
+    /// The entry of a TCP 4-tuple: a connection, a half-open one, one in TIME-WAIT, or an undecided
+    /// SYN.
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// The socket of the connection between two addresses, and its user. `None` for what has no socket: a half-open
-    /// connection, or one in TIME-WAIT.
+    /// The socket of the connection between two addresses, and its user. `None` for what has no
+    /// socket: a half-open connection, or one in TIME-WAIT.
     pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),

@@ -1,8 +1,8 @@
 //! Where a datagram goes: its addresses, its route, and what its IP header says.
 //!
-//! A socket keeps what was worked out for its last datagram, since the next one mostly goes there, too. Whoever changes
-//! what it was worked out from (options, the peer, what the socket is bound to) forgets it; for routes and path MTUs it is
-//! looked whether they have changed.
+//! A socket keeps the target of its last datagram, since the next one usually goes there, too.
+//! Changes of its inputs (options, the peer, the bound address) drop it. Routes and path MTUs are
+//! compared by their generations.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,11 +19,12 @@ use crate::stack::Stack;
 
 /// Targets in a row that were kept in vain, and show that the next one will be, too.
 const ELSEWHERE_MAX: u8 = 4;
-/// One in so many is kept nevertheless.
+/// Period of targets kept nevertheless.
 const KEEP_EVERY: u8 = 32;
 
 impl<H: Host> Stack<H> {
-    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
+    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not
+    /// bound.
     #[inline]
     pub(crate) fn target(
         &mut self,
@@ -56,8 +57,8 @@ impl<H: Host> Stack<H> {
         Ok(Target { ip, ..target })
     }
 
-    /// The same for one that goes elsewhere than the last one. It is kept, unless the socket sends to another host each time,
-    /// as that of a server with many clients does.
+    /// Works out the target of a datagram with another destination than the last one. The target is
+    /// kept, unless the destination changes each time, as with a server of many clients.
     fn find_target(
         &mut self,
         now: Instant,
@@ -86,7 +87,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether the last target is where `out` goes, its port excepted, and the way there is still the same.
+/// Whether the last target is where `out` goes, its port excepted, and the way there is still the
+/// same.
 #[inline]
 fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
     let route = &last.target.route;
@@ -111,13 +113,17 @@ fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     }
 }
 
-/// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked for the route.
-fn work_out<H: Host>(
+/// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked
+/// for the route.
+fn work_out<H: Host, F>(
     socket: &Socket<H>,
     net: &mut Net,
     out: &DatagramOut,
-    find: impl FnOnce(&mut Net, Option<IpAddr>, IpAddr, Option<IfaceId>) -> Result<Route, RouteError>,
-) -> Result<Target, SendError> {
+    find: F,
+) -> Result<Target, SendError>
+where
+    F: FnOnce(&mut Net, Option<IpAddr>, IpAddr, Option<IfaceId>) -> Result<Route, RouteError>,
+{
     let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
     let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
     let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
@@ -128,8 +134,8 @@ fn work_out<H: Host>(
             let remote = canonical(remote, socket.family).ok_or(SendError::Invalid)?;
             (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
         }
-        // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the error that
-        // the port is unreachable.
+        // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the
+        // error that the port is unreachable.
         (None, Some(peer)) => (peer.remote, peer.remote_port, None),
         (None, None) => return Err(SendError::NotConnected),
     };

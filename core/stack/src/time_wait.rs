@@ -1,5 +1,5 @@
-//! Connections in TIME-WAIT: a table of small entries, all waiting equally long. What a segment of one of them
-//! means is in `late_segments`.
+//! Connections in TIME-WAIT: a table of small entries, all waiting equally long. `late_segments`
+//! processes their segments.
 
 use towpath_tcp::{Instant, TimeWait};
 
@@ -17,7 +17,7 @@ pub(crate) struct TimeWaitFlow {
     /// How the connection's segments left, and so do the answers in its name.
     pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
-    /// It is counted as a user of its port with this sharing.
+    /// Sharing by which the connection counts as a user of its port.
     pub uses_port: Option<Sharing>,
 }
 
@@ -49,7 +49,8 @@ impl TimeWaits {
         self.queue.get(index)
     }
 
-    /// The entry at `index`, to be changed; then call [`TimeWaits::renew`] if its time was restarted.
+    /// The entry at `index`, to be changed; then call [`TimeWaits::renew`] if its time was
+    /// restarted.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitFlow> {
         self.queue.get_mut(index)
     }

@@ -1,14 +1,16 @@
-//! Timers: a hierarchical wheel, where arming, cancelling and firing cost the same however many run.
+//! Timers: a hierarchical wheel, where arming, cancelling and firing cost the same however many
+//! run.
 //!
 //! ```text
 //!   level 0: 64 slots of 2¹⁶ ns (66 µs)      level 1: 64 slots of 4.2 ms      level 2: of 268 ms …
 //! ```
-//! A timer lies in the lowest level that can tell its slot from the present one, and moves down as
-//! its time comes nearer (at most five times). It fires never early and at most one slot of level 0 late.
-//! Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block begins.
+//! A timer lies in the lowest level that can tell its slot from the present one. As its time comes
+//! nearer it moves down, at most five times. Timers never fire early, and at most one slot of level
+//! 0 late. Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block
+//! begins.
 //!
-//! A list moves timer by timer, as many as its caller has time for: a million of one minute cost no turn
-//! more than others do.
+//! A list moves timer by timer, as many as its caller has time for. A million timers of one minute
+//! thereby make no turn longer than others.
 
 use towpath_tcp::Instant;
 
@@ -113,9 +115,9 @@ impl<O: Copy> Wheel<O> {
         self.timers.len()
     }
 
-    /// Makes `id` fire at `deadline`, or never. One that is armed for an earlier time stays: it fires
-    /// early, its owner finds nothing due and arms it anew. So an acknowledgment that puts off a
-    /// retransmission touches no list.
+    /// Makes `id` fire at `deadline`, or never. A timer that is armed for an earlier time stays: it
+    /// fires early, and its owner, with nothing due, arms it anew. An acknowledgment that puts off
+    /// a retransmission thereby touches no list.
     pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
         let Some(deadline) = deadline else { return self.cancel(id) };
         match self.timers.get_mut(id.0) {
@@ -142,8 +144,9 @@ impl<O: Copy> Wheel<O> {
         }
     }
 
-    /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then. `moves` is how many
-    /// timers may still be moved for it; when none is left there may be more for the next turn.
+    /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then. `moves` is
+    /// how many timers may still be moved for it; when none is left there may be more for the next
+    /// turn.
     pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
         if self.lists.due.is_empty() {
             self.advance(now.0 >> TICK_SHIFT, moves);
@@ -152,7 +155,8 @@ impl<O: Copy> Wheel<O> {
         self.take(index)
     }
 
-    /// Until when it has moved timers: those that were armed for an earlier time are due, whatever that was.
+    /// Until when it has moved timers: those that were armed for an earlier time are due, whatever
+    /// that was.
     pub fn passed(&self) -> Instant {
         Instant(self.elapsed << TICK_SHIFT)
     }
@@ -190,8 +194,9 @@ impl<O: Copy> Wheel<O> {
         self.elapsed = self.elapsed.max(tick);
     }
 
-    /// Moves timers out of a list to where they belong now; false when there are more than `moves` allows.
-    /// None comes back to it: a slot that has begun takes no timer, nor does the list of a block.
+    /// Moves timers out of a list to where they belong now; false when there are more than `moves`
+    /// allows. None comes back to it: a slot that has begun takes no timer, nor does the list of a
+    /// block.
     fn move_some(&mut self, list: u16, moves: &mut usize) -> bool {
         while let Some(index) = self.lists.slot_mut(list).list.front() {
             if *moves == 0 {
@@ -260,7 +265,8 @@ impl<O: Copy> Wheel<O> {
 }
 
 impl Lists {
-    /// The occupied slot that comes first: a lower level lies wholly before the next slot of a higher one.
+    /// The occupied slot that comes first: a lower level lies wholly before the next slot of a
+    /// higher one.
     fn first_slot(&self) -> Option<(usize, usize)> {
         let level = self.levels.iter().position(|level| level.occupied != 0)?;
         Some((level, self.levels[level].occupied.trailing_zeros() as usize))
@@ -296,8 +302,8 @@ impl Lists {
     }
 }
 
-/// Where timers beyond the present block wait for `block` to begin. Those that are for a later one still go
-/// to the other list then.
+/// The list of timers beyond the present block that wait for `block` to begin. Timers for a later
+/// block then move to the other list.
 fn later_list(block: u64) -> u16 {
     LATER + (block & 1) as u16
 }
@@ -418,8 +424,8 @@ mod tests {
         assert!(wakes <= 6000, "{wakes} wakes");
     }
 
-    /// Where a level or a block comes to its end: timers on both sides of it, armed from both sides, by a clock
-    /// that stops on the last tick.
+    /// The end of a level or block: timers on both sides, armed from both sides, by a clock that
+    /// stops on the last tick.
     #[test]
     fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {
         for bits in (SLOT_BITS..=BLOCK_BITS).step_by(SLOT_BITS as usize) {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Dynamic right-sizing (Feng et al. 2002, as Linux's `tcp_rcv_space_adjust`): a sender in slow
-/// start doubles each round trip, so a window of twice what was read in the last one never holds
-/// it back.
+/// Dynamic right-sizing (Feng et al. 2002, as Linux's `tcp_rcv_space_adjust`). A sender in slow
+/// start doubles each round trip. A window of twice the bytes read in the last one therefore never
+/// holds it back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
     /// Bytes that the program had read when the period began, wrapping.
@@ -21,8 +21,8 @@ pub(crate) fn period(rtt: Option<Duration>) -> Duration {
 }
 
 impl RecvTuning {
-    /// Ends a period; returns the capacity to ask for, if the buffer has less. `received`: all bytes that ever came,
-    /// wrapping.
+    /// Ends a period; returns the capacity to ask for, if the buffer has less. `received`: all
+    /// bytes that ever came, wrapping.
     pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
         let read = received.wrapping_sub(unread);
         let in_period = read.wrapping_sub(self.read_before);

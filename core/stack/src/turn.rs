@@ -1,4 +1,4 @@
-//! One turn of the stack: what is called, and in which order.
+//! A turn of the stack: its steps, in order.
 
 use towpath_pool::{Batch, Pool, Port};
 use towpath_tcp::Instant;
@@ -24,10 +24,10 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
-    /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
+    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections
+    /// send, gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
     ///
-    /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
+    /// Every turn submits to every port, also when nothing new is queued for it. A device that was
     /// full may have room again, and a call without work is cheap.
     pub fn turn<P: Port + ?Sized>(
         &mut self,
@@ -75,8 +75,8 @@ impl<H: Host> Stack<H> {
         turn
     }
 
-    /// When the next turn is due though nothing arrived; in the past when there is work now. The ports'
-    /// own timeouts are the caller's to consider.
+    /// When the next turn is due though nothing arrived; in the past when there is work now. The
+    /// ports' own timeouts are the caller's to consider.
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.has_work() {
             return Some(Instant::ZERO);
@@ -116,7 +116,7 @@ impl<H: Host> Stack<H> {
             let received = port.poll(now.0, pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
-            // What these follow from was announced before they were sent.
+            // Changes of sockets precede the packets that follow from them, so look at those first.
             self.catch_up_for_batch();
             let (iface, mut bytes) = (IfaceId(iface), 0);
             let is_down = self.net.is_down(iface);
@@ -176,7 +176,7 @@ impl<H: Host> Stack<H> {
             self.net.note_received(IfaceId::LOOPBACK, load);
             self.net.note_sent(IfaceId::LOOPBACK, load);
         }
-        // What was received may have been answered by the IP layer itself: look once more.
+        // The IP layer itself may have answered: look once more.
         self.loopback_due = any;
         any
     }
@@ -189,8 +189,9 @@ impl<H: Host> Stack<H> {
             self.receive_error(now, host, &error);
         }
         if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= now) {
-            // After a stall packets come between: what is answered to the first timers may spare the others. What was armed
-            // for a time that is long past is no stall: all that the wheel has passed fires.
+            // After a stall packets get their turn between timers: an ACK of a first retransmission
+            // may spare the others. A timer armed for a time in the past is no stall: timers up to
+            // the wheel's position all fire.
             let step =
                 (now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
             self.fire_until(now.min(due.max(self.wheel.passed()) + step), now, host, pool);

@@ -1,5 +1,4 @@
-//! The way out: dirty connections are visited in turn. This page is the map; what a visit leaves behind
-//! is in `outcome`.
+//! The send path: dirty connections are visited in turn. `outcome` has the effects of a visit.
 //!
 //! ```text
 //!  dirty list ─► visit: tell the owner ─► plan ─► emit ─► frame ─► net ─► output of an interface
@@ -14,8 +13,8 @@
 //!  visit ─► held by others ─► line of the device ─► serve_lines, when the queue is low ─► visit
 //!       └─► held by its share ─► the device takes half of it ─► dirty list
 //! ```
-//! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer and
-//! is pointed to. One packet carries up to 64 KB and the size to cut it to.
+//! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer
+//! and is pointed to. A packet carries up to 64 KB and the size to cut it to.
 
 use std::collections::VecDeque;
 
@@ -48,11 +47,11 @@ enum Visited {
 /// How a visit stands to the connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It sends if nobody waits.
+    /// Sends unless others wait for the device.
     Behind,
     /// Its turn has come.
     Called,
-    /// It waits for nobody.
+    /// Sends before those that wait.
     Ahead,
 }
 
@@ -61,13 +60,13 @@ enum Place {
 enum Held {
     /// The device does not keep up, or others were there before.
     ByOthers(IfaceId),
-    /// It has its share of the queue.
+    /// Its share of the queue is used up.
     ByShare,
 }
 
 impl<H: Host> Stack<H> {
-    /// Visits dirty connections while the budget lasts, each once at most before all others. Those that waited for a
-    /// device come first.
+    /// Visits dirty connections while the budget lasts, each once at most before all others.
+    /// Connections that waited for a device come first.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -92,9 +91,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Lets a connection send at once, before all others and however full the device is, because
-    /// its owner has reset it and is about to reuse its ports. Packets that the device's queue has
-    /// no room for at all are lost.
+    /// Lets a connection send at once, before all others and however full the device is. Its owner
+    /// has reset it and is about to reuse its ports. Packets beyond all room in the device's queue
+    /// are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {
@@ -107,8 +106,8 @@ impl<H: Host> Stack<H> {
         self.send_ready(id);
     }
 
-    /// Lets the connections that wait for a device go on when its queue has run low, in their order and each for one
-    /// visit at a time, until the queue is full again.
+    /// Lets connections that wait for a device go on when its queue has run low. Each gets one
+    /// visit at a time, in their order, until the queue is full again.
     fn serve_lines(&mut self, now: Instant, host: &mut H, pool: &mut Pool, budget: &mut usize) {
         for iface in (0..self.output_lines.len()).map(|iface| IfaceId(iface as u16)) {
             if !self.is_low(iface) {
@@ -128,9 +127,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether what a connection sent now would add to a queue that its device does not keep up with: it would be
-    /// late, or lost and taken for congestion of the path. What others have in it is counted apart, since those who do
-    /// not wait would otherwise be all who have something in it.
+    /// Whether the device does not keep up with the connections' packets in its queue. More of them
+    /// would be late, or lost and taken for congestion of the path. Other senders' packets are
+    /// counted apart, because those senders never wait and could fill the queue.
     fn is_busy(&self, iface: IfaceId) -> bool {
         let load = self.net.output_connections(iface);
         load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
@@ -173,8 +172,9 @@ impl<H: Host> Stack<H> {
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(Held::ByShare)
     }
 
-    /// The connection has something to send, for which it is visited when the device has taken something. For
-    /// everything else, its timers, what it receives and what its program does, it is visited as ever.
+    /// The connection has something to send, for which it is visited when the device has taken
+    /// something. For everything else, its timers, what it receives and what its program does, it
+    /// is visited as ever.
     fn wait(&mut self, held: Held, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
@@ -202,16 +202,18 @@ impl<H: Host> Stack<H> {
             lines.resize_with(iface.index() + 1, VecDeque::new);
         }
         let line = &mut lines[iface.index()];
-        // Connections that end leave their ids behind. While the device takes nothing these may not pile up.
+        // Connections that end leave their ids behind. While the device takes nothing these may not
+        // pile up.
         if line.len() > 2 * self.sockets.len() {
             line.retain(|id| self.sockets.find(id.0).is_some());
         }
         line.push_back(id);
     }
 
-    /// Whether a datagram socket has in the queue of a device what one may have there. What it sent now would be late,
-    /// and lost in the end: its owner keeps what it has, as Linux does where a socket's SO_SNDBUF is full of what its
-    /// device has not taken. [`SocketEvent::Writable`] follows when half of it has left. Counter `udp_waits_for_share`.
+    /// Whether a datagram socket has its share in the queue of a device. More datagrams would be
+    /// late, and finally lost. Its owner keeps them meanwhile, as Linux does where the device's
+    /// backlog fills SO_SNDBUF. [`SocketEvent::Writable`] follows when half of the share has left.
+    /// Counter `udp_waits_for_share`.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
         if !datagrams(index).is_some_and(|sender| self.net.has_share(sender, TX_SHARE_BYTES)) {
@@ -223,8 +225,9 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// A connection does not wait for a device any more, or for its share of one, until it finds that it has to. (In a line
-    /// its place may stay, where it is visited once more than need be.) The owner of a datagram socket hears of it.
+    /// A connection does not wait for a device any more, or for its share of one, until it finds
+    /// that it has to. (In a line its place may stay, where it is visited once more than need be.)
+    /// The owner of a datagram socket hears of it.
     pub(crate) fn end_wait(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
@@ -236,8 +239,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The devices took what they could: connections that had their share go on when little of it is left. When
-    /// routes have changed, all do that wait: they may no longer go by the device that they wait for.
+    /// The devices took what they could: connections that had their share go on when little of it
+    /// is left. When routes have changed, all do that wait: they may no longer go by the device
+    /// that they wait for.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
             let index = place(sender);
@@ -292,7 +296,8 @@ impl<H: Host> Stack<H> {
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
             let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), held) {
                 (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
-                    // The peer may wait for an acknowledgement before it sends what our program waits for.
+                    // The peer may wait for an acknowledgement before it sends what our program
+                    // waits for.
                     if let Some(ack) = connection.plan_ack() {
                         let outgoing = connection.emit(now, ack, buffers);
                         self.send_segment(now, index, &outgoing, pool);
@@ -355,8 +360,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // Without a route the segment is dropped. The retransmission timer sends it again, and then there may
-        // be one.
+        // Without a route the segment is dropped. The retransmission timer sends it again, and then
+        // there may be one.
         let flow = stream.flow;
         let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
@@ -367,8 +372,9 @@ impl<H: Host> Stack<H> {
         };
         let mut packet = segment_packet(&flow, outgoing, option, pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
-            // Neither other bytes in their place nor fewer than the sequence numbers say may go out. To the
-            // connection the segment is lost; its timers try again, and give up in the end.
+            // Neither other bytes in their place nor fewer than the sequence numbers say may go
+            // out. To the connection the segment is lost; its timers try again, and give up in the
+            // end.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
             pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
@@ -378,12 +384,13 @@ impl<H: Host> Stack<H> {
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let (class, ttl) = (stream.packet.class, stream.packet.ttl);
         let ip = ip_for(&route, class, ttl);
-        // What carries no bytes does not wait for a share, and need not be counted for one.
+        // Packets without payload need no share: they never wait for one.
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
-    /// Sends a segment that belongs to no socket, as a RST, to the peer of one that came in by `iface`.
+    /// Sends a segment that belongs to no socket, as a RST, to the peer of one that came in by
+    /// `iface`.
     pub(crate) fn reply(
         &mut self,
         now: Instant,
@@ -404,8 +411,8 @@ impl<H: Host> Stack<H> {
         );
     }
 
-    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT, with the TTL, class
-    /// and device of a socket with these settings.
+    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT. TTL,
+    /// class and device are those of a socket with these settings.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn reply_as(
         &mut self,
@@ -439,13 +446,14 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
-        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were lost on the way.
+        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were
+        // lost on the way.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
     }
 }
 
-/// Whether a segment has to wait for its device. Those without bytes keep the peer going, and a reset is the last word
-/// of a connection that is over: it may not last as long as the device is slow.
+/// Whether a segment has to wait for its device. Segments without payload keep the peer going. A
+/// reset ends a connection that may be gone before a slow device has room.
 fn waits(transmit: &Transmit) -> bool {
     !matches!(
         transmit.kind(),
@@ -456,8 +464,8 @@ fn waits(transmit: &Transmit) -> bool {
     )
 }
 
-/// Bytes on the wire that a connection may have in the queue of its device: what it sends in [`TX_SHARE_TIME`] at the
-/// rate of a congestion window a round trip.
+/// Bytes on the wire that a connection may have in the queue of its device. The ratio to its
+/// congestion window is that of [`TX_SHARE_TIME`] to the round trip.
 fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
     let Some(connection) = &stream.connection else { return TX_SHARE_BYTES };
     let rtt = connection.srtt().map_or(0, |rtt| rtt.as_nanos() as u64);
@@ -468,8 +476,8 @@ fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
     }
 }
 
-/// Puts the payload of a segment into its packet: a short one is copied behind the header, a long one stays in the
-/// send buffer and is pointed to. False when not all of it is there.
+/// Puts the payload of a segment into its packet. A short one is copied behind the header; a long
+/// one stays in the send buffer and is pointed to. False when bytes are missing.
 fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgoing) -> bool {
     if outgoing.len == 0 {
         return true;
@@ -519,8 +527,8 @@ fn segment_packet(
 }
 
 fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that segments are cut
-    // to, it has to fragment them.
+    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that
+    // segments are cut to, it has to fragment them.
     let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
     Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }

@@ -1,4 +1,4 @@
-//! What ICMP errors mean for programs.
+//! Meaning of ICMP errors for programs.
 
 use towpath_wire::{icmpv4, icmpv6};
 
@@ -35,7 +35,8 @@ impl From<Unreached> for SocketError {
     }
 }
 
-/// What an error that is not about a packet's length means for the program that sent it.
+/// Meaning of an error for the program that sent the packet. Errors about the packet's length are
+/// excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub why: Unreached,

@@ -1,4 +1,4 @@
-//! Connections, and what is left of them, on ports that no socket holds, or not any more. One table a shard.
+//! Connections, or their remains, on ports that no socket holds (any more). Each shard has a table.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,10 +9,11 @@ use crate::bind_addr::{BindAddr, Sharing};
 use crate::holds::{Class, Holder};
 use crate::port_set::PortSet;
 
-/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one address.
+/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one
+/// address.
 type User = (IpAddr, Sharing);
 
-/// Who is on a port. As a rule these are connections from one address, which need no list.
+/// Users of a port. Usually these are connections from one address, which need no list.
 #[derive(Debug)]
 enum Port {
     /// So many connections, all alike.

@@ -1,7 +1,6 @@
-//! Sums of bytes with the processor's wide registers, where it has some: what the Internet checksum
-//! (RFC 1071) of a payload is made of. Which registers there are is known when a program runs, and
-//! to call what uses them is unsafe before that is known: so it is here, and the crates above
-//! forbid unsafe code.
+//! Sums of bytes with the processor's wide registers, as a part of the Internet checksum (RFC
+//! 1071). The registers are known at run time only. Calls of code that uses them are unsafe, and
+//! the crates above forbid unsafe code, so a crate of `memory` has them.
 //!
 //! ```
 //! let data: Vec<u8> = (0..=255).collect();
@@ -17,9 +16,8 @@
 #[cfg(any(target_arch = "x86_64", test))]
 const BLOCK: usize = 32;
 
-/// The sum of `data` as numbers of 32 bits in the order of the machine's bytes, as far as there are
-/// whole blocks of 32 bytes, and what is left of it. Exact below 16 GiB. `None`: there are no wide
-/// registers.
+/// The sum of `data` as 32-bit numbers in the machine's byte order, over whole blocks of 32 bytes,
+/// and the remaining bytes. Exact below 16 GiB. `None` without wide registers.
 #[inline]
 #[must_use]
 pub fn wide(data: &[u8]) -> Option<(u64, &[u8])> {
@@ -83,7 +81,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_the_sum_wherever_the_bytes_lie(data in prop::collection::vec(any::<u8>(), 0..2000), from in 0usize..64) {
+        fn is_the_sum_wherever_the_bytes_lie(
+            data in prop::collection::vec(any::<u8>(), 0..2000),
+            from in 0usize..64
+        ) {
             let data = &data[from.min(data.len())..];
             if let Some((acc, rest)) = wide(data) {
                 let (summed, left) = data.split_at(data.len() - data.len() % BLOCK);

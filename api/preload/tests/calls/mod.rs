@@ -1,10 +1,10 @@
-//! The library must not call itself: what it wants of the kernel it asks without libc, in whose
-//! place its own functions are. Those answer as a program is to be answered (readlink says that a
-//! descriptor is a socket), and may want a lock that the calling code has.
+//! The library must not call itself. Calls to the kernel must bypass libc, since the library's own
+//! functions stand in libc's place. The library's functions answer for programs (readlink says that
+//! a descriptor is a socket), and may want a lock that the calling code has.
 //!
-//! Std calls libc. So this looks through the machine code for ways from our functions to one of
-//! ours again by its C name. The functions of C's names themselves may call each other. Calls
-//! through pointers in data are not seen.
+//! Std calls libc. So these tests search the machine code for paths from our functions to one of
+//! ours by its C name. Functions of C's names may call each other. Calls through pointers in data
+//! are not seen.
 
 #[expect(dead_code, reason = "for tests that load the library, too")]
 #[path = "../library/mod.rs"]
@@ -17,12 +17,12 @@ use std::process::Command;
 /// panic itself.
 const ENDS: [&str; 2] = ["9panicking", "alloc_error"];
 
-/// Who may call what after all: part of the name of a function on the way, the symbols, and why.
+/// Exception to the rule: part of the name of a function on the path, the symbols, and the reason.
 pub type Allowed = (&'static str, &'static [&'static str]);
 
 pub type Functions = HashMap<String, HashSet<String>>;
 
-/// What tests look at; to take it apart is most of their work.
+/// A library as the tests see it. Disassembly is most of their work, so it is done once.
 pub struct Library {
     pub file: String,
     interposed: HashSet<String>,
@@ -30,8 +30,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// That of a package, built for debugging: with link-time optimisation std's functions
-    /// disappear in ours.
+    /// The library of a package, built for debugging: with link-time optimisation std's functions
+    /// would disappear in ours.
     pub fn of(package: &str) -> Self {
         let file = build(package);
         let interposed = interposed(&file);
@@ -40,8 +40,8 @@ impl Library {
     }
 }
 
-/// Fails where a function of the library comes to one that it exports, other than those that
-/// `allowed` names: part of the name of a function on the way, the symbols, and why.
+/// Fails where a function of the library reaches one that it exports, unless `allowed` has the
+/// path.
 pub fn does_not_call_itself(library: &Library, allowed: &[Allowed]) {
     let Library { interposed, calls, .. } = library;
     assert!(interposed.contains("readlink") && interposed.contains("close"));
@@ -117,8 +117,8 @@ fn interposed(library: &str) -> HashSet<String> {
     text.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Which function calls (or takes the address of) which; an interposed symbol, by the dynamic
-/// linker, with a `!`.
+/// Calls of each function, and functions whose address it takes. An interposed symbol, called by
+/// the dynamic linker, has a `!`.
 fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
     let table = pointers(library, interposed);
     let mut calls = Functions::new();
@@ -144,7 +144,7 @@ fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
     calls
 }
 
-/// What the words of the library's tables point to when it is loaded, as `calls` names it.
+/// Targets of the words in the library's tables once loaded, named as in `calls`.
 fn pointers(library: &str, interposed: &HashSet<String>) -> HashMap<u64, String> {
     let symbols: HashMap<u64, String> = output("nm", &[library])
         .lines()

@@ -1,5 +1,5 @@
-//! What is behind a descriptor: nothing that a system call of the program's own could read, and
-//! never somebody else's.
+//! Behind a socket's descriptor there is nothing that a system call of the program's own could
+//! read, and never another file.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -178,9 +178,8 @@ fn closed_while_it_lingers() {
     });
 }
 
-/// What dup2 gives to one socket after the other is a socket all the time. With a file in turn, a
-/// call that is under way may find the number closed, but never anything that can be written to
-/// besides the two.
+/// A number that dup2 gives to one socket after the other is always a socket. With a file in turn,
+/// a call under way may find it closed. Any other file is never written to.
 fn replaced_without_a_gap() {
     let to = UdpSocket::bind("127.0.0.1:0").unwrap();
     let [one, two] = [(); 2].map(|()| {
@@ -322,12 +321,12 @@ fn file_actions_that_close_the_rest() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
-/// What is close-on-exec stays so, whatever other threads do meanwhile.
+/// Close-on-exec descriptors stay so, whatever other threads do meanwhile.
 fn spawned_while_others_open_and_close() {
     let (server, mut client) = pair();
     keep_on_exec(server.as_raw_fd());
     let script = format!("echo x >&{}; exec ls /proc/self/fd", server.as_raw_fd());
-    // What this program was started with goes on as well.
+    // Descriptors that this program was started with go on as well.
     // SAFETY: integers only.
     let inherited = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == 0;
     let before: Vec<RawFd> = (3..900).filter(|&fd| inherited(fd)).collect();

@@ -84,7 +84,7 @@ fn descriptors_are_those_that_the_program_opened() {
             .unwrap()
             .filter_map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().ok())
             .collect();
-        // That of the listing, which is closed.
+        // The listing itself had one more, which is closed.
         assert!(numbers.is_superset(&known) && numbers.len() == known.len() + 1, "{path}");
     }
     let links = (0..NUMBERS).filter(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok());
@@ -94,7 +94,7 @@ fn descriptors_are_those_that_the_program_opened() {
 /// As Python's test of pass_fds looks.
 fn descriptors_of_a_program_that_is_started() {
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // What is not closed on exec, the standard streams among them.
+    // Descriptors that are not close-on-exec, the standard streams among them.
     // SAFETY: integers only.
     let is_kept = |fd: &RawFd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == 0;
     let mut expected: BTreeSet<RawFd> = (0..NUMBERS).filter(is_kept).collect();
@@ -121,7 +121,7 @@ pub fn fresh_folder() -> PathBuf {
     }
 }
 
-/// Whatever the library has open, files are called as they like.
+/// Names of files are not restricted by the numbers of the library's descriptors.
 fn numbers_in_other_folders() {
     let folder = fresh_folder();
     let numbers = [900, 901, 940, 16_384, 16_385, 19_936, 19_937, 960, 961, 962];

@@ -38,8 +38,8 @@ static CONNECTION: OnceLock<(TcpStream, TcpStream)> = OnceLock::new();
 static CORKED: AtomicI32 = AtomicI32::new(-1);
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
-/// What of the library has a lock of its own: the ring, calls of the engine, datagrams in parts,
-/// options, sources of datagrams, epoll sets, descriptors, handlers of signals.
+/// Uses each part of the library that has a lock. There are locks of the ring, requests, datagrams
+/// in parts, options, sources of datagrams, epoll sets, descriptors, and signal handlers.
 extern "C" fn use_sockets() {
     let (server, client) = CONNECTION.get().unwrap();
     (&mut &*client).write_all(b"x").unwrap();
@@ -174,7 +174,7 @@ fn forked_in_a_handler_of_a_waiting_call() {
         client.write_all(b"x").unwrap();
         client
     });
-    // One byte for each of the two.
+    // Each of the two sent a byte.
     assert_eq!(server.read(&mut [0]).unwrap(), 1);
     if CHILD.load(Ordering::SeqCst) == 0 {
         // SAFETY: the child has no other thread.
@@ -271,8 +271,8 @@ fn handlers_of_fork_wait_for_threads() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
 }
 
-/// As jemalloc and tcmalloc do it: whoever allocates while a handler of theirs has the lock waits
-/// for ever. It is another library in front of libc, whose malloc it uses.
+/// Behaves as jemalloc and tcmalloc: an allocation while a handler of theirs has the lock waits for
+/// ever. A library in front of libc, whose malloc it uses.
 const LOCKED_MALLOC: &str = r#"
 #include <pthread.h>
 #include <stddef.h>
@@ -306,7 +306,7 @@ fn with_locked_malloc() -> ExitStatus {
     again.status().unwrap()
 }
 
-/// What the library does for fork allocates: not between the handlers that take and give back the
+/// The library's work at a fork allocates, but not between the handlers that take and give back the
 /// lock of malloc.
 fn forked_where_malloc_is_locked_in_handlers() {
     if let Some(folder) = std::env::var_os(LOCKED_MALLOC_FOLDER) {
@@ -317,7 +317,7 @@ fn forked_where_malloc_is_locked_in_handlers() {
 }
 
 fn fork_where_malloc_is_locked(folder: &Path) {
-    // It is loaded.
+    // The library is loaded by now.
     std::fs::remove_dir_all(folder).unwrap();
     // SAFETY: a name; null says that nothing is called so.
     let ours = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc_is_locked".as_ptr()) };
@@ -350,8 +350,8 @@ fn fork_where_malloc_is_locked(folder: &Path) {
     allocating.join().unwrap();
 }
 
-/// A program that opens many sockets, its threads at the same time, and its children: each socket
-/// is one of its own, and those of a child end with it.
+/// A program opens many sockets, its threads and children at the same time. No two get the same
+/// socket, and a child's sockets end with it.
 fn forked_by_one_that_opens_many() {
     let served = |listener: TcpListener| {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

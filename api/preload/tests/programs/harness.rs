@@ -293,7 +293,7 @@ fn start_program(name: &str, control: &OwnedFd) -> Child {
     command.spawn().expect("start the program")
 }
 
-/// This executable, as a case: the first process of a group, which ends with this process.
+/// Starts this executable with a case: the first process of a group, which ends with this process.
 fn program(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this executable"));
     command.env(CASE, name).stdin(Stdio::null()).process_group(0);

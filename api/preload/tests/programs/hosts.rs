@@ -54,7 +54,7 @@ fn set_bytes(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), i32> 
     }
 }
 
-/// What getsockopt writes into `room` bytes.
+/// Bytes that getsockopt writes into `room` bytes.
 fn get_bytes(fd: RawFd, level: i32, name: i32, room: usize) -> Vec<u8> {
     let (mut value, mut len) = ([0xa5u8; 16], room as u32);
     let at = value.as_mut_ptr().cast();
@@ -125,7 +125,7 @@ fn multicast_interfaces() {
         assert_eq!(ask(parts), Err(libc::EADDRNOTAVAIL), "{parts:?}");
     }
     assert_eq!(ask(&[group, any, index]), Ok(any.to_vec()));
-    // It is where datagrams to groups go from then on.
+    // Datagrams to groups go there from then on.
     ask(&[group, lo]).unwrap();
     let member = UdpSocket::bind("0.0.0.0:0").unwrap();
     member.join_multicast_v4(&Ipv4Addr::from(group), &Ipv4Addr::LOCALHOST).unwrap();

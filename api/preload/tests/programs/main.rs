@@ -1,9 +1,8 @@
 //! Programs under LD_PRELOAD on an engine with nothing but loopback.
 //!
-//! The parent starts an engine and, for each case, this same executable with the library preloaded
-//! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
-//! program. All of them run on Linux as well, without the library, but for those that are listed
-//! below.
+//! The parent starts an engine. For each case it starts this same executable with the library
+//! preloaded and TOWPATH_CONTROL set. The case runs in the child, which uses std and libc like any
+//! program. All cases but those listed below run on Linux without the library as well.
 //!
 //! The command line is libtest's as far as a runner needs it: `towpath::NAME` and `kernel::NAME`
 //! are tests of their own.
@@ -79,7 +78,7 @@ fn main() -> std::process::ExitCode {
     harness::main(&cases, TOWPATHS_OWN)
 }
 
-/// What Linux does otherwise, or cannot do.
+/// Cases that Linux cannot run, or has another result for.
 const TOWPATHS_OWN: &[Own] = &[
     ("a_thread_that_waits_does_not_wake_up", NO_ENGINE),
     ("all_who_wait_learn_of_the_engines_end", NO_ENGINE),
@@ -110,7 +109,8 @@ const TOWPATHS_OWN: &[Own] = &[
     ("netlink_changes_nothing", "root can add addresses"),
     (
         "names_that_are_too_short",
-        "a socket bound to an IPv6 address is for IPv6 only: ENETUNREACH before an IPv4 address is looked at",
+        "a socket bound to an IPv6 address is for IPv6 only: \
+         ENETUNREACH before an IPv4 address is looked at",
     ),
     (
         "as_many_bytes_as_the_mark_says",

@@ -57,7 +57,7 @@ fn send(fd: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent, bytes.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
-/// One datagram; its sender must be the kernel.
+/// Receives a datagram; its sender must be the kernel.
 fn recv(fd: &OwnedFd) -> Vec<u8> {
     let mut bytes = vec![0; 8192];
     // SAFETY: plain integers and pointers; what they point to outlives the call.
@@ -201,7 +201,7 @@ fn changes_nothing() {
     }
 }
 
-/// Who has a namespace of its own sets it up: `ip link set lo up`, as bubblewrap does it.
+/// A program sets up a namespace of its own: `ip link set lo up`, as bubblewrap does it.
 fn of_another_namespace() {
     // SAFETY: takes a number.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {

@@ -311,8 +311,8 @@ fn two_threads_one_set() {
     assert_eq!(total.load(std::sync::atomic::Ordering::SeqCst), ROUNDS * pairs.len());
 }
 
-/// Each answer is waited for, in sets and in lists, by threads that wake each other: whatever wakes
-/// them holds only so many of the times at which they were woken.
+/// Threads wake each other by answers, and wait in sets and in lists. A wake-up that stays set
+/// would make the process spin, which shows after many rounds.
 fn many_sleeps() {
     const ROUNDS: usize = 1000;
     let play = |mut stream: TcpStream, begins: bool, in_a_set: bool| {
@@ -600,7 +600,7 @@ fn a_socket_that_is_closed_under_a_poll() {
             to_other.write_all(b"x").unwrap();
             assert_eq!(selecter.join().unwrap(), (2, [true, true]));
         });
-        // What is not open when the call begins is an error.
+        // A descriptor that is not open when the call begins is an error.
         assert_eq!((select(number, 0).0, errno()), (-1, libc::EBADF));
         (&other).read_exact(&mut [0]).unwrap();
     }
@@ -624,8 +624,8 @@ fn halves_that_are_shut_one_by_one() {
     });
 }
 
-/// As in the kernel, where the call has the set: it goes on in it, and does not come into the next
-/// one, which gets the same numbers.
+/// As in the kernel, a call keeps the set that it began in. The next set, which has the same
+/// numbers, is not touched.
 fn a_set_that_is_closed_under_a_call() {
     let (first, mut to_first) = pair();
     let (second, mut to_second) = pair();
@@ -670,8 +670,8 @@ fn a_set_that_is_closed_under_a_call() {
     assert_eq!(in_new.join().unwrap(), (1, 2));
 }
 
-/// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll:
-/// what comes to the thread then does not go to the program's file.
+/// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll.
+/// Wake-ups of the thread must not go to the program's file.
 ///
 /// poll(2) looks numbers up again each time that the kernel wakes it. A thread whose numbers have
 /// all been taken notices nothing before its time limit, so it has a short one.

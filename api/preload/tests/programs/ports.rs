@@ -1,4 +1,4 @@
-//! Whose port it is: what bind, connect and their ends do to it. Each case runs on the kernel too.
+//! Holders of ports: effects of bind, connect and their ends. Each case runs on the kernel too.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
@@ -41,7 +41,7 @@ impl Drop for Socket {
     }
 }
 
-/// What a call gave, errno for -1.
+/// Result of a call, errno for -1.
 fn result(value: i32) -> Result<i32, i32> {
     if value < 0 { Err(errno()) } else { Ok(value) }
 }
@@ -191,8 +191,8 @@ fn can_be_had(kind: i32, ip: &str, port: u16) -> bool {
     result.is_ok()
 }
 
-/// How a socket may be bound: the address, and whether the port is named. What the program named
-/// stays.
+/// Ways to bind a socket: the address, and whether the port is named. Named parts stay after a
+/// disconnect.
 const BINDS: [Option<(&str, bool)>; 5] =
     [None, Some((ANY, false)), Some((HOST, false)), Some((HOST, true)), Some((ANY, true))];
 
@@ -325,7 +325,7 @@ fn dissolved_datagram_sockets() {
         let again = if is_named(how) { Err(libc::EINVAL) } else { Ok(0) };
         assert_eq!(socket.bind(HOST, 0), again, "{how:?}");
     }
-    // What sends next is bound again, to the address that was named.
+    // The next send binds the socket again, to the address that was named.
     let socket = bound(UDP, Some((OTHER, false)));
     socket.connect(HOST, free(UDP)).unwrap();
     socket.disconnect();
@@ -360,8 +360,8 @@ fn a_connected_datagram_socket_holds_one_address() {
     }
 }
 
-/// Of several sockets that are connected from one port to one peer; the others when that one has
-/// gone.
+/// Several sockets are connected from one port to one peer: the last one gets datagrams, and the
+/// others once it has gone.
 fn the_last_to_connect_hears_the_peer() {
     for how in ["a", "p", "ap"] {
         let peer = UdpSocket::bind((HOST, 0)).unwrap();
@@ -416,8 +416,8 @@ fn sharing_a_port_that_connect_chose() {
 }
 
 /// Binds sockets one after another to one port, each as its word says: `a` SO_REUSEADDR, `p`
-/// SO_REUSEPORT, `*` the any-address, `l` listens; behind a colon what is set afterwards. Tells
-/// which bound.
+/// SO_REUSEPORT, `*` the any-address, `l` listens. Options behind a colon are set afterwards.
+/// Returns a sign for each that was bound or not.
 fn joined(kind: i32, words: &str) -> String {
     let port = free(kind);
     let mut sockets = Vec::new();
@@ -443,7 +443,7 @@ fn joined(kind: i32, words: &str) -> String {
 }
 
 fn who_may_join_whom() {
-    // Of "-" neither.
+    // "-" stands for neither option.
     for words in [
         ("- -", "+-"),
         ("- a", "+-"),

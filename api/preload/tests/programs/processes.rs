@@ -212,7 +212,7 @@ fn commands_in_pipes() {
             over.store(true, Ordering::Relaxed);
             assert!(watcher.join().unwrap() > 0);
         });
-        // What is written arrives, the command finds its engine, and closing waits for it.
+        // Written bytes arrive, the command finds its engine, and closing waits for it.
         let (server, mut client) = pair();
         let command = format!("cat >&{}\0", server.as_raw_fd());
         keep_on_exec(server.as_raw_fd());
@@ -327,7 +327,7 @@ pub fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
     }
 }
 
-/// Whoever forks has every lock, and so must take them in the order in which others do.
+/// A fork holds every lock, and so must take them in the order of other threads.
 fn forked_while_another_thread_sends() {
     const UDP_SEGMENT: i32 = 103;
     let to = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -365,7 +365,7 @@ fn forked_while_another_thread_sends() {
 /// A child that is made without libc must not touch its parent's rings.
 fn forked_without_us() {
     let (server, client) = pair();
-    // SAFETY: as fork: the child has a copy of this stack. It exits.
+    // SAFETY: as fork: the child has a copy of this stack, and exits.
     unsafe {
         let args = [libc::SIGCHLD as usize, 0, 0, 0, 0, 0];
         let number = libc::SYS_clone as usize;

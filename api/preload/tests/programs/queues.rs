@@ -115,7 +115,8 @@ fn what_waits_for_bytes_is_reset() {
     }
 }
 
-/// One closes with SO_LINGER 0 and bytes unsent, while datagrams of another are on their way.
+/// A process closes with SO_LINGER 0 and bytes unsent, while datagrams of other sockets are on
+/// their way.
 fn datagrams_beside_resets() {
     for _ in 0..60 {
         let listener = listener();

@@ -1,7 +1,9 @@
 //! Threads receive and send while others close, put other descriptors in their place, and accept
-//! and connect anew, in several processes on one listener. Each record says which connection it is
-//! for. As on Linux a late call may hit the socket that has its descriptor's number by then, but it
-//! is a socket of its own process, and what it takes it gets: nothing of another process's, nothing
+//! and connect anew. Several processes share one listener. Each record says which connection it is
+//! for.
+//!
+//! As on Linux a late call may hit the socket that has its descriptor's number by then. The socket
+//! must be one of its own process, and its data complete: nothing of another process's, nothing
 //! mixed, nothing lost.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
@@ -21,11 +23,11 @@ pub const LONG: Duration = Duration::from_secs(8);
 
 const SERVERS: u32 = 3;
 const CLIENTS: u32 = 2;
-/// Of each connection. Few enough that they are one segment, so that none is cut in two.
+/// Records of each connection: few enough for one segment, so that none is cut in two.
 const RECORDS: u32 = 6;
 /// Connections that a run counts: ten minutes are some millions.
 const CONNECTIONS_MAX: usize = 1 << 25;
-/// Of clients, from 127.0.0.2 on.
+/// Addresses of clients, from 127.0.0.2 on.
 const ADDRESSES: u32 = 64;
 /// Descriptors that late threads choose from.
 const TARGETS: usize = 8;
@@ -38,18 +40,18 @@ pub fn asked() -> Duration {
     Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(1))
 }
 
-/// What the processes tell each other; zero at first.
+/// Memory shared by the processes; zero at first.
 #[repr(C)]
 struct Board {
     stop: AtomicBool,
     last: AtomicU32,
     whole: AtomicU64,
     late: AtomicU64,
-    /// What is connected from there, by the client's address.
+    /// Connection from each client's address.
     of_client: [AtomicU32; 256 << 16],
-    /// Which server has it, from 1.
+    /// Server of each connection, from 1.
     owner: [AtomicU8; CONNECTIONS_MAX],
-    /// Which of its records somebody got, a bit each.
+    /// Received records of each connection, a bit each.
     seen: [AtomicU8; CONNECTIONS_MAX],
 }
 
@@ -57,7 +59,8 @@ struct Board {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Record {
     connection: u32,
-    /// Of the connection; [`LATE`] from a thread that does not know where its record goes.
+    /// Number of the record in its connection; [`LATE`] from a thread that does not know where its
+    /// record goes.
     number: u32,
     /// The process that sent it.
     client: u32,
@@ -302,8 +305,8 @@ fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
     }
 }
 
-/// Writes to numbers that others close at this moment: so little of it that no FIFO is ever full,
-/// which would cut a record in two.
+/// Writes to numbers that others close at this moment. Each gets so little that no FIFO is ever
+/// full, which would cut a record in two.
 fn send_late(client: u32, targets: &Targets, done: &AtomicBool) {
     let mut sent = [(0, 0); TARGETS];
     let mut turn = 0;

@@ -268,11 +268,11 @@ fn no_signal_is_lost_in_epoll() {
         // SAFETY: room for one.
         result(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, -1) })
     };
-    // What arrives at another socket wakes whoever sleeps in this process.
+    // Bytes for another socket wake a thread that sleeps in this process.
     is_interrupted_each_time(wait, || (&sender).write_all(b"x").unwrap());
 }
 
-/// What is done to signals behind the program's back is nothing that it can see.
+/// Changes to signals behind the program's back are invisible to it.
 fn handlers_are_told_as_they_were_set() {
     extern "C" fn another(_: i32) {}
     let one = handler as extern "C" fn(i32) as usize;
@@ -287,7 +287,7 @@ fn handlers_are_told_as_they_were_set() {
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const set, &raw mut told), 0);
         assert_eq!(told.sa_sigaction, libc::SIG_DFL);
         let ask = |told: &mut libc::sigaction| {
-            // What libc itself sets, and tells.
+            // A flag that libc itself sets, and shows.
             const SA_RESTORER: i32 = 0x0400_0000;
             assert_eq!(libc::sigaction(libc::SIGUSR1, std::ptr::null(), &raw mut *told), 0);
             (told.sa_sigaction, told.sa_flags & !SA_RESTORER)

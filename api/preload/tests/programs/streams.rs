@@ -66,7 +66,7 @@ fn a_stream_of_a_file_on_a_later_socket() {
         client.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"hello");
         libc::clearerr(file);
-        // Nobody reads any more: the error is the stream's.
+        // The reader is gone: the error is the stream's.
         drop(client);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         while libc::fputs(c"x".as_ptr(), file) >= 0 && libc::fflush(file) == 0 {

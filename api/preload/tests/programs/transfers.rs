@@ -412,7 +412,7 @@ fn datagrams_in_parts() {
         assert_eq!(&got[..12], b"put together");
         assert_eq!(send(b"whole", 0), Ok(5));
         assert_eq!(a.recv(&mut got).unwrap(), 5);
-        // What gets too long is lost, with the parts before.
+        // A datagram that gets too long is lost, with the parts before.
         assert_eq!(send(&[1; 65_507], libc::MSG_MORE), Ok(65_507));
         assert_eq!(send(b"1", 0), Err(libc::EMSGSIZE));
     }
@@ -588,7 +588,7 @@ fn what_is_peeked_at_and_cut_is_not_copied() {
     assert_eq!(&got, b"abcd----");
 }
 
-/// What is in the address of sendto is not looked at.
+/// A stream's sendto ignores the address.
 fn streams_know_where_they_go() {
     let (mut server, client) = pair();
     let rubbish = [0xee_u8; 28];

@@ -135,7 +135,7 @@ fn events(fd: RawFd) -> i16 {
     entry.revents
 }
 
-/// One attempt to read: how many bytes, or the errno.
+/// Tries to read once: the number of bytes, or the errno.
 fn read(mut from: &TcpStream) -> Result<usize, i32> {
     from.set_nonblocking(true).unwrap();
     from.read(&mut [0; 16]).map_err(|error| error.raw_os_error().unwrap())
@@ -190,7 +190,7 @@ fn shut_and_then_connected() {
         assert_eq!(events(fd), expected, "{how}");
         assert_eq!(read(&stream), if no_reads { Ok(0) } else { Err(libc::EAGAIN) }, "{how}");
         assert_eq!(write(&stream), if no_writes { Err(libc::EPIPE) } else { Ok(1) }, "{how}");
-        // What comes is read all the same, and the peer hears of no end.
+        // Bytes that arrive are read all the same, and the peer gets no end.
         peer.write_all(b"hello").unwrap();
         stream.set_nonblocking(false).unwrap();
         let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -240,7 +240,7 @@ fn shut_and_then_listening() {
     for how in HOW {
         let (no_reads, no_writes) = (how != libc::SHUT_WR, how != libc::SHUT_RD);
         let listener = TcpListener::from(OwnedFd::from(shut(how)));
-        // SAFETY: integers only. It is bound to a port of the system's choice.
+        // SAFETY: integers only. The listen binds the socket to a port of the system's choice.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 5) }, 0);
         assert_eq!(events(listener.as_raw_fd()), 0);
         let peer = TcpStream::from(socket(libc::AF_INET, libc::SOCK_STREAM));

@@ -1,4 +1,4 @@
-//! What options read and do. Each case runs on the kernel too.
+//! Values and effects of options. Each case runs on the kernel too.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -58,7 +58,7 @@ fn the_send_buffer_is_told_as_it_is_used() {
     assert!(told + theirs >= sent, "{sent} bytes fit, and it tells of {told} and {theirs}");
 }
 
-/// What a peer can send that nobody reads is in the two buffers, also when they have grown.
+/// Without reads a peer can send as much as the two buffers hold, also when they have grown.
 fn the_receive_buffer_is_told_as_it_is_used() {
     const WRITE: usize = 65_536;
     let (mut a, mut b) = pair();
@@ -234,7 +234,7 @@ fn fragments_of_a_size() {
         let result = if taken { Ok(()) } else { Err(libc::EINVAL) };
         assert_eq!(set(fd, V6, libc::IPV6_MTU, size), result, "{size}");
     }
-    // What is read is the path's.
+    // The value read is the path's.
     socket.connect(socket.local_addr().unwrap()).unwrap();
     assert_eq!(get(fd, V6, libc::IPV6_MTU), Ok(65_536));
     assert_eq!(set(fd, V6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO), Ok(()));
@@ -371,8 +371,8 @@ fn a_clamped_window() {
     assert!(get(fd, level, clamp).unwrap() >= 65_535, "as large as the buffer");
     assert_eq!(set(fd, level, clamp, 5000), Ok(()));
     assert_eq!((get(fd, level, clamp), set(fd, level, clamp, 0)), (Ok(5000), Err(libc::EINVAL)));
-    // What was offered before stays offered (RFC 9293 §3.8.6): it is taken, and then no more than
-    // that.
+    // The window that was offered before stays offered (RFC 9293 §3.8.6). Its bytes are taken, and
+    // then no more than the clamp.
     server.write_all(&[7; 100_000]).unwrap();
     let mut client = client;
     client.read_exact(&mut vec![0; 100_000]).unwrap();
@@ -389,13 +389,13 @@ fn no_checksums() {
     socket.send_to(b"plain", at).unwrap();
     let mut data = [0; 16];
     assert_eq!(socket.recv(&mut data).unwrap(), 5);
-    // What cuts makes checksums.
+    // A socket that cuts datagrams makes checksums.
     assert_eq!(set(fd, libc::IPPROTO_UDP, 103, 4), Ok(()));
     assert_eq!(socket.send_to(b"in pieces", at).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
 
-/// What came with a datagram, or from the error queue: its length, and level, type and data of
-/// each.
+/// Receives a datagram, or an entry of the error queue. Returns its length, and level, type and
+/// data of each control message.
 pub fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
     let (mut data, mut control) = ([0u8; 64], [0u64; 64]);
     let mut buffer = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
@@ -459,7 +459,7 @@ fn where_a_datagram_was_sent_to() {
     }
 }
 
-/// That the first time of a struct scm_timestamping is about now, and that there are no others.
+/// Checks that the first time of a struct scm_timestamping is about now, and the others are absent.
 fn check_time(data: &[u8]) {
     let word = |at: usize| u64::from_ne_bytes(data[at..at + 8].try_into().unwrap());
     let time = SystemTime::UNIX_EPOCH + Duration::new(word(0), word(8) as u32);

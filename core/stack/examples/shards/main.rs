@@ -1,15 +1,16 @@
-//! Hosts of several shards, each shard on a thread with a queue of a device in memory: what `cargo xtask shards`
-//! measures with.
+//! Hosts of several shards, each on a thread with a queue of a device in memory: the measured
+//! program of `cargo xtask shards`.
 //!
 //! ```text
 //! shards time HOSTS SHARDS WORK MILLISECONDS    packets, requests, bytes and mail of a second
-//! shards trace SHARDS WORK TURNS                under valgrind: the same of so many turns of each shard
+//! shards trace SHARDS WORK TURNS                under valgrind: the same of so many turns a shard
 //! ```
-//! Reading order: `peer` is the other end of the device, which puts every packet into the queue of the shard that owns
-//! it; `program` is what uses the sockets; `shard` is a stack with both. This file has the threads.
+//! Reading order: `peer` is the other end of the device, which puts every packet into the queue of
+//! the shard that owns it. `program` uses the sockets; `shard` is a stack with both. The threads
+//! are in this file.
 //!
-//! In `trace` one thread runs at a time, and says by stores to [`MARKS`] which shard it turns: so whoever reads the trace
-//! knows for each access to memory which shard made it.
+//! In `trace` one thread runs at a time, and tells by stores to [`MARKS`] which shard it turns.
+//! Readers of the trace thereby know the shard of each memory access.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Measurements are its output.
 #![allow(clippy::disallowed_methods)] // The threads, and the time that they take, are measured.
@@ -103,7 +104,8 @@ fn pin(processor: usize) -> Result<()> {
 #[repr(align(4096))]
 struct Marks([AtomicU32; 1024]);
 
-/// A store to word 0: what follows counts. To 1 + 2 n: shard n is turned from here on. To 2 + 2 n: it is not any more.
+/// A store to word 0: what follows counts. To 1 + 2 n: shard n is turned from here on. To 2 + 2 n:
+/// it is not any more.
 static MARKS: Marks = Marks([const { AtomicU32::new(0) }; 1024]);
 
 fn mark(word: usize) {
@@ -112,8 +114,8 @@ fn mark(word: usize) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// For so long all is quiet before and after a turn that is traced, so that who has told another thread something is
-/// asleep when that one begins: of an access to memory the trace says the time, and not the thread.
+/// Pause before and after a traced turn, in which the thread that gave the order falls asleep. The
+/// trace gives the time of a memory access and not its thread, so no two may run at once.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A thread of a shard, which turns it when told.
@@ -132,11 +134,11 @@ impl Turner {
     }
 }
 
-/// One thread at a time. The clock is the number of the turn, so that each run does the same.
+/// Turns one thread at a time. The clock is the number of the turn, so that each run does the same.
 fn traced(shards: usize, work: Work, turns: u32) -> Result<()> {
     const WARM: u32 = 24;
     eprintln!("marks {:x}", &raw const MARKS as usize);
-    // Whoever reads the trace has to know this before the first mark.
+    // The reader of the trace needs this address before the first mark.
     std::io::stdin().read_line(&mut String::new())?;
     let turners: Vec<Turner> =
         host(shards, work, 0, START).into_iter().enumerate().map(turner).collect();

@@ -1,7 +1,8 @@
 //! The other end of a queue of a device: clients of the shard that the queue belongs to.
 //!
-//! It loses nothing, does not read what it is sent, and sends on as soon as it is answered: so there is always work for
-//! the shard, and as little as can be beside it. Like TAP it takes and gives packets of up to 64 KiB without checksums.
+//! The peer loses nothing, ignores the payload that it gets, and sends on as soon as it is
+//! answered. Shards thereby always have work, and the peer costs as little as possible. As TAP
+//! does, it takes and gives packets of up to 64 KiB without checksums.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -31,7 +32,7 @@ const MSS: u16 = MTU as u16 - HEADERS_LEN as u16;
 const LARGE: usize = 44 * MSS as usize;
 const WINDOW_SHIFT: u8 = 7;
 
-/// What clients and program do.
+/// Traffic of clients and program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Requests and answers of 64 bytes on connections.
@@ -55,7 +56,7 @@ impl Work {
         })
     }
 
-    /// Bytes of a socket's buffers. Those of bulk data stay in the processor's second cache.
+    /// Bytes of a socket's buffers. At these sizes bulk data stays in the processor's second cache.
     pub fn room(self) -> u32 {
         match self {
             Self::Requests | Self::Datagrams => 16 * 1024,
@@ -64,14 +65,14 @@ impl Work {
     }
 }
 
-/// One client.
+/// A client's connection or socket.
 struct Flow {
     port: u16,
     is_open: bool,
     snd_una: SeqNum,
     snd_nxt: SeqNum,
     rcv_nxt: SeqNum,
-    /// What the host has offered, from `snd_una` on.
+    /// The host's window, from `snd_una` on.
     window: u32,
     shift: u8,
     /// Bytes of the answer that have come.
@@ -269,7 +270,8 @@ impl Peer {
         Some(())
     }
 
-    /// As many large packets as the host has room for, two of them at most: it has less work the larger they are.
+    /// As many large packets as the host has room for, two of them at most: it has less work the
+    /// larger they are.
     fn push(&mut self, place: usize, opened: bool, pool: &mut Pool) {
         if opened {
             self.acknowledge(place, 0, pool);
@@ -302,7 +304,7 @@ impl Flow {
     }
 }
 
-/// From a client to the host, with an IP header in front of `len` bytes. What these are does not matter.
+/// A packet from a client to the host: an IP header, and `len` bytes of no meaning.
 fn ip_packet(protocol: IpProtocol, len: usize, pool: &mut Pool) -> Packet {
     let len = IP_LEN + len;
     let mut packet = pool.take(len);

@@ -1,4 +1,4 @@
-//! What uses the sockets of a shard, and is told of them.
+//! The program of a shard: uses its sockets and takes its events.
 
 use std::net::SocketAddr;
 
@@ -11,12 +11,14 @@ use towpath_stack::{
 
 use crate::peer::{ASKED, Work};
 
-/// Users of one shard: numbers are unique among all, since the shard of a listener is told those of others.
+/// Users of one shard: numbers are unique among all, since the shard of a listener is told those of
+/// others.
 const USERS: usize = 1 << 16;
-/// What the program writes at once.
+/// Bytes of a write.
 const CHUNK: [u8; 16 * 1024] = [7; 16 * 1024];
 
-/// The program of one shard. It answers what it is asked, reads what comes, or writes whatever there is room for.
+/// The program of a shard. By its `work` it answers requests, reads, or writes as much as there is
+/// room for.
 pub struct Program {
     work: Work,
     /// The user of its first connection.

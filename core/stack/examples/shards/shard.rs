@@ -21,7 +21,7 @@ use crate::program::Program;
 const FLOWS: usize = 16;
 const LISTENER: u32 = u32::MAX;
 
-/// One shard of a host.
+/// A shard of a host.
 pub struct Shard {
     stack: Stack<Program>,
     program: Program,
@@ -61,7 +61,7 @@ fn link(offloads: Offloads) -> InterfaceConfig {
 impl Shard {
     fn new(n: usize, mut stack: Stack<Program>, owners: &Owners, work: Work, now: Instant) -> Self {
         let peer = Peer::new(work, n, owners, FLOWS);
-        // What the first stack is told, all of them know.
+        // The first stack configures the host for all shards.
         if n == 0 {
             stack.net.add_interface(now, link(peer.offloads()));
         }
@@ -75,7 +75,7 @@ impl Shard {
         };
         match work {
             Work::Datagrams => shard.bind(n),
-            // One listener serves the connections of all shards.
+            // The first shard's listener serves the connections of all.
             _ if n == 0 => shard.listen(),
             _ => {}
         }
@@ -99,7 +99,8 @@ impl Shard {
         self.program.datagram_socket = Some(socket);
     }
 
-    /// Packets in, what the program does about it, packets out. Whoever counts its instructions knows it by its name.
+    /// Takes packets, lets the program act, sends packets. Not inlined: counters of instructions
+    /// find this function by its name.
     #[inline(never)]
     pub fn turn(&mut self, now: Instant) {
         let Self { stack, program, pool, ports, .. } = self;
@@ -136,7 +137,7 @@ impl Shard {
     }
 }
 
-/// What shards did.
+/// Work done by shards.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Totals {
     /// Packets from and to the device, of up to 64 KiB each.
@@ -152,7 +153,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What came since `before`.
+    /// Work since `before`.
     ///
     /// # Errors
     /// When nothing came, or packets were lost: the figures would mean something else then.

@@ -50,7 +50,7 @@ pub enum Change {
         /// Whether there may be an entry already.
         how: How,
     },
-    /// Removes what is known of a neighbour.
+    /// Removes the entry of a neighbour, if any.
     RemoveNeighbor {
         /// Link of the neighbour.
         iface: IfaceId,
@@ -65,7 +65,7 @@ pub enum Change {
         /// Up, or down.
         up: bool,
     },
-    /// Sets the longest IP packet that an interface sends, up to what it began with.
+    /// Sets the longest IP packet that an interface sends, at most its initial MTU.
     SetMtu {
         /// The interface.
         iface: IfaceId,
@@ -87,7 +87,7 @@ pub struct RouteSpec {
     pub metric: Option<u32>,
     /// Fate of packets that take it; `None`: unicast, or any. Any but unicast leads nowhere.
     pub kind: Option<RouteKind>,
-    /// The router is on the link of `iface`, whatever the routes say (`onlink` of ip-route(8)).
+    /// The router is on the link of `iface`, even without a route to it (`onlink` of ip-route(8)).
     pub on_link: bool,
     /// Longest IP packet in bytes that takes it; `None`: as long as the link takes, or any.
     pub mtu: Option<u32>,
@@ -145,7 +145,7 @@ pub enum Fault {
     Invalid,
     /// The network of a route has host bits (EINVAL).
     HostBits,
-    /// The MTU is above what the interface began with, or below 1280 bytes (EINVAL).
+    /// The MTU is above the interface's initial one, or below 1280 bytes (EINVAL).
     Mtu,
     /// The MTU of a route is below 68 bytes, of IPv6 below 1280, or above 65535 (EINVAL).
     RouteMtu,

@@ -34,7 +34,7 @@ pub enum SourceCheck {
     /// No check: routes may be asymmetric.
     #[default]
     Off,
-    /// There is a route to the source, by whatever interface.
+    /// A route to the source exists, out of any interface.
     Loose,
     /// The route to the source leads out of the interface that the packet came in by.
     Strict,

@@ -1,4 +1,4 @@
-//! Which routers do not answer, as look-ups of routes know it.
+//! Routers that do not answer, for lookups of routes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Failures {
     probe_at: Instant,
 }
 
-/// It did not answer.
+/// Failure of a router to answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failure {
     /// When it was last found out.

@@ -1,5 +1,5 @@
-//! Where packets go: routes by the longest prefix that a destination begins with. A snapshot: what was looked up in one
-//! stays as it was found, and who looks up shares nothing that changes with those who change routes.
+//! The forwarding table (FIB): routes by the longest prefix of a destination. A `Fib` is a
+//! snapshot: lookups in it never change, and share no mutable state with changes of the routes.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -91,9 +91,10 @@ impl Fib {
         }
     }
 
-    /// The best route for packets of this host to `dst`, only through `iface` when one is given.
-    /// A destination has one of several equal routes, so that all look-ups for a connection find
-    /// the same. Routes through the interface `near` come first: the packets' source is an address of it.
+    /// The best route for packets of this host to `dst`, only through `iface` when one is given. A
+    /// destination has one of several equal routes, so that all look-ups for a connection find the
+    /// same. Routes through the interface `near` come first: the packets' source is an address of
+    /// it.
     #[inline]
     pub(super) fn lookup(
         &self,
@@ -113,8 +114,8 @@ impl Fib {
         }
     }
 
-    /// Whether the best route to `src`, or one that is equal, leads out of `iface`; without one, whether
-    /// it leads on at all.
+    /// Whether the best route to `src`, or one that is equal, leads out of `iface`; without one,
+    /// whether it leads on at all.
     pub(super) fn leads_back(&self, src: IpAddr, iface: Option<IfaceId>) -> bool {
         let Some(ways) = self.matching(src).next() else { return false };
         let Some(best) = self.choose(ways, None) else { return false };
@@ -134,7 +135,8 @@ impl Fib {
     //# probably reachable, routers SHOULD be selected in a round-robin
     //# fashion
     ///
-    /// Round-robin: that which failed longest ago. When it fails again it is the last.
+    /// Chooses by round-robin: without an answering router, the one that failed longest ago. When
+    /// it fails again it is the last.
     fn choose(&self, ways: &[Way], iface: Option<IfaceId>) -> Option<Choice> {
         let mut failed: Option<(Instant, Way)> = None;
         for way in ways.iter().filter(|way| iface.is_none_or(|i| i == way.iface)).copied() {
@@ -201,7 +203,7 @@ impl Fib {
             answer.max_by_key(weight)
         };
         let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
-        // Without one that answers it is that which failed longest ago.
+        // Without an answering router, the one that failed longest ago.
         let Some(way) = best else { return Some(first) };
         let avoids = first.avoids || equal().any(|way| self.has_failed(&way));
         Some(Choice { way, avoids })
@@ -211,8 +213,8 @@ impl Fib {
         way.gateway.is_some_and(|gateway| self.failures.failed_at(gateway).is_some())
     }
 
-    /// A router that may be asked whether it answers again, because a packet goes to `dst` that would go to it:
-    /// by one solicitation, and at most once a minute (RFC 4191 §3.5). Without traffic nobody is asked.
+    /// The silent router that a packet to `dst` would go to, if a probe is due. A probe is one
+    /// solicitation, at most once a minute (RFC 4191 §3.5). Without traffic no router is probed.
     pub(super) fn to_probe(&self, now: Instant, dst: IpAddr) -> Option<HopKey> {
         if now < self.failures.probe_at() {
             return None;

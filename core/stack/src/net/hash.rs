@@ -1,17 +1,17 @@
-//! Hashing for tables. Keys that a stranger can choose are hashed with a secret; addresses of this host, which
-//! others choose only a few of, are hashed cheaply.
+//! Hashing for tables. Keys that a stranger can choose are hashed with a secret; addresses of this
+//! host, which others choose only a few of, are hashed cheaply.
 
 use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::SipHasher13;
 
-/// A secret key for hashes that a peer cannot foresee (SipHash-1-3): a peer that chooses its addresses and
-/// ports must not be able to fill one bucket, nor learn from one hash what another will be.
+/// A secret key for hashes that a peer cannot foresee (SipHash-1-3). Otherwise a peer could choose
+/// addresses and ports that fill one bucket, or infer one hash from another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed(pub [u64; 2]);
 
-/// A word of a [`Keyed`] from the seed of all. Words with different `purpose` or `label` tell nothing of each
-/// other.
+/// A word of a [`Keyed`] from the seed of all. Words with different `purpose` or `label` tell
+/// nothing of each other.
 pub(crate) fn derive(seed: &[u8; 32], purpose: &[u8], label: u64) -> u64 {
     let (words, _) = seed.as_chunks::<8>();
     let word = |n: usize| u64::from_le_bytes(words[n]);
@@ -32,9 +32,11 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hashes by multiplication, from a secret number on. Of the table of addresses: the operator chooses what is in
-/// it, and routers of the link and programs a number of entries that `limits` bounds. Other strangers choose what is
-/// looked up. From 0 on: where nobody but this host chooses anything.
+/// Hashes by multiplication, beginning with a secret number.
+///
+/// Uses are tables whose entries an attacker cannot choose freely. The table of addresses is one:
+/// the operator, routers of the link and programs fill it, within `limits`; strangers choose
+/// lookups only. Key 0 is for tables whose entries and lookups this host alone chooses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cheap(pub u64);
 
@@ -131,7 +133,7 @@ impl Random {
         result
     }
 
-    /// A number below `n`; the bias of the multiplication is far below what jitter needs.
+    /// A number below `n`; the bias of the multiplication is negligible for jitter.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }

@@ -21,18 +21,18 @@ impl IfaceId {
     }
 }
 
-/// What an interface shall be.
+/// Configuration of a new interface.
 #[derive(Debug, Clone)]
 pub struct InterfaceConfig {
     /// Its name, for people.
     pub name: String,
-    /// What its packets begin with.
+    /// Header that its packets begin with.
     pub link: LinkType,
     /// Its Ethernet address; ignored on an IP link.
     pub mac: MacAddr,
     /// Longest IP packet in bytes.
     pub mtu: u32,
-    /// What its device does by itself.
+    /// Work that its device takes over.
     pub offloads: Offloads,
     /// Its addresses, each with the prefix that is on the link.
     pub addresses: Vec<Prefix>,
@@ -40,8 +40,8 @@ pub struct InterfaceConfig {
     pub slaac: bool,
     /// Take packets to every unicast destination for our own, as a gateway does.
     pub any_address: bool,
-    /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
-    /// says nothing but what the program wants.
+    /// The host's kernel forwards packets behind this link, and fragments them to the path MTUs it
+    /// knows. DF then expresses the program's wish alone.
     pub kernel_cuts: bool,
     /// Whether the other end is in this process: the link loses nothing, and no SYN is part of a
     /// flood. A SYN then takes its place in the accept queue at once, for the end of its handshake.
@@ -55,10 +55,10 @@ pub struct Address {
     pub prefix: Prefix,
     /// Whether it may be used.
     pub state: AddressState,
-    /// Who made it.
+    /// Origin of the address.
     pub origin: Origin,
-    /// Until when new connections should use it; `None` for ever. This and what follows are as they were when any address
-    /// of the host last came, went or changed its state: routers may have prolonged them since.
+    /// Time until when new connections should use it; `None` for ever. Both times are as of the
+    /// last change of any address of the host: routers may have prolonged them since.
     pub preferred_until: Option<Instant>,
     /// Until when it exists; `None` for ever.
     pub valid_until: Option<Instant>,
@@ -78,7 +78,8 @@ impl Address {
         self.state != AddressState::Tentative
     }
 
-    /// Whether it is known to be nobody else's: duplicate address detection is over (RFC 4862 §2).
+    /// Whether the address is known to be unique: duplicate address detection is over (RFC 4862
+    /// §2).
     pub fn is_assigned(&self) -> bool {
         matches!(self.state, AddressState::Preferred | AddressState::Deprecated)
     }
@@ -87,22 +88,22 @@ impl Address {
 /// How far an address may be used (RFC 4862 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressState {
-    /// Nobody may use it: duplicate address detection has not finished.
+    /// Not in use yet: duplicate address detection has not finished.
     Tentative,
     /// Used while its duplicate address detection runs (RFC 4429): addresses an operator gave.
     Optimistic,
     /// In use.
     Preferred,
-    /// Still works for what uses it, not to be used anew.
+    /// Valid for present users, not to be used anew.
     Deprecated,
 }
 
-/// Who made an address or a route.
+/// Origin of an address or a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The operator.
     Static,
-    /// It follows from an interface's address: its link, or `fe80::`.
+    /// An interface's address, which implies a route to its link, and the address `fe80::`.
     Link,
     /// A router's advertisement.
     Router,

@@ -1,29 +1,29 @@
-//! What of the IP header is not this layer's to decide: TTL, class, flow label, and who may cut the packet.
+//! Fields of the IP header that the transport decides: TTL, class, flow label, and DF.
 
 /// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
 pub(super) const DEFAULT_TTL: u8 = 64;
 
-/// What the transport wants in the IP header.
+/// Wishes of the transport for the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ip {
-    /// What the transport header is.
+    /// Number of the transport protocol.
     pub protocol: u8,
-    /// TTL or hop limit; `None` for the default. One of 0 keeps a datagram to a group on this host.
+    /// TTL or hop limit; `None` for the default. Zero keeps a datagram to a group on this host.
     pub ttl: Option<u8>,
     /// Type of service or traffic class: DSCP and ECN.
     pub tos: u8,
-    /// Who may cut it.
+    /// Hosts and routers that may fragment the packet.
     pub fragmenting: Fragmenting,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
 }
 
-/// Who may cut a packet that is longer than a link takes. Routers never cut IPv6 packets.
+/// Permission to fragment a packet that is longer than a link takes. Routers never fragment IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragmenting {
-    /// Nobody: it has DF, and is refused when it is too long for what is known of its path.
+    /// No fragmentation: DF is set, and a packet longer than the known path MTU is refused.
     Never,
-    /// This host alone: it has DF when it leaves whole.
+    /// Only this host: DF is set on packets that leave whole.
     Here,
     /// Routers alone.
     Routers,

@@ -34,7 +34,7 @@ impl Keys {
         }
     }
 
-    /// Those of one of several stacks that are one host: its identifications are not those of the others.
+    /// Keys of one of several stacks that are one host. Identifications differ from shard to shard.
     pub(crate) fn of_shard(self, shard: u8) -> Self {
         let [first, second] = self.idents;
         let shard = u64::from(shard);

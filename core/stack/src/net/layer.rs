@@ -20,23 +20,25 @@ use crate::drop::DropReason;
 
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
 ///
-/// The owner calls [`receive`](Self::receive) for each packet of a device and
-/// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
-/// [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
-/// [`next_timeout`](Self::next_timeout) has come.
+/// The owner's duties:
+///
+/// - call [`receive`](Self::receive) for each packet of a device, and
+///   [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback);
+/// - submit [`output`](Self::output) to the devices;
+/// - call [`on_timeout`](Self::on_timeout) when [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
     pub(super) seat: Seat,
     pub(super) data: Data,
     /// How many snapshots it has seen.
     pub(super) seen: u64,
-    /// What the data parts of other shards have to hear.
+    /// News for the data parts of other shards.
     pub(super) news: VecDeque<(Parts, News)>,
     /// How often other shards gave control something to do, as far as the first one has seen.
     pub(super) hurries_seen: u64,
     /// The first shard may have something to do sooner than it knows.
     pub(super) hurries_first: bool,
-    /// Of which generation the routes were when the other shards were woken for them last.
+    /// Generation of the routes when the other shards were woken for them last.
     pub(super) woken_for: u64,
 }
 
@@ -47,7 +49,8 @@ impl Net {
         Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
-    /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one runs control.
+    /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one
+    /// runs control.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
         let shared = Arc::new(Shared::new(host_control(config, first, now)));
@@ -73,8 +76,9 @@ impl Net {
         Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
-    /// Lets control and data hear what they have to tell each other. Where control is, that is after each packet, so that
-    /// the next one finds the host as the last one left it. What other shards have to tell leaves with their turn.
+    /// Passes notices and punts to control, and its orders to data. Where control is in this stack,
+    /// callers do so after each packet, so the next one finds the host as the last one left it.
+    /// Notices of other shards leave at the end of their turn.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
@@ -129,7 +133,8 @@ impl Net {
         received
     }
 
-    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with [`Net::receive`].
+    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with
+    /// [`Net::receive`].
     pub fn receive_looped(
         &mut self,
         now: Instant,
@@ -144,7 +149,7 @@ impl Net {
     /// When [`Net::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
-            // The owner may have given the data part something to hear.
+            // The owner may have given the data part news.
             Seat::Alone(control) if control.has_orders() => Instant::ZERO,
             Seat::Alone(control) => control.next_timeout(),
             Seat::First(shared) => shared.due(),
@@ -156,13 +161,14 @@ impl Net {
 
     /// Does everything that is due at `now`.
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        // A confirmation that was told before ends a probe that is due.
+        // A confirmation that is already queued ends a probe that is due.
         self.exchange(now, pool);
         match &mut self.seat {
             Seat::Alone(control) => control.on_timeout(now, pool),
             Seat::First(shared) if shared.due() <= now => {
                 let (data, news) = (&mut self.data, &mut self.news);
-                // What ends by time alone leaves no order: data follows all the same, and others are woken for it.
+                // An end of lifetime leaves no order, but a new snapshot: data follows it all the
+                // same, and other shards are woken for it.
                 shared.with(|control| {
                     control.on_timeout(now, pool);
                     talk(control, data, news, now, pool);
@@ -175,7 +181,8 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What happened so far. Of several shards the first one counts what control did, so that sums are right.
+    /// Counters so far. The first of several shards includes those of control, so that sums over
+    /// the shards are right.
     pub fn counters(&self) -> NetCounters {
         let control = match &self.seat {
             Seat::Other(_) => ControlCounters::default(),
@@ -189,7 +196,7 @@ impl Net {
         self.data.counters.drops.count(reason);
     }
 
-    /// What the device of `iface` shall send. Panics when there is no such interface.
+    /// The queue in front of the device of `iface`. Panics when there is no such interface.
     pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.data.outputs[iface.index()]
     }
@@ -205,7 +212,7 @@ impl Net {
         &self.data.traffic
     }
 
-    /// Counts what the device of an interface gave.
+    /// Counts packets received from the device of an interface.
     pub(crate) fn note_received(&mut self, iface: IfaceId, received: Load) {
         if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
             traffic.rx_packets += received.packets as u64;
@@ -213,7 +220,7 @@ impl Net {
         }
     }
 
-    /// Counts what the device of an interface took.
+    /// Counts packets that the device of an interface took.
     pub(crate) fn note_sent(&mut self, iface: IfaceId, sent: Load) {
         if let Some(traffic) = self.data.traffic.get_mut(iface.index()) {
             traffic.tx_packets += sent.packets as u64;
@@ -231,19 +238,19 @@ impl Net {
         }
     }
 
-    /// What waits for the device of `iface`.
+    /// Size of the queue in front of the device of `iface`.
     #[inline]
     pub fn output_load(&self, iface: IfaceId) -> Load {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
     }
 
-    /// The same of connections alone.
+    /// Size of the connections' packets there alone.
     #[inline]
     pub(crate) fn output_connections(&self, iface: IfaceId) -> Load {
         self.data.outputs.get(iface.index()).map_or(Load::default(), Output::connections)
     }
 
-    /// What waits for all devices together.
+    /// Size of the queues of all devices together.
     pub fn output_waiting(&self) -> Load {
         let mut sum = Load::default();
         self.data.outputs.iter().for_each(|output| sum += output.load());
@@ -260,18 +267,19 @@ impl Net {
     #[inline]
     pub(crate) fn has_share(&self, sender: NonZeroU32, share: u32) -> bool {
         let mut outputs = self.data.outputs.iter();
-        // One that has less than that has no more of anybody.
+        // A shorter queue cannot contain that share of any sender.
         outputs.any(|it| it.load().bytes >= share as usize && it.share(sender) >= share)
     }
 
-    /// Copies packets in the queues of devices that keep memory for which nobody else has a use
-    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that has become too much; a turn's work at most.
+    /// Copies queued packets that alone keep their FIFO's memory
+    /// ([`towpath_shm::Fragments::is_forsaken`]). Called when that memory has become too much;
+    /// copies a turn's work at most.
     pub fn copy_forsaken(&mut self, pool: &mut Pool) {
         let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
         self.data.counters.output_copied += copied.sum::<u64>();
     }
 
-    /// Those who have something in the queue of some device.
+    /// Senders that have packets in the queue of some device.
     pub(crate) fn senders(&self) -> Vec<NonZeroU32> {
         self.data.outputs.iter().flat_map(Output::senders).collect()
     }
@@ -281,7 +289,8 @@ impl Net {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
-    /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
+    /// Packets on their way out: those that a device did not take yet, and those that wait for a
+    /// neighbour.
     pub fn waiting(&self) -> usize {
         let outputs = self.data.outputs.iter().map(Output::len);
         outputs.sum::<usize>() + self.data.next_hops.waiting()
@@ -325,10 +334,11 @@ fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
     control
 }
 
-/// Lets control and a data part on its thread tell each other all they have, and notes what other data parts have to hear.
+/// Passes everything between control and a data part on its thread, and keeps news for other data
+/// parts.
 ///
-/// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour that it
-/// does not know sent once.
+/// The loop ends, because neither side repeats itself. Data reports a next hop once until an
+/// answer, and control orders a packet to an unknown neighbour once.
 fn talk(
     control: &mut Control,
     data: &mut Data,

@@ -16,7 +16,7 @@ impl LinkHeader {
     /// A link that knows no neighbours.
     pub(super) const NONE: Self = Self { bytes: [0; ethernet::HEADER_LEN], len: 0 };
 
-    /// Of IP packets from `src` to `dst` on an Ethernet, of the version that `to` has.
+    /// The header of IP packets from `src` to `dst` on an Ethernet; `to` gives the IP version.
     pub(super) fn ethernet(src: MacAddr, dst: MacAddr, to: IpAddr) -> Self {
         let ethertype = if to.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let mut bytes = [0; ethernet::HEADER_LEN];

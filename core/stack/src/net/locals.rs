@@ -1,4 +1,4 @@
-//! Which addresses are this host, or groups and broadcast addresses that it hears.
+//! Addresses that are this host's, and groups and broadcast addresses that it receives.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,31 +9,32 @@ use towpath_wire::addr;
 use super::hash::Cheap;
 use super::iface::{Address, IfaceId};
 
-/// What each address means to this host. Link-local IPv6 addresses, groups and directed broadcast addresses count on
-/// their own link only; any other address is this host on every interface (the weak model of RFC 1122 §3.3.4.2), as
-/// Linux has it. A packet asks once for each of its addresses, whatever their number is.
+/// Meaning of each address to this host. Link-local IPv6 addresses, groups and directed broadcast
+/// addresses count on their own link only. As on Linux, any other address is this host's on every
+/// interface (the weak model of RFC 1122 §3.3.4.2). A packet costs one lookup for each of its
+/// addresses, whatever their number.
 #[derive(Debug, Clone)]
 pub(super) struct Locals {
     pub hosts: Arc<Roles>,
     pub groups: Arc<Roles>,
 }
 
-/// A table of addresses, or of groups. It is made anew when one of them changes.
+/// A table of addresses, or of groups. Any change makes a new table.
 #[derive(Debug)]
 pub(super) struct Roles {
     roles: HashMap<(u128, u32), Role, Cheap>,
-    /// A bit for each address that is in `roles`, and for others by chance: most addresses of
-    /// packets in transit are in none, and cost no look-up.
+    /// Bloom filter: a bit for each address in `roles`, and for others by chance. Most addresses of
+    /// packets in transit are not known, and thereby cost no lookup.
     known: [u64; KNOWN_BITS / 64],
     /// Times that it was asked.
     #[cfg(test)]
     asked: core::sync::atomic::AtomicU64,
 }
 
-/// What an address is, on an interface or on any.
+/// Meaning of an address, on an interface or on any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// This host, and the first interface that has the address.
+    /// The first interface that has the address; `None` when it is not this host's.
     pub owner: Option<IfaceId>,
     /// A directed broadcast address.
     pub broadcast: bool,
@@ -111,12 +112,12 @@ impl Roles {
 }
 
 impl Locals {
-    /// Of a host without addresses.
+    /// The table of a host without addresses.
     pub(super) fn new(hash: Cheap) -> Self {
         Self { hosts: Arc::new(Roles::new(hash)), groups: Arc::new(Roles::new(hash)) }
     }
 
-    /// What `addr` is in a packet that came in on `iface`, or goes out there.
+    /// Role of `addr` in a packet that came in on `iface`, or goes out there.
     #[inline]
     pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
         let here = u32::from(iface.0);
@@ -132,7 +133,7 @@ impl Locals {
         Role { broadcast, ..anywhere }
     }
 
-    /// What `addr`, which is no group, is on any interface.
+    /// Role of `addr`, which is no group, on any interface.
     #[inline]
     pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
         self.hosts.known(addr, ANY)
@@ -158,8 +159,8 @@ fn is_scoped(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Plain numbers, which hash in two multiplications: the address (IPv4 as its mapped form, which no link
-/// may carry), and the interface.
+/// Plain numbers, which hash in two multiplications: the address (IPv4 as its mapped form, which no
+/// link may carry), and the interface.
 #[inline]
 fn key(addr: IpAddr, on: u32) -> (u128, u32) {
     match addr {

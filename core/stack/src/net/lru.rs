@@ -47,8 +47,8 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Puts a value in as the most recently used; returns what had to go: the old value of the
-    /// same key, or the least recently used entry.
+    /// Puts a value in as the most recently used. Returns the entry that it replaces: the old value
+    /// of the key, or, in a full table, the least recently used entry.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         let gone = match self.remove(&key) {
             Some(old) => Some((key, old)),

@@ -1,48 +1,65 @@
-//! The IP layer: from frames to transport packets for this host, and back. It knows no sockets.
+//! The IP layer: from frames to transport packets for this host, and back. The sockets above are
+//! unknown here.
 //!
-//! It has two parts that know nothing of each other's work. **Data** moves packets, and there may be one for each
-//! shard, on threads of their own; **control** knows what this host is and who is on its links, and there is one of
-//! it.
+//! Two parts divide the work. **Data** moves packets; each shard has one, on a thread of its own if
+//! there are several. **Control** knows the host's configuration and the neighbours on its links; a
+//! host has one.
 //!
 //! ```text
-//!           owner: addresses, routes, groups                transport: routes, send    frames, received packets
-//!                        │                                             │                       │
-//!                        ▼                                             ▼                       ▼
-//!   ┌──────────────────────────────────────┐  Snapshot  ┌───────────────────────────────────────────────┐
-//!   │ control                              │───────────►│ data (one a shard)                            │
-//!   │  interfaces, SLAAC, detection,       │   Order    │  validation, verdict, reassembly, headers,    │
-//!   │  neighbours, routers, routes,        │───────────►│  next hops with their link headers, path MTUs │
-//!   │  groups as they are reported, timers │◄───────────│  of datagrams, limit of errors, identifiers   │
-//!   └──────────────────────────────────────┘ Punt,      └───────────────────────────────────────────────┘
-//!                                            Notice
+//!      owner: addresses, routes, groups      transport: routes, send   frames, received packets
+//!                  │                                    │                        │
+//!                  ▼                                    ▼                        ▼
+//!   ┌────────────────────────────────┐ Snapshot ┌───────────────────────────────────────────┐
+//!   │ control                        │─────────►│ data (one per shard)                      │
+//!   │  interfaces, SLAAC, detection, │  Order   │  validation, verdict, reassembly, headers,│
+//!   │  neighbours, routers, routes,  │─────────►│  next hops with their link headers,       │
+//!   │  group reports, timers         │◄─────────│  datagrams' path MTUs, limit of errors,   │
+//!   └────────────────────────────────┘  Punt,   │  identifications                          │
+//!                                       Notice  └───────────────────────────────────────────┘
 //! ```
 //!
-//! **What passes.** A `Snapshot` is what packets need to know of the host; nobody changes it, and data goes by it
-//! until it is given another one, between two packets. What changes often is not in it: where neighbours are is told
-//! in `News`, one neighbour at a time, and each data part keeps it in places of its own, so that a neighbour that
-//! moves costs one entry and no snapshot. A router that stops answering makes a snapshot that differs by the list of
-//! such routers; a route or an address copies what `snapshot` says. A `Punt` is a packet that is for control, a
-//! `Notice` something that happened to a next hop: it is used, or the transport heard from beyond it. An `Order` is a
-//! packet to send, or news. Of a neighbour in use there is one notice a second.
+//! **Messages between the parts** (`told`):
 //!
-//! [`Net`] is both on one thread: control hears of each packet before the next one. Of several shards each has a data part,
-//! and the first one runs control: punts and notices of the others go to it through the rings between shards, in batches,
-//! and news come back beside these. A neighbour has its users, a bit for each shard, and what changes of it goes to these; who says that it uses one is answered alone; who sends to hosts that are not
-//! there makes work for its own shard and the first. What waits to be told is bounded both ways: a shard does not keep
-//! packets that it cannot ask for (`NEIGHBOR_NOTICES_MAX`), and one that does not take its news asks for all neighbours
-//! anew (`NEWS_WAITING_MAX`). Path MTUs of datagrams go the same way, from the shard whose socket believed a report by the
-//! first one to all. Of a snapshot each shard learns by a word that it looks at once a batch. Joins of groups and changes by
-//! the owner are made by control at once, whichever thread calls: that is what its lock is for (`seat`).
+//! - A `Snapshot` is the configuration that packets go by: interfaces, addresses, groups, routes
+//!   and rules. A snapshot never changes; a data part replaces its own between two packets.
+//!   Unchanged parts are shared with the snapshot before.
+//! - `News` says where one neighbour is. Neighbours change often, so they are not in the snapshot:
+//!   a neighbour that moves costs each data part one entry. A router that stops answering makes a
+//!   snapshot that differs in the list of such routers alone.
+//! - A `Punt` is a received packet for control, as ARP or neighbour discovery.
+//! - A `Notice` reports an event of a next hop: a use, or progress of the transport beyond it. A
+//!   neighbour in use makes one notice a second.
+//! - An `Order` of control is a packet to send or to drop, or news.
 //!
-//! Reading order: [`Net`] in `layer`, with its `config` and `seat`; `told`, `snapshot`; `relay` for several shards; then `data` and
-//! `control`, whose pages go on. `owner` and
-//! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
-//! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `towpath_lpm::Trie`, with the `failures` of routers;
-//! a router looks up in a `towpath_lpm::Flat`. `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
+//! **Several shards.** [`Net`] is one shard's IP layer; its `seat` says where control is: in this
+//! `Net`, or behind a lock that the shards share. The first shard runs control. Punts and notices
+//! of other shards go to it in batches, through the rings between shards, and news return the same
+//! way.
 //!
-//! Budget: a TCP segment to an address of ours costs two cheap hash lookups (its two addresses) on the way in. On the
-//! way out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and
-//! no lock.
+//! - Each neighbour has a bit set of the shards that use it, and its news go to those. A renewed
+//!   use is answered to its shard alone. A sender to absent hosts costs its own shard and the first
+//!   one only.
+//! - Queues are bounded both ways. A shard drops packets whose neighbour it cannot ask for
+//!   (`NEIGHBOR_NOTICES_MAX`). A shard that does not take its news asks for all neighbours again
+//!   (`NEWS_WAITING_MAX`).
+//! - Path MTUs of datagrams travel likewise: the shard whose socket believed a report tells the
+//!   first one, which tells all.
+//! - Each shard looks for a new snapshot once a batch, at one word.
+//! - Joins of groups and changes by the owner are made by control at once, on the caller's thread;
+//!   the lock in `seat` is for them.
+//!
+//! A *way* is an interface with a next hop, as a route leads there: `way` chooses it for a packet.
+//!
+//! Reading order: [`Net`] in `layer`, with its `config` and `seat`; `told`, `snapshot`; `relay` for
+//! several shards; then `data` and `control`, whose pages go on. `owner` and `transport` have the
+//! calls from above. `iface`, `route`, `received` and `ip` have the types of these calls. `locals`
+//! has the addresses of a snapshot. `fib` has its routes in a `towpath_lpm::Trie`, with the
+//! `failures` of routers; a router's lookup is a `towpath_lpm::Flat`. `source` selects source
+//! addresses (RFC 6724). Every limit is in `limits`, every counter in `trace`.
+//!
+//! Budget: a received TCP segment costs two cheap hash lookups, one per address. A sent one costs
+//! none for its route and next hop, since its connection keeps both. Neither allocates, nor takes a
+//! lock.
 
 mod changes;
 mod config;

@@ -1,6 +1,6 @@
-//! What the owner of a host decides, and what it asks about it. Of several shards it tells the first one alone, and
-//! the others know it from their next turn on, or when a program next binds, connects or sends there. What it asks, each
-//! of them answers.
+//! Calls of the host's owner: configuration and questions. If there are several shards, only the
+//! first one is configured. The others follow at their next turn, or when a program binds, connects
+//! or sends there. Each shard answers questions.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -22,11 +22,12 @@ impl Net {
     /// Adds an interface with its addresses and the routes to their links.
     ///
     /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
-    /// 65 537th panics.
+    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces
+    /// stay: the 65 537th panics.
     ///
     /// # Panics
-    /// On a shard other than the first, as everything here does that changes the host: it would be done twice.
+    /// On a shard other than the first, as everything here does that changes the host: it would be
+    /// done twice.
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
         self.decide(|control| control.add_interface(now, config))
     }
@@ -36,13 +37,14 @@ impl Net {
         &self.data.here().links
     }
 
-    /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
+    /// Sets a device's offloads, where they were not known in time. Panics when there is no such
+    /// interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.decide(|control| control.set_offloads(iface, offloads));
     }
 
-    /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
-    /// such interface.
+    /// Gives an interface an address and the route to its link. False when it has it already.
+    /// Panics when there is no such interface.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         self.decide(|control| control.add_address(now, iface, prefix))
     }
@@ -52,8 +54,8 @@ impl Net {
         self.decide(|control| control.remove_address(now, iface, addr))
     }
 
-    /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
-    /// of the other family, or when there are as many routers as may be.
+    /// Adds a route; the same one again replaces its metric. False when there is no such interface,
+    /// when the router is of the other family, or when there are as many routers as may be.
     pub fn add_route(
         &mut self,
         prefix: Prefix,
@@ -81,12 +83,13 @@ impl Net {
         self.data.snapshot.rules.as_ref()
     }
 
-    /// The oldest packet not yet taken that a rule wants to be told of.
+    /// Takes the oldest packet that a rule wants logged.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.data.logged.pop_front()
     }
 
-    /// The addresses of an interface as they are now, with the lifetimes that routers gave them last.
+    /// The addresses of an interface as they are now, with the lifetimes that routers gave them
+    /// last.
     pub fn addresses(&self, iface: IfaceId) -> Vec<Address> {
         self.seat.ask(|control| control.addresses_of(iface))
     }
@@ -101,7 +104,8 @@ impl Net {
         })
     }
 
-    /// All neighbours known, in no particular order. Where there are several shards, they are copied first.
+    /// All neighbours known, in no particular order. Where there are several shards, they are
+    /// copied first.
     pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
         let (own, copied) = match &self.seat {
             Seat::Alone(control) => (Some(control.neighbors()), None),
@@ -110,10 +114,10 @@ impl Net {
         own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
-    /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
-    /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
-    /// group or there is no room for another. Any shard may be asked, and all of them take packets to it then, from
-    /// their next batch on.
+    /// Takes packets to `group` from `iface`. With `source`, the routers of the link are asked for
+    /// packets from there only; each member filters for itself. Joins count. False when it is no
+    /// group or there is no room for another. Any shard may call this; all shards take packets to
+    /// the group from their next batch on.
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -150,7 +154,7 @@ impl Net {
             Seat::First(shared) => shared.with(change),
             Seat::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
-                // The shard that sends reports sleeps by what it knew.
+                // The shard that sends reports may sleep until a later deadline.
                 self.hurries_first |= sooner;
                 result
             }
@@ -174,9 +178,9 @@ impl Net {
         self.data.is_beyond(iface, dst)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
-    /// its own comes in on loopback, and counts as come in on the interface that has the address, as on Linux
-    /// (`rt_iif`, `inet6_iif`).
+    /// The interface that a packet to `local` came in on, as sockets see it. As on Linux (`rt_iif`,
+    /// `inet6_iif`), a looped packet counts for the interface that has its destination address, not
+    /// for loopback.
     pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         self.data.link_of(iface, local)
     }

@@ -1,4 +1,4 @@
-//! What comes in, as the layers above get it.
+//! Received packets, as the layers above get them.
 
 use core::net::IpAddr;
 
@@ -7,8 +7,8 @@ use towpath_wire::tcp::SeqNum;
 
 use super::iface::IfaceId;
 
-/// One validated transport packet for this host. Its checksum is for
-/// [`verify_transport`](super::verify_transport).
+/// A validated transport packet for this host. Only its transport checksum is unchecked
+/// ([`verify_transport`](super::verify_transport)).
 #[derive(Debug)]
 pub struct Local {
     /// The packet, with the link header if it came with one.
@@ -20,7 +20,7 @@ pub struct Local {
     /// Receiver: an address of ours, a group, a broadcast address, or anything on an any-address
     /// interface.
     pub dst: IpAddr,
-    /// What the transport header is.
+    /// Number of the transport protocol.
     pub protocol: u8,
     /// TTL or hop limit as it arrived.
     pub ttl: u8,
@@ -32,9 +32,9 @@ pub struct Local {
     pub offset: usize,
     /// Bytes of transport header and payload, linear part and tail.
     pub len: usize,
-    /// It was sent to a group or broadcast address, of IP or of the link.
+    /// The packet was sent to a group or broadcast address, of IP or of the link.
     pub broadcast_or_multicast: bool,
-    /// This host sent it to itself: it was on no link, and has no link header, whatever `iface` says.
+    /// The packet is from this host itself. Its link header is missing, whatever `iface` is.
     pub looped: bool,
 }
 
@@ -45,22 +45,23 @@ impl Local {
     }
 }
 
-/// A packet of this host to itself. It has no link header.
+/// A packet of this host to itself, without link header.
 #[derive(Debug)]
 pub struct Looped {
-    /// Where it counts as received: on the loopback interface, or, when it is the copy of a datagram to a
-    /// group or broadcast address, on the interface that the datagram went out of, as on Linux.
+    /// The interface that the packet counts as received on: the loopback. As on Linux, the copy of
+    /// a datagram to a group or broadcast address counts for the interface that the datagram left
+    /// by.
     pub iface: IfaceId,
     /// The IP packet.
     pub packet: Packet,
 }
 
-/// What came in.
+/// A received packet or report for the layers above.
 #[derive(Debug)]
 pub enum Received {
     /// A transport packet: TCP, UDP, or a protocol that this layer does not know.
     Local(Local),
-    /// Somebody could not deliver a packet of ours.
+    /// A report that a packet of ours was not delivered.
     IcmpError(IcmpError),
     /// An answer to an echo request, for ping sockets.
     EchoReply(Echo),
@@ -83,13 +84,13 @@ pub struct Echo {
     pub data_len: usize,
 }
 
-/// What somebody reports about a packet of ours.
+/// An ICMP error about a packet of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IcmpError {
     /// ICMP type and code, of the IP version that the addresses have.
     pub message: (u8, u8),
-    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say (before
-    /// RFC 1191).
+    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say
+    /// (before RFC 1191).
     pub too_big: Option<u32>,
     /// Source of our packet.
     pub src: IpAddr,
@@ -101,13 +102,14 @@ pub struct IcmpError {
     pub src_port: u16,
     /// Destination port of our packet; 0 for an echo request.
     pub dst_port: u16,
-    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927 §4).
+    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927
+    /// §4).
     pub tcp_seq: Option<SeqNum>,
-    /// Who reports.
+    /// Sender of the report.
     pub from: IpAddr,
     /// The interface that the report came in on, or whose neighbour does not answer.
     pub iface: IfaceId,
-    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it. 1280 bytes at
+    /// Quoted bytes of a UDP datagram behind its header, or of a whole echo request. 1280 bytes at
     /// most.
     pub payload: Vec<u8>,
 }

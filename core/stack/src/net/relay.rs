@@ -1,5 +1,5 @@
-//! What several shards of a host tell each other of it: the first one hears for control what the others have, and they hear
-//! what it says. How it gets there is the caller's.
+//! Exchange between the shards of a host: the first one gets messages for control from the others,
+//! and they get its answers. The caller transports both.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -10,7 +10,7 @@ use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
 use crate::drop::DropReason;
 
 impl Net {
-    /// Takes note of what has changed in the host. A stack that is alone always knows.
+    /// Adopts the newest snapshot. A single stack always has it.
     #[inline]
     pub fn catch_up(&mut self) {
         let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
@@ -21,8 +21,8 @@ impl Net {
         }
     }
 
-    /// The same before a batch of packets, which does not wait when another thread is about to change or to look at the
-    /// snapshot: then the next batch finds it.
+    /// Catches up before a batch of packets, without waiting for another thread that holds the
+    /// snapshot's lock. The next batch finds the new snapshot then.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
         let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
@@ -36,7 +36,7 @@ impl Net {
         }
     }
 
-    /// Whether there is something to do that this shard was not told of by a message: another one gave control something
+    /// Whether this shard has work that no message announced: another shard gave control something
     /// to do, or routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
@@ -48,7 +48,7 @@ impl Net {
         }
     }
 
-    /// Whether other shards have to hear something.
+    /// Whether there are messages for other shards.
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
@@ -58,13 +58,13 @@ impl Net {
         }
     }
 
-    /// The next thing that the first shard has to hear; it has none for itself.
+    /// Takes the next message for the first shard; none in the first shard itself.
     pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
         if !matches!(self.seat, Seat::Other(_)) {
             return None;
         }
         if let Some(mut punt) = self.data.take_punt() {
-            // It may lie in a FIFO of this thread.
+            // The packet may lie in a FIFO that belongs to this thread.
             punt.packet_mut().linearize(pool);
             return Some(ToControl::Punt(Box::new(punt)));
         }
@@ -83,7 +83,7 @@ impl Net {
         self.data.drop(iface, packet, DropReason::ShardFull, pool);
     }
 
-    /// The first shard hears what the shard `from` has for it.
+    /// The first shard takes a message of the shard `from`.
     pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
         let by = Parts::one(from);
         match (told, &self.seat) {
@@ -103,9 +103,9 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// What a socket of this shard believed of a way is told to all. Whoever knows that a socket has a port may forge
-    /// reports about ever new ways, and each makes work for every shard: therefore so many a second, and the others when
-    /// they are reported again.
+    /// Passes a path MTU that a socket of this shard believed on to all. An attacker that knows a
+    /// socket's port can forge reports about ever new ways, and each costs every shard work. The
+    /// rate is therefore limited; further ones are passed on when they are reported again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
         if matches!(self.seat, Seat::Alone(_)) {
             return;
@@ -123,19 +123,20 @@ impl Net {
         }
     }
 
-    /// The next news of the first shard, and for whom.
+    /// Takes the next news of the first shard, and its receivers.
     pub(crate) fn take_news(&mut self) -> Option<(Parts, News)> {
         self.news.pop_front()
     }
 
-    /// A shard hears what the first one says.
+    /// Takes news of the first shard.
     pub(crate) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
         self.data.on_news(now, news, pool);
         self.data.clear_up(pool);
     }
 
-    /// Which shards are to be woken because something has changed: the others when routes have, for connections of theirs
-    /// may wait for a device that they no longer lead to; the first one when it has to send reports.
+    /// Shards to wake because something has changed. Changed routes wake all others, because their
+    /// connections may wait for a device that routes no longer lead to. Reports to send wake the
+    /// first.
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {

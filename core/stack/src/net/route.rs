@@ -1,4 +1,4 @@
-//! Ways and routes, as they are told and asked for.
+//! Routes, as the owner lists them and as sockets keep them.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -27,7 +27,8 @@ pub struct Route {
     pub mtu: u32,
     /// Longest IP packet in bytes that the link takes, and the route.
     pub link_mtu: u32,
-    /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays clear.
+    /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays
+    /// clear.
     pub needs_fragments: bool,
     /// State of the tables that this was found in.
     pub generation: u64,
@@ -35,7 +36,7 @@ pub struct Route {
     pub broadcast: bool,
     /// There is a better router, which does not answer: sending this way asks it now and then.
     pub avoids: bool,
-    /// The place of `next_hop`, for who keeps the route ([`super::Net::route_to_keep`]).
+    /// The place of `next_hop`, for a caller that keeps the route ([`super::Net::route_to_keep`]).
     pub hop: Option<HopId>,
 }
 
@@ -70,9 +71,9 @@ pub struct RouteEntry {
     pub next_hop: Option<IpAddr>,
     /// Out of which interface.
     pub iface: IfaceId,
-    /// Of equal prefixes, the one with the smallest metric is used.
+    /// Preference: the route with the smallest metric is used among those of equal prefix.
     pub metric: u32,
-    /// Who made it.
+    /// Origin of the route.
     pub origin: Origin,
     /// Fate of packets that take it.
     pub kind: RouteKind,
@@ -88,9 +89,9 @@ pub enum RouteKind {
     Unicast,
     /// Packets are dropped in silence.
     Blackhole,
-    /// Packets are dropped, and their sender is told that the host is unreachable.
+    /// Packets are dropped; their sender gets the ICMP error that the host is unreachable.
     Unreachable,
-    /// Packets are dropped, and their sender is told that communication is prohibited.
+    /// Packets are dropped; their sender gets the ICMP error that communication is prohibited.
     Prohibit,
 }
 
@@ -114,8 +115,8 @@ impl RouteEntry {
     }
 }
 
-/// A moment in the life of a table of next hops, which counts what can make somebody's way to a destination a wrong
-/// one. A way would have to lie unused through 2³² of these to be taken for a newer one.
+/// Version of a table of next hops, which counts changes that can invalidate a kept route. A route
+/// would have to lie unused through 2³² of these to be mistaken for a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 
@@ -133,7 +134,7 @@ impl Epoch {
 /// Names a next hop. When its place is given to another one, the id is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HopId {
-    /// One more than the place in the table.
+    /// Place in the table of next hops, plus one.
     pub(crate) place: NonZeroU16,
     /// When it was looked up.
     pub(crate) epoch: Epoch,

@@ -1,4 +1,4 @@
-//! Rules in force, with what they counted.
+//! Rules in force, with their counters.
 
 use towpath_filter::{Count, Counters, Hook, Rules};
 
@@ -65,7 +65,7 @@ impl RuleSet {
     }
 }
 
-/// A packet that a rule wants to be told of.
+/// A packet that a rule wants logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logged {
     /// The packet, as rules see it.

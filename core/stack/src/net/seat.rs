@@ -1,11 +1,14 @@
-//! Where the control part of a host is. With several shards the first one runs it: packets for it, what happens to next
-//! hops, and the time are its alone, so that each question is asked once. The others get what it makes of that: a new
-//! snapshot is seen when they look at a word, which they do once for each batch of packets. A batch that comes in while
-//! somebody has the lock of the snapshot goes by the one before: no packet waits for a program's calls elsewhere.
+//! Seat: a stack's access to the control part of its host. A single stack owns control. Several
+//! shards share it behind a lock, and the first one runs it. Its packets, events of next hops and
+//! timers are processed there alone, so each question is asked once.
 //!
-//! It is behind a lock that nobody takes for a packet of a connection or a socket. The first shard takes it when there is
-//! something for control to hear or to do; another one when a program joins or leaves a group, which is in force in all
-//! shards before the call returns, and when people ask for neighbours or routes.
+//! Other shards see a new snapshot by a counter, which they read once for each batch of packets. If
+//! the snapshot's lock is taken then, the batch goes by the one before: no packet waits for a call
+//! on another thread.
+//!
+//! No packet of a connection or a socket takes the lock of control. The first shard takes it when
+//! control has input or due work. Other shards take it for listings of neighbours and routes, and
+//! to join or leave a group. A join must be in force in all shards before the call returns.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -15,12 +18,12 @@ use towpath_tcp::Instant;
 use super::control::Control;
 use super::snapshot::Snapshot;
 
-/// What a stack has of its host's control.
+/// Access of a stack to the control part of its host.
 #[derive(Debug)]
 pub(super) enum Seat {
-    /// All of it: it is the only stack.
+    /// Control itself: this stack is the only one.
     Alone(Box<Control>),
-    /// It runs it, for other shards, too.
+    /// Control of several shards, run by this one.
     First(Arc<Shared>),
     /// Another shard runs it.
     Other(Arc<Shared>),
@@ -57,8 +60,8 @@ pub(super) struct Shared {
     seen_by_all: Line,
 }
 
-/// What all shards read for each batch and before they sleep, and what changes only with a snapshot. Whoever takes the
-/// locks, or says when something is due, writes to other cache lines.
+/// Words that all shards read for each batch and before they sleep, changed with a snapshot only.
+/// Locks and deadlines are in other cache lines, so writes to those do not evict this one.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
@@ -83,17 +86,17 @@ impl Shared {
         }
     }
 
-    /// Does something with control, and lets all shards see what came of it before the next one can.
+    /// Works on control. All shards can see the result before the next caller gets control.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
         self.with_control(work).0
     }
 
-    /// The same in a shard other than the first. Returns, too, whether control wants to be called sooner than before, which
-    /// the first one sees from then on ([`Shared::hurries`]).
+    /// The same in a shard other than the first. Returns, too, whether control wants to be called
+    /// sooner than before, which the first one sees from then on ([`Shared::hurries`]).
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
         if sooner {
-            // Release: who sees the number sees when it is due.
+            // Release: a thread that sees the number sees the deadline.
             self.hurries.fetch_add(1, Ordering::Release);
         }
         (result, sooner)
@@ -116,7 +119,7 @@ impl Shared {
             *last = Arc::clone(snapshot);
             self.seen_by_all.routes.store(snapshot.generation, Ordering::Relaxed);
             self.seen_by_all.links.store(snapshot.host.links.len(), Ordering::Relaxed);
-            // Release: who sees the number finds the snapshot.
+            // Release: a thread that sees the number finds the snapshot.
             self.seen_by_all.snapshots.fetch_add(1, Ordering::Release);
         }
     }
@@ -139,8 +142,9 @@ impl Shared {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// The last snapshot for who knows of `links` interfaces, after a look at [`Shared::snapshots`]. None while somebody has
-    /// the lock; but a new interface, of which there is one now and then, is waited for: packets come from it.
+    /// The last snapshot for a shard that knows `links` interfaces, after a look at
+    /// [`Shared::snapshots`]. None while another thread has the lock. A new interface is rare, and
+    /// waited for: packets come from it.
     pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
         if self.seen_by_all.links.load(Ordering::Relaxed) != links {
             return Some(self.snapshot());
@@ -164,7 +168,7 @@ impl Shared {
     }
 }
 
-/// A thread that panicked with the lock ends its host; until then the others find what there is.
+/// A thread that panics with the lock ends its host; until then the others use the last state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -177,8 +181,8 @@ mod tests {
     use super::*;
     use crate::net::{IfaceId, InterfaceConfig, Keys, Net, NetConfig};
 
-    /// Whoever has the lock may be on a thread that has no processor: packets do not wait for it, and calls find the new
-    /// snapshot as soon as it has gone.
+    /// The lock's holder may be descheduled: packets do not wait for it, and calls find the new
+    /// snapshot once the lock is free.
     #[test]
     fn a_batch_does_not_wait_for_the_snapshot() {
         let keys = [1, 2].map(|seed| Keys::derive(&[seed; 32]));

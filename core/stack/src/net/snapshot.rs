@@ -1,7 +1,10 @@
-//! What packets need to know of this host, as it was at one time: its interfaces, its addresses, its routes. Nobody
-//! changes a snapshot. When something changes there is a new one, which shares with the old one what stayed: a router
-//! that stops answering copies the list of those that do not, a route the nodes on the way to its network, an address
-//! the table of addresses, a group that of groups.
+//! The configuration that packets go by: interfaces, addresses, routes and rules at one time.
+//!
+//! A snapshot never changes. Each change makes a new one, which shares the unchanged parts:
+//!
+//! - a router that stops answering copies the list of such routers;
+//! - a route copies the nodes on the way to its network;
+//! - an address copies the table of addresses, a group that of groups.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of a host without interfaces.
+    /// The snapshot of a host without interfaces.
     pub(super) fn empty(hash: Cheap) -> Self {
         let host = Host::new(Vec::new(), Locals::new(hash));
         Self {
@@ -77,7 +80,7 @@ pub struct Link {
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
     pub(super) down: bool,
-    /// Of packets for which nobody asked for another one.
+    /// Hop limit of packets whose socket sets none.
     pub(super) hop_limit: u8,
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
@@ -97,7 +100,7 @@ impl Link {
         &self.name
     }
 
-    /// What its packets begin with.
+    /// Header that its packets begin with.
     pub fn link(&self) -> LinkType {
         self.kind
     }
@@ -117,7 +120,7 @@ impl Link {
         self.down
     }
 
-    /// What its device does by itself.
+    /// Work that its device takes over.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }

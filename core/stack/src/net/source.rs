@@ -1,4 +1,4 @@
-//! Which address to send from (RFC 6724).
+//! Selection of source addresses (RFC 6724).
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -6,9 +6,10 @@ use towpath_wire::addr;
 
 use super::iface::{Address, AddressState};
 
-/// The address to send from to `dst`, of those of the interface that it goes out of, `own`, and the `others` of this
-/// host: for IPv6 as RFC 6724 ranks them, for IPv4 as Linux does it, which takes an address of the subnet that the next
-/// hop is in. Another subnet's might be filtered out by the router, which expects it elsewhere.
+/// Selects the source address for packets to `dst`, among the outgoing interface's `own` and the
+/// `others` of this host. IPv6 follows the ranking of RFC 6724. IPv4 prefers, as Linux does, an
+/// address of the next hop's subnet. The router might filter another subnet's address, which it
+/// expects elsewhere.
 pub(super) fn choose<'a>(
     own: &'a [Address],
     others: impl Iterator<Item = &'a [Address]>,
@@ -31,9 +32,8 @@ pub(super) fn choose<'a>(
         .map(|(_, addr)| addr)
 }
 
-/// How well `src` suits as a source for `dst`: the greater, the better (RFC 6724 §5, the rules
-/// that do not need the policy of an operator, in their order). `deprecated`, `other_iface` and `near` say
-/// what is known of the candidate; `near`: the next hop is in its subnet.
+/// Rank of `src` as a source for `dst`; the greater, the better. The rules of RFC 6724 §5 apply in
+/// their order, those without an operator's policy. `near`: the next hop is in the subnet of `src`.
 pub(super) fn source_rank(
     src: IpAddr,
     dst: IpAddr,

@@ -47,7 +47,7 @@ fn prefix(s: &str) -> Prefix {
     s.parse().unwrap()
 }
 
-/// One host with one interface.
+/// A host with one interface.
 struct Host {
     net: Net,
     pool: Pool,
@@ -1130,7 +1130,8 @@ fn a_full_output_refuses_and_counts() {
     assert_eq!(a.drops(DropReason::LoopbackFull), 1);
 }
 
-/// Few packets may be many bytes, and the headers of those that the device cuts are on the wire as well.
+/// Few packets may be many bytes, and the headers of those that the device cuts are on the wire as
+/// well.
 #[test]
 fn a_full_output_counts_bytes_as_they_will_be_sent() {
     let (mut a, _) = pair(ALL);
@@ -1152,7 +1153,7 @@ fn a_full_output_counts_bytes_as_they_will_be_sent() {
     );
 }
 
-/// What keeps others going has places of its own, and not more than these, whoever asks how often.
+/// Packets that serve a protocol have a reserve of their own, which no flood of requests exceeds.
 #[test]
 fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
     let (mut a, _) = pair(NONE);
@@ -1584,8 +1585,8 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(ethertype, packet)| frame(MAC_A, MAC_B, ethertype, &packet))
 }
 
-/// Feeds frames and lets time pass: the layer survives, and nothing that strangers say takes away what the
-/// operator configured, or makes a table grow beyond its limit.
+/// Feeds frames and lets time pass. The layer survives, the operator's configuration stays, and no
+/// table exceeds its limit.
 fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     let mut host = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |config| {
         config.link = link;

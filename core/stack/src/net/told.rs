@@ -1,5 +1,5 @@
-//! What control and the data of a shard tell each other: all that passes between them, besides snapshots. Where there
-//! are several shards, what the others tell goes to the first one in batches, and so does what they are told.
+//! Messages between control and the data parts, besides snapshots. Shards other than the first
+//! exchange theirs in batches.
 
 use core::net::IpAddr;
 
@@ -19,7 +19,7 @@ pub(crate) type HopKey = (IfaceId, IpAddr);
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// The one that runs control, which is told everything.
+    /// The part that runs control, which gets all news.
     pub(crate) const FIRST: Self = Self(1);
     /// None.
     pub(crate) const NONE: Self = Self(0);
@@ -36,28 +36,30 @@ impl Parts {
         self.0 >> n & 1 != 0
     }
 
-    /// These and those.
+    /// Union of both sets.
     pub(crate) fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
     }
 
-    /// These, and none of those.
+    /// The parts of `self` that are not in `less`.
     pub(crate) fn without(self, less: Self) -> Self {
         Self(self.0 & !less.0)
     }
 }
 
-/// What data tells control of next hops, and the first data part of path MTUs.
+/// Event of a next hop for control, or a path MTU for the first data part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// A packet goes to the neighbour.
     Used(HopKey),
-    /// The transport heard from beyond it (RFC 4861 §7.3.1), while packets to it went to `mac`. Control may have heard
-    /// of another one meanwhile, of which this says nothing.
+    /// The transport made progress beyond it (RFC 4861 §7.3.1), while packets went to `mac`.
+    /// Confirms nothing if control knows another MAC address by now.
     Confirmed { key: HopKey, mac: MacAddr },
-    /// A packet went another way because it, a router, did not answer, and it is time to ask it again.
+    /// A packet went another way because it, a router, did not answer, and it is time to ask it
+    /// again.
     Avoided(HopKey),
-    /// Datagrams that leave by this way get through with so many bytes only, as a report said that a socket believed.
+    /// Datagrams that leave by this way get through with so many bytes only, as a report said that
+    /// a socket believed.
     TooBig { way: HopKey, mtu: u32 },
 }
 
@@ -109,35 +111,35 @@ impl Punt {
     }
 }
 
-/// What control tells data.
+/// Order of control to the data parts.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Send a frame, link header and all.
     Frame { iface: IfaceId, packet: Packet },
     /// Send an IP packet of at most `mtu` bytes to a group or a neighbour.
     Packet { to: HopKey, packet: Packet, mtu: u32 },
-    /// Throw a packet away: what came in was of no use.
+    /// Drop a punted packet that was of no use.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
-    /// Hear of a neighbour. `to`: those that send to it.
+    /// News of a neighbour for the parts `to`, its users.
     News { to: Parts, news: News },
 }
 
-/// What becomes of a neighbour, or of a way.
+/// News about a neighbour, or about a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It is there. Control wants to hear of the next use at `tell_at` or later.
+    /// The neighbour is at `mac`. Its next use at `tell_at` or later is to be reported.
     Known { key: HopKey, mac: MacAddr, tell_at: Instant },
-    /// It does not answer.
+    /// The neighbour does not answer.
     Failed(HopKey),
-    /// It had to make room for another one: it has to be asked for again.
+    /// The neighbour was displaced in its table, so the next packet has to ask for it again.
     Forgotten(HopKey),
-    /// More happened than could be told: every neighbour has to be asked for again.
+    /// News were lost for want of room: every neighbour has to be asked for again.
     AllForgotten,
     /// Datagrams that leave by this way get through with so many bytes only.
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// What a shard other than the first has for control, or for the first data part.
+/// Message of a shard other than the first to control, or to the first data part.
 #[derive(Debug)]
 pub(crate) enum ToControl {
     Punt(Box<Punt>),

@@ -1,4 +1,4 @@
-//! What is lost, and what is counted.
+//! Trace of dropped packets, and counters.
 
 use super::iface::IfaceId;
 use crate::drop::{DropReason, Drops};
@@ -19,9 +19,9 @@ pub struct Dropped {
 /// Counters of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetCounters {
-    /// Of what goes in and out.
+    /// Counters of packets in and out.
     pub data: DataCounters,
-    /// Of what finds out about the links.
+    /// Counters of control messages on the links.
     pub control: ControlCounters,
 }
 
@@ -32,7 +32,7 @@ impl NetCounters {
     }
 }
 
-/// What happened to packets.
+/// Counters of the data part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataCounters {
     /// Packets handed to [`Net::receive`](super::Net::receive).
@@ -87,9 +87,9 @@ pub struct DataCounters {
     pub next_hops_displaced: u64,
     /// Notices of neighbours' use and path MTUs for which the first shard had no room.
     pub neighbor_notices_full: u64,
-    /// Path MTUs of which other shards were not told at once, because there were too many.
+    /// Path MTUs that were not passed on to other shards at once, because there were too many.
     pub path_mtus_untold: u64,
-    /// Packets that a rule wanted to be told of, and of which nobody was.
+    /// Packets that a rule wanted logged, without room in the log.
     pub rules_unlogged: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
@@ -164,7 +164,7 @@ impl DataCounters {
     }
 }
 
-/// What an interface carried.
+/// Traffic of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Packets that its device gave, each as one if it was merged of several.
@@ -192,7 +192,7 @@ impl core::ops::AddAssign for Traffic {
     }
 }
 
-/// What happened on the links.
+/// Counters of the control part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlCounters {
     /// ARP requests and neighbour solicitations sent.

@@ -1,4 +1,4 @@
-//! What transports call to send: the way to a destination, and packets.
+//! Calls of the transports: routes to destinations, and packets to send.
 
 use core::net::IpAddr;
 
@@ -14,8 +14,8 @@ use super::received::Local;
 use super::route::{Epoch, HopId, Route, RouteError};
 
 impl Net {
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
-    /// not checked to be ours: a gateway answers from any address.
+    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given
+    /// `src` is not checked to be ours: a gateway answers from any address.
     pub fn route(
         &self,
         now: Instant,
@@ -26,7 +26,8 @@ impl Net {
         self.data.route(now, src, dst, iface)
     }
 
-    /// The same as [`route`](Self::route), for who keeps it: with the place of its next hop.
+    /// The same as [`route`](Self::route), for a caller that keeps the route: with the place of its
+    /// next hop.
     pub fn route_to_keep(
         &mut self,
         now: Instant,
@@ -52,15 +53,15 @@ impl Net {
         self.data.path_mtu(now, dst)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted. Each shard knows
-    /// of the paths of all.
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own
+    /// excepted. Each shard knows of the paths of all.
     pub fn path_mtu_least(&self) -> u32 {
         self.data.path_mtu_least()
     }
 
-    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given, get
-    /// through with `mtu` bytes only. For transports that checked that the report quotes a packet of
-    /// theirs.
+    /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
+    /// get through with `mtu` bytes only. For transports that checked that the report quotes a
+    /// packet of theirs.
     pub fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -79,7 +80,7 @@ impl Net {
         self.data.next_hops.key(hop).map(|(_, addr)| addr)
     }
 
-    /// When it is, for who keeps routes.
+    /// The present epoch, for a caller that keeps routes.
     pub(crate) fn epoch(&self) -> Epoch {
         self.data.next_hops.epoch()
     }
@@ -95,7 +96,7 @@ impl Net {
         self.data.next_hops.is_since(epoch, since)
     }
 
-    /// The transport heard from beyond a next hop: it need not be probed (RFC 4861 §7.3.1).
+    /// The transport made progress beyond a next hop: no probe is needed (RFC 4861 §7.3.1).
     #[inline]
     pub(crate) fn confirm_reachable(&mut self, now: Instant, hop: HopId) {
         self.data.next_hops.confirm(now, hop);
@@ -104,14 +105,15 @@ impl Net {
     /// Sends one transport packet, whose front is the transport header.
     ///
     /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut
-    /// by the device or here. `route` is from [`Net::route`] for `src` and `dst`, which are of one family: panics
-    /// otherwise.
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet
+    /// is cut by the device or here. `route` is from [`Net::route`] for `src` and `dst`, which are
+    /// of one family: panics otherwise.
     ///
     /// # Errors
-    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
+    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
+    /// answer.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
+    #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
     pub fn send(
         &mut self,
         now: Instant,
@@ -128,9 +130,9 @@ impl Net {
         sent
     }
 
-    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or broadcast address:
-    /// it counts as received on the interface that the datagram went out of, so that only members there hear
-    /// it. The packet is what `send` was given.
+    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
+    /// broadcast address. The copy counts as received on the interface that the datagram went out
+    /// of, so that only members there get it. `packet` is the same as for `send`.
     pub fn send_copy(
         &mut self,
         now: Instant,
@@ -157,7 +159,7 @@ impl Net {
         sent
     }
 
-    /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
+    /// Reports to the sender of `to` that it could not be delivered, unless the rules forbid it.
     pub fn unreachable(&mut self, now: Instant, to: &Local, why: Unreachable, pool: &mut Pool) {
         self.data.unreachable(now, to, why, pool);
         self.exchange(now, pool);

@@ -1,9 +1,9 @@
-//! Which sockets of each shard the others know of. One table a protocol, of all shards, behind the lock that puts their
-//! changes in order: two sockets that take each other's packets are in the same order in every shard.
+//! Sockets of each shard as the others know them, in one table a protocol. Its lock puts changes in
+//! order: two sockets that compete for packets are in the same order in every shard.
 //!
-//! Listeners are known to all. A port of UDP, or an echo identifier, that is with one shard alone is not announced: its
-//! packets go there, whatever sockets there are. When a second shard comes, what is known of the first one's sockets is
-//! told to all.
+//! Listeners are known to all. A port of UDP, or an echo identifier, that only one shard has is not
+//! announced: its packets go to that shard. When a second shard comes, all shards are told of the
+//! first one's sockets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ impl Announced {
         Self { of, common, ports: BTreeMap::new(), count: 0 }
     }
 
-    /// A socket of `shard` may come to `port`: where there are others, all shards get to know of them. That is before it
-    /// comes, so that it is newer than they are in its own shard, too.
+    /// A socket of `shard` is about to come to `port`. If other shards have the port, all shards
+    /// are told of their sockets first. The new socket is then the newest in its own shard, too.
     pub fn open(&mut self, port: u16, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.is_public || entry.shards.keys().all(|other| *other == shard) {
@@ -60,7 +60,8 @@ impl Announced {
         }
     }
 
-    /// What the others may know of the socket `seat`, which is on `port`, from now on.
+    /// Sets the properties by which others know the socket `seat` (its number among all shards'
+    /// sockets), which is on `port`.
     pub fn set(&mut self, port: u16, seat: u32, shadow: Box<Shadow>) {
         let shard = shadow.shard;
         let entry = self.ports.entry(port).or_default();

@@ -1,8 +1,10 @@
-//! What the first shard said to another one that this has not heard yet: news of neighbours and of path MTUs.
+//! Bulletin: news of neighbours and path MTUs from the first shard that another one has not taken
+//! yet.
 //!
-//! They are beside the ring of the pair, in which packets have places: news take none from them, however often somebody
-//! on the link moves, and wait for none. What is outdated is replaced where it waits, for of a neighbour and of a way the
-//! last news count. A shard looks at a word, once for each batch of packets, whether there are any.
+//! News do not go through the ring of the pair, whose places are for packets. A flood of
+//! announcements on the link therefore costs no packets, and news never wait for room. Newer news
+//! of a neighbour or way replace the waiting ones. A shard learns whether there are any from a word
+//! that it reads once for each batch of packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,8 @@ pub(crate) struct Bulletin {
 }
 
 impl Bulletin {
-    /// Says something. False when there were too many news: some are lost, and the shard is told so.
+    /// Says something. False when there were too many news: some are lost, and the shard is told
+    /// so.
     pub fn say(&self, news: News) -> bool {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = unheard.add(news);
@@ -36,8 +39,8 @@ impl Bulletin {
         self.said.load(Ordering::Acquire) != heard
     }
 
-    /// All that was said since `heard`, which moves on. Nothing, too, while somebody is about to say more: a later look
-    /// finds it.
+    /// All that was said since `heard`, which moves on. Nothing, too, while somebody is about to
+    /// say more: a later look finds it.
     #[inline]
     pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
         if !self.has_more(*heard) {
@@ -48,20 +51,20 @@ impl Bulletin {
             Err(TryLockError::Poisoned(unheard)) => unheard.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        // It changes under the lock alone.
+        // `said` changes under the lock alone, so Relaxed is enough.
         *heard = self.said.load(Ordering::Relaxed);
         Some(std::mem::take(&mut *unheard))
     }
 }
 
-/// What a shard has not heard.
+/// News that a shard has not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Unheard {
     /// The last of each neighbour; at most [`NEWS_WAITING_MAX`].
     hops: BTreeMap<HopKey, News>,
     /// Other news were lost, before those that are here, failures excepted.
     all_forgotten: bool,
-    /// Those of path MTUs, of each way one; at most [`PATH_MTUS_WAITING_MAX`].
+    /// Path MTUs, one for each way; at most [`PATH_MTUS_WAITING_MAX`].
     ways: VecDeque<News>,
 }
 
@@ -69,7 +72,8 @@ impl Unheard {
     fn add(&mut self, news: News) -> bool {
         match news {
             News::Known { key, .. } | News::Failed(key) => self.add_hop(key, news),
-            // What waits for a neighbour that failed before is to get its error all the same.
+            // Packets that wait for a neighbour that failed before are to get their error all the
+            // same.
             News::Forgotten(key) if matches!(self.hops.get(&key), Some(News::Failed(_))) => true,
             News::Forgotten(key) => self.add_hop(key, news),
             News::AllForgotten => {
@@ -89,8 +93,9 @@ impl Unheard {
         has_room
     }
 
-    /// Loses all news of neighbours. Those that failed stay: whoever waits for one would otherwise not learn of it before
-    /// it was asked for three times anew. They have half of the room at most.
+    /// Drops all news of neighbours except failures, and these, too, where they take more than half
+    /// of the room. Packets that wait for a failed neighbour would otherwise get no error before
+    /// three more requests.
     fn lose(&mut self) {
         self.hops.retain(|_, news| matches!(news, News::Failed(_)));
         if self.hops.len() > NEWS_WAITING_MAX / 2 {
@@ -116,7 +121,8 @@ impl Unheard {
         has_room
     }
 
-    /// In an order in which what is lost changes nothing that was said since, and failures are heard of in any case.
+    /// In an order in which what is lost changes nothing that was said since, and failures are
+    /// heard of in any case.
     pub fn into_news(self) -> impl Iterator<Item = News> {
         let (failed, others): (Vec<_>, Vec<_>) =
             self.hops.into_values().partition(|news| matches!(news, News::Failed(_)));

@@ -1,5 +1,5 @@
-//! Connections for a listener of another shard. The shard that owns the flow makes the connection, buffers and all; the
-//! listener's shard has the accept queue:
+//! Connections for a listener of another shard. The shard that owns the flow makes the connection,
+//! buffers and all; the listener's shard has the accept queue:
 //!
 //! ```text
 //!  shard of the flow                       shard of the listener
@@ -11,8 +11,9 @@
 //!  or nobody                    ─ Pass ──► Room for another shard
 //! ```
 //!
-//! Who connects once more when a connection of its own is in the queue finds the two in that order there, whichever shards
-//! have them: offers have the time of the turn that made them, and the rings are looked at until none brings another one.
+//! Two connections of one client enter the queue in their order, whichever shards have them. For
+//! that, offers have the time of the turn that made them, and the rings are read until no ring has
+//! another offer.
 //!
 //! The listener's shard writes the number of places left in the queue into a word that the other
 //! shards read. When there is none they drop SYNs and last ACKs, as the listener's own shard does.
@@ -57,7 +58,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, now: Instant, host: &mut H, message: Message) {
         match message {
             Message::Owner { from, words } => host.told(from, words),
-            // It is in its queue already.
+            // `take_offers` has put the child into its queue.
             Message::Offer(_) => {}
             Message::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
@@ -88,16 +89,16 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The child comes into no queue. It may have ended before.
+    /// A child is refused by its listener, and aborted here. Its connection may have ended before.
     fn refuse(&mut self, now: Instant, host: &mut H, child: &Child) {
         host.refused(child.user, child.tag);
         self.close(now, child.id, Linger::Abort);
     }
 
-    /// Offers an established child to its listener, which is in another shard. `tag` is the one that its owner gave it.
-    /// What becomes of it is heard by [`Host::enqueue`] there or [`Host::refused`] here. False: it is gone, and nothing is
-    /// heard. By `now`, which is the turn's, offers of several shards come into the queue in the order in which they were
-    /// made.
+    /// Offers an established child to its listener, which is in another shard. `tag` is the
+    /// owner's. The outcome is [`Host::enqueue`] there or [`Host::refused`] here; false: the child
+    /// is gone, and neither follows. Offers of several shards enter the queue in the order of
+    /// `now`, the turn's time.
     pub fn offer_to(
         &mut self,
         now: Instant,
@@ -126,8 +127,8 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many that share the port
-    /// perhaps all shards.
+    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many
+    /// that share the port perhaps all shards.
     pub fn listening_shards(&self, to: SocketAddr) -> u16 {
         /// Listeners looked at.
         const LOOKED_AT: usize = 64;
@@ -149,8 +150,8 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Tells the owner of another shard something, which it hears in one of its next turns ([`Host::told`]). Nothing is lost,
-    /// and a stack alone tells nobody.
+    /// Tells the owner of another shard something, which it hears in one of its next turns
+    /// ([`Host::told`]). Nothing is lost, and a stack alone tells nobody.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
         let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
         self.tell_shard(shard, Message::Owner { from, words });
@@ -175,11 +176,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Puts the children that are offered in `batch` into their queues, in the order in which they were offered whatever
-    /// shards they are from. That is before all else in there: what their shards said afterwards may be about them.
+    /// Puts the children offered in `batch` into their queues, in the order of their offers across
+    /// shards. Other messages of the batch come later, since they may be about these children.
     pub(super) fn take_offers(&mut self, host: &mut H, batch: &VecDeque<Mail>) {
         let mut offers: Vec<Offer> = batch.iter().filter_map(Mail::offer).collect();
-        // Those of one shard and time are in order.
+        // Offers of one shard and time are in order, and the sort is stable.
         offers.sort_by_key(|offer| offer.at);
         for offer in &offers {
             self.on_offer(host, offer);
@@ -191,7 +192,8 @@ impl<H: Host> Stack<H> {
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.member else { return };
         match answer {
-            // One shard is told at a time, and several places may have become free.
+            // Several places may have become free, but only one shard is told at a time: go on with
+            // the next.
             Queued::Yes => {
                 if let Some(index) = self.index(listener) {
                     self.tell_of_room(index);
@@ -236,8 +238,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The queue of the listener at `index` may have room: one shard that was turned away is told. It says with its offer
-    /// whether it has more.
+    /// Tells one shard that was turned away that the listener's queue may have room. Its offer says
+    /// whether it has further children.
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
         let socket = self.sockets.get_mut(index);
@@ -306,7 +308,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// What becomes of a child that is offered.
+/// Outcome of an offer.
 enum Queued {
     Yes,
     Full,

@@ -1,13 +1,15 @@
-//! Flows that are not with their owner: a program chose the port that it connects from, and its socket is in another
-//! shard. The owner knows whether the flow is free, for a connection of its own or one in TIME-WAIT may have it. So it is
-//! asked before the SYN leaves; from then on every shard knows where the packets go.
+//! Flows that are not with their owner: a program chose the port that it connects from, and its
+//! socket is in another shard. The owner knows whether the flow is free, for a connection of its
+//! own or one in TIME-WAIT may have it. So it is asked before the SYN leaves; from then on every
+//! shard knows where the packets go.
 //!
 //! ```text
 //!  Stack::connect ─ Claim ──► owner: is the flow free?
 //!  SYN            ◄─ Claimed ─ then it is an exception, which all shards know of
 //!  Error          ◄─ InUse ──── a connection has it
 //! ```
-//! A flow that is an exception already is claimed from the shard that has it. It gives up one in TIME-WAIT like the owner.
+//! A flow that is an exception already is claimed from the shard that has it. Like an owner, that
+//! shard gives up a TIME-WAIT.
 
 use towpath_tcp::{Instant, SeqNum};
 
@@ -26,8 +28,8 @@ impl<H: Host> Stack<H> {
         self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
     }
 
-    /// Asks for the flow of a connection that is about to be opened, if another shard has it. Nothing is sent before the
-    /// answer.
+    /// Asks for the flow of a connection that is about to be opened, if another shard has it.
+    /// Nothing is sent before the answer.
     pub(crate) fn claim_flow(&mut self, index: u32, flow: Flow) {
         if self.is_home(&flow) {
             return;

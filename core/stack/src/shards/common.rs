@@ -1,9 +1,10 @@
-//! What all shards of a host can look at: which of them a port of UDP or an echo identifier is with, and what has
-//! changed in the sockets that they all know of.
+//! State that all shards of a host read: which shards have a port of UDP or an echo identifier, and
+//! changes of commonly known sockets.
 //!
-//! Changes are few: listeners, ports that several shards have, connections that are not with their owner. Each shard has a
-//! list of those that it has not seen, and looks at one word, once for each batch of packets, whether there are any. A
-//! change is in the lists before the call that made it returns, so that no packet that follows from it is judged without it.
+//! Changes are few: listeners, ports that several shards have, connections that are not with their
+//! owner. Each shard has a list of changes that it has not seen. A word, read once for each batch
+//! of packets, says whether there are any. Calls that make a change return after all lists have it,
+//! so no packet that follows from it is judged without it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -18,12 +19,12 @@ use crate::limits::CHANGES_UNSEEN_MAX;
 use crate::net::IfaceId;
 use crate::socket::{Bound, Settings};
 
-/// Of all shards of a host.
+/// State common to all shards of a host.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub owners: Owners,
     news: Box<[News]>,
-    /// What the first shard said to each of the others.
+    /// News of the first shard, for each shard.
     bulletins: Box<[Bulletin]>,
     udp: PortShards,
     echo: PortShards,
@@ -36,7 +37,7 @@ impl Common {
         Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
     }
 
-    /// What the first shard said to `shard`.
+    /// News of the first shard for `shard`.
     #[inline]
     pub fn bulletin(&self, shard: ShardId) -> &Bulletin {
         &self.bulletins[shard.index()]
@@ -56,8 +57,8 @@ impl Common {
         }
     }
 
-    /// The shards that have to be woken for changes, a bit each: as a rule none. They have not looked for long, or
-    /// connections that wait there are to be reset.
+    /// Shards to wake for changes, a bit each; usually none. Each has too many unseen changes, or
+    /// connections that wait to be reset.
     pub fn far_behind(&self) -> u16 {
         let far = |news: &News| {
             let unseen = news.unseen.load(Ordering::Relaxed);
@@ -72,7 +73,7 @@ impl Common {
         self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
     }
 
-    /// What has changed for `shard` since it saw `seen` changes.
+    /// Changes for `shard` since it saw `seen` changes.
     #[inline]
     pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<Change>> {
         let news = &self.news[shard.index()];
@@ -116,13 +117,14 @@ impl News {
 /// Something that every shard has to know.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// What the others know of a socket, from now on; `None`: it is gone, or takes nothing any more.
+    /// Properties of a socket for other shards; `None`: the socket is gone, or takes no packets any
+    /// more.
     Shadow { table: Table, seat: u32, shadow: Option<Box<Shadow>> },
     /// A flow is with another shard than its owner; `None`: no more.
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
 
-/// What a shard knows of a socket of another one.
+/// A socket of another shard, as this one knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow {
     pub shard: ShardId,
@@ -135,7 +137,7 @@ pub(crate) struct Shadow {
     pub kind: ShadowKind,
 }
 
-/// What depends on the kind of the socket.
+/// Properties by the kind of the socket.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
     /// A listener, with the number of places left in its accept queue, which its shard alone
@@ -145,8 +147,8 @@ pub(crate) enum ShadowKind {
     Datagram { echo: bool, peer: Option<Flow> },
 }
 
-/// For each port the set of shards that have sockets on it, a bit each: changed under the lock that says who holds the
-/// port, and read for every datagram.
+/// Shards that have sockets on a port, a bit each. Changed under the lock of the port's holders,
+/// and read for every datagram.
 #[derive(Debug)]
 pub(crate) struct PortShards(Box<[AtomicU16]>);
 

@@ -19,16 +19,18 @@ use crate::net::{IfaceId, Local, Looped, Received};
 use crate::socket::Kind;
 use crate::stack::Stack;
 
-/// As often a packet is handed over at most. Twice does for one that was on its way when a socket came.
+/// As often a packet is handed over at most. Twice does for one that was on its way when a socket
+/// came.
 const HOPS_MAX: u8 = 4;
 
-/// Whose a packet is.
+/// The shard that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// This shard's, or nobody's; with the hash of its flow in the table, where that is known by now.
+    /// The own shard, also when no shard has a socket for the packet. With the hash of its flow in
+    /// the table, if known by now.
     Mine(Option<u64>),
     Of(ShardId),
-    /// Of every shard in the set, a bit each: a datagram to many.
+    /// Every shard in the set, a bit each: a datagram to many.
     Copies(u16),
 }
 
@@ -90,7 +92,7 @@ impl<H: Host> Stack<H> {
             }
             _ if is_fragment => self.receive_fragment(now, host, iface, packet, pool),
             Verdict::Mine(hash) => self.receive_here(now, host, iface, packet, hash, pool),
-            // Of what was handed over, a copy among it, no more is made.
+            // A packet that was handed over, or a copy, is not copied again.
             Verdict::Of(_) | Verdict::Copies(_) => {
                 self.receive_here(now, host, iface, packet, None, pool)
             }
@@ -173,7 +175,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Likewise, a fragment. What it is one of may be another's.
+    /// Likewise for a fragment. The complete datagram may belong to another shard.
     fn receive_fragment(
         &mut self,
         now: Instant,
@@ -208,7 +210,7 @@ impl<H: Host> Stack<H> {
         let Some(member) = &mut self.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
         let has_offers = take_mail(&mut member.pairs, pool, &mut batch);
-        // What these follow from was announced before they were sent.
+        // Changes of sockets precede the messages that follow from them, so look at those first.
         self.catch_up_for_batch();
         self.close_forsaken(now, host);
         self.hear_news(now, host, pool);
@@ -233,8 +235,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Hears what the first shard said of the host. Errors are delivered one by one, so that none is lost for want of a
-    /// place when many neighbours fail at once.
+    /// Hears what the first shard said of the host. Errors are delivered one by one, so that none
+    /// is lost for want of a place when many neighbours fail at once.
     fn hear_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
         let Some(member) = &mut self.member else { return };
         let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
@@ -248,7 +250,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Shows the other shards what there is for them. Returns for whom there is anything, a bit each.
+    /// Shows the other shards what there is for them. Returns for whom there is anything, a bit
+    /// each.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
@@ -262,8 +265,9 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Tells other shards what they have to know of the host: what control made known, or what it has to hear. That is
-    /// after the packets of a turn, and for a neighbour in use once a second. Returns who has news, a bit each.
+    /// Sends other shards news about the host, and the first shard punts and notices. Called after
+    /// the packets of a turn; a neighbour in use is reported once a second. Returns the shards with
+    /// news, a bit each.
     fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
         let mut have_news = 0;
         let Some(member) = &mut self.member else { return have_news };
@@ -280,13 +284,15 @@ impl<H: Host> Stack<H> {
         while has_room && let Some(told) = self.net.take_for_control(pool) {
             has_room = first.tell_control(from, told, pool);
         }
-        // What is left is told later, but for packets: others will come.
+        // Remaining notices leave later. Packets for control are dropped: their senders repeat
+        // them.
         self.net.drop_for_control(pool);
         have_news
     }
 
-    /// Whether other shards have sent something or given this one something to do, or there was no room for what they are
-    /// to be told. To be asked once more by who is about to sleep and has said so. It takes no lock.
+    /// Whether other shards sent something or gave this one work, or messages for them found no
+    /// room. A thread that is about to sleep announces that, and then asks once more. Takes no
+    /// lock.
     pub fn has_mail(&self) -> bool {
         self.member.as_ref().is_some_and(|member| {
             member.has_work()
@@ -296,7 +302,8 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
+    /// The shard that a packet is for. Takes no lock, and costs the same however many sockets there
+    /// are.
     #[inline(always)]
     fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
         let Some(member) = &self.member else { return Verdict::Mine(None) };
@@ -321,8 +328,8 @@ impl<H: Host> Stack<H> {
         !addr::is_unicast(ip) || self.net.is_broadcast(ip)
     }
 
-    /// Which shards have a socket that takes a datagram. Most ports are with one shard; where several have sockets on one,
-    /// each knows of all of them.
+    /// The shards with a socket that takes a datagram. Most ports are with one shard; where several
+    /// have sockets on one, each knows all of these.
     #[inline(always)]
     fn verdict_of_datagram(
         &self,
@@ -333,7 +340,7 @@ impl<H: Host> Stack<H> {
     ) -> Verdict {
         let shards = member.common.port_shards(echo).get(flow.local_port);
         let shard = match shards.count_ones() {
-            // Nobody's: this shard counts the loss.
+            // No shard has the port: this one counts the loss.
             0 => return Verdict::Mine(None),
             1 => Some(ShardId(shards.trailing_zeros() as u8)),
             _ if !echo && self.is_to_many(flow.local) => return Verdict::Copies(shards),

@@ -1,4 +1,4 @@
-//! What a stack has as one shard of several.
+//! State of a stack as one shard of several.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::socket::AmongShards;
 
-/// One shard's part in a host.
+/// A shard's part in a host.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
     /// To the other shards, each at the place of its number.
     pub pairs: Vec<Option<Pair>>,
-    /// Flows that are not with their owner, because the program chose their port. As a rule there are none.
+    /// Flows that are not with their owner, because the program chose their port. As a rule there
+    /// are none.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
     /// Sockets of other shards to those that stand for them here.
     pub shadows: BTreeMap<(Table, u32), u32>,
@@ -35,7 +36,7 @@ pub(crate) struct Member {
     pub seen: u64,
     /// News of the first shard heard so far.
     pub heard: u64,
-    /// What was taken out of the rings, kept for its memory.
+    /// Entries taken out of the rings; the allocation is kept.
     pub batch: VecDeque<Mail>,
 }
 

@@ -1,19 +1,22 @@
-//! Several stacks that are one host: shards, which [`Stack::shards`](crate::Stack::shards) makes. Each has a thread, and
-//! owns what the keyed hash of a flow says (`docs/decisions/0008-shards.md`). What a program sees of its sockets does not
-//! depend on how many there are, nor on where packets arrive.
+//! Several stacks that are one host: shards, made by [`Stack::shards`](crate::Stack::shards). Each
+//! has a thread, and owns the flows that a keyed hash gives it (`docs/decisions/0008-shards.md`).
+//! Programs see the same whatever the number of shards, and wherever packets arrive.
 //!
 //! ```text
 //!  packet ─► subject: about what? ─► handing: whose? ─┬─ mine ──────► net, rx, sockets
 //!                                                     └─ another's ─► post ─► its next turn
 //! ```
-//! Reading order: `owner` says which shard a flow belongs to, `subject` what a packet is about, `handing` where it goes.
-//! `post` has the rings from shard to shard, and `bulletin` what the first one says of neighbours. `common` is what all of them can look at; `announced` says what of a socket
-//! the others know, and `shadows` how they know it. `children` are the connections for a listener of another shard,
-//! `claims` those that are not with their owner. `member` is what a stack has of all this, and has none of when it is
-//! alone.
 //!
-//! Nothing here is on the way of a packet of the own shard but its flow's hash, a read of which shards a port is with, and
-//! for each batch, and each call of a program, a read of whether anything has changed.
+//! Reading order: `owner` maps a flow to its shard, `subject` reads the flow from a packet,
+//! `handing` passes packets on. `post` has the rings from shard to shard, and `bulletin` the news
+//! of neighbours from the first one. `common` is state that all shards read. `announced` lists
+//! sockets that other shards know, and `shadows` stand for them there. `children` are connections
+//! for a listener of another shard. `claims` are connections whose flow belongs to another shard
+//! than their socket. `member` is a stack's state as a shard; a single stack has none.
+//!
+//! Costs for a packet of the own shard: the hash of its flow, and for UDP a read of the shards that
+//! have its port. Each batch, and each call of a program, reads words that say whether anything has
+//! changed.
 
 mod announced;
 mod bulletin;

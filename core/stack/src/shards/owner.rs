@@ -1,4 +1,4 @@
-//! Which shard a flow belongs to.
+//! Owners of flows: the map from a 4-tuple to its shard.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,11 +21,11 @@ impl ShardId {
     }
 }
 
-/// Divides flows among shards, by a hash with a key that all of them have, which is that of their tables, too. A stranger
-/// who does not know the key cannot choose whom he gives work to.
+/// Divides flows among shards, by a keyed hash that all shards and their tables use. Without the
+/// key a stranger cannot direct load to one shard.
 ///
-/// A device with several queues, or a port in memory, that puts each packet into the queue of its owner spares the
-/// shards to hand it on.
+/// A device with several queues, or a port in memory, may put each packet into the queue of its
+/// owner. Shards then need not hand packets on.
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     key: Keyed,
@@ -34,7 +34,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Of a host of `shards` shards, whose secret is `seed`: that of [`Stack::new`](crate::Stack::new).
+    /// The division for a host of `shards` shards with the secret `seed`, that of
+    /// [`Stack::new`](crate::Stack::new).
     ///
     /// # Panics
     /// When `shards` is no power of two, or more than [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
@@ -50,23 +51,26 @@ impl Owners {
 
     /// The key of the hash, which is SipHash-1-3, for a device that computes it as well.
     ///
-    /// Its message is the address that is the smaller one, the other, and their ports in that order; of equal addresses the
-    /// one with the smaller port is the first. An IPv4 address is a word of 32 bits, an IPv6 address two of 64 bits with the
-    /// upper half first, and the ports are one of 32 bits with the first in the upper half; all little-endian. The owner is
-    /// the lowest bits of the hash's upper half.
+    /// The message is the smaller address, the other one, and their ports in that order. Between
+    /// equal addresses the smaller port decides. All words are little-endian:
+    ///
+    /// - an IPv4 address is one word of 32 bits, an IPv6 address two of 64 bits, upper half first;
+    /// - the ports are one word of 32 bits, the first in the upper half.
+    ///
+    /// The owner is the lowest bits of the hash's upper half.
     pub fn key(&self) -> [u64; 2] {
         self.key.0
     }
 
-    /// The shard that owns the flow between two ends. It is the same whichever of them is named first, and for
-    /// IPv4-mapped addresses as for the IPv4 addresses themselves.
+    /// The shard that owns the flow between two ends, in either order. IPv4-mapped addresses count
+    /// as their IPv4 addresses.
     pub fn owner(&self, one: SocketAddr, other: SocketAddr) -> ShardId {
         let (local, local_port) = (one.ip(), one.port());
         self.of(&Flow { local, remote: other.ip(), local_port, remote_port: other.port() })
     }
 
-    /// The shard that owns a flow. It is the same whichever end is the local one, so that both ends of a connection
-    /// of this host to itself are in one shard.
+    /// The shard that owns a flow, whichever end is the local one. Both ends of a connection of
+    /// this host to itself are thereby in one shard.
     #[inline]
     pub(crate) fn of(&self, flow: &Flow) -> ShardId {
         self.of_hash(self.hash(flow))
@@ -159,7 +163,7 @@ mod tests {
             let by_self = shares(count, (20_000..52_000).map(|port| flow(server, port)));
             let even = 32_000 / count as u32;
             for share in by_port.into_iter().chain(by_client).chain(by_self) {
-                // Of the smallest share, 2000, the standard deviation is 43.
+                // Standard deviation of the smallest share, 2000: 43.
                 assert!(share.abs_diff(even) < even / 8, "{share} of {even}");
             }
         }
@@ -175,7 +179,7 @@ mod tests {
         };
         let [a, b] = [1, 2].map(|seed| Owners::new(&[seed; 32], 16));
         let same = (0..1600).filter(|port| a.of(&flow(*port)) == b.of(&flow(*port))).count();
-        // One in sixteen by chance.
+        // By chance a sixteenth is the same.
         assert!((60..140).contains(&same), "{same}");
     }
 }

@@ -1,7 +1,7 @@
-//! What shards hand each other, and the rings that it goes through: one a pair and direction.
+//! Mail between shards, and the rings that carry it: one for each pair and direction.
 //!
-//! Packets are lost when a ring is full, as on any queue of the way, and counted. Messages are not: those for which there
-//! is no place wait here. News of neighbours go another way (`bulletin`).
+//! A full ring loses packets, as any queue on a path does, and counts them. Messages are never
+//! lost: those without a place wait here. News of neighbours go another way (`bulletin`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use crate::host::SocketId;
 use crate::limits::{MAIL_A_TURN, MAIL_MAX};
 use crate::net::{IfaceId, Looped, Received, ToControl};
 
-/// One entry of a ring.
+/// An entry of a ring.
 #[derive(Debug)]
 pub(crate) enum Mail {
     /// As the device of an interface gave it.
     Packet { iface: IfaceId, packet: Packet, hops: u8 },
-    /// Of this host to itself.
+    /// A packet of this host to itself.
     Looped { looped: Looped, hops: u8 },
-    /// What another shard has put together from fragments.
+    /// A datagram that another shard reassembled.
     Received(Box<Received>),
     /// About a connection.
     Message(Message),
@@ -33,26 +33,29 @@ pub(crate) enum Mail {
     Empty(Packet),
 }
 
-/// What one shard tells another.
+/// A message between shards.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// To the shard of a listener: a connection for it is established.
     Offer(Offer),
     /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
     Full { listener: SocketId, from: ShardId, child: Child, again: bool },
-    /// The answer when there is no such listener any more, or no room for the connection with its owner.
+    /// The answer when there is no such listener any more, or no room for the connection with its
+    /// owner.
     Refused { child: Child },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
     /// The answer to `Room` when nobody waits there any more.
     Pass { listener: SocketId },
-    /// To the shard that has a flow: a socket of the sender's connects from a port that its program chose.
+    /// To the shard that has a flow: a socket of the sender's connects from a port that its program
+    /// chose.
     Claim { flow: Flow, socket: SocketId, by: ShardId },
-    /// The answer: the flow is the socket's. An old connection used sequence numbers up to `iss_min`.
+    /// The answer: the flow is the socket's. An old connection used sequence numbers up to
+    /// `iss_min`.
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
     /// The answer when another connection has the flow.
     InUse { socket: SocketId },
-    /// From owner to owner. It means nothing to the stack.
+    /// From owner to owner; the stack does not interpret it.
     Owner { from: ShardId, words: [u64; 3] },
 }
 
@@ -66,7 +69,7 @@ pub(crate) struct Child {
     pub tag: u32,
 }
 
-/// One that is established.
+/// An offer of an established child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub listener: SocketId,
@@ -76,7 +79,7 @@ pub(crate) struct Offer {
     pub remote: SocketAddr,
     /// When it was made.
     pub at: Instant,
-    /// It was answered `Full` before.
+    /// The offer was answered `Full` before.
     pub again: bool,
     /// So were others, which wait behind it.
     pub more: bool,
@@ -107,8 +110,8 @@ impl Mail {
     }
 }
 
-/// A shard's ends of the rings to and from another one. On cache lines of its own: those of all shards are made one after
-/// the other, and each writes to its own in every turn.
+/// A shard's ends of the rings to and from another one. On cache lines of its own: those of all
+/// shards are made one after the other, and each writes to its own in every turn.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Pair {
@@ -127,7 +130,7 @@ impl Pair {
         (pair(there, from_there), pair(back, from_here))
     }
 
-    /// Hands over a packet. It comes back when the ring is full, or when messages wait for a place.
+    /// Hands over a packet. Returns it when the ring is full, or when messages wait for a place.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
         if !self.has_room(pool) {
             return Some(mail);
@@ -144,12 +147,13 @@ impl Pair {
         None
     }
 
-    /// Tells the other shard something. It leaves with the next [`Pair::flush`] that has a place for it.
+    /// Sends the other shard a message, with the next [`Pair::flush`] that has a place for it.
     pub fn tell(&mut self, message: Message) {
         self.waiting.push_back(Mail::Message(message));
     }
 
-    /// Gives the first shard something for control, and takes no more when there is no place: false then.
+    /// Gives the first shard something for control, and takes no more when there is no place: false
+    /// then.
     pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
         self.waiting.push_back(Mail::ToControl { from, told });
         self.has_room(pool)
@@ -186,8 +190,8 @@ impl Pair {
         !self.inbox.is_empty()
     }
 
-    /// Takes what the other shard has sent, as much as a turn may. In place of each packet it gets another one, so that
-    /// neither's pool runs dry however many packets go one way.
+    /// Takes what the other shard has sent, as much as a turn may. In place of each packet it gets
+    /// another one, so that neither's pool runs dry however many packets go one way.
     pub fn take(&mut self, pool: &mut Pool, batch: &mut VecDeque<Mail>) {
         for _ in 0..MAIL_A_TURN {
             let taken = self.inbox.take(|mail| {

@@ -1,5 +1,5 @@
-//! Sockets of one shard as the others know them. A shadow stands in the tables of a shard like a socket of its own, so
-//! that it is found as one; it takes nothing for itself.
+//! Shadows: sockets of one shard as the others know them. Lookups find a shadow in the tables of
+//! its shard like a socket, but packets for it go to the socket's shard.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -42,8 +42,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a `change` of who takes packets of a protocol, in an order that is the same for all shards. It concerns the
-    /// socket at `index`; afterwards that takes packets, as `change` says, or none any more, if it did so on `port`.
+    /// Makes a `change` of the receivers of a protocol, in an order common to all shards. `change`
+    /// returns whether the socket at `index` takes packets afterwards; before, it may have taken
+    /// those on `port`.
     pub(crate) fn in_order(
         &mut self,
         table: Table,
@@ -67,7 +68,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// What other shards have to know of a socket that takes packets, and on which port it does.
+    /// A socket that takes packets as other shards need to know it, and its port.
     fn shadow_of(&self, index: u32, shard: ShardId) -> Option<(u16, Shadow)> {
         let socket = self.sockets.get(index)?;
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
@@ -99,7 +100,8 @@ impl<H: Host> Stack<H> {
             }
             return;
         };
-        // Where it stands among those that take the same packets does not change by what does not move it.
+        // Where it stands among those that take the same packets does not change by what does not
+        // move it.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
             (Kind::Datagram(before), ShadowKind::Datagram { peer, .. }) => before.peer != *peer,

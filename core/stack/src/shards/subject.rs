@@ -1,5 +1,5 @@
-//! What a packet is about, as far as it takes to say which shard it is for: read from its headers, before anything of them
-//! is checked. What makes no sense is about nothing, and the shard where it came in drops it.
+//! Subject of a packet, as far as needed to find its shard. The headers that it is read from are
+//! not checked yet. Malformed packets have none, and the shard where they came in drops them.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 use crate::flow::Flow;
 use crate::net::{IcmpError, Local, Received, quoted_flow};
 
-/// What a packet is about. The local end of a flow is the one here.
+/// Subject of a packet. The local end of a flow is the one here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A segment, or an error about one.
@@ -28,7 +28,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Of what a device gave.
+    /// Subject of a frame or packet of a device.
     #[inline(always)]
     pub fn of_frame(link: LinkType, frame: &[u8]) -> Self {
         if link == LinkType::Ip {
@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// Of an IP packet, whose payload may end early.
+    /// Subject of an IP packet, whose payload may end early.
     #[inline(always)]
     pub fn of_ip(packet: &[u8]) -> Self {
         let read = match packet.first().map(|first| first >> 4) {
@@ -77,7 +77,7 @@ impl Subject {
         }
     }
 
-    /// Of what the IP layer made of a packet, once it is whole.
+    /// Subject of a complete packet or report of the IP layer.
     pub fn of_received(received: &Received) -> Self {
         match received {
             Received::Local(Local { packet, src, dst, protocol, offset, .. }) => {
@@ -127,7 +127,7 @@ impl Subject {
         }
     }
 
-    /// Of the packet that an ICMP error quotes, which was one of ours.
+    /// Subject of the packet that an ICMP error quotes, which was one of ours.
     fn of_quoted(message: &[u8]) -> Self {
         let quoted = message.get(icmpv4::HEADER_LEN..).and_then(quoted_flow);
         quoted.map_or(Self::Any, |(protocol, flow)| Self::of_flow(protocol, flow))

@@ -55,7 +55,7 @@ fn there_and_back() {
             [("0.0.0.0:53", "10.0.0.2:53"), ("[::]:53", "[fd00::2]:53"), ("[::]:53", "10.0.0.2:53")]
         {
             let mut w = World::new(WorldConfig { link, ..WorldConfig::default() });
-            // Nobody is asked for before the addresses are known to be nobody else's.
+            // No neighbour is asked for before duplicate detection of the addresses has ended.
             w.run(3_000);
             let (server, server_user) = bound(&mut w.b, listen);
             let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
@@ -213,7 +213,7 @@ fn long_datagrams_are_fragmented_or_refused() {
         send(&mut w.a, id, Some(to), &bytes).unwrap();
         w.a.stack.set_option(id, own).unwrap();
         assert_eq!(send(&mut w.a, id, Some(to), &bytes), Err(SendError::TooLong));
-        // What 16 bits can say, of IPv4 with its header; then UDP's.
+        // UDP's part of 16 bits; with IPv4 these include the IP header.
         let most = if family == Family::V4 { 65_535 - 20 - 8 } else { 65_535 - 8 };
         let longest: Vec<u8> = (0..most).map(|n| n as u8).collect();
         w.a.stack.set_option(id, SocketOption::MtuDiscover(MtuDiscovery::Dont)).unwrap();
@@ -252,7 +252,7 @@ fn broadcast_needs_permission_and_reaches_all() {
     w.run(10);
     assert_eq!(received(&mut w.b, one), [b"all".to_vec()]);
     assert_eq!(received(&mut w.b, two), [b"all".to_vec()]);
-    // Nobody listens: no ICMP error for a broadcast.
+    // Without a receiver: no ICMP error for a broadcast.
     send(&mut w.a, id, Some("10.0.0.255:69"), b"none").unwrap();
     w.run(10);
     assert_eq!(w.b.stack.net.counters().data.icmp_errors_sent, 0);
@@ -309,7 +309,8 @@ fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
     }
 }
 
-/// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on Linux 6.18.
+/// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on
+/// Linux 6.18.
 #[test]
 fn a_device_that_stays_what_it_was_moves_nobody() {
     let mut w = World::new(WorldConfig::default());
@@ -365,7 +366,8 @@ fn groups_are_joined_left_and_looped() {
     }
 }
 
-/// Sends to a group that the sender itself is a member of; returns what came back and what the link saw.
+/// Sends to a group that the sender itself is a member of; returns what came back and what the link
+/// saw.
 fn to_own_group(
     link: LinkType,
     group: &str,
@@ -452,7 +454,7 @@ fn what_stays_on_this_host_is_counted_and_no_error() {
     assert_eq!(w.a.drops(DropReason::HostScope), 1);
     let dropped = w.a.stack.net.take_dropped().expect("traced");
     assert!(dropped.reason.is_outbound(), "a capture shows it as sent");
-    // Nobody may send to a host with a TTL of 0 over IPv4.
+    // A TTL of 0 is valid for IPv4 groups only.
     let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ttl: Some(0), ..out };
     send_out(&mut w.a, id, &out, b"nobody").unwrap();
     assert_eq!(w.a.drops(DropReason::HostScope), 2);
@@ -663,7 +665,7 @@ fn broadcasts_reach_the_hosts_own_sockets() {
         w.run(100);
         assert_eq!(received(&mut w.a, any), [b"all"], "{to}");
         assert_eq!(received(&mut w.b, other), [b"all"], "{to}");
-        // Who is bound to the address itself hears it, and nothing else.
+        // A socket that is bound to the address itself takes the datagram alone.
         let (_, named) = bound(&mut w.a, to);
         send(&mut w.a, sender, Some(to), b"again").unwrap();
         w.run(100);
@@ -714,7 +716,8 @@ fn options_of_one_family_are_not_the_others() {
         let (user, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
         assert_eq!((user, meta.tos), (there, class), "{to}");
     }
-    // Nor does a loop that is switched off for one family keep the other's datagrams from members here.
+    // Nor does a loop that is switched off for one family keep the other's datagrams from members
+    // here.
     let options = [
         SocketOption::MulticastLoop(false),
         SocketOption::MulticastInterface(Some(IfaceId(1)), None),

@@ -15,8 +15,8 @@ use crate::{
 const ROUTER: &str = "10.0.0.9";
 const ROUTER_V6: &str = "fd00::9";
 
-/// An ICMP error about `quote`, an IP packet that b sent, of the packet's version. `word` is what follows
-/// the checksum.
+/// An ICMP error about `quote`, an IP packet that b sent, of the packet's version. `word` is what
+/// follows the checksum.
 fn error_about(quote: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8> {
     let v4 = quote[0] >> 4 == 4;
     let quote = &quote[..quote.len().min(if v4 { 548 } else { 1232 })];
@@ -87,7 +87,8 @@ fn forged_udp(src_port: u16) -> Vec<u8> {
     packet
 }
 
-/// IP packets of b to a that the link saw since the last look, errors and answers to errors excepted.
+/// IP packets of b to a that the link saw since the last look, errors and answers to errors
+/// excepted.
 fn seen_of_b(w: &mut World) -> Vec<Vec<u8>> {
     let of_b = |packet: &Vec<u8>| match packet[0] >> 4 {
         4 => packet[12..16] == [10, 0, 0, 2] && packet[9] != 1,
@@ -100,7 +101,8 @@ fn dont_fragment(packet: &[u8]) -> bool {
     packet[6] & 0x40 != 0
 }
 
-/// A connection whose end at b has bytes in flight: the ends, and the first packet that carries them.
+/// A connection whose end at b has bytes in flight: the ends, and the first packet that carries
+/// them.
 fn in_flight(remote: &str, len: usize) -> (World, Conn, Conn, Vec<u8>) {
     let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("[::]:80", 8);
@@ -224,8 +226,8 @@ fn what_is_said_about_a_connection_is_nothing_to_others() {
     assert_eq!(seen_of_b(&mut w).iter().map(Vec::len).max(), Some(1428));
 }
 
-/// What Linux makes of each error (`icmp_err_convert` and `icmpv6_err_convert`): type, code, the reason, and
-/// whether a datagram socket with a peer hears of it unasked.
+/// Linux's meaning of each error (`icmp_err_convert` and `icmpv6_err_convert`): type, code, the
+/// reason, and whether a connected datagram socket gets it unasked.
 const MEANINGS_V4: [(u8, u8, SocketError, bool); 18] = {
     use SocketError::*;
     [
@@ -377,7 +379,8 @@ fn a_learnt_path_mtu_grows_old() {
     assert_eq!(seen_of_b(&mut w).iter().map(Vec::len).max(), Some(1500));
 }
 
-/// Each way of IP_MTU_DISCOVER: what it does with what the path takes, with what the link takes, and with more.
+/// Each way of IP_MTU_DISCOVER: what it does with what the path takes, with what the link takes,
+/// and with more.
 #[test]
 fn datagrams_are_cut_or_refused_as_the_program_says() {
     use MtuDiscovery::*;
@@ -419,7 +422,7 @@ fn datagrams_are_cut_or_refused_as_the_program_says() {
     }
 }
 
-/// What IP_MTU tells is what holds now.
+/// IP_MTU is the present path MTU, not that of the last datagram.
 #[test]
 fn the_path_mtu_of_a_datagram_socket_is_not_yesterdays() {
     let mut w = World::new(WorldConfig::default());
@@ -481,7 +484,7 @@ fn asks_for_errors(w: &mut World, addr: &str, options: BindOptions) -> (SocketId
     (id, user)
 }
 
-/// Who is told of errors, in order.
+/// Users that were told of errors, in order.
 fn told(w: &mut World) -> Vec<u32> {
     w.b.host.reports.drain(..).map(|(user, _)| user).collect()
 }
@@ -511,7 +514,8 @@ fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach(
     }
 }
 
-/// A socket that is bound to a device hears of what came in there, and is in nobody's way elsewhere.
+/// A socket that is bound to a device hears of what came in there, and is in nobody's way
+/// elsewhere.
 #[test]
 fn errors_pass_by_sockets_of_other_devices() {
     let mut w = World::new(WorldConfig::default());
@@ -537,8 +541,8 @@ fn errors_pass_by_sockets_of_other_devices() {
     }
 }
 
-/// To an own address: as Linux 6.18 has it, for which an ICMP message comes in on loopback and an ICMPv6 message
-/// on the interface that has the address. Each row was tried there.
+/// For an own address, as on Linux 6.18: an ICMP message comes in on loopback, an ICMPv6 message on
+/// the interface with the address. Each row was tried there.
 #[test]
 fn errors_about_what_a_host_sends_itself_come_in_where_they_do_on_linux() {
     let (here, loopback) = (Some(IfaceId(1)), Some(IfaceId::LOOPBACK));

@@ -13,7 +13,8 @@ const FRAMES: usize = 400;
 
 type Frames = Rc<RefCell<Vec<&'static mut [u8]>>>;
 
-/// A device with frames of its own. What it gave comes again now and then, with some bytes changed.
+/// A device with frames of its own. A given frame comes again now and then, with some bytes
+/// changed.
 struct Framed {
     inner: Box<dyn Port>,
     frames: Frames,

@@ -1,4 +1,4 @@
-//! What a host with several interfaces hears of what it sends to groups and broadcast addresses itself.
+//! Own copies of datagrams to groups and broadcast addresses, on a host with several interfaces.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -75,7 +75,7 @@ fn only_members_on_the_interface_hear_what_goes_out_of_it() {
     }
 }
 
-/// With a member on each interface: IP_MULTICAST_ALL lets each hear what is for the other, and without it
+/// A member on each interface. With IP_MULTICAST_ALL each takes the other's datagrams. Without it,
 /// IPv4 alone asks on which interface the socket joined. Each row was tried on Linux 6.18.
 #[test]
 fn which_members_of_other_interfaces_hear_the_copy_is_as_on_linux() {
@@ -97,7 +97,8 @@ fn which_members_of_other_interfaces_hear_the_copy_is_as_on_linux() {
     }
 }
 
-/// An AF_INET6 socket begins with IP_MULTICAST_ALL off, and that is about IPv4 groups alone; tried on Linux 6.18.
+/// An AF_INET6 socket begins with IP_MULTICAST_ALL off, and that is about IPv4 groups alone; tried
+/// on Linux 6.18.
 #[test]
 fn a_socket_of_both_families_hears_no_ipv4_group_that_it_did_not_join() {
     for (group, option, by_default) in [
@@ -134,7 +135,8 @@ fn a_broadcast_is_heard_on_the_interface_that_it_went_out_of() {
     }
 }
 
-/// The copy has no link header, whatever link it is a copy for: a capture of what is dropped may not show one.
+/// The copy has no link header, whatever link it is a copy for: a capture of what is dropped may
+/// not show one.
 #[test]
 fn a_copy_that_nobody_takes_is_dropped_as_a_packet_of_the_loopback() {
     let mut w = World::new(WorldConfig { link: LinkType::Ethernet, ..WorldConfig::default() });

@@ -1,4 +1,5 @@
-//! Listeners: what their half-open connections know of them, what a flood may do, and what is no SYN.
+//! Listeners: what their half-open connections know of them, what a flood may do, and what is no
+//! SYN.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -31,8 +32,8 @@ fn hops_and_class(packet: &[u8]) -> (u8, u8) {
     (header.hop_limit, header.traffic_class)
 }
 
-/// Peers that drop what comes from further away than a link (RFC 5082) have to see it from the first
-/// segment on to the last.
+/// Peers that drop what comes from further away than a link (RFC 5082) have to see it from the
+/// first segment on to the last.
 #[test]
 fn segments_without_a_connection_leave_as_the_listener_says() {
     for (listen, connect) in [("0.0.0.0:80", "10.0.0.2:80"), ("[::]:80", "[fd00::2]:80")] {
@@ -106,7 +107,7 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
         let seen = w.take_seen();
         assert_eq!(seen.iter().filter(|packet| is_syn_ack(packet)).count(), usize::from(bound));
         assert_eq!(w.b.stack.net.output(other).len(), usize::from(!bound));
-        // It says what the link carries that it leaves by.
+        // The MSS is that of the link that the SYN-ACK leaves by.
         if bound {
             assert_eq!(header(&seen[0]).options.mss, Some(1460));
         }
@@ -169,8 +170,8 @@ fn a_syn_ack_offers_no_more_than_there_will_be() {
     }
 }
 
-/// A program is asked to tell of its reads when the peer waits for them: bulk over a link without delay never
-/// waits for a window probe.
+/// A program is asked to report its reads when the peer waits for them. Bulk data over a link
+/// without delay therefore never waits for a window probe.
 #[test]
 fn a_slow_reader_over_loopback_does_not_stall() {
     let mut w = World::new(WorldConfig::default());
@@ -285,7 +286,8 @@ fn places_of_handshakes_that_fail_are_given_back() {
     assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
 }
 
-/// Connects `count` clients, one each 100 ms, while `flood` SYNs per millisecond come from elsewhere.
+/// Connects `count` clients, one each 100 ms, while `flood` SYNs per millisecond come from
+/// elsewhere.
 fn connect_under_flood(w: &mut World, count: usize, flood: u32) -> Vec<Conn> {
     let (mut clients, mut n) = (Vec::new(), 0);
     for ms in 0..100 * count {

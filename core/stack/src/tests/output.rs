@@ -42,7 +42,7 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     w.a.write(&limited, b"lost");
     w.run(100);
     w.set_loss(0);
-    // What the device of a takes from now on stays in its queue, which is full enough already.
+    // From now on the device of a takes nothing; its queue is full enough already.
     let port = w.a.ports.remove(0);
     fill(&mut w, TX_OUTPUT_PACKETS);
     w.a.ports.push(Box::new(Stuck(port)));
@@ -71,7 +71,8 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
         "nothing is due again and again"
     );
 
-    // A route over another interface: a connection that waits for the first device need not wait any more.
+    // A route over another interface: a connection that waits for the first device need not wait
+    // any more.
     let far = InterfaceConfig {
         name: "eth1".to_string(),
         link: LinkType::Ip,
@@ -91,7 +92,8 @@ fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     assert!(sent, "it goes by the new route");
 }
 
-/// A device that takes 1500 bytes a millisecond, and connections that would send as much as they can.
+/// A device that takes 1500 bytes a millisecond, and connections that would send as much as they
+/// can.
 fn slow(connections: usize) -> (World, Vec<(Conn, Conn)>, Vec<u8>) {
     let mut w = World::new(WorldConfig { rate: Some(1), ..WorldConfig::default() });
     w.b.host.capacity = (4 << 20, 4 << 20);
@@ -137,8 +139,8 @@ fn send(w: &mut World, id: SocketId, bytes: &[u8]) -> Result<(), SendError> {
     w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool)
 }
 
-/// Datagrams without end, from more sockets than their shares would keep from filling the queue: what the device takes
-/// is shared between them and those who wait for it.
+/// Datagrams without end, from so many sockets that their shares fill the queue. The device's rate
+/// is divided between them and waiting connections.
 #[test]
 fn datagrams_without_end_leave_connections_their_part() {
     for len in [1400, 30] {
@@ -180,7 +182,8 @@ fn datagrams_without_end_leave_connections_their_part() {
     }
 }
 
-/// One that asks has no more in the queue than a share, and hears when it may go on.
+/// A socket whose owner asks never exceeds its share in the queue, and gets an event when it may go
+/// on.
 #[test]
 fn a_socket_whose_owner_asks_has_its_share() {
     let (mut w, ends, bytes) = slow(1);
@@ -243,7 +246,8 @@ fn all_that_wait_for_a_device_have_their_turn() {
     assert!(4 * least > *most, "from {least} to {most} bytes: {got:?}");
 }
 
-/// A connection whose bytes wait for the device acknowledges what it gets, or its peer would wait as well.
+/// A connection whose bytes wait for the device acknowledges what it gets, or its peer would wait
+/// as well.
 #[test]
 fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     let mut w = World::new(WorldConfig::default());
@@ -263,7 +267,8 @@ fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     assert!(acks > 0 && acks == output.len() - before, "{acks} acknowledgements");
 }
 
-/// Packets that a device does not take point to what the program wrote, in later turns too, and when its socket is gone.
+/// Packets that a device does not take point to what the program wrote, in later turns too, and
+/// when its socket is gone.
 #[test]
 fn what_waits_for_a_device_is_not_copied() {
     let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false };
@@ -286,7 +291,8 @@ fn what_waits_for_a_device_is_not_copied() {
     assert_eq!(sent, bytes);
 }
 
-/// As Linux: a datagram for which there is no room is lost, and an error for those only who ask for errors.
+/// As Linux: a datagram for which there is no room is lost, and an error for those only who ask for
+/// errors.
 #[test]
 fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
     let mut w = World::new(WorldConfig::default());
@@ -351,8 +357,8 @@ fn second(w: &mut World) -> IfaceId {
     w.a.stack.net.add_interface(w.a.now, far)
 }
 
-/// Who has its share in the queue of a device that takes nothing goes by another route at once, as those that stand in
-/// line do.
+/// A connection that has its share in a stuck device's queue moves to another route at once, as
+/// those that wait in line do.
 #[test]
 fn who_waits_for_its_share_follows_its_route() {
     let (mut w, ends, bytes) = slow(1);
@@ -373,7 +379,8 @@ fn who_waits_for_its_share_follows_its_route() {
     assert!(waited < Duration::from_millis(100), "{waited:?}");
 }
 
-/// A connection that waits for a stuck device and is bound to another one, which is busy, too, waits for that one.
+/// A connection that waits for a stuck device and is bound to another one, which is busy, too,
+/// waits for that one.
 #[test]
 fn who_is_bound_to_another_device_waits_for_that_one() {
     for has_waited in [false, true] {
@@ -403,8 +410,8 @@ fn who_is_bound_to_another_device_waits_for_that_one() {
     }
 }
 
-/// Thousands of connections over a slow device, some of which are aborted while they wait, and routes that change all
-/// the time: all others get their bytes through, in order, and nothing is left of any.
+/// Thousands of connections over a slow device, some aborted while they wait, with routes that
+/// change all the time. All others get their bytes through, in order, and no state is left behind.
 #[test]
 fn attack_crowd() {
     let mut w = World::new(WorldConfig { rate: Some(30), ..WorldConfig::default() });

@@ -54,7 +54,7 @@ fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
     assert_eq!(connect(&mut w, id, "10.0.0.2:9"), Err(ConnectError::Invalid));
     assert_eq!(send(&mut w.a, id, Some("10.0.0.2:9"), b"x"), Err(SendError::Invalid));
     w.a.close(id);
-    // Of a socket for both families: an IPv4 address stays, an IPv6 one is none for IPv4.
+    // A socket for both families: an IPv4 address stays, an IPv6 one is no source for IPv4.
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V6);
     connect(&mut w, id, "[::ffff:10.0.0.11]:9").unwrap();
     assert_eq!(connect(&mut w, id, "[fd00::2]:9"), Err(ConnectError::OtherFamily));
@@ -153,7 +153,7 @@ fn who_is_connected_on_another_device_hides_nobody() {
         check([HERE, ELSEWHERE], one.1);
         check([ELSEWHERE, None], two.1);
         check([None, ELSEWHERE], one.1);
-        // Of two that fit, the one that named the device.
+        // Among two that match, the one that named the device.
         check([None, HERE], two.1);
         check([HERE, None], one.1);
         // A disconnect takes the device back.

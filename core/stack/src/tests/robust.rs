@@ -42,7 +42,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_frames(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..40), ethernet: bool) {
+    fn random_frames(
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..40),
+        ethernet: bool
+    ) {
         let link = if ethernet { LinkType::Ethernet } else { LinkType::Ip };
         let (mut w, client, server, _) = established(link);
         for frame in frames {
@@ -52,12 +55,19 @@ proptest! {
         still_works(&mut w, &client, &server);
     }
 
-    /// Real packets with some bytes changed: they get further than random ones. Checksums are right again
-    /// afterwards, so that what is behind them is reached; off-path attackers know neither ports nor
-    /// sequence numbers, so those fields stay foreign to the connection.
+    /// Real packets with some bytes changed, which get further than random ones. Checksums are made
+    /// right again, so that later checks are reached. Ports and sequence numbers stay foreign to
+    /// the connection, since off-path attackers know neither.
     #[test]
     fn mangled_packets(
-        picks in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec((0usize..120, any::<u8>()), 1..6), any::<u16>()), 1..30),
+        picks in prop::collection::vec(
+            (
+                any::<prop::sample::Index>(),
+                prop::collection::vec((0usize..120, any::<u8>()), 1..6),
+                any::<u16>()
+            ),
+            1..30
+        ),
         ethernet: bool,
     ) {
         let link = if ethernet { LinkType::Ethernet } else { LinkType::Ip };
@@ -86,11 +96,18 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The peer of an established connection may send what it likes: it harms this connection at most. Other
-    /// connections go on, and nothing is left when the programs have ended.
+    /// The peer of an established connection may send what it likes: it harms this connection at
+    /// most. Other connections go on, and nothing is left when the programs have ended.
     #[test]
     fn a_hostile_peer_harms_itself(
-        picks in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec((24usize..120, any::<u8>()), 1..8), any::<bool>()), 1..40),
+        picks in prop::collection::vec(
+            (
+                any::<prop::sample::Index>(),
+                prop::collection::vec((24usize..120, any::<u8>()), 1..8),
+                any::<bool>()
+            ),
+            1..40
+        ),
     ) {
         let (mut w, hostile, theirs, _) = established(LinkType::Ip);
         let (listener, _) = w.b.listen("[::]:81", 8);
@@ -117,7 +134,9 @@ proptest! {
         }
         w.run(10);
         still_works(&mut w, &client, &server);
-        for (node, ids) in [(&mut w.a, [hostile.id, client.id]), (&mut w.b, [theirs.id, server.id])] {
+        for (node, ids) in
+            [(&mut w.a, [hostile.id, client.id]), (&mut w.b, [theirs.id, server.id])]
+        {
             ids.into_iter().for_each(|id| node.abort(id));
         }
         // A SYN of the peer leaves a handshake, which ends with its last SYN-ACK unanswered.
@@ -127,8 +146,8 @@ proptest! {
     }
 }
 
-/// A buffer that shows less than it says is a fault of ours: loud where it is looked for, and in a
-/// release build no segment goes out with other bytes than its numbers say.
+/// A send buffer that shows fewer bytes than it announced is a fault of ours. Debug builds panic;
+/// release builds send no segment with other bytes than its sequence numbers say.
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "0 bytes are there"))]
 fn no_segment_goes_without_its_bytes() {

@@ -31,7 +31,7 @@ fn crowd(w: &mut World, count: u32) -> Vec<SocketId> {
     };
     let local: SocketAddr = "10.0.0.2:80".parse().unwrap();
     let now = w.b.now;
-    // One send buffer for all: an idle connection never looks at it.
+    // All connections share a send buffer: idle ones never look at it.
     let send = Send::new(4096);
     (0..count)
         .map(|n| {
@@ -45,7 +45,7 @@ fn request_work(count: u32) -> (u64, u64) {
     let mut w = World::new(WorldConfig::default());
     w.set_loss(1000);
     crowd(&mut w, count);
-    // Nobody answers their SYNs; they are all waiting to repeat them.
+    // The SYNs are lost, so all connections wait to repeat them.
     w.settle();
     w.set_loss(0);
     let (listener, _) = w.b.listen("0.0.0.0:8080", 128);
@@ -132,7 +132,8 @@ fn udp_work_does_not_grow() {
     assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
 }
 
-/// What one of many that are connected from one port to one peer costs that is closed, or connected again.
+/// Work to close, or connect again, one of many sockets that are connected from one port to one
+/// peer.
 #[test]
 fn work_does_not_grow_with_those_that_are_connected_alike() {
     let work_with = |count: usize| {
@@ -158,7 +159,8 @@ fn work_does_not_grow_with_those_that_are_connected_alike() {
     assert!(many <= few + 2, "{many} after {few}");
 }
 
-/// Of however many that share a port, on this device and on others: what a datagram and a SYN cost.
+/// Work of a datagram and a SYN, whatever number of sockets share a port, on this device and
+/// others.
 #[test]
 fn work_does_not_grow_with_those_that_share_a_port() {
     let work_with = |count: u32, kind: SocketKind| {
@@ -196,7 +198,7 @@ fn work_does_not_grow_with_those_that_share_a_port() {
             }
         }
         let packets = work(&mut w) - before;
-        // One that leaves, and comes back, whichever it is.
+        // A member that leaves and comes back, whichever it is.
         let before = work(&mut w);
         for id in [ids[0], ids[ids.len() / 2], away[0]] {
             w.b.stack.set_option(id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
@@ -213,8 +215,8 @@ fn work_does_not_grow_with_those_that_share_a_port() {
     }
 }
 
-/// Of however many that hold a port, at one address or at many: what a bind costs, a connect that looks for a port,
-/// and a socket that goes.
+/// Work of a bind, of a connect that looks for a port, and of a close. Any number of sockets hold a
+/// port, at one address or many.
 #[test]
 fn work_does_not_grow_with_those_that_hold_a_port() {
     let work_with = |count: u32, kind: SocketKind| {
@@ -250,8 +252,8 @@ fn work_does_not_grow_with_those_that_hold_a_port() {
     }
 }
 
-/// However many ports are in use, the last one is found at the price of the first, and a connect that finds
-/// none costs what its limit says.
+/// The last free port costs as much as the first, however many are in use. A connect that finds
+/// none stays within the limit.
 #[test]
 fn a_port_costs_as_much_when_nearly_all_are_in_use() {
     let mut w = World::new(WorldConfig::default());

@@ -3,7 +3,8 @@
 use super::world::{Conn, MS, World, WorldConfig};
 use crate::{Instant, KeepAlive, SocketOption};
 
-/// A connection over loopback within host a, whose first segments (which are acknowledged at once) are over.
+/// A connection over loopback within host a, whose first segments (which are acknowledged at once)
+/// are over.
 fn connected(w: &mut World) -> (Conn, Conn) {
     let (listener, _) = w.a.listen("127.0.0.1:80", 8);
     let client = w.a.connect("127.0.0.1:80");
@@ -25,8 +26,8 @@ fn windows(w: &World, conn: &Conn) -> (u32, u32) {
     (tcp.cwnd, tcp.unacked)
 }
 
-/// An acknowledgement that was put off and the timer of what it acknowledges, both late: the timer waits until the
-/// acknowledgement has come.
+/// An acknowledgement that was put off and the timer of what it acknowledges, both late: the timer
+/// waits until the acknowledgement has come.
 #[test]
 fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     for both_ways in [false, true] {
@@ -51,7 +52,8 @@ fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     }
 }
 
-/// Options that say of several connections at once that their peers should have been heard long ago.
+/// Options that say of several connections at once that their peers should have been heard long
+/// ago.
 #[test]
 fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
     let mut w = World::new(WorldConfig::default());

@@ -173,8 +173,8 @@ fn a_slow_device_holds_connections_back() {
     w.assert_ends_empty();
 }
 
-/// Connections that wait for a device send nothing. What they receive is told all the same, and they end when
-/// their time is up or their program aborts them.
+/// Connections that wait for a device send nothing. Their received bytes are reported all the same,
+/// and they end at their timeout or by an abort.
 #[test]
 fn who_waits_for_a_device_hears_and_ends() {
     let mut w = World::new(WorldConfig::default());
@@ -616,8 +616,8 @@ fn time_wait_is_reused_by_a_new_connection() {
     w.assert_ends_empty();
 }
 
-/// The numbers of an old connection go on with its bytes, those that new ones begin with go on with time:
-/// after hours of silence the two may lie anywhere.
+/// Sequence numbers of an old connection advance with its bytes, initial ones with time. After
+/// hours of silence the two may lie anywhere.
 #[test]
 fn time_wait_is_reused_after_a_connection_of_any_age() {
     const HOUR: u64 = 3_600_000;

@@ -96,7 +96,7 @@ impl RecvBuffer for Recv {
         let wanted = (bytes as usize).min(state.capacity_max);
         let old = state.ring.len();
         if wanted > old {
-            // What lies out of order behind the unread bytes moves along.
+            // Bytes out of order behind the unread ones move along.
             let mut ring: Vec<u8> = (0..old).map(|i| state.ring[(state.start + i) % old]).collect();
             ring.resize(wanted, 0);
             (state.ring, state.start) = (ring, 0);
@@ -177,7 +177,8 @@ impl SendBuffer for Send {
     fn release(&mut self, n: u32) {
         let mut state = self.0.borrow_mut();
         assert!(n as usize <= state.len);
-        // Packets keep what they point to; what is released may be used again at once otherwise: make a wrong use visible.
+        // Packets keep what they point to; what is released may be used again at once otherwise:
+        // make a wrong use visible.
         let capacity = state.ring.len();
         if Arc::strong_count(&state.ring) > 1 {
             let ring = Mapping::private(capacity).expect("memory");
@@ -194,7 +195,7 @@ impl SendBuffer for Send {
     fn want_capacity(&mut self, _bytes: u32) {}
 }
 
-/// One end of the test's programs.
+/// An end of a connection, as the test's programs have it.
 #[derive(Debug, Clone)]
 pub struct Conn {
     pub id: SocketId,
@@ -204,7 +205,7 @@ pub struct Conn {
     pub remote: SocketAddr,
 }
 
-/// What the test's programs see.
+/// State and events of the test's programs.
 #[derive(Debug, Default)]
 pub struct Programs {
     pub events: Vec<(u32, SocketEvent)>,
@@ -226,9 +227,9 @@ pub struct Programs {
     pub capacity: (usize, usize),
     /// Children for listeners of other shards, by user: of all shards of a host.
     pub children: Rc<RefCell<BTreeMap<u32, Conn>>>,
-    /// They wait here before they are offered; with whom each is for.
+    /// Children held back before they are offered, each with its listener.
     pub keeps: Option<Vec<(Elsewhere, SocketId, u32)>>,
-    /// What owners of other shards have said.
+    /// Messages from owners of other shards.
     pub told: Vec<(ShardId, [u64; 3])>,
     users: u32,
 }
@@ -442,7 +443,7 @@ impl WorldConfig {
     }
 }
 
-/// One host with its programs.
+/// A host with its programs.
 pub struct Node {
     pub stack: Stack<Programs>,
     pub host: Programs,
@@ -701,7 +702,7 @@ impl World {
                 self.settle();
                 return true;
             }
-            // What `done` did may have made work.
+            // `done` may have made work.
             let next = self.next_event().map_or(end, |next| next.max(self.now().0)).min(end);
             if self.now().0 >= end {
                 return false;

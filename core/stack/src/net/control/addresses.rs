@@ -9,7 +9,8 @@ use hashbrown::HashMap;
 use crate::net::hash::Cheap;
 use crate::net::iface::Address;
 
-/// Addresses in order of adding, each found at once: neighbours ask for them, and there may be many.
+/// Addresses in order of adding, each found at once: neighbours ask for them, and there may be
+/// many.
 #[derive(Debug)]
 pub(super) struct Addresses {
     list: Vec<Address>,
@@ -41,7 +42,7 @@ impl Addresses {
         self.places.get(&addr).map(|at| &mut self.list[*at])
     }
 
-    /// All, to change what is known of them; they stay what they are.
+    /// All addresses, to change their state; the addresses themselves must stay.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Address> {
         self.shared = None;
         self.list.iter_mut()

@@ -89,7 +89,8 @@ impl Control {
         self.routes.touch();
     }
 
-    /// Sets an interface up: its link may be another one by now, so that it tells and asks again.
+    /// Sets an interface up. Its link may be another one by now, so its announcements and questions
+    /// begin anew.
     fn set_up(&mut self, now: Instant, iface: IfaceId) {
         let interface = &mut self.ifaces[iface.index()];
         interface.down = false;

@@ -30,13 +30,14 @@ impl Control {
         if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
             return Err(malformed);
         }
-        // Our own packets come back on some links; somebody else's claim to our address is not believed.
+        // Our own packets come back on some links; another host's claim to our address is not
+        // believed.
         if self.snapshot.host.locals.on(iface, sender).owner.is_some() {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
             return if ours { Ok(()) } else { Err(DropReason::Martian) };
         }
-        // An address is the host's and not an interface's (RFC 1122 §3.3.4.2, the weak model): as Linux
-        // does, every interface answers for all of them but those of the loopback.
+        // By RFC 1122 §3.3.4.2 (the weak model) an address belongs to the host. As on Linux, each
+        // interface answers for every address except those of the loopback.
         let target = message.target_ip;
         let for_us = !target.is_loopback()
             && self.snapshot.host.locals.on(iface, target.into()).owner.is_some();
@@ -86,8 +87,8 @@ impl Control {
         self.send_arp(iface, request.sender_mac, &reply, pool);
     }
 
-    /// Asks for the MAC address of `target` at `to`, the last one known, or by broadcast. False when there is no
-    /// address to ask from.
+    /// Asks for the MAC address of `target` at `to`, the last one known, or by broadcast. False
+    /// when there is no address to ask from.
     pub(super) fn ask_arp(
         &mut self,
         iface: IfaceId,
@@ -109,7 +110,7 @@ impl Control {
         true
     }
 
-    /// Tells everybody where `addr` is, so that entries of a former owner are replaced.
+    /// Announces where `addr` is, so that neighbours replace entries of a former owner.
     pub(super) fn announce_arp(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
         let announcement = arp::Packet {
             op: Op::Request,

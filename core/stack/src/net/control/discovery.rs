@@ -1,4 +1,4 @@
-//! What routers told an interface about its link (RFC 4861 §6.3.2).
+//! State that routers advertised for an interface's link (RFC 4861 §6.3.2).
 
 use core::time::Duration;
 
@@ -6,15 +6,15 @@ use super::learnt::Learnt;
 use crate::net::ip::DEFAULT_TTL;
 use crate::net::limits::REACHABLE_TIME;
 
-/// What an interface learnt from its routers, and whether it listens to them.
+/// Variables that an interface learnt from its routers, and whether it listens to them.
 #[derive(Debug)]
 pub(super) struct Discovery {
     pub slaac: bool,
-    /// A default router advertised itself: nobody needs to be asked for one.
+    /// A default router advertised itself, so no solicitation is needed.
     pub found_router: bool,
     /// Base of the time that a confirmation of a neighbour lasts.
     pub reachable: Duration,
-    /// Hop limit of packets for which nobody asked for another.
+    /// Hop limit of packets whose socket sets none.
     pub hop_limit: u8,
     /// Routes and prefixes that routers advertised.
     pub learnt: Learnt,

@@ -1,5 +1,5 @@
-//! The host as a list of changes will leave it: what the list touches, over what is there. Nothing
-//! is changed before the whole list was taken.
+//! The host as a list of changes will leave it: an overlay of touched entries over the present
+//! ones. The host stays unchanged until the whole list was checked.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -369,7 +369,7 @@ fn rivals(routes: &[RouteEntry], metric: u32) -> Vec<RouteEntry> {
     routes.iter().filter(is_rival).copied().collect()
 }
 
-/// Puts a route behind those that are as good, as [`super::routes::RouteTable::add`] does.
+/// Puts a route behind equally good ones, as [`super::routes::RouteTable::add`] does.
 fn insert(routes: &mut Vec<RouteEntry>, entry: RouteEntry) {
     let place = routes.partition_point(|route| route.metric <= entry.metric);
     routes.insert(place, entry);

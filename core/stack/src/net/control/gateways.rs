@@ -1,5 +1,5 @@
-//! Routers that routes lead through, one entry for each address on a link, however many routes it has:
-//! whether it answers, and when one that does not is asked again.
+//! Routers that routes lead through: one entry for each address on a link, however many routes it
+//! has. An entry says whether the router answers, and when a silent one is asked again.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Gateways {
         }
     }
 
-    /// Those that do not answer, as it is now.
+    /// Routers that do not answer now, for the next snapshot.
     pub(super) fn failures(&self) -> &Arc<Failures> {
         &self.failures
     }
@@ -69,7 +69,7 @@ impl Gateways {
         Some(id)
     }
 
-    /// One of its routes has gone.
+    /// Gives up one route's hold of the router; the last one frees its entry.
     pub(super) fn release(&mut self, id: GatewayId) {
         let gateway = &mut self.gateways[id.0 as usize];
         gateway.routes -= 1;

@@ -1,4 +1,5 @@
-//! The groups of an interface: which sources are wanted of each, and which versions its queriers speak.
+//! The groups of an interface: which sources are wanted of each, and which versions its queriers
+//! speak.
 
 use core::net::IpAddr;
 
@@ -16,7 +17,7 @@ pub(super) struct Groups {
     older: [Instant; 3],
 }
 
-/// A group that somebody here joined. Joins count.
+/// A group that this host joined. Joins count.
 #[derive(Debug)]
 struct Group {
     addr: IpAddr,
@@ -26,7 +27,7 @@ struct Group {
     sources: Vec<(IpAddr, u32)>,
 }
 
-/// What a join or a leave changes for the routers of the link (RFC 3376 §5.1).
+/// Change of a group that routers of the link must learn by a report (RFC 3376 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
@@ -36,7 +37,7 @@ pub(super) enum Change {
     Source(IpAddr),
 }
 
-/// What is wanted of a group, as reports have it.
+/// Sources wanted of a group: the filter mode and source list of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// EXCLUDE {}.
@@ -45,7 +46,7 @@ pub(super) enum Wanted {
     Only(Vec<IpAddr>),
 }
 
-/// Which reports the queriers of a link understand, the oldest first.
+/// Reports that the queriers of a link understand, the oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// IGMPv1: reports, and no leaves.
@@ -79,8 +80,8 @@ impl Groups {
         Some(self.add(group, source))
     }
 
-    /// This host joins a group that its addresses need: there are no more of these than addresses, and
-    /// what programs joined cannot stand in the way.
+    /// Joins a group that an address of this host needs. Limits do not apply: addresses bound their
+    /// number, and a full list of programs' groups must not refuse them.
     pub(super) fn join_own(&mut self, group: IpAddr) -> Change {
         self.add(group, None)
     }
@@ -132,7 +133,7 @@ impl Groups {
         Some(change)
     }
 
-    /// What is wanted of a group; nothing of one that nobody joined.
+    /// Sources wanted of a group; `Only` none for a group without members.
     pub(super) fn wanted(&self, group: IpAddr) -> Wanted {
         match self.list.iter().find(|joined| joined.addr == group) {
             Some(Group { all: 1.., .. }) => Wanted::All,
@@ -143,12 +144,12 @@ impl Groups {
         }
     }
 
-    /// Those that this host joined, and is not in any case.
+    /// Groups that this host joined, without those to which every host belongs.
     pub(super) fn joined(&self) -> impl Iterator<Item = IpAddr> {
         self.list.iter().map(|joined| joined.addr)
     }
 
-    /// Those of a family that routers are told about.
+    /// Groups of a family that reports name.
     pub(super) fn reported(&self, ipv6: bool) -> impl Iterator<Item = IpAddr> {
         let groups = self.list.iter().map(|joined| joined.addr);
         groups.filter(move |group| group.is_ipv6() == ipv6 && is_reported(*group))
@@ -174,7 +175,7 @@ impl Groups {
         before != self.version(now, true)
     }
 
-    /// Which reports the link's queriers understand.
+    /// Reports that the link's queriers understand now.
     //= https://www.rfc-editor.org/rfc/rfc3376#section-7.2.1
     //# In order to be compatible with older version
     //# routers, IGMPv3 hosts MUST operate in version 1 and version 2

@@ -1,4 +1,4 @@
-//! What data tells: packets that are for control, and what next hops are used for.
+//! Input of control from the data parts: punted packets, and notices about next hops.
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -74,7 +74,7 @@ impl Control {
                     self.probe_router(now, key, pool);
                 }
             }
-            // The first data part hears of those.
+            // The first data part handles those.
             Notice::TooBig { .. } => {}
         }
         self.publish();

@@ -1,4 +1,4 @@
-//! What this host is: interfaces, addresses and routes, as its owner makes them.
+//! Calls by which the owner of a stack configures this host: interfaces, addresses and routes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ impl Control {
     /// Adds an interface with its addresses and the routes to their links.
     ///
     /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
-    /// 65 537th panics.
+    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces
+    /// stay: the 65 537th panics.
     pub(in crate::net) fn add_interface(
         &mut self,
         now: Instant,
@@ -62,15 +62,16 @@ impl Control {
         id
     }
 
-    /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
+    /// Sets a device's offloads, where they were not known in time. Panics when there is no such
+    /// interface.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
         self.changed.links = true;
         self.publish();
     }
 
-    /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
-    /// such interface.
+    /// Gives an interface an address and the route to its link. False when it has it already.
+    /// Panics when there is no such interface.
     pub(in crate::net) fn add_address(
         &mut self,
         now: Instant,
@@ -144,8 +145,8 @@ impl Control {
         true
     }
 
-    /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
-    /// of the other family, or when there are as many routers as may be.
+    /// Adds a route; the same one again replaces its metric. False when there is no such interface,
+    /// when the router is of the other family, or when there are as many routers as may be.
     pub(in crate::net) fn add_route(
         &mut self,
         prefix: Prefix,
@@ -217,8 +218,9 @@ impl Control {
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    /// Gives packets a new snapshot, if something changed since the last one. Whoever changes something calls it
-    /// before control has done.
+    /// Makes a new snapshot for the data parts if something changed since the last one. Callers
+    /// that change the configuration call this before they return, otherwise packets go by the old
+    /// snapshot.
     pub(super) fn publish(&mut self) {
         self.counters.neighbors_displaced += self.neighbors.take_displaced();
         let changed = core::mem::take(&mut self.changed);
@@ -235,7 +237,7 @@ impl Control {
         self.snapshot = Arc::new(Snapshot { generation, host, fib, rules });
     }
 
-    /// The host as it is, which shares with the last snapshot what did not change.
+    /// The host as it is; unchanged parts are shared with the last snapshot.
     fn host_with(&mut self, changed: Changed) -> Host {
         let mut locals = self.snapshot.host.locals.clone();
         if changed.addresses {

@@ -13,7 +13,7 @@ use crate::net::hash::Cheap;
 use crate::net::iface::{Address, IfaceId, InterfaceConfig};
 use crate::net::snapshot::Link;
 
-/// An interface as it is. What others see of it is a [`Link`].
+/// An interface as control knows it. Data parts see a [`Link`].
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) id: IfaceId,
@@ -65,7 +65,7 @@ impl Interface {
         self.addresses.find_mut(addr)
     }
 
-    /// What others need to know of it.
+    /// The interface as the next snapshot has it.
     pub(super) fn as_link(&mut self) -> Link {
         Link {
             id: self.id,

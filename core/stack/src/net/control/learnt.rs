@@ -1,10 +1,10 @@
-//! What the routers of a link said: who they are, which destinations they have, which prefixes are on the
-//! link (the default router list and the prefix list of RFC 4861 §5.1, with the routes of RFC 4191).
+//! Advertisements of a link's routers: the default router list and the prefix list of RFC 4861
+//! §5.1, with the routes of RFC 4191.
 //!
-//! Anybody on the link can advertise, and what is advertised may have no end. Routers, the routes of each
-//! and prefixes therefore have limits of their own, and where there is no room for another router or
-//! prefix the one makes room that was heard of longest ago: routers repeat what they advertise, so that one
-//! that is there comes back, and nobody locks out those who come later.
+//! Any host on the link can advertise, without end. Routers, the routes of each and prefixes
+//! therefore have limits of their own. A new router or prefix displaces the one that was heard of
+//! longest ago. Routers repeat advertisements, so a displaced router that works comes back, and a
+//! flood cannot lock out later ones.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -38,22 +38,23 @@ struct Lasting {
     expires: Option<Instant>,
 }
 
-/// A destination: what is on the link, or behind a router.
+/// A destination: a prefix on the link, or behind a router.
 pub(super) type Destination = (Prefix, Option<Ipv6Addr>);
 
-/// What became of something advertised.
+/// Outcome of learning an advertised router, route or prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Learning {
-    /// It is known (already).
+    /// The entry is in the list, new or not.
     Known,
-    /// It is known, and these no longer are, which made room for it.
+    /// The entry is in the list, and these destinations were displaced for it.
     Displaced(Vec<Destination>),
     /// The router has as many routes as it may.
     Refused,
 }
 
 impl Learnt {
-    /// Keeps what was advertised at `now`. `failed` says which routers do not answer: they make room first.
+    /// Keeps an advertisement of the time `now`. `failed` says which routers do not answer: they
+    /// make room first.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -83,12 +84,12 @@ impl Learnt {
         self.retain(|of, lasting| (lasting.prefix, of) != (prefix, router));
     }
 
-    /// Forgets all that `router` advertised of itself, and says what it was.
+    /// Forgets all that `router` advertised of itself, and returns it.
     pub(super) fn forget_router(&mut self, router: Ipv6Addr) -> Vec<Destination> {
         self.take(|of, _| of == Some(router))
     }
 
-    /// Forgets what has come to its end, and says what it was.
+    /// Forgets expired entries, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Destination> {
         self.take(|_, lasting| lasting.expires.is_some_and(|end| end <= now))
     }

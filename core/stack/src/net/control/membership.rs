@@ -1,5 +1,5 @@
-//! Groups joined, and their reports to routers and snooping switches: MLD (RFC 3810, RFC 2710) and IGMP
-//! (RFC 3376, RFC 2236). What is wanted is in `groups`.
+//! Groups joined, and their reports to routers and snooping switches: MLD (RFC 3810, RFC 2710) and
+//! IGMP (RFC 3376, RFC 2236). `groups` has the sources wanted.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -18,7 +18,7 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use crate::net::received::Local;
 
-/// What a report says of a group.
+/// A group record of a report.
 struct Record {
     kind: RecordKind,
     group: IpAddr,
@@ -26,8 +26,8 @@ struct Record {
 }
 
 impl Control {
-    /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
-    /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
+    /// Takes packets to `group` from `iface`. With `source`, the routers of the link are asked for
+    /// packets from there only; each member filters for itself. Joins count. False when it is no
     /// group or there is no room for another.
     pub(in crate::net) fn join_group(
         &mut self,
@@ -70,8 +70,8 @@ impl Control {
         true
     }
 
-    /// Has a change reported, as often as RFC 3376 §5.1 wants it. What is said is what holds when it is
-    /// said: a later change of the same thing takes the place of an earlier one.
+    /// Schedules the reports of a change, as often as RFC 3376 §5.1 wants. Each report has the
+    /// state of its own time: a later change of the same group or source replaces the pending task.
     fn report_change(&mut self, at: Instant, iface: IfaceId, group: IpAddr, change: Change) {
         if self.ifaces[iface.index()].link != LinkType::Ethernet || !is_reported(group) {
             return;
@@ -80,7 +80,8 @@ impl Control {
         let task = match change {
             Change::Nothing => return,
             Change::Filter => {
-                // It says which sources are wanted, too.
+                // A report of the group lists its sources, so pending reports of those are
+                // superfluous.
                 self.schedule.cancel(iface, |task| task.is_report_of(group));
                 Task::ReportGroup { group, left }
             }
@@ -96,7 +97,8 @@ impl Control {
         if self.schedule.has_room_for_report() {
             return self.schedule.add(at, iface, task);
         }
-        // Routers are told together of the groups that have members. That one has none any more they find out by asking.
+        // Too many tasks: one report of all groups that have members. Routers learn of a group
+        // without members when their query gets no answer.
         self.counters.group_reports_full += 1;
         let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
         self.plan_answer(at, iface, (group.is_ipv6(), None), at_most_ms);
@@ -181,7 +183,8 @@ impl Control {
     pub(super) fn receive_igmp(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
         let iface = local.iface;
         let bytes = local.body();
-        // Every message is sent with TTL 1 (RFC 3376 §4), so that one with more comes from elsewhere.
+        // Every message is sent with TTL 1 (RFC 3376 §4), so that one with more comes from
+        // elsewhere.
         //= https://www.rfc-editor.org/rfc/rfc3376#section-4.1.12
         //# a system MUST accept and process any Query whose IP Destination
         //# Address field contains *any* of the addresses (unicast or multicast)
@@ -223,8 +226,9 @@ impl Control {
         });
     }
 
-    /// Another member has told the querier what we were about to: one report for each group is enough for
-    /// it (RFC 2236 §3, RFC 2710 §4). With records each host speaks for itself.
+    /// Cancels our own answer, since another member answered: one report of a group is enough for
+    /// the querier (RFC 2236 §3, RFC 2710 §4). Records are not suppressed: with them every host
+    /// answers.
     fn on_other_report(
         &mut self,
         now: Instant,
@@ -239,9 +243,9 @@ impl Control {
         Ok(())
     }
 
-    /// Answers at a random time within that which the router gives, and once for queries that come meanwhile
-    /// (RFC 3376 §5.2, RFC 3810 §6.2): an answer about all groups that comes sooner covers any query, and one
-    /// about a group covers another query about it.
+    /// Schedules an answer at a random time within the router's maximum (RFC 3376 §5.2, RFC 3810
+    /// §6.2). A pending answer is reused: one about all groups covers any query, one about a group
+    /// covers queries about that group.
     fn plan_answer(
         &mut self,
         now: Instant,
@@ -275,7 +279,7 @@ impl Control {
         }
     }
 
-    /// Tells the routers about all groups of a family, in the newest version.
+    /// Reports all groups of a family, in the newest version.
     pub(super) fn answer_all(&mut self, iface: IfaceId, ipv6: bool, pool: &mut Pool) {
         let groups = &self.ifaces[iface.index()].groups;
         let records: Vec<_> =
@@ -283,7 +287,7 @@ impl Control {
         self.report(iface, &records, pool);
     }
 
-    /// Tells the routers about one group.
+    /// Reports one group.
     pub(super) fn answer_group(
         &mut self,
         now: Instant,
@@ -304,7 +308,8 @@ impl Control {
         }
     }
 
-    /// Sends a report, or if the host is no member any more a leave, that older queriers understand.
+    /// Sends a report, or if the host is no member any more a leave, that older queriers
+    /// understand.
     fn report_single(
         &mut self,
         iface: IfaceId,
@@ -342,7 +347,7 @@ impl Control {
                 len += record.len_max();
                 len <= REPORT_LEN_MAX
             });
-            // One alone fits: a group has no more than GROUP_SOURCES_MAX sources.
+            // A single record always fits: a group has at most GROUP_SOURCES_MAX sources.
             let (some, more) = rest.split_at(fits.count().max(1));
             rest = more;
             if some.iter().any(|record| record.group.is_ipv6()) {
@@ -463,7 +468,8 @@ fn current(group: IpAddr, wanted: Wanted) -> Record {
 
 /// Bytes of a report before its records.
 const REPORT_HEADER_LEN: usize = 8;
-/// Longest report: the smallest IPv6 link has room for it with its headers, IPv6's and the Router Alert's.
+/// Longest report: the smallest IPv6 link has room for it with its headers, IPv6's and the Router
+/// Alert's.
 const REPORT_LEN_MAX: usize = ipv6::MTU_MIN - ipv6::HEADER_LEN - ipv6_ext::ROUTER_ALERT_LEN;
 const _: () = assert!(
     REPORT_HEADER_LEN + 20 + 16 * crate::net::limits::GROUP_SOURCES_MAX <= REPORT_LEN_MAX,
@@ -493,8 +499,8 @@ fn v6_of(ip: IpAddr) -> Option<Ipv6Addr> {
     }
 }
 
-/// Whether an ICMPv6 packet has the Router Alert of MLD, whose value is 0 (RFC 2711 §2.1). Routers of other
-/// links cannot be told by it, but what has none was not made for the purpose.
+/// Whether an ICMPv6 packet has the Router Alert of MLD, whose value is 0 (RFC 2711 §2.1). Routers
+/// of other links could forge it, but a packet without it was not made for MLD.
 fn has_router_alert(local: &Local) -> bool {
     let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
     let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return false };

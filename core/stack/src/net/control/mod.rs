@@ -1,19 +1,20 @@
-//! Control: what this host is, and who is on its links. There is one, whatever the number of shards: two would answer
-//! one ARP request, and hold two opinions of one neighbour.
+//! Control: the host's configuration, and the neighbours on its links. A host has one, whatever the
+//! number of shards: two would both answer an ARP request, and could disagree about a neighbour.
 //!
 //! ```text
-//!   Punt: ARP, discovery, groups ─►┐                    ┌─► Snapshot: interfaces, addresses, groups, routes
-//!   Notice: used, confirmed ──────►│ Control            │
-//!   calls of the owner ───────────►│ tables, schedule   ├─► Order: a frame or packet to send, one to drop,
+//!   Punt: ARP, discovery, groups ─►┐                    ┌─► Snapshot: interfaces, addresses,
+//!   Notice: used, confirmed ──────►│ Control            │             groups, routes
+//!   calls of the owner ───────────►│ tables, schedule   ├─► Order: a packet to send or to drop
 //!   timeouts ─────────────────────►┘                    └─► News of a neighbour
 //! ```
 //!
-//! Reading order: [`Control`] is in `tables`, what it is told in `hear`. `host` has what its owner decides,
-//! `interface`, `addresses` and `routes` what came of it, with `gateways`, the routers that routes lead through.
-//! `neighbor` is the state machine of neighbours; `arp` and `ndp` ask and answer. `slaac` listens to routers and
-//! makes addresses, `discovery` and `learnt` keep what they said. `groups` has what was joined, and `membership`
-//! reports it. `draft` checks a list of changes before `apply` makes them. `schedule` has tasks for
-//! later, `timeouts` does them. Control knows nothing of the data part (`cargo xtask tidy`).
+//! Reading order: [`Control`] is in `tables`; `hear` takes punts and notices. `host` has the calls
+//! of the owner. `interface`, `addresses` and `routes` have the resulting state, and `gateways` the
+//! routers that routes lead through. `neighbor` is the state machine of neighbours; `arp` and `ndp`
+//! ask and answer. `slaac` processes router advertisements and makes addresses; `discovery` and
+//! `learnt` keep the advertised values. `groups` has the groups joined, and `membership` reports
+//! them. `draft` checks a list of changes before `apply` makes them. `schedule` has tasks for
+//! later, `timeouts` does them. Control does not use the data part (`cargo xtask tidy` checks).
 
 mod addresses;
 mod apply;

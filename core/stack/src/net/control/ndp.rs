@@ -1,5 +1,5 @@
-//! Neighbour discovery for IPv6, the host's half (RFC 4861): questions and answers about neighbours.
-//! Routers and the addresses made from what they say are in `slaac`.
+//! Neighbour discovery for IPv6, the host's half (RFC 4861): questions and answers about
+//! neighbours. `slaac` handles routers, and makes addresses from their advertisements.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -45,8 +45,8 @@ impl Control {
                 self.on_router_advert(now, iface, src, (&advert, bytes), pool);
                 Ok(())
             }
-            // Redirects are not followed: they help little behind one router, and anybody on the link
-            // can send one. Router solicitations are for routers.
+            // Redirects are not followed: they help little behind one router, and anybody on the
+            // link can send one. Router solicitations are for routers.
             Message::Redirect { .. } | Message::RouterSolicit { .. } | Message::RouterAdvert(_) => {
                 Err(DropReason::IcmpIgnored)
             }
@@ -103,7 +103,8 @@ impl Control {
         pool: &mut Pool,
     ) {
         if let Some(own) = self.ifaces[iface.index()].address(target.into()) {
-            // Somebody else claims it. One that is established is not given up for that.
+            // Another host claims our address. Only one that is not established is given up,
+            // otherwise a forged advertisement could take any address.
             if matches!(own.state, AddressState::Tentative | AddressState::Optimistic) {
                 self.on_duplicate(now, iface, target);
             }
@@ -124,8 +125,8 @@ impl Control {
         self.heard_from(now, key, pool);
     }
 
-    /// A neighbour said something. A router that did not answer may be used again as soon as it is known
-    /// where it is; one that only announces itself is asked.
+    /// Handles a sign of life of a neighbour. A router that had failed is usable again once its MAC
+    /// address is known; one that only advertised itself is asked for the address.
     pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if !self.routes.has_failed(&key) {
             return;
@@ -144,8 +145,8 @@ impl Control {
         }
     }
 
-    /// Asks where `target` is; `to` is where it was last. False when there is no address to ask from yet:
-    /// the question is asked when there is.
+    /// Asks where `target` is; `to` is where it was last. False when there is no address to ask
+    /// from yet: the question is asked when there is.
     pub(super) fn ask_ndp(
         &mut self,
         iface: IfaceId,
@@ -161,9 +162,9 @@ impl Control {
         true
     }
 
-    /// The address to ask for `target` from. While the first address of an interface is being detected
-    /// there is none: others would note our link-layer address for what may be somebody else's address
-    /// (RFC 4429 §3.2 forbids to solicit from an optimistic address).
+    /// Source address for a solicitation of `target`. `None` while duplicate detection of the
+    /// interface's first address runs: a solicitation would tie our link-layer address to another
+    /// host's address (RFC 4429 §3.2).
     fn solicit_source(&self, iface: IfaceId, target: Ipv6Addr) -> Option<Ipv6Addr> {
         let addresses = self.ifaces[iface.index()].addresses.iter();
         let assigned = addresses.filter(|address| address.is_assigned());
@@ -196,8 +197,8 @@ impl Control {
         self.send_control(iface, &envelope, packet, to);
     }
 
-    /// Sends a complete ICMPv6 message to the link. MLD, whose hop limit is 1, gets the Router Alert
-    /// that it must have (RFC 2710 §3).
+    /// Sends a complete ICMPv6 message to the link. MLD, whose hop limit is 1, gets the Router
+    /// Alert that it must have (RFC 2710 §3).
     pub(super) fn send_control(
         &mut self,
         iface: IfaceId,

@@ -8,10 +8,13 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need not ask
-//! back; anybody can ask in the name of many, and therefore neighbours that only were heard of have a table
-//! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
-//! sends nothing itself: it says what to ask, and by [`News`] what those that send have to know.
+//! Unsolicited answers make no entries. A host that asks for our address makes one, which saves
+//! asking back. Anybody can ask in the name of many hosts, so entries without traffic from us have
+//! a table of their own. Entries there displace each other, and never a neighbour in use (RFC 6583
+//! §7.1).
+//!
+//! The state machine sends no packets: its calls return the solicitations due, and [`News`] for the
+//! data parts.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
@@ -40,7 +43,7 @@ pub struct Neighbor {
     pub mac: Option<MacAddr>,
     /// How sure that is.
     pub state: NeighborState,
-    /// It forwards packets.
+    /// The neighbour forwards packets (its IsRouter flag).
     pub router: bool,
 }
 
@@ -68,7 +71,7 @@ pub(super) struct Solicit {
     pub to: Option<MacAddr>,
 }
 
-/// What a neighbour says about itself.
+/// Content of a neighbour advertisement or an ARP answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Advert {
     pub mac: Option<MacAddr>,
@@ -77,22 +80,22 @@ pub(super) struct Advert {
     pub router: Option<bool>,
 }
 
-/// What [`Neighbors::on_timeout`] wants done.
+/// Action that [`Neighbors::on_timeout`] wants.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Solicit(Solicit),
-    /// It does not answer.
+    /// The neighbour left all solicitations unanswered.
     Failed(HopKey),
 }
 
 /// All neighbours.
 #[derive(Debug)]
 pub(super) struct Neighbors {
-    /// Those that packets of ours go to.
+    /// Neighbours that packets of ours go to.
     used: Lru<HopKey, Entry>,
-    /// Those of them that are INCOMPLETE.
+    /// Neighbours in `used` that are INCOMPLETE.
     asked: Lru<HopKey, ()>,
-    /// Those that told where they are, and that nothing was sent to since: all of them STALE.
+    /// Neighbours that said where they are, without traffic from us since: all of them STALE.
     heard: Lru<HopKey, Heard>,
     /// Neighbours that the operator gave, none of which is in another table.
     permanent: BTreeMap<HopKey, Permanent>,
@@ -100,7 +103,7 @@ pub(super) struct Neighbors {
     next: Instant,
     /// Entries that had to make room for others.
     displaced: u64,
-    /// What those that send have not been told yet.
+    /// News that data parts have not taken yet.
     news: VecDeque<(Parts, News)>,
     /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
@@ -113,7 +116,7 @@ struct Entry {
     /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
-    /// Who sends to it, and the first one.
+    /// Data parts that send to the neighbour, and the first one.
     users: Parts,
 }
 
@@ -141,7 +144,7 @@ enum State {
 }
 
 impl Neighbors {
-    /// With room for `neighbors_max` that are known, and for those that are asked.
+    /// Tables with room for `neighbors_max` known neighbours, and for those being asked.
     pub(super) fn new(keys: Keyed, neighbors_max: usize) -> Self {
         Self {
             used: Lru::new(neighbors_max + NEIGHBORS_ASKED_MAX, keys),
@@ -155,7 +158,8 @@ impl Neighbors {
         }
     }
 
-    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not about ARP.
+    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not
+    /// about ARP.
     pub(super) fn retrans_time(&self, (iface, addr): &HopKey) -> Duration {
         retrans_time(&self.retrans, (*iface, *addr))
     }
@@ -177,7 +181,7 @@ impl Neighbors {
         core::mem::take(&mut self.displaced)
     }
 
-    /// What is to be told to those that send to neighbours.
+    /// Takes the next piece of news, and the data parts that need it.
     pub(super) fn take_news(&mut self) -> Option<(Parts, News)> {
         self.news.pop_front()
     }
@@ -188,8 +192,8 @@ impl Neighbors {
         !self.news.is_empty()
     }
 
-    /// A packet of `by` goes to `key`; whether to ask where that is. `by` alone is answered: others have been told where it
-    /// is, and to say of a use no later than that changes anything.
+    /// Notes a packet of `by` to `key`. True when the neighbour must be asked where it is. The news
+    /// of its place go to `by` alone: other users have them, and the use changes nothing for them.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -217,7 +221,7 @@ impl Neighbors {
         false
     }
 
-    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
+    /// Makes the entry for the first packet to a neighbour, whose MAC address may be in `heard`.
     fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             self.ask(now, key, users, 1);
@@ -254,8 +258,8 @@ impl Neighbors {
         true
     }
 
-    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
-    /// from.
+    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address
+    /// to ask from.
     pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
         let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
         self.next = self.next.min(again);
@@ -281,7 +285,7 @@ impl Neighbors {
         self.news.push_back((users, News::Forgotten(key)));
     }
 
-    /// Someone who asks tells where it is. `create` when it asked for an address of ours.
+    /// A request shows where its sender is. `create`: it asked for an address of ours.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
     //# If an entry already exists, and the cached link-layer address differs from the one in the
     //# received Source Link-Layer option, the cached address should be replaced by the received
@@ -309,8 +313,9 @@ impl Neighbors {
         }
     }
 
-    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and advertises that it
-    /// no longer is one. Its users are told of what is not as they know it: anybody may send a frame that says nothing new.
+    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and
+    /// advertises that it no longer is one. Users get news of changes only: anybody may send frames
+    /// that change nothing.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -367,10 +372,10 @@ impl Neighbors {
         matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
     }
 
-    /// Whether `key` told within the last [`ARP_LOCK_TIME`], in an answer, that it is elsewhere than at `mac`.
-    /// ARP has no flag that says whether an answer replaces another one: as on Linux the first one holds for
-    /// that time, so that a later reply, which may be forged, cannot replace it within a second, and several
-    /// proxies that all answer do not change the entry with each reply.
+    /// Whether `key` answered within the last [`ARP_LOCK_TIME`] that it is at another address than
+    /// `mac`. ARP has no override flag, so as on Linux the first answer holds for that time.
+    /// Otherwise a later, forged reply could replace it, and several proxies that all answer would
+    /// change the entry each time.
     pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, State::Incomplete { .. });
@@ -378,7 +383,8 @@ impl Neighbors {
         })
     }
 
-    /// The transport of `by` heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
+    /// The transport of `by` made progress beyond this neighbour (RFC 4861 §7.3.1), while it was at
+    /// `mac`.
     pub(super) fn confirm(
         &mut self,
         now: Instant,
@@ -423,7 +429,8 @@ impl Neighbors {
         self.permanent.contains_key(key)
     }
 
-    /// The operator says where `key` is. Its users are told; packets that waited for it go there.
+    /// The operator sets the MAC address of `key`. Its users get news; packets that waited go
+    /// there.
     pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
         let users = self.take(&key).unwrap_or(Parts::FIRST);
         let permanent = Permanent { mac, users };
@@ -520,13 +527,13 @@ impl Neighbors {
     }
 }
 
-/// Takes over what a neighbour says of itself; true when it was a router and no longer is.
+/// Takes over a neighbour's IsRouter flag; true when it was a router and no longer is.
 fn change(router: &mut bool, said: Option<bool>) -> bool {
     let was = core::mem::replace(router, said.unwrap_or(*router));
     was && !*router
 }
 
-/// What becomes of an entry at its deadline.
+/// State change of an entry at its deadline.
 enum Fate {
     Rest,
     Ask,
@@ -535,15 +542,15 @@ enum Fate {
 }
 
 impl Permanent {
-    /// Where it is. Uses of it are told no more, for nothing follows from them.
+    /// News of the neighbour's place, with no further report of uses: they change nothing.
     fn known(&self, key: HopKey) -> News {
         News::Known { key, mac: self.mac, tell_at: Instant::FAR }
     }
 }
 
 impl Entry {
-    /// Where it is, for those that send to it. A use is told no later than it changes the state, and often enough
-    /// that the order of uses in [`Neighbors::used`] is known.
+    /// News of the neighbour's place for its users. The next report of a use comes before the state
+    /// changes by one, and often enough to keep [`Neighbors::used`] in order of use.
     fn known(&self, now: Instant, key: HopKey) -> News {
         let tell_at = match self.state {
             State::Stale | State::Incomplete { .. } => now,
@@ -629,7 +636,7 @@ mod tests {
             .collect()
     }
 
-    /// What those that send were told last of the neighbour.
+    /// The last news of the neighbour.
     fn told(neighbors: &mut Neighbors) -> Option<News> {
         std::iter::from_fn(|| neighbors.take_news()).last().map(|(_, news)| news)
     }
@@ -728,7 +735,8 @@ mod tests {
         assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
     }
 
-    /// Of four shards that use a neighbour each hears what is new, and no other hears that one of them uses it still.
+    /// Each of four data parts that use a neighbour gets news of its changes. A reported use is
+    /// answered to its part alone.
     #[test]
     fn users_hear_what_has_changed_and_who_asks_is_answered() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);

@@ -1,5 +1,5 @@
-//! Routes as they are made: by the operator, from the addresses of interfaces, and as routers say. Of these [`Fib`] is
-//! made, in which destinations are looked up.
+//! The table of routes, by their origin: the operator, addresses of interfaces, advertisements.
+//! [`Fib`] is built from them, and finds the route of a destination.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,9 @@ struct Stored {
 
 /// All routes of both families.
 ///
-/// Whether a router answers is known once, in `gateways`, and not in each route through it: what a neighbour says costs
-/// the same however many routes there are. So does a change of one route, but for those to the same network.
+/// `gateways` knows once whether a router answers, and no route does: its failure costs the same
+/// however many routes lead through it. A change of one route costs as much as there are routes to
+/// its network.
 #[derive(Debug)]
 pub(super) struct RouteTable {
     /// In order of adding; copied when it changes while another thread goes through it.
@@ -65,7 +66,7 @@ impl RouteTable {
         self.generation
     }
 
-    /// What destinations are looked up in. It stays what it is, whatever becomes of the routes.
+    /// The current [`Fib`]. Later changes of routes do not reach it, so a snapshot can keep it.
     pub(super) fn fib(&mut self) -> Fib {
         self.fib.finish();
         let mut fib = self.fib.clone();
@@ -74,7 +75,7 @@ impl RouteTable {
         fib
     }
 
-    /// Something that routes depend on has changed: addresses, what a link takes.
+    /// An input of routes has changed: addresses, or the MTU or state of a link.
     pub(super) fn touch(&mut self) {
         self.generation += 1;
         self.changed = true;
@@ -85,8 +86,9 @@ impl RouteTable {
         core::mem::take(&mut self.changed)
     }
 
-    /// Adds a route, or replaces the same one's metric. One that is there already changes nothing, so that
-    /// what routers repeat makes nobody look for routes again. False when there are as many routers as may be.
+    /// Adds a route, or replaces the metric of the same one. A route that is there already changes
+    /// nothing, so repeated advertisements invalidate no cached route. False when the limit of
+    /// routers is reached.
     pub(super) fn add(&mut self, entry: RouteEntry) -> bool {
         let entry = RouteEntry { prefix: entry.prefix.trunc(), ..entry };
         let mut routes = self.to(entry.prefix);
@@ -215,11 +217,11 @@ impl RouteTable {
         }
     }
 
-    /// Whether it is time to ask a router that does not answer whether it does again; from now on that is for the next
-    /// interval.
+    /// Whether it is time to ask a router that does not answer whether it does again; from now on
+    /// that is for the next interval.
     pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
         let due = self.gateways.take_probe(now, hop);
-        // Nobody's way is another one for that.
+        // Only the time of the next probe changes in the snapshot: cached routes stay valid.
         self.changed |= due;
         due
     }
@@ -430,7 +432,7 @@ mod tests {
         table.add(entry("10.0.0.0/8", None, 1, 3));
         assert_eq!(hop(&mut table, "10.0.0.1"), Some((1, 3)));
         assert_eq!(table.list.values().count(), 1);
-        // What changes nothing makes nobody look again.
+        // The same route again: the generation stays, so connections keep their routes.
         let before = table.generation();
         table.add(entry("10.0.0.0/8", None, 1, 3));
         assert_eq!((table.generation(), table.list.values().count()), (before, 1));
@@ -477,7 +479,8 @@ mod tests {
                 prop_assert!(table.add(*route));
             }
             for prefix in removed.iter().chain(added.first().map(|route| &route.prefix)) {
-                let there = table.list.values().filter(|route| route.prefix == prefix.trunc()).count();
+                let there =
+                    table.list.values().filter(|route| route.prefix == prefix.trunc()).count();
                 prop_assert_eq!(table.remove(*prefix, |_| true), there);
             }
             // Ways are shared, and go with the last network that has them.
@@ -542,8 +545,8 @@ mod tests {
         }
     }
     proptest! {
-        /// As a look at all routes would find it, while routers fail and answer again, routes are added, change their
-        /// metric and go, and snapshots of before stay as they were.
+        /// The lookup agrees with a scan of all routes, while routers fail and answer again and
+        /// routes come, change their metric and go. Older snapshots stay as they were.
         #[test]
         fn failures_and_changes_lead_where_a_look_at_all_routes_leads(
             steps in prop::collection::vec((0u8..6, routes(), 0u8..4), 1..150),
@@ -570,7 +573,9 @@ mod tests {
                 match what {
                     0..=2 => {
                         prop_assert!(table.add(route));
-                        if let Some((_, known)) = naive.iter_mut().find(|(_, r)| r.is_same(&route)) {
+                        if let Some((_, known)) =
+                            naive.iter_mut().find(|(_, r)| r.is_same(&route))
+                        {
                             // A new metric: behind those that have it already.
                             if known.metric != route.metric {
                                 let at = naive.iter().position(|(_, r)| r.is_same(&route)).unwrap();
@@ -600,7 +605,9 @@ mod tests {
                 }
                 failed.retain(|key, _| leads(&naive, *key));
                 let fib = table.fib();
-                for dst in naive.iter().map(|(_, r)| r.prefix.addr()).chain([route.prefix.addr(), hop]) {
+                for dst in
+                    naive.iter().map(|(_, r)| r.prefix.addr()).chain([route.prefix.addr(), hop])
+                {
                     let mut matching: Vec<_> =
                         naive.iter().filter(|(_, r)| r.prefix.contains(dst)).collect();
                     let longest = matching.iter().map(|(_, r)| r.prefix.len()).max();

@@ -1,4 +1,4 @@
-//! What interfaces have to do at some later time: solicitations, reports, the end of lifetimes.
+//! Tasks of interfaces for a later time: solicitations, reports, ends of lifetimes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -21,9 +21,10 @@ pub(super) enum Task {
     ReportGroup { group: IpAddr, left: u8 },
     /// Report that a source of a group is wanted or no longer; how often still.
     ReportSource { group: IpAddr, source: IpAddr, left: u8 },
-    /// Tell about all groups of a family: somebody asked, or can be told only now.
+    /// Report all groups of a family: a querier asked, or there was no address to report from
+    /// before.
     AnswerAll { ipv6: bool },
-    /// Tell about one group, for which somebody asked.
+    /// Report one group, for which a querier asked.
     AnswerGroup { group: IpAddr },
     /// Let addresses and routes that a router gave grow old.
     Lifetimes,
@@ -46,8 +47,8 @@ impl Task {
     }
 }
 
-/// Tasks by time, the next one last. There are few: some for each address and group, and at most [`GROUP_REPORTS_MAX`] of
-/// groups that programs joined and left.
+/// Tasks by time, the next one last. There are few: some for each address and group, and at most
+/// [`GROUP_REPORTS_MAX`] of groups that programs joined and left.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     tasks: Vec<(Instant, IfaceId, Task)>,
@@ -71,8 +72,9 @@ impl Schedule {
         self.tasks.insert(place, (at, iface, task));
     }
 
-    /// Adds the answers about groups that are planned, at the times given, but for those that are pending for an
-    /// earlier time: these stay. A later one gives way. One pass, however many groups and tasks there are.
+    /// Adds the answers about groups that are planned, at the times given, but for those that are
+    /// pending for an earlier time: these stay. A later one gives way. A single pass, however many
+    /// groups and tasks there are.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
         self.tasks.retain(|(pending, on, task)| match task {
             Task::AnswerGroup { group } if *on == iface => {
@@ -85,7 +87,8 @@ impl Schedule {
             _ => true,
         });
         let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
-        // The sort is stable: before those of the same time that were added earlier, for the last one is first.
+        // The sort is stable: before those of the same time that were added earlier, for the last
+        // one is first.
         self.tasks.splice(..0, new);
         self.tasks.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
     }

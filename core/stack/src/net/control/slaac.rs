@@ -1,5 +1,6 @@
 //! IPv6 addresses, made and watched: link-local ones, those from router advertisements (RFC 4862),
-//! their interface identifiers (RFC 7217), and duplicate address detection. Routes from routers too.
+//! their interface identifiers (RFC 7217), and duplicate address detection. Routes from routers
+//! too.
 
 use core::hash::{BuildHasher, Hasher};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,7 +21,8 @@ use crate::net::limits::{
 };
 use crate::net::route::{RouteEntry, RouteKind};
 
-/// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3 e).
+/// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3
+/// e).
 const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
 /// A confirmation may last an hour at most (RFC 4861 §6.2.1).
 const REACHABLE_MS_MAX: u32 = 3_600_000;
@@ -49,7 +51,7 @@ impl Control {
         Duration::from_nanos(self.random.below(max.as_nanos() as u64))
     }
 
-    /// Puts an address in, and starts what it needs: its group, duplicate detection, an announcement.
+    /// Adds an address, with its group, duplicate detection and announcement.
     pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
         let addr = address.addr();
         self.ifaces[iface.index()].addresses.push(address);
@@ -61,8 +63,8 @@ impl Control {
         match addr {
             IpAddr::V4(v4) => self.schedule.add(now, iface, Task::Announce(v4)),
             IpAddr::V6(v6) => {
-                // The host listens at once; what waits are its first messages, the report of the group and
-                // the solicitation.
+                // The host listens at once. Only its first messages wait: the report of the group
+                // and the solicitation.
                 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
                 //# If the Neighbor Solicitation is going to be the first message sent
                 //# from an interface after interface (re)initialization, the node SHOULD
@@ -111,7 +113,7 @@ impl Control {
         }
     }
 
-    /// The next step of duplicate address detection: ask, or be content that nobody answered.
+    /// Next step of duplicate address detection: ask again, or accept the silence.
     pub(super) fn detect(
         &mut self,
         now: Instant,
@@ -147,7 +149,7 @@ impl Control {
         }
     }
 
-    /// Somebody else has an address that we were about to use.
+    /// Gives up an address that another host has, found by duplicate address detection.
     pub(super) fn on_duplicate(&mut self, now: Instant, iface: IfaceId, addr: Ipv6Addr) {
         let Some(address) = self.ifaces[iface.index()].address(addr.into()).copied() else {
             return;
@@ -198,7 +200,8 @@ impl Control {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // Reserved identifiers (RFC 5453) are refused. There are few, so the first attempt nearly always succeeds.
+        // Reserved identifiers (RFC 5453) are refused. There are few, so the first attempt nearly
+        // always succeeds.
         (0u8..=255)
             .find_map(|attempt| {
                 let mut hasher = self.interface_ids.build_hasher();
@@ -274,8 +277,9 @@ impl Control {
         self.watch_lifetimes(iface);
     }
 
-    /// A default router was found: solicitations end. A router with lifetime 0, which is not a default router, does
-    /// not end them: it may advertise prefixes before a default router answers.
+    /// A default router was found: solicitations end. A router with lifetime 0, which is not a
+    /// default router, does not end them: it may advertise prefixes before a default router
+    /// answers.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
     //# Once the host sends a Router Solicitation, and receives a valid
     //# Router Advertisement with a non-zero Router Lifetime, the host MUST
@@ -430,8 +434,8 @@ impl Control {
         }
     }
 
-    /// Deprecates addresses whose preferred lifetime is over, and removes addresses, routes and prefixes whose
-    /// valid lifetime is.
+    /// Deprecates addresses whose preferred lifetime is over, and removes addresses, routes and
+    /// prefixes whose valid lifetime is.
     pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
         let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
@@ -498,8 +502,8 @@ fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
     revived
 }
 
-/// The metric of a router's preference (RFC 4191 §2.1); the smallest is used. An operator's own routes have small
-/// ones, and come before them.
+/// The metric of a router's preference (RFC 4191 §2.1); the smallest is used. An operator's own
+/// routes have small ones, and come before them.
 fn metric_of(preference: Preference) -> u32 {
     match preference {
         Preference::High => 512,

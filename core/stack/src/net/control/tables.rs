@@ -1,4 +1,4 @@
-//! What control consists of. What it does with that is in the files that add to [`Control`].
+//! State of the control part. Other files of the folder add methods to [`Control`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::net::snapshot::Snapshot;
 use crate::net::told::{HopKey, Order};
 use crate::net::trace::ControlCounters;
 
-/// The one that knows what this host is, and who is on its links. See the [folder](super).
+/// The control part of a host: configuration, neighbours and timers. See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Control {
     /// The host is a router.
@@ -32,16 +32,16 @@ pub(in crate::net) struct Control {
     pub(super) interface_ids: Keyed,
     pub(super) random: Random,
     pub(super) addresses_hash: Cheap,
-    /// What packets know of this host.
+    /// The configuration that packets go by now.
     pub(super) snapshot: Arc<Snapshot>,
     /// Rules that packets are judged by.
     pub(super) rules: Option<Arc<RuleSet>>,
-    /// What is not as the snapshot has it.
+    /// Parts of `snapshot` that are out of date.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<Order>,
 }
 
-/// What the next snapshot does not share with the last one, routes excepted.
+/// Parts that the next snapshot does not share with the last one, routes excepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Changed {
     pub links: bool,
@@ -51,7 +51,7 @@ pub(super) struct Changed {
 }
 
 impl Control {
-    /// Of a host without interfaces.
+    /// Control of a host without interfaces.
     pub(in crate::net) fn new(config: NetConfig, keys: &Keys) -> Self {
         let (tables, addresses_hash) = (Keyed(keys.tables), Cheap(keys.addresses));
         Self {
@@ -71,19 +71,19 @@ impl Control {
         }
     }
 
-    /// What packets are to know of this host.
+    /// The configuration that packets are to go by.
     #[inline]
     pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// The next thing that data is to do, or to hear.
+    /// Takes the next order for the data parts.
     pub(in crate::net) fn take_order(&mut self) -> Option<Order> {
         let news = || self.neighbors.take_news().map(|(to, news)| Order::News { to, news });
         self.orders.pop_front().or_else(news)
     }
 
-    /// Whether there is anything that data is to do, or to hear.
+    /// Whether there is an order for the data parts.
     #[inline]
     pub(in crate::net) fn has_orders(&self) -> bool {
         !self.orders.is_empty() || self.neighbors.has_news()

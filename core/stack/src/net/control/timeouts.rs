@@ -1,4 +1,4 @@
-//! What is due: the tasks of `schedule`, and neighbours that are asked again or have not answered.
+//! Deadlines: due tasks of `schedule`, and neighbours to ask again or to give up.
 
 use core::net::IpAddr;
 
@@ -17,7 +17,8 @@ impl Control {
         self.schedule.next().min(self.neighbors.next_timeout())
     }
 
-    /// Does what is due at `now`; of many tasks a part, and [`next_timeout`](Self::next_timeout) remains in the past.
+    /// Does the tasks due at `now`. If there are many, some remain, and
+    /// [`next_timeout`](Self::next_timeout) stays in the past.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..TASKS_A_TURN {
             let Some((iface, task)) = self.schedule.pop_due(now) else { break };

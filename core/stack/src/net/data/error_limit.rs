@@ -15,14 +15,14 @@ use crate::net::limits::{
 /// Limits how many errors are sent.
 #[derive(Debug)]
 pub(super) struct ErrorLimit {
-    /// What may be sent now, in nanoseconds: each error costs [`ERROR_COST`].
+    /// Credit for errors, in nanoseconds; each error costs [`ERROR_COST`].
     credit: u64,
     burst: u64,
     last: Instant,
     keys: Keyed,
     /// For each group of hosts, until when errors to it have been paid for.
     hosts: Vec<Instant>,
-    /// As many data parts send errors for the host, this one the same part of all.
+    /// Data parts that send errors for the host. Each has an equal part of the rate.
     shards: u64,
 }
 
@@ -32,7 +32,7 @@ const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
 const HOST_ERROR_COST: Duration = Duration::from_nanos(1_000_000_000 / ICMP_HOST_ERRORS_PER_SECOND);
 
 impl ErrorLimit {
-    /// Of one of `shards` data parts.
+    /// The limit of one of `shards` data parts.
     pub(super) fn new(keys: Keyed, now: Instant, shards: u64) -> Self {
         let hosts = vec![Instant::ZERO; ICMP_HOSTS];
         let limit = Self { credit: 0, burst: 0, last: now, keys, hosts, shards };
@@ -40,12 +40,12 @@ impl ErrorLimit {
         Self { credit: burst, burst, ..limit }
     }
 
-    /// What one error costs.
+    /// Price of one error, in nanoseconds of credit.
     fn cost(&self) -> u64 {
         ERROR_COST * self.shards
     }
 
-    /// What is to be paid for its part of `errors` at once, one at least.
+    /// Price of this part's portion of `errors` at once, at least of one error.
     fn burst_of(&self, errors: u64) -> u64 {
         (errors / self.shards).max(1) * self.cost()
     }
@@ -54,7 +54,8 @@ impl ErrorLimit {
     pub(super) fn take_for(&mut self, now: Instant, host: IpAddr) -> bool {
         let link = match host {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // A host may take any address of its link's prefix, which has 64 bits (RFC 4291 §2.5.1).
+            // A host may take any address of its link's prefix, which has 64 bits (RFC 4291
+            // §2.5.1).
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
         };
         let paid = &mut self.hosts[self.keys.hash_one(link) as usize % ICMP_HOSTS];
@@ -78,7 +79,8 @@ impl ErrorLimit {
             return false;
         }
         self.credit -= cost;
-        // Drawn anew each time: how many errors fit tells nothing about how many went elsewhere.
+        // Drawn anew each time: the number of errors that fit reveals nothing about those sent to
+        // other hosts.
         self.burst = self.burst_of(ICMP_BURST - random.below(ICMP_BURST_JITTER));
         true
     }
@@ -118,7 +120,7 @@ mod tests {
         assert!((ICMP_ERRORS_PER_SECOND - 1..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&sent));
     }
 
-    /// Several shards together send what one would.
+    /// Several shards together send as many errors as a single one would.
     #[test]
     fn shards_have_a_part_of_the_errors_each() {
         let host = "192.0.2.1".parse().unwrap();

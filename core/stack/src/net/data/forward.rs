@@ -7,8 +7,8 @@
 //!   ─► link header off, TTL - 1 ─► segments, fragments, checksums ─► dispatch
 //! ```
 //!
-//! Errors are told about the packet as it came in. `dispatch` gets finished packets, which fit the
-//! link: a packet that waits for its neighbour is not cut again.
+//! Errors quote the packet as it came in. `dispatch` gets finished packets, which fit the link: a
+//! packet that waits for its neighbour is not cut again.
 //!
 //! Budget: a look-up of the route and one of the next hop by hash; no copy, no allocation.
 
@@ -32,7 +32,7 @@ use crate::net::iface::IfaceId;
 use crate::net::route::RouteKind;
 use crate::net::told::HopKey;
 
-/// Why a packet is not sent on, and the error that tells its sender.
+/// Reason why a packet is not forwarded, and the error for its sender.
 #[derive(Debug)]
 struct Refusal {
     reason: DropReason,
@@ -115,7 +115,7 @@ impl Data {
         match choice.way.kind {
             RouteKind::Unicast => {}
             RouteKind::Blackhole => return Err(Refusal::silent(DropReason::TransitBlackhole)),
-            // Linux tells "no route" of an IPv6 destination, and "host" of an IPv4 one.
+            // Linux reports "no route" for an IPv6 destination, and "host" for an IPv4 one.
             RouteKind::Unreachable => {
                 let why = if is_v4 { Unreachable::Host } else { Unreachable::Net };
                 return Err(Refusal::unreachable(DropReason::TransitUnreachable, is_v4, why));
@@ -227,7 +227,8 @@ impl Data {
         self.send_on_cut(now, hop, packet, mtu, pool);
     }
 
-    /// Sends what needs no more work, but for fragments: only IPv4 packets are too long here.
+    /// Sends a finished packet, after fragmentation if need be: only IPv4 packets are too long
+    /// here.
     fn send_on_cut(
         &mut self,
         now: Instant,
@@ -247,8 +248,8 @@ impl Data {
         }
     }
 
-    /// Tells the sender of a packet that waited for its next hop that this does not answer. False
-    /// when this host itself is the sender.
+    /// Reports to the sender of a packet that its next hop did not answer. False when this host
+    /// itself is the sender.
     //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
     //# If a packet is to be forwarded to a host on a network that is
     //# directly connected to the router (i.e., the router is the last-hop
@@ -280,8 +281,8 @@ impl Data {
     }
 }
 
-/// Source and destination of what may be an IP packet.
-/// A guess, by which nothing but a look-up goes.
+/// Source and destination, if the bytes are an IP packet. An unchecked guess, good for a lookup
+/// only.
 pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     const SOURCE_AT: [usize; 2] = [12, 8];
     match bytes.first()? >> 4 {
@@ -297,8 +298,8 @@ pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Refuses a packet for what is wrong in the options that routers read: those of IPv4, and
-/// hop-by-hop ones of IPv6.
+/// Refuses a packet for an error in the options that routers read: those of IPv4, and hop-by-hop
+/// ones of IPv6.
 fn refuse_options(packet: &Packet, ip: &IpPacket, problem: Option<Report>) -> Result<(), Refusal> {
     let report = match problem {
         Some(Report::V4(_)) => problem,
@@ -415,7 +416,7 @@ fn is_partial(packet: &Packet) -> bool {
     matches!(packet.meta.checksum, Checksum::Partial { .. })
 }
 
-/// Takes the link header off, and what belongs to the link from which the packet came.
+/// Takes the link header off, and metadata of the link that the packet came from.
 fn strip_link(packet: &mut Packet, len: usize) {
     packet.pull_front(len).expect("the IP header was read behind the link header");
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {

@@ -6,8 +6,8 @@ use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use super::offload::refresh_ipv4_checksum;
 
-/// Cuts `packet`, which starts with an IPv4 or IPv6 header without options or extension headers and has
-/// its checksum, into fragments of at most `mtu` bytes, each given to `out`.
+/// Cuts `packet` into fragments of at most `mtu` bytes, and gives each to `out`. The packet begins
+/// with an IP header without options or extension headers; its checksum is complete.
 pub(super) fn cut(
     packet: Packet,
     mtu: usize,

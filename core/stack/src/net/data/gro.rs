@@ -1,9 +1,10 @@
 //! Merging received TCP segments, for ports whose device does not do it, as XDP sockets. Everything
 //! above sees one big packet instead of many small ones.
 //!
-//! Only what [`offload::cut`](super::offload) would make again is merged: segments of one flow that
-//! follow each other, whose headers differ in nothing but length, identification, sequence number,
-//! checksum and PSH. A good checksum is a condition, so that what was merged need not be verified again.
+//! Segments are merged only where [`offload::cut`](super::offload) would make the same again:
+//! consecutive ones of one flow. Their headers may differ in length, identification, sequence
+//! number, checksum and PSH alone. A good checksum is a condition, so that a merged packet need not
+//! be verified again.
 
 use core::net::IpAddr;
 
@@ -19,16 +20,16 @@ const FLOWS_MAX: usize = 8;
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
 
-/// Merges the TCP segments of `batch`, fresh from a device with links of this type. Packets of one flow
-/// keep their order. Returns how many packets were merged into others.
+/// Merges the TCP segments of `batch`, fresh from a device with links of this type. Packets of one
+/// flow keep their order. Returns how many packets were merged into others.
 pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     let mut open: Vec<Merging> = Vec::with_capacity(FLOWS_MAX);
     let mut kept = Batch::with_capacity(batch.len());
     let mut merged = 0;
     for packet in batch.drain(..) {
         let Some(segment) = Parts::read(link, &packet) else {
-            // It may be overtaken by what is merged into an earlier packet: another flow's business, or
-            // odd enough for TCP to put it in order itself.
+            // A later segment merged into an earlier packet may overtake this one. Its flow is then
+            // another one, or TCP sorts the two by sequence number.
             kept.push_back(packet);
             continue;
         };
@@ -101,7 +102,7 @@ impl Merging {
         let from = &packet.linear()[next.payload..next.end];
         into.push_back(from.len()).expect("fits a large buffer").copy_from_slice(from);
         self.len += next.len();
-        // A short or pushed segment ends what the sender cut.
+        // A short or pushed segment was the sender's last one of a burst.
         self.closed = next.len() < first.len() || next.flags.contains(Flags::PSH);
         let bytes = into.linear_mut();
         let ip_len = bytes.len() - first.ip;
@@ -195,7 +196,7 @@ impl Parts {
         (self.src, self.dst, self.ports) == (other.src, other.dst, other.ports)
     }
 
-    /// Whether others may be merged into this one: plain data, not the end of what was cut.
+    /// Whether later segments may be merged into this one: plain data, not the end of a burst.
     fn may_start(&self, packet: &Packet) -> bool {
         self.flags == Flags::ACK && self.len() > 0 && self.is_good(packet)
     }
@@ -210,8 +211,8 @@ impl Parts {
     }
 }
 
-/// Whether the headers agree in all that is not expected to differ: link header, class, TTL, flow
-/// label, don't fragment, acknowledgement, window, urgent pointer and TCP options.
+/// Whether all headers agree that must: link header, class, TTL, flow label, don't fragment,
+/// acknowledgement, window, urgent pointer and TCP options.
 fn same_headers(first: &Parts, into: &Packet, packet: &Packet) -> bool {
     let (a, b) = (into.linear(), packet.linear());
     let same = |from: usize, to: usize| a.get(from..to).is_some_and(|a| b.get(from..to) == Some(a));

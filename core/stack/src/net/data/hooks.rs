@@ -38,7 +38,7 @@ pub(super) enum Refused {
 
 impl Data {
     /// Has rules judge a packet that came in by `iface`, before routing, and as one for this host
-    /// if that is what it is.
+    /// if it is.
     #[cold]
     pub(super) fn judge_received(
         &mut self,
@@ -158,7 +158,7 @@ impl Data {
         }
     }
 
-    /// Drops a packet that rules refuse, and tells its sender if they say so.
+    /// Drops a packet that rules refuse, and reports that to its sender if they say so.
     #[cold]
     pub(super) fn refuse_by_rule(
         &mut self,

@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 messages that come in: errors about packets of ours, and echo. Errors about packets of others
-//! are made in `report`.
+//! ICMP and ICMPv6 messages that come in: errors about packets of ours, and echo. Errors about
+//! packets of others are made in `report`.
 
 use core::net::IpAddr;
 
@@ -93,8 +93,8 @@ impl Data {
         use icmpv6::Message;
         let bytes = local.body();
         match bytes.first().copied().ok_or(DropReason::IcmpMalformed)? {
-            // Neighbour discovery comes from others on a link, not from ourselves, nor on a link without
-            // neighbours.
+            // Neighbour discovery comes from others on a link, not from ourselves, nor on a link
+            // without neighbours.
             ndp::ROUTER_SOLICIT..=ndp::REDIRECT => {
                 if !self.has_neighbors(local.iface) {
                     return Err(DropReason::IcmpIgnored);
@@ -129,15 +129,15 @@ impl Data {
         self.error_about(local, at, too_big).map(Verdict::Error)
     }
 
-    /// What an error says about the packet that it quotes from `at` on, which must be one of ours.
+    /// Reads an error about the packet that it quotes from `at` on, which must be one of ours.
     fn error_about(
         &self,
         local: &Local,
         at: usize,
         too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
-        // An error goes to the source of the packet that it is about, and ours is one host's: what was sent to
-        // a group is no error about a packet of ours.
+        // Errors are unicast to the source of their packet. An error that was sent to a group is
+        // not about a packet of ours.
         if local.broadcast_or_multicast {
             return Err(DropReason::IcmpIgnored);
         }
@@ -153,7 +153,8 @@ impl Data {
         Ok(quoted.into_error(message, too_big, (local.src, local.iface)))
     }
 
-    /// The error for a packet of ours whose neighbour does not answer; it starts with its IP header.
+    /// The error for a packet of ours whose neighbour does not answer; it starts with its IP
+    /// header.
     pub(super) fn error_about_own(&self, iface: IfaceId, packet: &Packet) -> Option<IcmpError> {
         let quoted = Quoted::read(packet.linear())?;
         let from = quoted.src;
@@ -209,7 +210,8 @@ impl Data {
         };
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
-        // The traffic class of the request with its ECN bits, as on Linux: the sender sees what the path does to them.
+        // The traffic class of the request with its ECN bits, as on Linux: the sender sees the
+        // path's effect on them.
         let ip = Ip {
             protocol: protocol.0,
             ttl: None,
@@ -230,9 +232,9 @@ impl Data {
     }
 }
 
-/// What an ICMP message comes to.
+/// Destination of an ICMP message within the stack.
 enum Verdict {
-    /// It is for control.
+    /// Messages that control handles.
     Punt(fn(Local) -> Punt),
     Error(IcmpError),
     Echo {
@@ -242,8 +244,9 @@ enum Verdict {
     },
 }
 
-/// Bytes kept of what an error quotes. No error may be longer, but a sender could make us keep all of one of 64 KiB
-/// that comes in fragments, a queue of them for every socket that asks for reports.
+/// Bytes kept of the packet that an error quotes. Errors must not be longer, but fragments can
+/// carry one of 64 KiB. Without this limit a sender could fill the error queue of each socket with
+/// those.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
 
 /// A packet as an error quotes it.
@@ -258,8 +261,8 @@ struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Reads an IP packet whose end may be missing; `None` without the first 8 bytes of its transport
-    /// header.
+    /// Reads an IP packet whose end may be missing; `None` without the first 8 bytes of its
+    /// transport header.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (src, dst, protocol, at) = match bytes.first()? >> 4 {
             4 => {
@@ -326,7 +329,8 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// The flow of a packet of ours that an ICMP error quotes from its IP header on, as its sender sees it, and its protocol.
+/// The flow of a packet of ours that an ICMP error quotes from its IP header on, as its sender sees
+/// it, and its protocol.
 pub(crate) fn quoted_flow(bytes: &[u8]) -> Option<(IpProtocol, Flow)> {
     let Quoted { src, dst, protocol, src_port, dst_port, .. } = Quoted::read(bytes)?;
     let flow = Flow { local: src, remote: dst, local_port: src_port, remote_port: dst_port };

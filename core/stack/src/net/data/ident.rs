@@ -7,15 +7,15 @@ use towpath_tcp::Instant;
 
 use crate::net::hash::Keyed;
 
-/// What tells the fragments of one packet from those of another.
+/// Source of IP identifications, which tell the fragments of one packet from those of another.
 ///
-/// A receiver must not be able to infer, from the identifications of the packets that it gets, how many go to
-/// others: idle scans and guesses at the identifications of others' fragments rest on that (RFC 7739 §3).
+/// A receiver must not infer from its packets' identifications how many packets other hosts get.
+/// Idle scans and forged fragments rest on such knowledge (RFC 7739 §3).
 #[derive(Debug)]
 pub(super) struct Idents {
     keys: Keyed,
-    /// The first of the identifications that are this data part's, and how many these are. They are one range: a device
-    /// that cuts a packet counts on from the first piece.
+    /// First identification of this data part, and their number. The range is contiguous, because a
+    /// device that cuts a packet counts on from the first piece.
     range: (u16, u32),
     counters: Vec<Counter>,
     /// Identifications given to IPv6 packets.
@@ -33,12 +33,13 @@ struct Counter {
 const COUNTERS: usize = 2048;
 
 impl Idents {
-    /// Of the data part of the shard `n` of `count`, a power of two. Those of others are other ones, so that what two
-    /// shards send to one host at the same time is never taken for one packet (RFC 6864 §4).
+    /// Identifications for the data part of shard `n` of `count`, a power of two. Ranges of shards
+    /// are disjoint: otherwise fragments from two shards to one host could be mistaken for one
+    /// packet (RFC 6864 §4).
     pub(super) fn new(keys: Keyed, (n, count): (usize, usize)) -> Self {
         let share = (1 << u16::BITS) / count as u32;
         let range = ((n as u32 * share) as u16, share);
-        // Where they begin says nothing of when this host did.
+        // Hashed first values do not reveal when this host started.
         let [first, second] = keys.0;
         let begin = |n: usize| {
             let mut hasher = Keyed([second, first]).build_hasher();
@@ -50,9 +51,9 @@ impl Idents {
 
     /// `count` identifications for packets from `src` to `dst`, the first one returned.
     ///
-    /// Sixteen bits drawn at random would come again too soon (RFC 6864 §4.3), so they count up. As in Linux
-    /// many destinations share a counter, by a secret hash, and it jumps by a random part of the
-    /// milliseconds since its last use: of who else used it meanwhile, and how often, the jump says nothing.
+    /// Identifications count up, because 16 random bits would repeat too soon (RFC 6864 §4.3). As
+    /// in Linux, destinations share counters by a secret hash. A counter jumps by a random part of
+    /// the milliseconds since its last use, which hides the use by other destinations.
     pub(super) fn take_v4(&mut self, now: Instant, src: IpAddr, dst: IpAddr, count: u32) -> u16 {
         let mut hasher = self.keys.build_hasher();
         match (src, dst) {
@@ -91,7 +92,8 @@ impl Idents {
         begin.wrapping_add(first as u16)
     }
 
-    /// An identification for an IPv6 packet: 32 bits are enough to be drawn at random (RFC 7739 §5.1).
+    /// An identification for an IPv6 packet: 32 bits are enough to be drawn at random (RFC 7739
+    /// §5.1).
     pub(super) fn take_v6(&mut self) -> u32 {
         self.v6_given += 1;
         let mut hasher = self.keys.build_hasher();
@@ -119,8 +121,8 @@ mod tests {
         assert_eq!(idents.take_v4(Instant(5), src, dst, 1), first.wrapping_add(6));
     }
 
-    /// Two destinations that share a counter: an observer of the identifications of one every 100 ms learns
-    /// nothing of a packet to the other.
+    /// Two destinations that share a counter: an observer of the identifications of one every 100
+    /// ms learns nothing of a packet to the other.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
         let mut idents = Idents::new(Keyed([7, 9]), (0, 1));

@@ -1,27 +1,28 @@
-//! Data: packets in and out. Each shard has one of its own, which knows of the host what its snapshot says, and of
-//! neighbours what it was told. It asks nobody while it has a packet in hand: what it cannot deal with, control gets
-//! later.
+//! Data: packets in and out. Each shard has a data part, which knows the host by a snapshot, and
+//! neighbours by news. A packet never waits for an answer of control: the data part punts it, or
+//! queues a notice, and goes on.
 //!
 //! ```text
-//!            receive()                                        send()
-//!  frame ─► link ─► ip: validate ─► verdict ─► reassemble   packet ─► ip header ─► next hop ─► cut? ─► output
-//!             │ arp    │ malformed      │ martians  │          │ checksum             │ ▲
-//!             ▼        ▼                ▼           ▼          ▼                      ▼ │
-//!           Punt     drop()           drop()    Received     loopback queue      Notice Order
+//!            receive()                             send()
+//!  frame ─► link ─► ip: validate ─► verdict      packet ─► ip header ─► next hop ─► cut? ─► output
+//!             │ arp    │ malformed      │ martians  │ checksum             │ ▲
+//!             ▼        ▼                ▼           ▼                      ▼ │
+//!           Punt     drop()   drop() or Received loopback queue       Notice Order
 //! ```
 //!
-//! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has what both use.
-//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`, and `transit`
-//! those of a batch that need no second look, by `plans`. Rules judge packets in `hooks`.
-//! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop`
-//! has what goes in front of the packets to each neighbour, and what waits for one; `output` is the queue in front of a
-//! device; `orders` has what control tells.
-//! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot on the way out, and
-//! `gro` is the same for the way in. `icmp` reads errors, `report` makes them, `error_limit` says how many; `ident`
-//! has the identifications of packets. It knows nothing of control (`cargo xtask tidy`).
+//! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has
+//! what both use. `forward` sends packets to other hosts on, with `option_stamp` and `refragment`,
+//! and `transit` those of a batch that need no second look, by `plans`. Rules judge packets in
+//! `hooks`. `verdict` decides about a received packet, `way` finds the route and source address of
+//! one to send, `mtu` its size limit. `next_hop` has the link header for each neighbour, and the
+//! packets that wait for one. `output` is the queue in front of a device; `orders` executes those
+//! of control. `reassembly` is the inverse of `fragment`. `offload` cuts and sums on the way out
+//! for a device that cannot, and `gro` merges on the way in. `icmp` reads errors, `report` makes
+//! them, `error_limit` bounds them; `ident` has the identifications of packets. The data part does
+//! not use control (`cargo xtask tidy` checks).
 //!
-//! Path MTUs of datagrams are here, and not in control: packets look them up. Who sent the datagram believes the report
-//! about it, and the others are told, so that each shard knows what a host with one would.
+//! Path MTUs of datagrams are here and not in control, because packets look them up. The shard
+//! whose socket believed a report tells all others, so that all go by the same path MTUs.
 
 mod error_limit;
 mod forward;

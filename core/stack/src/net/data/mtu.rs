@@ -1,9 +1,9 @@
 //! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
 //!
-//! The table here is for datagrams, and that of each shard says the same: what a socket of one believed is told to all.
-//! An attacker that knows that a host speaks UDP on some port can forge a report about it, so connections do not look at
-//! it: each believes only a report that quotes a segment of its own that is in flight (RFC 5927 §4), and keeps the result
-//! to itself ([`crate::path`]).
+//! The table here is for datagrams, and equal in all shards: each report that a socket believed is
+//! passed on to all. Connections do not use it, because an attacker can forge a report about a
+//! known UDP port. A connection believes only a report that quotes a segment of its own in flight
+//! (RFC 5927 §4), and keeps the result to itself ([`crate::path`]).
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -25,8 +25,8 @@ impl PathMtu {
     /// Nothing was said.
     pub(crate) const UNKNOWN: Self = Self(u16::MAX);
 
-    /// What a report of `mtu` bytes says. Routers older than RFC 1191 report 0; what is too little for IPv6
-    /// has been discarded where it was read.
+    /// The path MTU from a report of `mtu` bytes. Routers older than RFC 1191 report 0. Reports
+    /// below the minimum of IPv6 were discarded where they were read.
     pub(crate) fn reported(mtu: u32) -> Self {
         Self(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
@@ -36,8 +36,8 @@ impl PathMtu {
         u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
     }
 
-    /// Whether a link of the path takes less than the least that packets are cut to, so that its router has to
-    /// fragment them and they go without DF. So does Linux, which "locks" such a path MTU.
+    /// Whether a link of the path takes less than the least size that packets are cut to. Its
+    /// router has to fragment them, so they go without DF, as on Linux ("locked" path MTU).
     pub(crate) fn needs_fragments(self) -> bool {
         u32::from(self.0) < PATH_MTU_MIN_V4
     }
@@ -46,12 +46,12 @@ impl PathMtu {
 /// Where datagrams go, and by which link: another one may lead over other routers.
 type Way = (IfaceId, IpAddr);
 
-/// What is known of a way.
+/// A path MTU that was reported, and how long it is valid.
 #[derive(Debug)]
 struct Known {
     mtu: PathMtu,
     until: Instant,
-    /// Other shards have not been told, for want of room: they are when it is reported again.
+    /// Other shards do not know it, for want of room: the next report is passed on.
     untold: bool,
 }
 
@@ -65,14 +65,14 @@ pub(in crate::net) struct PathMtus {
     least: PathMtu,
     /// Goes up with each change.
     generation: u64,
-    /// How many other shards may still be told, and until when.
+    /// Reports that may still be passed on to other shards, and until when.
     tellings: (u32, Instant),
-    /// How many that is a second.
+    /// Limit on these in a second.
     tellings_max: u32,
 }
 
 impl PathMtus {
-    /// Of one of `shards` data parts.
+    /// The table of one of `shards` data parts.
     pub(super) fn new(keys: Keyed, shards: usize) -> Self {
         Self {
             tellings: (0, Instant::ZERO),
@@ -84,7 +84,7 @@ impl PathMtus {
         }
     }
 
-    /// What is known about the way, if anything still is.
+    /// The path MTU towards `way`, unless it has expired.
     pub(super) fn lookup(&self, now: Instant, way: Way) -> PathMtu {
         // Most hosts never learn one. Then a lookup of a route costs no probe of this table.
         if self.mtus.len() == 0 {
@@ -94,8 +94,8 @@ impl PathMtus {
         known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
-    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their time: a path may have
-    /// got better.
+    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their
+    /// time: a path may have got better.
     pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc8201#section-4
         //# A node must not increase its estimate of the Path MTU in response to
@@ -111,7 +111,7 @@ impl PathMtus {
         true
     }
 
-    /// Whether other shards may be told of one more way now.
+    /// Whether a report may be passed on to other shards now.
     pub(in crate::net) fn may_tell(&mut self, now: Instant) -> bool {
         let (left, until) = &mut self.tellings;
         if now >= *until {
@@ -122,14 +122,15 @@ impl PathMtus {
         may
     }
 
-    /// Other shards could not be told of a way.
+    /// Notes that a report was not passed on to other shards.
     pub(in crate::net) fn set_untold(&mut self, way: Way) {
         if let Some(known) = self.mtus.get_mut(&way) {
             known.untold = true;
         }
     }
 
-    /// A way was reported once more: what is known of it, in bytes, if other shards still have to be told. They are then.
+    /// Takes the path MTU of a way that was reported once more, in bytes, if other shards still
+    /// have to learn it.
     pub(in crate::net) fn take_untold(&mut self, way: Way) -> Option<u32> {
         let known = self.mtus.peek(&way).filter(|known| known.untold)?;
         let mtu = u32::from(known.mtu.0);
@@ -142,7 +143,7 @@ impl PathMtus {
         self.least
     }
 
-    /// Changes whenever what [`PathMtus::lookup`] said may be outdated.
+    /// Changes whenever results of [`PathMtus::lookup`] may be outdated.
     pub(in crate::net) fn generation(&self) -> u64 {
         self.generation
     }
@@ -151,7 +152,7 @@ impl PathMtus {
         self.next
     }
 
-    /// Forgets what is too old.
+    /// Forgets expired entries.
     pub(super) fn expire(&mut self, now: Instant) {
         if now < self.next {
             return;

@@ -1,17 +1,19 @@
-//! Next hops as packets are sent to them: an entry for each neighbour that packets of ours go to, a host or a router,
-//! with its link header ready, or the packets that wait for it.
+//! Next hops as data sends to them: an entry for each neighbour, host or router, that packets of
+//! ours go to. An entry has the link header ready, or the packets that wait for it.
 //!
 //! ```text
-//!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: told, and used all the same
+//!   UNKNOWN ──used──► ASKED ──known──► READY ─┐ used at `tell_at` or later: reported, and used
 //!      ▲                │                │  ▲─┘
 //!      └────────────────┴────────────────┘
 //!             failed, forgotten
 //! ```
 //!
-//! Control alone knows whether a neighbour is there. It is told by a [`Notice`] that one is used, and tells where it is
-//! ([`News`](crate::net::told::News)), and from when on it wants to hear of uses again: a packet in between costs no
-//! hash and nobody's attention. Who keeps a way keeps a [`HopId`]: while the place was given to no other it is the same
-//! next hop, wherever that is by now.
+//! Control alone knows whether a neighbour is there. A [`Notice`] reports a use to it.
+//! [`News`](crate::net::told::News) answers with the MAC address, and the time from which uses are
+//! to be reported again. Packets before that time cost control nothing, and no hash here.
+//!
+//! Routes keep a [`HopId`]. The id is valid until its place goes to another next hop, whatever the
+//! neighbour's MAC address is by then.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -34,8 +36,8 @@ use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
 use crate::net::told::{HopKey, Notice};
 
-/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments or
-/// fragments of at most `mtu` bytes when it goes.
+/// An IP packet without link header that waits for its neighbour. `Data::transmit` cuts the packet
+/// into segments or fragments of at most `mtu` bytes when it leaves.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub packet: Packet,
@@ -51,13 +53,13 @@ impl Waiting {
 /// Where packets to a neighbour go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing was sent to it since it was last heard of.
+    /// No packet went to it since the last news.
     Unknown,
-    /// Control has been told; packets wait.
+    /// The use was reported to control; packets wait.
     Asked,
     Ready {
         link: LinkHeader,
-        /// From when on a use is told.
+        /// Time from which a use is reported.
         tell_at: Instant,
     },
 }
@@ -68,21 +70,23 @@ struct Place {
     /// When the place was given to it.
     since: Epoch,
     state: State,
-    /// Something was sent to it, or it was looked up to be kept, since the search for a place last came by.
+    /// Something was sent to it, or it was looked up to be kept, since the search for a place last
+    /// came by.
     used: bool,
-    /// From when on a confirmation is told.
+    /// Time from which a confirmation is reported.
     confirm_at: Instant,
     queue: Queue,
 }
 
-/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough to say that it is.
+/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough
+/// to say that it is.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Packets that wait for a neighbour, the oldest first.
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<Waiting>,
-    /// What they cost: their bytes, and [`NEIGHBOR_PACKET_COST`] for each.
+    /// Sum of the packets' bytes, and of [`NEIGHBOR_PACKET_COST`] for each.
     cost: usize,
 }
 
@@ -119,15 +123,15 @@ pub(in crate::net) struct NextHops {
     /// Where the search for a place that is given up goes on.
     hand: usize,
     epoch: Epoch,
-    /// What all queues cost together.
+    /// Cost of all queues together.
     queued: usize,
-    /// What they may: this data part's share of [`NEIGHBOR_QUEUES_BYTES_MAX`].
+    /// Limit on `queued`: this data part's portion of [`NEIGHBOR_QUEUES_BYTES_MAX`].
     queued_max: usize,
     /// Most places.
     places_max: usize,
     /// At most [`NEIGHBOR_NOTICES_MAX`].
     notices: VecDeque<Notice>,
-    /// The router that was told to be avoided last, and from when on it is told again.
+    /// The router whose avoidance was reported last, and when it is reported again.
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
@@ -204,9 +208,10 @@ impl NextHops {
         index as u16
     }
 
-    /// Gives the place of a next hop that was not used for a while to another one. Each is passed over once if it was
-    /// used since the search came by last, so that a sender to many addresses displaces none that others go on
-    /// using. One search passes all places twice at most, and as many searches as there are places all of them once.
+    /// Gives the place of a next hop that was not used for a while to another one (the clock
+    /// algorithm). A place in use is passed over once, so a sender to many addresses displaces no
+    /// neighbour in constant use. A search looks at each place twice at most; over all searches the
+    /// mean is constant.
     fn give_up_one(&mut self, key: HopKey) -> usize {
         while core::mem::take(&mut self.places[self.hand].used) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -225,7 +230,7 @@ impl NextHops {
         index
     }
 
-    /// What was looked up before this may be wrong.
+    /// Invalidates earlier lookups of next hops.
     pub(in crate::net) fn begin_epoch(&mut self) -> Epoch {
         self.epoch = self.epoch.next();
         self.epoch
@@ -248,7 +253,7 @@ impl NextHops {
         self.is_since(id.epoch, place.since).then_some(place.key)
     }
 
-    /// What goes in front of a packet to a next hop; `None`: the packet has to wait.
+    /// The link header of a next hop; `None` when the packet has to wait.
     #[inline]
     pub(super) fn link(&mut self, now: Instant, id: HopId) -> Option<LinkHeader> {
         self.key(id)?;
@@ -258,7 +263,8 @@ impl NextHops {
             State::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = Notice::Used(place.key);
-                // Without room for that the next use is told: otherwise control would never hear of one again.
+                // Without room for the notice the next use is reported: otherwise control would
+                // never get another.
                 if is_due
                     && self.tell(used)
                     && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
@@ -279,8 +285,8 @@ impl NextHops {
         }
     }
 
-    /// The header of packets to a next hop that was used lately and is known: nothing has to be
-    /// told, and no hash is computed. `None` says nothing of the next hop.
+    /// The header of packets to a next hop that was used lately, is known, and needs no notice. No
+    /// hash is computed. `None` says nothing of the next hop.
     #[inline]
     pub(super) fn ready(&mut self, now: Instant, key: &HopKey) -> Option<LinkHeader> {
         let recent = usize::from(self.recent[recent_slot(key)]);
@@ -294,7 +300,7 @@ impl NextHops {
         }
     }
 
-    /// The transport heard from beyond a next hop.
+    /// The transport made progress beyond a next hop.
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
@@ -320,8 +326,9 @@ impl NextHops {
         }
     }
 
-    /// Keeps a packet until its neighbour is known; others may have to go for it ([`take_gone`](Self::take_gone)).
-    /// The last one of a neighbour stays in any case, as long as there is room for one of each.
+    /// Keeps a packet until its neighbour is known; others may have to go for it
+    /// ([`take_gone`](Self::take_gone)). The last one of a neighbour stays in any case, as long as
+    /// there is room for one of each.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
     //# The link layer SHOULD save (rather than discard) at least
     //# one (the latest) packet of each set of packets destined to
@@ -344,8 +351,8 @@ impl NextHops {
         }
     }
 
-    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do not answer
-    /// thereby loses packets of its own, not the few that others send.
+    /// Drops the oldest packet of the neighbour with the longest queue. A sender to hosts that do
+    /// not answer thereby loses its own packets, not the few of other senders.
     fn drop_from_longest(&mut self) {
         let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
         let Some(Place { key, queue, .. }) = longest else { return };
@@ -365,7 +372,7 @@ impl NextHops {
         self.change(key, State::Ready { link, tell_at })
     }
 
-    /// Nobody knows any more where a neighbour is. Returns the packets that waited for it.
+    /// Forgets where a neighbour is. Returns the packets that waited for it.
     pub(super) fn on_lost(&mut self, key: HopKey) -> VecDeque<Waiting> {
         self.change(key, State::Unknown)
     }
@@ -377,7 +384,7 @@ impl NextHops {
         place.queue.take(&mut self.queued)
     }
 
-    /// Nobody knows any more where any neighbour is. Returns those for which packets waited.
+    /// Forgets where all neighbours are. Returns those for which packets waited.
     pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
         let mut waited = Vec::new();
         for place in &mut self.places {
@@ -387,7 +394,7 @@ impl NextHops {
         waited
     }
 
-    /// Has something told; false when there is no room for it.
+    /// Queues a notice; false when there is no room for it.
     pub(in crate::net) fn tell(&mut self, notice: Notice) -> bool {
         let has_room = self.notices.len() < NEIGHBOR_NOTICES_MAX;
         match has_room {
@@ -397,13 +404,13 @@ impl NextHops {
         has_room
     }
 
-    /// Whether there is anything that control is to be told.
+    /// Whether there are notices for control.
     #[inline]
     pub(super) fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// The next thing that control is to be told.
+    /// Takes the next notice for control.
     #[inline]
     pub(in crate::net) fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
@@ -436,8 +443,8 @@ const _: () = assert!(NEIGHBORS_MOST < u16::MAX as usize);
 /// Places that are found without a hash: next hops of a router with many neighbours.
 const RECENT: usize = 256;
 
-/// The slot of a next hop among [`NextHops::recent`]. Others can be made to share one: each of them
-/// then costs a hash, as without slots.
+/// The slot of a next hop among [`NextHops::recent`]. An attacker can make next hops collide there:
+/// each then costs a hash, as without slots.
 #[inline]
 fn recent_slot((iface, addr): &HopKey) -> usize {
     let low = match addr {
@@ -525,7 +532,7 @@ mod tests {
             hops.confirm(at(time), id);
             assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
         }
-        // What is told of others is nothing to this one.
+        // News about another neighbour changes nothing for this one.
         hops.on_lost(nth(2));
         assert_eq!(hops.link(at(2000), id), Some(LINK));
     }
@@ -547,7 +554,7 @@ mod tests {
         hops.confirm(at(0), ids[0]);
         hops.take_notice();
         assert_eq!(hops.take_notice(), None, "the dead id confirms nobody");
-        // One that is used between two searches stays, however many come and go.
+        // A next hop that is used between two searches keeps its place, however many come and go.
         for n in 0..3 * NEXT_HOPS_MAX as u32 {
             assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
             hops.at(nth(6000 + n));
@@ -583,7 +590,7 @@ mod tests {
             send(hops, id, waiting(&mut pool, len));
             gone(hops)
         };
-        // One program sends a little to each of many, and another as much as may be to some.
+        // A program sends little to each of many hosts, another one as much as it can to some.
         for n in 0..500 {
             assert!(enqueue(&mut hops, n, 60).is_empty());
         }
@@ -602,7 +609,7 @@ mod tests {
         for n in 0..500 {
             assert_eq!(hops.on_known(nth(n), LINK, at(30_000)).len(), 1);
         }
-        // What left by an answer, by failure or for a newcomer leaves room.
+        // An answer, a failure and a displacement each take packets out of the sum.
         for n in 500..600 {
             hops.on_lost(nth(n));
         }
@@ -613,7 +620,8 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
-    /// All data parts together keep as much as one would, and each of them what one neighbour may have.
+    /// All data parts together keep as many packets as one would, and each of them as many as one
+    /// neighbour may have.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
         let (mut hops, mut pool) =
@@ -631,7 +639,8 @@ mod tests {
         );
     }
 
-    /// Nobody takes what is told, as when control is on a thread that has no time: what cannot be asked for does not wait.
+    /// Notices are not taken, as when the thread of control is busy: a packet whose neighbour
+    /// cannot be asked for does not wait.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());
@@ -642,7 +651,7 @@ mod tests {
         }
         assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_NOTICES_MAX, 10));
         assert!(hops.waiting() <= NEXT_HOPS_MAX);
-        // It is asked for with the next packet.
+        // The next packet asks for it.
         hops.take_notice();
         let id = hops.at(nth(NEIGHBOR_NOTICES_MAX as u32 + 9));
         assert_eq!(hops.link(at(0), id), None);
@@ -650,7 +659,8 @@ mod tests {
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
     }
 
-    /// A use, a confirmation and a detour for which there was no room are told as soon as there is.
+    /// A use, a confirmation and a detour for which there was no room are reported as soon as there
+    /// is.
     #[test]
     fn what_found_no_room_is_told_with_the_next_packet() {
         let mut hops = table();

@@ -1,4 +1,5 @@
-//! What a device could do and this one does not: checksums, and cutting big packets into segments.
+//! Offloads in software, for a device that lacks them: checksums, and cutting packets into
+//! segments.
 //!
 //! Packets here start with their IP header; the link header comes later.
 
@@ -11,8 +12,8 @@ use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, udp};
 
 use crate::net::received::Local;
 
-/// Whether the transport checksum of a received packet is right, or vouched for. Protocols other than
-/// TCP and UDP are not looked at.
+/// Whether the transport checksum of a received packet is right, or vouched for. Protocols other
+/// than TCP and UDP are not looked at.
 pub fn verify_transport(local: &Local) -> bool {
     match local.packet.meta.checksum {
         Checksum::Verified | Checksum::Partial { .. } => return true,
@@ -37,8 +38,8 @@ pub fn verify_transport(local: &Local) -> bool {
     }
 }
 
-/// The running sum of the pseudo-header for `len` bytes of transport header and payload; 0 for ICMP of
-/// IPv4, which has none, and for addresses of different families, which no packet has.
+/// The running sum of the pseudo-header for `len` bytes of transport header and payload. ICMP of
+/// IPv4 has no pseudo-header, and addresses of different families make no packet: both give 0.
 pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
     let protocol = IpProtocol(protocol);
     match (src, dst) {
@@ -49,8 +50,8 @@ pub(super) fn pseudo_sum(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> 
     }
 }
 
-/// Computes the checksum of `transport`, whose running pseudo-header sum is `pseudo`, into its header
-/// at `at`. The field is zero before.
+/// Computes the checksum of `transport`, whose running pseudo-header sum is `pseudo`, into its
+/// header at `at`. The field is zero before.
 pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protocol: u8) {
     let mut sum = checksum::finish(checksum::sum(transport, pseudo));
     if sum == 0 && protocol == IpProtocol::UDP.0 {
@@ -59,7 +60,7 @@ pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protoc
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What [`cut`] needs to know of a packet.
+/// Input of [`cut`] about a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub src: IpAddr,
@@ -150,8 +151,8 @@ pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes into
-/// that of the whole.
+/// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes
+/// into that of the whole.
 fn patch_transport(bytes: &mut [u8], how: &Cut, offset: u32, first: bool, last: bool) {
     let len = bytes.len();
     if how.protocol() == IpProtocol::UDP.0 {

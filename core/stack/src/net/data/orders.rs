@@ -1,4 +1,4 @@
-//! What control tells: packets to send or to drop, and news of neighbours.
+//! Orders of control, executed: packets to send or to drop, and news of neighbours.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -11,7 +11,7 @@ use crate::net::link_header::LinkHeader;
 use crate::net::told::{HopKey, News, Order};
 
 impl Data {
-    /// Does what control wants done.
+    /// Executes an order of control.
     pub(in crate::net) fn on_order(&mut self, now: Instant, order: Order, pool: &mut Pool) {
         match order {
             Order::Frame { iface, packet } => match self.admit(iface, None, || true) {
@@ -24,7 +24,7 @@ impl Data {
         }
     }
 
-    /// Hears of a neighbour, or of a way.
+    /// Takes news of a neighbour, or of a way.
     pub(in crate::net) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
         match news {
             News::Known { key, mac, tell_at } => {
@@ -68,7 +68,7 @@ impl Data {
         }
     }
 
-    /// Drops the packets that had to go for others that wait, and counts what else had to.
+    /// Drops the packets that others displaced, and counts other losses.
     pub(in crate::net) fn clear_up(&mut self, pool: &mut Pool) {
         while let Some((iface, packet, reason)) = self.next_hops.take_gone() {
             self.drop(iface, packet, reason, pool);

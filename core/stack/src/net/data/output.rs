@@ -6,22 +6,25 @@
 //!              ▼                                                        │
 //!           dropped, or its connection waits (`crate::tx`) ◄────────────┘ goes on
 //! ```
-//! What is in it is counted as it will be on the wire: a packet of 64 KiB that the device or the kernel behind it cuts
-//! into 45 counts as 45, each with its headers. Connections and all others are counted apart, so that neither fills it for
-//! the other. Others may have [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`] in it; what keeps others going
-//! ([`is_control`]) has a reserve beyond. Connections stop at half of that ([`crate::limits::TX_OUTPUT_BYTES`]), and wait.
-//! Each connection, and each socket of datagrams that asks, stops at a share of its own before.
+//! The queue counts packets as they will be on the wire. A packet of 64 KiB that the device or the
+//! kernel cuts into 45 counts as 45, each with its headers. Connections are counted apart from
+//! other senders, so that neither kind fills the queue for the other.
 //!
-//! What a device takes in which time is divided like the queue. So where it is behind, and connections have something in
-//! it, others have no more than they, or [`OUTPUT_BESIDE_BYTES`]: what comes without end, and waits for nobody, would
-//! otherwise have almost all.
+//! - Other senders may have [`OUTPUT_BYTES_MAX`] and [`OUTPUT_PACKETS_MAX`] in it. Packets that
+//!   keep a link working ([`is_control`]) have a reserve beyond.
+//! - Connections wait at half of that ([`crate::limits::TX_OUTPUT_BYTES`]).
+//! - Each connection, and each socket of datagrams that asks, waits earlier at a share of its own.
 //!
-//! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
-//! meanwhile ([`towpath_ring::SendBuffer`]). Where too much memory is kept so for sockets that are gone, the packets are
-//! copied ([`Output::copy_forsaken`]).
+//! Room in the queue becomes bandwidth of the device. Where the device is behind and connections
+//! wait, other senders may have as much as connections have, or [`OUTPUT_BESIDE_BYTES`]. Otherwise
+//! senders without flow control would get almost all of it.
 //!
-//! A packet leaves the counts when the device has taken it, in whatever order that is: another order than that of
-//! arrival, a rate or a limit that follows the device belong here, between `enqueue` and `hand_over`.
+//! Packets point into the FIFOs of their sockets for as long as they are here; the FIFOs prevent
+//! writes there meanwhile ([`towpath_ring::SendBuffer`]). Where closed sockets keep too much memory
+//! so, the packets are copied ([`Output::copy_forsaken`]).
+//!
+//! A packet leaves the counts when the device has taken it, in any order. Another order than that
+//! of arrival, or a rate limit, therefore belongs between `enqueue` and `hand_over`.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -39,14 +42,14 @@ use crate::net::limits::{
     OUTPUT_RESERVE_BYTES, OUTPUT_RESERVE_PACKETS,
 };
 
-/// A sender is told when the device has taken so much that it has no more than this: half of the least share.
+/// Bytes of a sender in the queue at which it is woken: half of the least share.
 const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
 
-/// This bit of a sender says that it is a socket of datagrams, which is counted among the others.
+/// Bit of a sender that marks a socket of datagrams, which counts among the other senders.
 const OF_DATAGRAMS: u32 = 1 << 31;
 
-/// The connection in place `index` as a sender. Another socket may have the place later; what is left of the former one
-/// counts for it then.
+/// The connection in place `index` as a sender. Another socket may get the place later; remaining
+/// packets of the former one count for it then.
 pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(index + 1)
 }
@@ -67,7 +70,7 @@ fn is_connection(sender: Option<NonZeroU32>) -> bool {
 
 const MOST: Load = Load { packets: OUTPUT_PACKETS_MAX, bytes: OUTPUT_BYTES_MAX };
 
-/// What packets are on the wire.
+/// Size of packets as they are on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Packets, cut to the size of a segment.
@@ -77,7 +80,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of a packet that starts with the first header that counts.
+    /// Size of a packet that starts with the first header to count.
     pub(in crate::net) fn of(packet: &Packet) -> Self {
         let Some(how) = packet.meta.segmentation else {
             return Self { packets: 1, bytes: packet.len() };
@@ -110,7 +113,7 @@ impl SubAssign for Load {
     }
 }
 
-/// Which limit is reached.
+/// The limit that a packet met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum Full {
     /// [`OUTPUT_BYTES_MAX`].
@@ -124,12 +127,12 @@ pub(in crate::net) enum Full {
 /// The queue of one interface.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// What the device is offered, from the front.
+    /// Packets for the device, from the front.
     packets: Batch,
-    /// For each of them, in the same order, what it counts for and whose it is.
+    /// Load and sender of each packet, in the same order.
     notes: VecDeque<Note>,
     load: Load,
-    /// Of it, what connections have in it.
+    /// Load of the connections' packets.
     connections: Load,
     /// The device did not take all when it was offered it last.
     is_behind: bool,
@@ -155,13 +158,13 @@ impl Output {
         self.packets.is_empty()
     }
 
-    /// What is in it, as it will be on the wire.
+    /// Size of the queued packets on the wire.
     #[inline]
     pub fn load(&self) -> Load {
         self.load
     }
 
-    /// The same of connections alone.
+    /// Size of the connections' packets alone.
     #[inline]
     pub(crate) fn connections(&self) -> Load {
         self.connections
@@ -173,7 +176,7 @@ impl Output {
         self.shares.of(sender)
     }
 
-    /// Those who have something in it, of those that are counted.
+    /// Connections, and sockets of datagrams with a share, that have packets in the queue.
     pub(crate) fn senders(&self) -> impl Iterator<Item = NonZeroU32> {
         self.shares.bytes.keys().copied()
     }
@@ -183,12 +186,12 @@ impl Output {
         self.packets.iter()
     }
 
-    /// Offers the packets to a device, which takes as many as it can from the front of the batch and adds none.
-    /// Returns how many it took.
+    /// Offers the packets to a device, which takes as many as it can from the front of the batch
+    /// and adds none. Returns how many it took.
     pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
         take(&mut self.packets);
         let taken = self.notes.len().saturating_sub(self.packets.len());
-        // Those of one sender that follow each other are looked up once.
+        // Consecutive packets of one sender cost one lookup of its share.
         let mut run = Note { load: Load::default(), sender: None };
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
@@ -207,8 +210,8 @@ impl Output {
         taken
     }
 
-    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of it they are. Returns
-    /// how many there were.
+    /// Copies the packets for which alone the memory of a socket's FIFO is kept, however little of
+    /// it they are. Returns how many there were.
     pub(in crate::net) fn copy_forsaken(&mut self, pool: &mut Pool) -> u64 {
         let mut copied = 0;
         for packet in self.packets.iter_mut().filter(|packet| packet.tail.is_forsaken()) {
@@ -218,12 +221,13 @@ impl Output {
         copied
     }
 
-    /// The next sender of which the device has taken so much that it may go on. A sender that has gone may be named.
+    /// The next sender of which the device has taken so much that it may go on. A sender that has
+    /// gone may be named.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.shares.drained.pop()
     }
 
-    /// Which limit a packet of `sender` would pass that has no right to the reserve.
+    /// The limit that a packet of `sender`, without a right to the reserve, would pass.
     #[inline]
     pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<Full> {
         let (has, most) = match is_connection(sender) {
@@ -250,15 +254,15 @@ impl Output {
         }
     }
 
-    /// Whether there is room for what keeps others going.
+    /// Whether there is room in the reserve.
     pub(in crate::net) fn has_reserve(&self) -> bool {
         let others = self.others();
         others.bytes < OUTPUT_BYTES_MAX + OUTPUT_RESERVE_BYTES
             && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
-    /// Puts a finished frame at the end. It was admitted, or is a piece of a packet that was: pieces stay together, so
-    /// the last packet that is admitted may pass the limit.
+    /// Puts a frame at the end: an admitted packet, or a piece of one. Pieces stay together, so
+    /// those of the last admitted packet may pass the limit.
     #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };
@@ -274,8 +278,8 @@ impl Output {
     }
 }
 
-/// What each sender has in the queue. Who has nothing in it costs nothing here; and there are never more senders than
-/// packets.
+/// Bytes of each sender in the queue. Only senders with a packet there have an entry, so there are
+/// never more entries than packets.
 #[derive(Debug, Default)]
 struct Shares {
     bytes: HashMap<NonZeroU32, u32, Cheap>,
@@ -305,7 +309,7 @@ impl Shares {
     }
 }
 
-/// Whether an IP packet keeps others going rather than to carry what a program wants to say: ICMP but echo, group
+/// Whether an IP packet serves a protocol and not a program's data: ICMP but echo, group
 /// membership, and TCP segments without bytes that open nothing.
 pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     let bytes = packet.linear();
@@ -366,7 +370,7 @@ mod tests {
         packet
     }
 
-    /// Cuts it, to see what goes out.
+    /// Cuts the packet, to count as the wire does.
     fn on_the_wire(len: usize, size: Option<u16>) -> Load {
         let Some(size) = size else { return Load { packets: 1, bytes: len } };
         let mut load = Load::default();
@@ -382,7 +386,8 @@ mod tests {
     }
 
     proptest! {
-        /// What went in and was not taken is what the counts say, in all and of each sender, whatever is done.
+        /// The counts, in all and of each sender, are those of the packets that went in and were
+        /// not taken.
         #[test]
         fn the_counts_are_those_of_what_is_in_it(
             steps in prop::collection::vec(
@@ -425,8 +430,8 @@ mod tests {
         }
     }
 
-    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue and end: it was 16 MiB
-    /// each that stayed.
+    /// The device takes nothing. Sockets with SO_SNDBUF of 16 MiB leave a packet each in its queue
+    /// and end: it was 16 MiB each that stayed.
     #[test]
     fn a_packet_does_not_keep_the_memory_of_many_sockets_that_are_gone() {
         const LIMIT: u64 = 1 << 30;

@@ -29,7 +29,7 @@ pub(super) enum Plan {
 }
 
 impl Plans {
-    /// Forgets what another snapshot may make wrong.
+    /// Forgets all plans, since another snapshot may contradict them.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.list.clear();

@@ -7,16 +7,21 @@
 //!   1..4 ─► source ─► source ─► source
 //! ```
 //!
-//! Source addresses of fragments can be forged, so each limit here is what an attacker has to send to make a host
-//! lose datagrams, and what is charged to a source is what was received from it. A source beyond its share loses the
-//! one of its datagrams of which nothing was heard for longest; when all together have too much, so does the source
-//! with the most datagrams. Sources with a few datagrams each, as hosts have that wait for a fragment, count as
-//! alike: of these the one loses that was not heard of for longest, and not the one that happens to have two. A
-//! datagram whose fragments arrive is therefore lost only to a sender of more datagrams between two of its fragments
-//! than a source may have, or than there is room for in all.
+//! Source addresses of fragments can be forged. Each limit is therefore the number of datagrams or
+//! bytes that an attacker must send to make a host lose a datagram. A source is charged for the
+//! bytes received from it.
 //!
-//! Any overlap costs the whole datagram, so that no two readers of the same fragments can see different
-//! packets. Work per fragment does not depend on how many datagrams there are.
+//! - A source beyond its share loses the one of its datagrams that had no fragment for longest.
+//! - When all sources together have too much, the source with the most datagrams loses one
+//!   likewise.
+//! - Sources with a few datagrams each, as honest hosts have, count as equal. Among these, the
+//!   source that was not heard from for longest loses, not the one that happens to have two.
+//!
+//! A datagram whose fragments keep arriving is therefore lost only to a flood. Between two of its
+//! fragments more datagrams must come than a source may have, or than all may.
+//!
+//! Any overlap costs the whole datagram, so that no two readers of the same fragments can see
+//! different packets. Work per fragment does not depend on how many datagrams there are.
 
 mod datagram;
 #[cfg(test)]
@@ -39,7 +44,7 @@ use crate::net::limits::{
 use crate::slab::{List, Queue};
 use datagram::{Datagram, PIECE_OVERHEAD, check_bounds};
 
-/// Which datagram a fragment is of. Link-local addresses make the interface part of it.
+/// Identity of a datagram. The interface belongs to it, because of link-local addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub iface: IfaceId,
@@ -50,7 +55,7 @@ pub(super) struct Key {
     pub ident: u32,
 }
 
-/// One fragment, and what its packet says of it.
+/// A fragment, and the fields of its packet's headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment {
     pub key: Key,
@@ -62,10 +67,9 @@ pub(super) struct Fragment {
     /// End of the fragment's bytes, in the linear part too.
     pub end: usize,
     pub tos: u8,
-    /// IPv6: where the next-header field that names the fragment header is, in the IP headers, and
-    /// what to write there.
+    /// IPv6: place of the next-header field that names the fragment header, and its new value.
     pub next_header: Option<(usize, u8)>,
-    /// It came to a group or broadcast address.
+    /// The packet came to a group or broadcast address.
     pub group: bool,
 }
 
@@ -75,16 +79,16 @@ impl Fragment {
     }
 }
 
-/// What became of a fragment.
+/// Outcome of adding a fragment.
 #[derive(Debug)]
 pub(super) enum Added {
-    /// Others are missing still.
+    /// Kept until the missing fragments come.
     Kept,
     /// A copy of one that is here.
     Duplicate,
     /// The datagram is complete: a packet that starts with its IP header.
     Complete(Packet),
-    /// It is lost, and all of its datagram unless it alone is at fault.
+    /// The fragment is lost, and its whole datagram unless the fragment alone is at fault.
     Lost(DropReason),
 }
 
@@ -92,7 +96,7 @@ pub(super) enum Added {
 #[derive(Debug)]
 pub(super) struct Expired {
     pub key: Key,
-    /// What the sender is told about: the first fragment's packet, if it came.
+    /// Packet of the first fragment, if it came, for the error to the sender.
     pub quote: Option<Vec<u8>>,
     pub group: bool,
 }
@@ -106,7 +110,7 @@ pub(super) struct GivenUp {
     pub all: u64,
 }
 
-/// Whose share of the memory a datagram is of.
+/// A source as limits count it: an interface, and an address or IPv6 prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Share(IfaceId, IpAddr);
 
@@ -117,11 +121,12 @@ pub(in crate::net) struct Reassembly {
     /// Each stands in the line of its source.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
-    /// Each stands in the line of its rank; the source that was heard of last is the youngest.
+    /// Each stands in the line of its rank; the source with the latest fragment is the youngest.
     sources: Queue<Source>,
     /// Sources by how many datagrams they have, see [`rank`].
     ranks: [List; RANKS],
-    /// When datagrams are given up. Those of one IP version wait equally long: the first to begin expires first.
+    /// Deadlines of datagrams. All datagrams of an IP version wait equally long: the first to begin
+    /// expires first.
     deadlines: Queue<Deadline>,
     v4: List,
     v6: List,
@@ -140,7 +145,7 @@ struct Entry {
 #[derive(Debug)]
 struct Source {
     share: Share,
-    /// Its datagrams; that of which nothing was heard for longest is the oldest.
+    /// Its datagrams; the one without a fragment for longest is the oldest.
     line: List,
     bytes: usize,
 }
@@ -151,21 +156,21 @@ struct Deadline {
     key: Key,
 }
 
-/// Datagrams that a source may have without losing any for having more than others. A host that has a few
-/// fragmented datagrams under way is no worse off than one with one; few enough that, however long its datagrams
-/// are, a dozen sources are needed to fill the memory with no more than these.
+/// Datagrams that a source may have before its rank rises. A host with a few fragmented datagrams
+/// under way is thereby no worse off than a host with one. Few enough that a dozen sources are
+/// needed to fill the memory with datagrams of this rank, however long they are.
 const ALIKE_MAX: usize = 4;
 const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 
-/// What a datagram costs besides its pieces: places in the tables, of which as many again may be free.
+/// Memory of a datagram besides its pieces: entries of tables, which may have as many free.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
     2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<Deadline>())
         + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
         <= OVERHEAD
 );
-// However one datagram is cut, it is within its source's share: there is another one to give up. Its
+// A datagram fits its source's share however it is cut, so there is another one to give up. Its
 // header may be as long as an IPv6 packet's extension headers.
 const _: () =
     assert!(OVERHEAD + 2 * 65_575 + FRAGMENTS_MAX * PIECE_OVERHEAD <= REASSEMBLY_SOURCE_BYTES_MAX);
@@ -280,7 +285,7 @@ impl Reassembly {
         index
     }
 
-    /// A source has one datagram more, and was heard of.
+    /// A source has one datagram more, and a fresh fragment.
     fn move_up(&mut self, source: u32, rank: usize) {
         match &mut self.ranks[rank.saturating_sub(1)..=rank] {
             [from, to] => self.sources.shift(from, to, source),
@@ -327,8 +332,8 @@ impl Reassembly {
         Some(datagram)
     }
 
-    /// Gives up datagrams until `source` and all together have no more than they may. That which just
-    /// came is the youngest of the youngest, and alone it is within any limit.
+    /// Gives up datagrams until `source`, and all sources together, are within their limits. The
+    /// datagram that just got a fragment goes last, and alone it is within any limit.
     fn make_room(&mut self, source: u32) {
         while self.sources.get(source).is_some_and(|s| s.bytes > REASSEMBLY_SOURCE_BYTES_MAX) {
             self.give_up_of(source);
@@ -339,8 +344,8 @@ impl Reassembly {
         }
     }
 
-    /// Gives up the oldest datagram of the source that has the most; of several, of that which was not
-    /// heard of for longest.
+    /// Gives up the oldest datagram of the source with the most. Among equal sources it is the one
+    /// without a fragment for longest.
     fn give_up_of_greatest(&mut self) {
         let greatest = self.ranks.iter().rev().find_map(List::front);
         self.give_up_of(greatest.expect("who has too much has something"));
@@ -353,7 +358,7 @@ impl Reassembly {
         self.remove(&key.expect("a source has datagrams as long as it is one"));
     }
 
-    /// Gives up what waited too long.
+    /// Gives up expired datagrams.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Expired> {
         let mut expired = Vec::new();
         for v4 in [true, false] {
@@ -370,7 +375,7 @@ impl Reassembly {
     }
 }
 
-/// The line of sources with `count` datagrams. Those with a few are alike.
+/// The rank of sources with `count` datagrams; a few datagrams count as none.
 fn rank(count: usize) -> usize {
     count.saturating_sub(ALIKE_MAX)
 }

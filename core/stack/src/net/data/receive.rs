@@ -1,4 +1,4 @@
-//! The way in: one packet from a device to what it is for this host.
+//! The receive path: from a frame of a device to a packet or message for this host.
 
 use core::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::net::iface::IfaceId;
 use crate::net::received::{Local, Looped, Received};
 use crate::net::told::Punt;
 
-/// What the link header says.
+/// Fields of the link header.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     ethertype: EtherType,
@@ -27,7 +27,7 @@ struct Link {
     group: bool,
 }
 
-/// What the IP headers say.
+/// Fields of the IP headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IpPacket {
     pub src: IpAddr,
@@ -37,14 +37,14 @@ pub(super) struct IpPacket {
     tos: u8,
     /// Place of the IP header.
     pub ip_offset: usize,
-    /// Place of what follows the headers of IP, as far as they were read.
+    /// End of the IP headers, as far as they were read.
     pub offset: usize,
     /// End of the IP packet.
     pub end: usize,
     pub fragment: Option<Piece>,
 }
 
-/// What the headers of a fragment say.
+/// Fields of a fragment's headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub offset: usize,
@@ -53,7 +53,7 @@ pub(super) struct Piece {
     next_header: Option<(usize, u8)>,
 }
 
-/// Why IP headers are refused, and what the sender is told.
+/// Reason why IP headers are refused, and the error for the sender.
 #[derive(Debug)]
 enum Refused {
     Silently(DropReason),
@@ -100,8 +100,8 @@ impl IpPacket {
 }
 
 impl Data {
-    /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here (an answered
-    /// ping, a fragment), or was dropped and counted.
+    /// Receives one packet of the device of `iface`. `None`: it is for control, was consumed here
+    /// (an answered ping, a fragment), or was dropped and counted.
     pub(in crate::net) fn receive(
         &mut self,
         now: Instant,
@@ -112,8 +112,8 @@ impl Data {
         self.counters.received += 1;
         self.counters.received_bytes += packet.len() as u64;
         if packet.meta.checksum == Checksum::Unknown {
-            // The bytes may lie in memory that its writer can change after they were summed: they are
-            // copied before.
+            // The bytes may lie in memory that its writer can change after they were summed: they
+            // are copied before.
             packet.linearize(pool);
         }
         let link = match self.read_link(iface, &packet) {
@@ -153,7 +153,7 @@ impl Data {
             (Verdict::Local { group }, Some(report)) => {
                 return self.refuse_for(now, iface, (ip, group), packet, report, pool);
             }
-            // Nobody is told of a problem in a packet that is not for this host.
+            // A packet for another host gets no ICMP error about its header.
             (Verdict::Drop(_), Some(_)) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
@@ -179,7 +179,8 @@ impl Data {
             true => read_ipv4(&packet, 0, true),
             false => read_ipv6(&packet, 0),
         };
-        // `send` alone writes to this queue, and only whole and valid packets: anything else would be a defect of ours.
+        // `send` alone writes to this queue, and only whole and valid packets: anything else would
+        // be a defect of ours.
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
@@ -218,7 +219,7 @@ impl Data {
         }
     }
 
-    /// Gives a whole packet for this host to whom it is for.
+    /// Delivers a whole packet for this host: to control, or to the transport.
     fn deliver(
         &mut self,
         now: Instant,
@@ -275,7 +276,8 @@ impl Data {
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
         }
-        // What we sent ourselves comes back on some links; it must not look like a duplicate address.
+        // Some links return our own frames; an own solicitation must not look like a duplicate
+        // address.
         let ours = header.dst == interface.mac || header.dst.is_multicast();
         if !ours || header.src == interface.mac {
             return Err(DropReason::FrameNotOurs);
@@ -361,7 +363,7 @@ impl Data {
         }
     }
 
-    /// Drops a packet for this host, and tells its sender what is wrong with its options or extension headers.
+    /// Drops a packet for this host, and reports the error in its options or extension headers.
     fn refuse_for(
         &mut self,
         now: Instant,
@@ -401,7 +403,7 @@ fn is_ipv4(packet: &Packet) -> bool {
     packet.linear().first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// What the sockets are given of a packet. What is behind it is padding of a short frame.
+/// The packet as sockets get it, without the padding of a short frame.
 fn local_of(
     iface: IfaceId,
     (ip, group): (IpPacket, bool),
@@ -425,7 +427,8 @@ fn local_of(
     }
 }
 
-/// Reads and validates an IPv4 header at `at`; a looped one has no checksum that somebody could have broken.
+/// Reads and validates an IPv4 header at `at`; a looped one has no checksum, as no link could break
+/// it.
 fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refused> {
     let bytes = packet.linear().get(at..).unwrap_or_default();
     let (header, header_len) =

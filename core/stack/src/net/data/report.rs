@@ -1,4 +1,5 @@
-//! ICMP and ICMPv6 errors that this host sends about packets of others. `error_limit` says how many.
+//! ICMP and ICMPv6 errors that this host sends about packets of others. `error_limit` says how
+//! many.
 
 use core::net::IpAddr;
 
@@ -13,7 +14,7 @@ use crate::net::iface::IfaceId;
 use crate::net::ip::{Fragmenting, Ip};
 use crate::net::received::Local;
 
-/// Why this host tells somebody that a packet did not arrive.
+/// Reason for an ICMP error that a packet did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreachable {
@@ -23,7 +24,7 @@ pub enum Unreachable {
     Host,
     /// The host does not speak the protocol.
     Protocol,
-    /// Nobody listens on the port.
+    /// No socket has the port.
     Port,
     /// A filter forbids it.
     AdminProhibited,
@@ -39,7 +40,7 @@ pub(super) struct Offender {
     pub ip_offset: usize,
     /// Where it ends.
     pub end: usize,
-    /// It was sent to a group or broadcast address, of IP or of the link.
+    /// The packet was sent to a group or broadcast address, of IP or of the link.
     pub group: bool,
 }
 
@@ -109,7 +110,7 @@ fn is_too_big(report: Report) -> bool {
 }
 
 impl Data {
-    /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
+    /// Reports to the sender of `to` that it could not be delivered, unless the rules forbid it.
     pub(in crate::net) fn unreachable(
         &mut self,
         now: Instant,
@@ -151,7 +152,7 @@ impl Data {
             flow_label: 0,
         };
         let (src, dst) = (route.src, about.src);
-        // An error that cannot be sent has been counted; nobody waits for it.
+        // An error that cannot be sent has been counted, and no caller depends on it.
         let _ = self.send(
             now,
             &route,
@@ -185,10 +186,12 @@ impl Data {
         INTERNETWORK_CONTROL | tos & TOS_BITS
     }
 
-    /// Whether the limits let one more error go. A host's own is asked first: what it is refused
-    /// costs others nothing. Behind an any-address interface is one host, whose every connect may
-    /// need an answer. Reports of a path MTU count for all hosts together alone, as with Linux:
-    /// without them a host's connections stand still.
+    /// Whether the limits let one more error go.
+    ///
+    /// The limit of the host is asked first, so errors that it refuses cost other hosts nothing.
+    /// Behind an any-address interface is a single host, whose every connect may need an answer.
+    /// Reports of a path MTU count against the common limit alone, as on Linux: without them a
+    /// host's connections would stall.
     fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;
@@ -226,7 +229,7 @@ impl Data {
         one_host && !is_error_or_later_fragment(bytes)
     }
 
-    /// Tells the sender that the rest of its datagram did not come.
+    /// Reports to the sender that fragments of its datagram are missing.
     pub(super) fn on_reassembly_expired(
         &mut self,
         now: Instant,
@@ -299,7 +302,7 @@ fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
         }
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
         //# (e.1) An ICMPv6 error message.
-        // The headers in front of it are what is refused: it is one all the same.
+        // The refused headers stand in front of the ICMP error, which is one all the same.
         Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|(upper, at)| {
             let kind = bytes.get(at).copied();
             upper == IpProtocol::ICMPV6 && kind.is_none_or(|k| k < 128 || k == ndp::REDIRECT)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   send ─► checksum, IP header ─► send_to_self ─► loopback queue
-//!                              └─► dispatch: neighbour ─► transmit: segments, fragments ─► frame ─► output
+//!                              └─► dispatch: neighbour ─► transmit: segments, fragments ─► output
 //! ```
 
 use std::num::NonZeroU32;
@@ -31,14 +31,15 @@ use crate::net::told::HopKey;
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
 
-/// Why a packet was not sent. It has been counted as dropped.
+/// Reason why a packet was not sent. The packet has been counted as dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
     /// Longer than `mtu`, the longest IP packet in bytes that gets there, and not to be fragmented;
     /// or longer than IP can state.
     TooBig {
-        /// In bytes, IP header included: that of the route, also when it is IP that cannot state the length.
+        /// In bytes, IP header included: that of the route, also when it is IP that cannot state
+        /// the length.
         mtu: u32,
     },
     /// The interface's queue is full: its device is slow.
@@ -62,7 +63,7 @@ pub struct EchoOut {
     pub ttl: Option<u8>,
     /// Type of service or traffic class.
     pub tos: u8,
-    /// Who may cut it.
+    /// Hosts and routers that may fragment the packet.
     pub fragmenting: Fragmenting,
 }
 
@@ -70,13 +71,14 @@ impl Data {
     /// Sends one transport packet, whose front is the transport header.
     ///
     /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut by the
-    /// device or here. `route` is from [`route`](Self::route) for `src` and `dst`, which are of one family: panics
-    /// otherwise.
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet
+    /// is cut by the device or here. `route` is from [`route`](Self::route) for `src` and `dst`,
+    /// which are of one family: panics otherwise.
     ///
     /// # Errors
-    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
-    #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
+    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not
+    /// answer.
+    #[allow(clippy::too_many_arguments)] // A struct for this single call would only rename them.
     pub(in crate::net) fn send(
         &mut self,
         now: Instant,
@@ -92,7 +94,8 @@ impl Data {
         let mtu = route.mtu as usize;
         let len = ip_len + packet.len();
         let too_big = match packet.meta.segmentation {
-            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made smaller below.
+            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made
+            // smaller below.
             Some(how) if how.protocol == Protocol::Udp => {
                 len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
             }
@@ -147,9 +150,9 @@ impl Data {
         Ok(())
     }
 
-    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or broadcast address:
-    /// it counts as received on the interface that the datagram went out of, so that only members there hear
-    /// it. The packet is what `send` was given.
+    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or
+    /// broadcast address. The copy counts as received on the interface that the datagram went out
+    /// of, so that only members there get it. `packet` is the same as for `send`.
     pub(in crate::net) fn send_copy(
         &mut self,
         now: Instant,
@@ -163,8 +166,8 @@ impl Data {
         self.send_to_self(route.iface, packet, pool)
     }
 
-    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for each
-    /// piece later.
+    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for
+    /// each piece later.
     fn prepare_checksum(
         &self,
         iface: IfaceId,
@@ -183,7 +186,8 @@ impl Data {
         }
         packet.meta.checksum = Checksum::Unknown;
         if packet.meta.segmentation.is_none() {
-            // The payload lies in memory that the program can write at any time: copy it, and sum the copy.
+            // The payload lies in memory that the program can write at any time: copy it, and sum
+            // the copy.
             packet.linearize(pool);
             offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
         }
@@ -251,8 +255,8 @@ impl Data {
         self.idents.take_v4(now, src, dst, count as u32)
     }
 
-    /// A packet to this host itself: nobody needs to sum it, and it is not cut. `Stack::give` tells
-    /// the datagrams of a merged packet apart.
+    /// Sends a packet to this host itself, without checksum and uncut. `Stack::give` separates the
+    /// datagrams of a merged packet.
     fn send_to_self(
         &mut self,
         iface: IfaceId,
@@ -282,7 +286,7 @@ impl Data {
         self.transmit_to(to, iface, packet, mtu, pool);
     }
 
-    /// What goes in front of packets to a next hop, for whose `id` no hash is computed while it is alive.
+    /// Link header for packets to a next hop. While `id` is alive, no hash is computed.
     #[inline]
     fn link_to(
         &mut self,
@@ -317,15 +321,16 @@ impl Data {
         match to {
             Ok(link) => self.transmit(iface, link, packet, mtu, pool),
             Err(id) => {
-                // It may wait for seconds, and would keep the whole of its FIFO's memory, also when its socket is gone.
+                // A packet that waits for seconds would pin its FIFO's memory, even beyond the
+                // socket's end.
                 packet.linearize(pool);
                 self.next_hops.enqueue(id, Waiting { packet, mtu });
             }
         }
     }
 
-    /// Why the device's queue takes no packet more, if so; it is asked before everything that this host sends: answers
-    /// to a flood of questions too, while the device is blocked.
+    /// The limit of the device's queue that refuses another packet, if any. Callers ask before each
+    /// packet of this host, so a blocked device bounds answers to a flood of requests, too.
     #[inline]
     pub(super) fn output_full(
         &self,
@@ -437,7 +442,7 @@ impl Data {
         self.push_output(iface, packet);
     }
 
-    /// Hands a finished frame to the device, which had room for what it is a part of.
+    /// Hands a frame to the device. Its packet was admitted before.
     #[inline]
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
@@ -488,9 +493,9 @@ impl Data {
     }
 }
 
-/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get a copy of their
-/// own ([`Data::send_copy`]), whatever is decided here: with IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a program
-/// speaks to them alone.
+/// Whether a packet to `dst` may be put on a link. Members of a group on this host get a copy of
+/// their own in any case ([`Data::send_copy`]). With IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a
+/// program sends to them alone.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
 //# A host MUST NOT send a datagram with a Time-to-Live (TTL)
 //# value of zero.
@@ -498,14 +503,14 @@ fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
     match dst {
         IpAddr::V4(_) => ttl != Some(0),
         IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
-        // Linux sends with IPV6_UNICAST_HOPS 0 too: only routers look at the hop limit, and a host takes a packet
-        // that is for it whatever is left (RFC 8200 §3).
+        // As on Linux, IPV6_UNICAST_HOPS 0 is no obstacle. Only routers look at the hop limit; the
+        // destination accepts any value (RFC 8200 §3).
         IpAddr::V6(_) => true,
     }
 }
 
-/// Makes segments small enough for `max` bytes of transport header and payload: a path MTU learnt after
-/// a stream was planned. One segment needs no cutting.
+/// Makes segments small enough for `max` bytes of transport header and payload, in case a path MTU
+/// was learnt after the stream was planned. A single segment needs no cutting.
 fn fit_segments(packet: &mut Packet, max: usize) {
     let Some(how) = &mut packet.meta.segmentation else { return };
     let room = max.saturating_sub(usize::from(how.header_len)).max(1);
@@ -516,7 +521,7 @@ fn fit_segments(packet: &mut Packet, max: usize) {
     }
 }
 
-/// Tells what travels with the packet that `n` bytes were put in front.
+/// Shifts the packet's offsets, after `n` bytes were put in front.
 pub(super) fn shift_offsets(packet: &mut Packet, n: usize) {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start += n as u16;

@@ -1,4 +1,4 @@
-//! What the data part consists of. What it does with that is in the files that add to [`Data`].
+//! State of the data part. Other files of the folder add methods to [`Data`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
 use crate::net::trace::{DataCounters, Dropped, Traffic};
 
-/// What moves packets in and out, by the [`Snapshot`] that it was given last. See the [folder](super).
+/// The part of a [`Net`](crate::net::Net) that moves packets in and out, by its last [`Snapshot`].
+/// See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Data {
     /// Packets to other hosts are sent on.
@@ -33,8 +34,7 @@ pub(in crate::net) struct Data {
     /// Number of the shard, of as many.
     pub(super) shard: usize,
     pub(in crate::net) shards: usize,
-    /// Packets that rules want to be told of, at most
-    /// [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
+    /// Packets that rules want logged, at most [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
     pub(in crate::net) logged: VecDeque<Logged>,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,
@@ -46,7 +46,7 @@ pub(in crate::net) struct Data {
     pub(super) idents: Idents,
     pub(super) error_limit: ErrorLimit,
     pub(super) random: Random,
-    /// What the device of each interface shall send.
+    /// Queues in front of the interfaces' devices.
     pub(in crate::net) outputs: Vec<Output>,
     /// Traffic of each interface.
     pub(in crate::net) traffic: Vec<Traffic>,
@@ -61,9 +61,9 @@ pub(in crate::net) struct Data {
 }
 
 impl Data {
-    /// The part of shard `n` of a host of which nothing is known yet. Of several each has keys of its own: what one sends
-    /// says nothing of the identifications of another. What this host may do as a whole is divided among as many parts as
-    /// there are `shards`.
+    /// The data part of shard `n`, for a host without any configuration yet. Several shards have
+    /// different keys: packets of one reveal nothing of the identifications of another. Limits of
+    /// the host as a whole are divided among the `shards`.
     pub(in crate::net) fn new(
         config: NetConfig,
         keys: &Keys,
@@ -174,7 +174,7 @@ impl Data {
         self.reassembly.next_timeout().min(self.mtus.next_timeout())
     }
 
-    /// Gives up what is too old.
+    /// Gives up expired entries.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for expired in self.reassembly.on_timeout(now) {
             self.on_reassembly_expired(now, expired, pool);

@@ -7,8 +7,8 @@
 //!
 //! A plan follows from the packet's bytes and the snapshot alone. `Pass` stands for IPv4 packets
 //! without options, in one piece, for which every check of `receive`, `verdict` and `forward`
-//! passes. Any other packet, and every error, is left to these: they say what is right, and
-//! `tests/transit.rs` holds the short way against them.
+//! passes. Any other packet, and every error, is left to these. `tests/transit.rs` compares both
+//! paths.
 //!
 //! Budget: 700 instructions per packet with one route and no rules, the output's included; no copy
 //! of the packet's bytes, no allocation.
@@ -134,7 +134,7 @@ impl Data {
     }
 
     /// Sends the packets at the front of a batch on, up to the first one that `receive` has to
-    /// decide about. Returns bytes of the packets, whatever became of them.
+    /// decide about. Returns bytes of the packets, dropped ones included.
     pub(in crate::net) fn forward_run(
         &mut self,
         now: Instant,

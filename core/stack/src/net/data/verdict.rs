@@ -1,7 +1,7 @@
-//! What becomes of a packet that came in and whose headers are valid: the one place that says so.
+//! Verdict on a received packet with valid headers. No other place decides this.
 //!
 //! A host drops a packet to another one as [`NotLocal`](DropReason::NotLocal). A router sends it on
-//! ([`Verdict::Forward`]); whether there is a way, `forward` says.
+//! ([`Verdict::Forward`]); `forward` then looks for a route.
 
 use core::net::IpAddr;
 
@@ -12,23 +12,23 @@ use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::locals::{Role, is_of_all_hosts};
 
-/// What becomes of a packet.
+/// Decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is for this host.
+    /// The packet is for this host.
     Local {
-        /// It was sent to a group or broadcast address, of IP or of the link.
+        /// The destination is a group or broadcast address, of IP or of the link.
         group: bool,
     },
     /// Another host is its destination, and this one is a router.
     Forward,
-    /// It is for nobody here, or its addresses may not be where they are.
+    /// The packet has no destination here, or an address that must not occur at its place.
     Drop(DropReason),
 }
 
 impl Data {
-    /// What becomes of a packet with these addresses (source, destination) that came in by `iface`; `link_group`: the
-    /// link carried it to a group of stations.
+    /// Decides about a packet with these addresses (source, destination) that came in by `iface`.
+    /// `link_group`: the link carried it to a group of stations.
     pub(super) fn verdict(
         &self,
         iface: IfaceId,
@@ -79,8 +79,8 @@ impl Data {
         Verdict::Forward
     }
 
-    /// The same of a packet of this host to itself. Nobody else sent it, so that its source and a unicast destination
-    /// are ours.
+    /// Decides about a packet of this host to itself. Its source and a unicast destination are
+    /// ours, since no other host sent it.
     pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> Verdict {
         let role = self.here().locals.on(iface, dst);
         match is_group(dst, role) {
@@ -89,7 +89,7 @@ impl Data {
         }
     }
 
-    /// Whether somebody else may have sent a packet to `dst` from `src`.
+    /// Whether another host may have sent a packet to `dst` from `src`.
     fn may_come_from(&self, iface: IfaceId, src: IpAddr, dst: IpAddr) -> bool {
         let is_valid = match src {
             IpAddr::V4(v4) => {
@@ -98,7 +98,8 @@ impl Data {
             IpAddr::V6(v6) => addr::is_valid_source_v6(v6),
         };
         let role = self.here().locals.on(iface, src);
-        // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
+        // A packet with a source address of ours, by whichever interface, did not come from us: a
+        // loop, or a LAND attack.
         is_valid && !role.broadcast && role.owner.is_none()
     }
 }
@@ -123,7 +124,8 @@ fn is_group(dst: IpAddr, role: Role) -> bool {
     dst.is_multicast() || is_limited_broadcast || role.broadcast
 }
 
-/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a group.
+/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a
+/// group.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
 //# { 0, 0 } This host on this network. MUST NOT be sent, except as
 //# a source address as part of an initialization procedure

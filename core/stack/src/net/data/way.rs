@@ -1,4 +1,4 @@
-//! Which way a packet goes: the interface, the next hop, and the address to send from.
+//! Choice of a packet's way: the interface, the next hop, and the source address.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -37,9 +37,9 @@ impl Data {
         !is_here && !self.is_any_address(iface)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
-    /// its own comes in on loopback, and counts as come in on the interface that has the address, as on Linux
-    /// (`rt_iif`, `inet6_iif`).
+    /// The interface that a packet to `local` came in on, as sockets see it. As on Linux (`rt_iif`,
+    /// `inet6_iif`), a looped packet counts for the interface that has its destination address, not
+    /// for loopback.
     pub(in crate::net) fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
         if iface != IfaceId::LOOPBACK || local.is_loopback() {
             return iface;
@@ -63,8 +63,8 @@ impl Data {
         self.here().links.get(iface.index()).is_some_and(|link| link.any_address)
     }
 
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
-    /// not checked to be ours: a gateway answers from any address.
+    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given
+    /// `src` is not checked to be ours: a gateway answers from any address.
     pub(in crate::net) fn route(
         &self,
         now: Instant,
@@ -140,8 +140,8 @@ impl Data {
         }
     }
 
-    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it goes, which
-    /// the destination does not: from 127.0.0.1 it stays on the host.
+    /// The interface that the source selects, for a datagram to an IPv4 group or to
+    /// 255.255.255.255. As on Linux, one from 127.0.0.1 stays on the host.
     fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
         let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
         match anywhere {
@@ -174,11 +174,12 @@ impl Data {
             let mtu = way.mtu.map(u32::from);
             return Ok(match way.next_hop {
                 Some(next_hop) if !on_link => FirstHop { iface: way.iface, next_hop, avoids, mtu },
-                // A group is reached on the link, whatever router the route names.
+                // A group is reached on the link, even if the route names a router.
                 _ => FirstHop { mtu, ..direct(way.iface) },
             });
         }
-        // Without a route, what cannot leave the link goes out of the first real interface.
+        // Without a route, a packet that cannot leave the link goes out of the first real
+        // interface.
         let any = self.here().links.len() > 1 && on_link && iface.is_none();
         any.then(|| direct(IfaceId(1))).ok_or(RouteError::NoRoute)
     }
@@ -191,7 +192,8 @@ impl Data {
         source::choose(&self.link(out).addresses, others, next_hop, dst)
     }
 
-    /// The same as [`route`](Self::route), for who keeps it: with the place of its next hop.
+    /// The same as [`route`](Self::route), for a caller that keeps the route: with the place of its
+    /// next hop.
     pub(in crate::net) fn route_to_keep(
         &mut self,
         now: Instant,
@@ -216,7 +218,8 @@ impl Data {
         self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
     }
 
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own
+    /// excepted.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
         let of_routes = u32::from(self.snapshot.fib.mtu_least);
         self.mtus.least().limit(self.here().mtu_min.min(of_routes))
@@ -224,8 +227,7 @@ impl Data {
 
     /// Believes a report that datagrams from `src` to `dst`, sent through `iface` if one is given,
     /// get through with `mtu` bytes only. For transports that checked that the report quotes a
-    /// packet of theirs. Returns the way that it
-    /// is about and what is known of that, if other shards have to be told.
+    /// packet of theirs. Returns the way and its path MTU, if other shards are to get them.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -238,7 +240,7 @@ impl Data {
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
 
-    /// Notes what a report said of a way. Returns what is known of it if other shards have to be told.
+    /// Notes a report about a way. Returns the path MTU if other shards are to get it.
     pub(in crate::net) fn hear_path_mtu(
         &mut self,
         now: Instant,
@@ -251,7 +253,7 @@ impl Data {
         }
     }
 
-    /// Notes what a report said of a way; whether it is news.
+    /// Notes a report about a way; whether it changes the path MTU.
     pub(in crate::net) fn lower_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) -> bool {
         let (iface, dst) = way;
         let Some(link) = self.here().links.get(iface.index()) else { return false };

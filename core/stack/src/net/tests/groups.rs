@@ -78,7 +78,7 @@ fn queries_within_the_delay_are_answered_once_and_not_at_once() {
     assert!(sent_igmp(&mut a).is_empty());
     a.pass(Duration::from_secs(10));
     assert_eq!(records(&sent_igmp(&mut a)), [(2, 0)]);
-    // One about all groups that is answered sooner covers what comes meanwhile.
+    // A pending answer about all groups that is due sooner covers later queries.
     a.receive(&query_v3(1, "0.0.0.0"));
     for _ in 0..5 {
         a.receive(&query_v3(127, GROUP));
@@ -87,7 +87,7 @@ fn queries_within_the_delay_are_answered_once_and_not_at_once() {
     let covered = records(&sent_igmp(&mut a)).len();
     a.pass(Duration::from_secs(20));
     assert_eq!(covered + records(&sent_igmp(&mut a)).len(), 1);
-    // Nobody is told about groups that nobody joined.
+    // A query about a group without members gets no answer.
     a.receive(&query_v3(1, "239.9.9.9"));
     a.pass(Duration::from_secs(20));
     assert!(sent_igmp(&mut a).is_empty());
@@ -134,7 +134,7 @@ fn older_queriers_hear_what_they_understand() {
     a.pass(Duration::from_secs(11));
     assert!(sent_igmp(&mut a).is_empty());
 
-    // One that has gone is forgotten.
+    // An older querier that has gone is forgotten.
     a.pass(limits::OLDER_QUERIER_TIME);
     a.receive(&query_v3(1, "0.0.0.0"));
     a.pass(Duration::from_secs(1));
@@ -220,7 +220,7 @@ fn mld_queries_need_the_router_alert_and_older_ones_are_answered_in_kind() {
     assert_eq!(sent_mld(&mut a), [mld::REPORT_V2]);
     assert_eq!(a.refusal(&mld_query(true, true)), None);
     a.pass(Duration::from_secs(3));
-    // One for each of the solicited-node groups of its two addresses.
+    // Each of the two addresses has a solicited-node group.
     assert_eq!(sent_mld(&mut a), [mld::REPORT_V1; 2]);
     a.net.join_group(a.now, ETH, ip("ff02::77"), None);
     a.net.leave_group(a.now, ETH, ip("ff02::77"), None);

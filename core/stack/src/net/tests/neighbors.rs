@@ -30,7 +30,7 @@ fn the_first_of_two_arp_answers_holds_for_a_second() {
     a.pass(Duration::from_millis(999));
     a.receive(&answer(ROUTER_MAC));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(MAC_B));
-    // Who moves says so, and is believed at once.
+    // An unsolicited reply says that the host moved, and is believed at once.
     a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.2", ROUTER_MAC), "10.0.0.2"));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(ROUTER_MAC));
     a.pass(Duration::from_millis(1000));
@@ -60,7 +60,8 @@ fn every_interface_answers_for_all_ipv4_addresses_of_the_host() {
     let (answer, _) = arp::Packet::parse(&answer[14..]).unwrap();
     let said = (answer.op, answer.sender_mac, answer.sender_ip);
     assert_eq!(said, (arp::Op::Reply, MAC_A, [192, 0, 2, 1].into()));
-    // Nobody outside has business with the loopback's, and nobody may claim one of ours.
+    // The loopback's addresses are not answered for, and no other host may claim an address of
+    // ours.
     a.receive(&question("127.0.0.1"));
     a.receive(&question("192.0.2.2"));
     assert!(a.sent().is_empty());
@@ -119,12 +120,13 @@ fn nobody_is_asked_for_from_an_address_that_may_be_somebody_elses() {
             }
         }
     }
-    // It is asked as soon as the address is known to be ours: a second after its solicitation.
+    // The solicitation leaves once the address is known to be ours, a second after its detection
+    // began.
     assert!(asked_at.unwrap() <= start + Duration::from_millis(2100));
 }
 
-/// A program that sends to all addresses of a link, one after the other, does not keep others from a neighbour that
-/// they send to all the time (RFC 6583 §7.1).
+/// A program that sends to all addresses of a link in turn does not delay packets to a neighbour in
+/// constant use (RFC 6583 §7.1).
 #[test]
 fn a_neighbour_in_use_is_not_forgotten_for_others() {
     let mut a = Host::a().settled();
@@ -151,8 +153,8 @@ fn a_neighbour_in_use_is_not_forgotten_for_others() {
     assert_eq!(late, 0, "packets had to wait for an answer that was there");
 }
 
-/// Strangers that ping in the name of ever new hosts of a link do not keep this host from its router, whose answers
-/// take 20 ms.
+/// A flood of pings in the name of ever new hosts does not cut this host off from its router, whose
+/// answers take 20 ms.
 #[test]
 fn a_flood_in_the_name_of_many_does_not_cut_off_a_neighbour_in_use() {
     let mut a = Host::a().settled();

@@ -54,13 +54,14 @@ fn who_keeps_a_route_follows_its_router() {
     let (mut a, kept) = routed();
     send_over(&mut a, &kept);
     assert_eq!(macs(&mut a), [MAC_B]);
-    // It gets another network card, and says so.
+    // The neighbour gets another network card, and announces it.
     a.receive(&arp_reply(("10.0.0.8", OTHER_MAC), "10.0.0.8"));
     send_over(&mut a, &kept);
     assert_eq!(macs(&mut a), [OTHER_MAC]);
     assert_eq!(kept.generation, a.net.route_generation(), "the way is the same");
 
-    // It ends: what is sent goes to it until its probes are not answered either, and then another way.
+    // The neighbour dies. Packets go to it until its probes are unanswered too, and then another
+    // way.
     a.pass(Duration::from_secs(5));
     assert_eq!(macs(&mut a), [OTHER_MAC], "asked whether it is there");
     send_over(&mut a, &kept);

@@ -100,7 +100,7 @@ fn a_router_that_answers_again_is_used_again() {
         a.pass(Duration::from_secs(1));
         asked_at
             .extend(arp_questions(&mut a).iter().filter(|q| **q == ip("10.0.0.8")).map(|_| second));
-        // It is the other one that packets go to.
+        // The other router answers; packets go there.
         a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
         assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     }
@@ -122,7 +122,7 @@ fn a_router_that_announces_itself_again_is_asked_and_used() {
     a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     assert_eq!(arp_questions(&mut a), [ip("10.0.0.8")]);
-    // One question at a time, however often it says so.
+    // A single question is pending, however often the router announces itself.
     for _ in 0..10 {
         a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
     }
@@ -130,7 +130,7 @@ fn a_router_that_announces_itself_again_is_asked_and_used() {
     a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
 
-    // One that asks for us is where it says, for all that is known.
+    // A router that asks for us is usable again at the address it gives.
     let mut a = failed_over();
     a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
@@ -169,13 +169,14 @@ fn only_a_router_that_says_so_itself_is_one_no_longer() {
         host.net.routes().any(|r| r.prefix == Prefix::ALL_V6 && r.next_hop == Some(router()))
     };
     assert!(is_used(&host));
-    // Without override, somebody else's link-layer address changes nothing at all (RFC 4861 §7.2.5).
+    // Without override, somebody else's link-layer address changes nothing at all (RFC 4861
+    // §7.2.5).
     host.receive(&from_numbered(1, &neighbor_advert(1, false, false, MAC_B), &[]));
     assert!(is_used(&host));
     host.receive(&from_numbered(1, &neighbor_advert(1, false, true, numbered(1).1), &[]));
     assert!(!is_used(&host));
 
-    // Of a neighbour without entry nothing is known that could change.
+    // A neighbour without entry cannot lose its IsRouter flag.
     let mut host = slaac_host();
     let Message::RouterAdvert(silent) = advert_of(1) else { panic!("it is one") };
     let silent = Message::RouterAdvert(RouterAdvert { source_ll: None, ..silent });
@@ -188,7 +189,7 @@ fn only_a_router_that_says_so_itself_is_one_no_longer() {
 #[test]
 fn nobody_locks_out_routers_that_come_later() {
     let mut host = slaac_host();
-    // One router with as many routes and prefixes as fit, all without end.
+    // A router with as many routes and prefixes as fit, all without end.
     let mut options = Vec::new();
     for n in 0..40 {
         let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, n, 0, 0, 0, 0);

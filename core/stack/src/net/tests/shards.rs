@@ -5,7 +5,7 @@ use super::super::data::Data;
 use super::super::told::{News, Order, Parts};
 use super::*;
 
-/// One host, the packets of which go through two data parts.
+/// A host whose packets go through two data parts.
 struct Sharded {
     control: Control,
     shards: [Data; 2],
@@ -43,7 +43,8 @@ impl Sharded {
         host
     }
 
-    /// What happens between two turns: news are for those that use the neighbour, everything else for the first.
+    /// Exchange between two turns: news go to the users of the neighbour, all other orders to the
+    /// first.
     fn exchange(&mut self) {
         let Self { control, shards, pool, now } = self;
         for (shard, n) in shards.iter_mut().zip(0..) {
@@ -94,7 +95,7 @@ impl Sharded {
         self.shards[shard].receive(self.now, ETH, packet, &mut self.pool)
     }
 
-    /// What a shard gave a device since last asked.
+    /// Packets that a shard gave a device since the last call.
     fn left(&mut self, shard: usize, iface: IfaceId) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let output = &mut self.shards[shard].outputs[iface.index()];
@@ -136,7 +137,7 @@ fn two_shards_ask_once_and_both_hear_the_answer() {
     assert_eq!(host.macs(1), []);
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![MAC_B]));
-    // It moves: whoever hears of it, all know.
+    // The neighbour moves: any shard that hears of it tells all.
     let moved = MacAddr([2, 0, 0, 0, 0, 0xd]);
     host.receive(0, &arp_from_b(arp::Op::Reply, moved, "10.0.0.2"));
     host.exchange();

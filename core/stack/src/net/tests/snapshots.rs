@@ -1,5 +1,4 @@
-//! What packets know of the host: it is complete, what was found stays so, and asking costs the same however much
-//! there is.
+//! Snapshots are complete, do not change, and cost the same whatever their size.
 
 use super::*;
 
@@ -100,7 +99,7 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     assert!(Arc::ptr_eq(&old.host, &new.host) && new.generation > old.generation);
     assert_eq!(a.net.route_generation(), new.generation);
 
-    // What changes nothing makes no new one, packets neither.
+    // An unchanged configuration makes no new snapshot, and neither do packets.
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 1);
     a.receive(&from_b_v4("10.0.0.2", "10.0.0.1"));
     a.send_udp("10.0.0.2", 1).unwrap();

@@ -1,4 +1,4 @@
-//! Which address packets are sent from.
+//! Source addresses of sent packets.
 
 use super::*;
 

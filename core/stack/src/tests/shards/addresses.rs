@@ -1,5 +1,5 @@
-//! What a host is: its addresses, routes and path MTUs, as its owner, its routers and others on the link make them.
-//! Each shard knows it, and nobody hears of it twice.
+//! Configuration of a host with shards: addresses, routes and path MTUs, as set by the owner,
+//! routers and hosts on the link. Each shard follows it, and acts on no message twice.
 
 use towpath_wire::ndp::{Message, Preference, PrefixInfo, RouterAdvert};
 use towpath_wire::{IpProtocol, Prefix, addr, icmpv4, ipv4};
@@ -14,7 +14,7 @@ use crate::{
 
 const ETH: IfaceId = IfaceId(1);
 
-/// What each shard of host 0 answers to a bind to an address.
+/// Answers of all shards of host 0 to a bind to an address; the same.
 fn binds(w: &mut Hosts, addr: &str) -> Result<(), BindError> {
     let family = if addr.starts_with('[') { Family::V6 } else { Family::V4 };
     let answers: Vec<_> = (0..w.count())
@@ -63,7 +63,7 @@ fn the_owner_tells_the_first_shard_and_all_know() {
         let prefix = "192.0.2.1/24".parse().expect("a prefix");
         assert_eq!(binds(w, "192.0.2.1:80"), Err(BindError::AddrNotAvailable));
         assert!(w.sides[0][0].stack.net.add_address(now, ETH, prefix));
-        // Nobody has turned yet.
+        // No shard has turned yet.
         assert_eq!(binds(w, "192.0.2.1:80"), Ok(()));
         assert_eq!(connects(w, "198.51.100.1:80"), Err(ConnectError::NetUnreachable));
         let router = Some("192.0.2.9".parse().expect("an address"));
@@ -90,7 +90,8 @@ fn the_others_are_not_told() {
     w.sides[0][1].stack.net.add_route(Prefix::ALL_V4, None, ETH, 1);
 }
 
-/// A route that no longer leads there: who sleeps is woken, for connections of its may wait for a device.
+/// A route that no longer leads there: who sleeps is woken, for connections of its may wait for a
+/// device.
 #[test]
 fn shards_that_sleep_are_woken_for_another_way() {
     let w = &mut Hosts::new(4, 1, StackConfig::default());
@@ -219,7 +220,7 @@ fn too_big(quoted: &[u8], mtu: u16) -> Vec<u8> {
     packet
 }
 
-/// What each shard of a host knows of the path to the other one: the same.
+/// Path MTU to the other host as the shards of a host know it; the same.
 fn path_mtu(w: &Hosts, side: usize) -> u32 {
     let to = [10, 0, 0, 2 - side as u8].into();
     let known = w.sides[side].iter().map(|node| {

@@ -121,8 +121,8 @@ fn members_of_a_group_share_the_senders() {
     });
 }
 
-/// Sockets that share a port by SO_REUSEADDR: the newest takes all, one with a peer what comes from there, one bound to the
-/// address what comes to it; and what one leaves falls to the others.
+/// Sockets that share a port by SO_REUSEADDR. The newest takes all, except datagrams for one with
+/// that peer or bound to that address. Datagrams of a closed socket go to the others.
 #[test]
 fn who_takes_a_datagram_is_as_with_one_shard() {
     for_each_link(|w| {

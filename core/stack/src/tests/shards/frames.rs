@@ -8,7 +8,7 @@ use towpath_wire::{IpProtocol, MacAddr, addr, arp, icmpv6, ipv6};
 
 use super::hosts::{Hosts, mac};
 
-/// Somebody else on the link.
+/// Another host on the link.
 pub const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x99]);
 
 pub fn frame(dst: MacAddr, src: MacAddr, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
@@ -67,7 +67,7 @@ pub fn discovery(src: &str, dst: Ipv6Addr, message: &Message, options: &[PrefixI
     frame(MacAddr::from_multicast_v6(dst), STRANGER, EtherType::IPV6, &packet)
 }
 
-/// Somebody is about to take an address of host 0.
+/// The probe of another host that is about to take an address of host 0.
 pub fn probe_for(target: &str) -> Vec<u8> {
     let target: Ipv6Addr = target.parse().expect("an address");
     let message = Message::NeighborSolicit { target, source_ll: None };

@@ -44,7 +44,8 @@ fn heard(w: &mut Hosts, members: &[Sock], side: usize) -> Vec<usize> {
     members.iter().map(|member| w.datagrams(*member).len()).collect()
 }
 
-/// Reports of IGMPv3 about the group since the last look: their types of record and sources, in order.
+/// Reports of IGMPv3 about the group since the last look: their types of record and sources, in
+/// order.
 fn reports(w: &mut Hosts) -> Vec<(u8, Vec<[u8; 4]>)> {
     let frames = w.take_seen();
     let reports = frames.iter().filter_map(|frame| {

@@ -1,4 +1,5 @@
-//! Two hosts of several shards, and a link that gives each packet to any of them, or to the one that owns it.
+//! Two hosts of several shards, and a link that gives each packet to any of them, or to the one
+//! that owns it.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ use crate::{
 
 pub const COUNTS: [usize; 4] = [1, 2, 4, 8];
 
-/// Runs a script with hosts of each number of shards, several times: sockets and packets are in other shards each time.
+/// Runs a script with hosts of each number of shards, several times: sockets and packets are in
+/// other shards each time.
 pub fn for_each_count(script: impl Fn(&mut Hosts)) {
     for count in COUNTS {
         for seed in 1..=6 {
@@ -404,7 +406,7 @@ impl Hosts {
         stack.send_datagram(*now, sock.id, &out, &payload, pool)
     }
 
-    /// What a datagram socket has got since the last look: from where, and what.
+    /// Datagrams that a socket received since the last call, with their senders.
     pub fn datagrams(&mut self, sock: Sock) -> Vec<(SocketAddr, Vec<u8>)> {
         let host: &mut Programs = &mut self.node(sock).host;
         let (mine, others) = host.datagrams.drain(..).partition(|(user, ..)| *user == sock.user);

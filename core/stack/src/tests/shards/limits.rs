@@ -11,8 +11,8 @@ use crate::net::limits::{
 };
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
 
-/// Asks for a /16 of hosts that are not there, while the first shard has no time: what is kept for that is bounded, and
-/// neighbours that are there are found once it has.
+/// Asks for a /16 of absent hosts, while the first shard has no time. Waiting requests are bounded,
+/// and present neighbours are found once it turns.
 #[test]
 fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     let w = &mut Hosts::ethernet(4, 1, StackConfig::default(), false);
@@ -49,8 +49,9 @@ fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
 }
 
-/// A neighbour moves to and fro, as frames say that anybody may forge, while a shard that uses it has no time. That costs
-/// the shard no packets, and no news of another neighbour; the first one sleeps meanwhile.
+/// A neighbour moves to and fro, by frames that anybody may forge, while a shard that uses it has
+/// no time. The shard loses no packets, and no news of another neighbour. The first one sleeps
+/// meanwhile.
 #[test]
 fn news_of_one_neighbour_displace_nothing() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
@@ -93,8 +94,9 @@ fn news_of_one_neighbour_displace_nothing() {
     assert_eq!(receivers(w), [STRANGER]);
 }
 
-/// A program of another shard joins and leaves ever new groups while the first one has no time, and is in one of them in
-/// the end. Its reports are bounded, and so is what the first shard does of them in a turn; routers learn of that group.
+/// A program of another shard joins and leaves ever new groups while the first one has no time, and
+/// stays in one. Its reports are bounded, and so is the first shard's work for them in a turn;
+/// routers learn of the last group.
 #[test]
 fn a_program_that_joins_and_leaves_does_not_keep_the_first_shard() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
@@ -124,7 +126,8 @@ fn a_program_that_joins_and_leaves_does_not_keep_the_first_shard() {
     assert_eq!(w.drops(0, DropReason::OutputFull), 0);
 }
 
-/// The first shard, or another one, believes a report, and what it has to tell finds no room. The report comes once more.
+/// The first shard, or another one, believes a report, and what it has to tell finds no room. The
+/// report comes once more.
 #[test]
 fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     let way = |n: u32| std::net::IpAddr::from((0x0a01_0100 + n).to_be_bytes());
@@ -175,7 +178,8 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     }
 }
 
-/// Many hosts send to ports on which there is nobody: all shards together tell as many of them as one would.
+/// Many hosts send to ports on which there is nobody: all shards together tell as many of them as
+/// one would.
 #[test]
 fn errors_are_limited_for_the_host() {
     for count in COUNTS {
@@ -208,8 +212,8 @@ fn errors_are_limited_for_the_host() {
     }
 }
 
-/// What comes in pieces is put together by any shard, and may be for the first one. When that has no time it is lost, and
-/// counted.
+/// Fragments are reassembled by any shard, and the datagram may be for the first one. If that has
+/// no time, the datagram is dropped and counted.
 #[test]
 fn packets_for_control_are_bounded() {
     let w = &mut Hosts::new(2, 1, StackConfig::default());

@@ -1,5 +1,5 @@
-//! Hosts of one, two, four and eight shards: the same scripts pass for each, whichever shard a socket is in, and
-//! whichever one a packet comes in at.
+//! Hosts of one, two, four and eight shards. The same scripts pass for each, whichever shard has a
+//! socket, and wherever a packet comes in.
 
 mod addresses;
 mod datagrams;

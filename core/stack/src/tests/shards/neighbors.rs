@@ -23,7 +23,7 @@ fn send_all(w: &mut Hosts, clients: &[Sock], to: &str) {
     }
 }
 
-/// What host 0 knows of a neighbour: the same in each shard.
+/// State of a neighbour at host 0; the same in each shard.
 fn state(w: &Hosts, addr: &str) -> Option<NeighborState> {
     let addr: std::net::IpAddr = addr.parse().expect("an address");
     let states = w.sides[0].iter().map(|node| {
@@ -88,7 +88,7 @@ fn one_that_does_not_answer_fails_connects_of_each_shard_after_three_questions()
     });
 }
 
-/// Of the shard whose connection hears something each second it is known that the neighbour is there.
+/// Progress of a connection in any shard confirms its neighbour, each second.
 #[test]
 fn what_connections_hear_spares_questions() {
     for_each_ethernet(|w| {
@@ -113,7 +113,8 @@ fn one_in_use_is_asked_whether_it_is_still_there_and_forgotten_if_not() {
         send_all(w, &clients, "10.0.0.2:53");
         w.run(50_000);
         questions(w, "10.0.0.2");
-        // It is used again after its time, by all shards: one of them is told, and one question follows.
+        // All shards use the neighbour again after its time. A single report of that leads to a
+        // single request.
         send_all(w, &clients, "10.0.0.2:53");
         w.run(6000);
         assert_eq!(questions(w, "10.0.0.2"), [mac(1)]);
@@ -167,8 +168,8 @@ fn pings_are_answered_by_each_shard() {
     });
 }
 
-/// Of two routers the better one is not there. Each shard goes by the other one, and back when somebody was told that it
-/// answers, which one packet in a minute asks for.
+/// The better one of two routers is dead. Each shard uses the other, and the better one again once
+/// any shard hears its answer. A packet asks for that once a minute.
 #[test]
 fn a_router_that_does_not_answer_is_passed_over_by_each_shard() {
     for_each_ethernet(|w| {

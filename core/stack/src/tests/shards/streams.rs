@@ -61,8 +61,8 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
     });
 }
 
-/// What costs more the more shards there are is what they hand each other: where packets come in at their owners, as on
-/// a device with a queue for each, connections that are established cost nothing of it.
+/// Mail between shards is the cost that grows with their number. Established connections whose
+/// packets come in at their owners, as on a device with a queue for each, cause none.
 #[test]
 fn shards_with_flows_of_their_own_exchange_nothing() {
     for_each_count(|w| {
@@ -110,7 +110,8 @@ fn a_listener_is_known_at_once_and_forgotten_at_once() {
     });
 }
 
-/// A socket's place in the tables is another's as soon as it is gone, and what others have done is heard just then.
+/// A socket's place in the tables is another's as soon as it is gone, and what others have done is
+/// heard just then.
 #[test]
 fn listeners_come_and_go_in_all_shards_at_once() {
     for_each_count(|w| {
@@ -131,7 +132,8 @@ fn listeners_come_and_go_in_all_shards_at_once() {
     });
 }
 
-/// What a listener's owner says of it is known where its connections are made, which may wait there.
+/// The note of a listener's owner is known where its connections are made; children may be held
+/// back there.
 #[test]
 fn children_wait_until_their_owner_offers_them() {
     for_each_count(|w| {
@@ -152,7 +154,7 @@ fn children_wait_until_their_owner_offers_them() {
                 assert_eq!((to.user, to.note), (listener.user, [7; 10]));
                 kept += 1;
                 if n % 3 == 2 {
-                    // It ends while it waits.
+                    // The child ends while it waits.
                     w.sides[1][shard].abort(child);
                     w.settle();
                     assert!(!w.sides[1][shard].stack.offer_to(now, to.name, child, tag));
@@ -252,7 +254,8 @@ fn nobody_listens() {
     });
 }
 
-/// The queue never holds more than the backlog says, and every client is served in the end, none reset.
+/// The queue never holds more than the backlog says, and every client is served in the end, none
+/// reset.
 #[test]
 fn a_full_queue_makes_clients_wait() {
     for (backlog, clients) in [(0, 5), (2, 8)] {
@@ -284,7 +287,7 @@ fn a_full_queue_makes_clients_wait() {
     }
 }
 
-/// What no program has seen is reset when the listener closes.
+/// Children that no program has accepted are reset when the listener closes.
 #[test]
 fn children_go_with_their_listener() {
     for_each_link(|w| {
@@ -292,11 +295,11 @@ fn children_go_with_their_listener() {
         let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
         w.close(listener);
-        // Those that are in the queue are the owner's to abort.
+        // Children in the queue are the owner's to abort.
         while let Some(child) = w.accept(listener) {
             w.node(child.sock).abort(child.sock.id);
         }
-        // One whose last ACK was dropped hears of it when it says something.
+        // A client whose last ACK was dropped gets the reset when it sends.
         clients.iter().for_each(|client| assert_eq!(w.write(client, b"x"), 1));
         w.wait(100_000, "all have failed", |w| {
             clients.iter().all(|client| {
@@ -312,8 +315,8 @@ fn children_go_with_their_listener() {
     });
 }
 
-/// Handshakes that end in several shards at once, for a queue with one place: some children wait for it, and a place that
-/// is told of to a shard whose children have gone is another's.
+/// Handshakes end in several shards at once, for a queue with one place, so some children wait. A
+/// place that is offered to a shard whose children have gone passes to another.
 #[test]
 fn children_that_are_put_off_come_in_turn() {
     let put_off = std::cell::Cell::new(0);
@@ -371,7 +374,7 @@ fn listeners_with_reuse_port_share_the_connections() {
     });
 }
 
-/// Whatever shards the two sockets are in; each row as on Linux.
+/// Conflicts as on Linux in each row, whatever shards the two sockets are in.
 #[test]
 fn binds_conflict_across_shards() {
     for_each_link(|w| {
@@ -452,13 +455,15 @@ fn a_program_may_choose_its_port() {
             let server = accept(w, listener);
             assert_eq!(server.conn.remote.port(), port);
             talk(w, &client, &server);
-            // Of this host the one end is with the owner of the flow, and the other one may be elsewhere.
+            // A connection of this host to itself has one end with the flow's owner, and the other
+            // perhaps elsewhere.
             let own = connect_from(w, port, "127.0.0.1:80").expect("connect");
             let other = accept(w, near);
             talk(w, &own, &other);
             w.close(own.sock);
             w.close(other.sock);
-            // The same once more is refused, now or, if another shard has to be asked, with an event.
+            // The same once more is refused, now or, if another shard has to be asked, with an
+            // event.
             match connect_from(w, port, "10.0.0.2:80") {
                 Err(error) => assert_eq!(error, ConnectError::AddrInUse),
                 Ok(again) => {

@@ -18,12 +18,12 @@ use crate::{
 
 const SHARDS: usize = 4;
 const ROOM: u32 = 16 * 1024;
-/// What each thread does.
+/// Work of each thread.
 const CONNECTIONS: u64 = 300;
 const BYTES: usize = 3000;
 const DATAGRAMS: u64 = 2000;
 
-/// What has come of it, in all threads.
+/// Results of all threads.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Connections that a server has read to their end.
@@ -199,7 +199,8 @@ impl Shard<'_> {
     }
 }
 
-/// Clients, a listener in one shard, and a group of UDP sockets with a member in each. Nothing is lost that is not counted.
+/// Clients, a listener in one shard, and a group of UDP sockets with a member in each. Nothing is
+/// lost that is not counted.
 #[test]
 fn shards_on_threads_serve_each_other() {
     let totals = Totals::default();

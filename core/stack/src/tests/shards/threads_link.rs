@@ -1,4 +1,5 @@
-//! Shards on threads of their own, on a link with neighbours that send back what they get, while the host changes.
+//! Shards on threads of their own, on a link with neighbours that send back what they get, while
+//! the host changes.
 #![allow(clippy::disallowed_methods)] // Shards run on threads here, with a clock that all read.
 
 use std::collections::VecDeque;
@@ -27,8 +28,8 @@ const SHARDS: usize = 4;
 const ROUNDS: u64 = 400;
 const ETH: IfaceId = IfaceId(1);
 
-/// A device with a queue for each shard. All hosts of the link are behind it, at one Ethernet address; they answer
-/// whoever asks for them, and send datagrams back.
+/// A device with a queue for each shard. All hosts of the link are behind it, at one Ethernet
+/// address; they answer whoever asks for them, and send datagrams back.
 #[derive(Default)]
 struct Mirror(VecDeque<Packet>);
 
@@ -126,7 +127,7 @@ impl Shard<'_> {
         self.stack.send_datagram(now, socket, &out, &payload, &mut self.pool).expect("sent");
     }
 
-    /// What changes while packets are on their way, none of which it concerns.
+    /// Changes configuration while packets are on their way; none of them concerns these.
     fn change(&mut self, socket: SocketId, round: u64) {
         let (now, group) = (self.now(), [239, 1, 1, round as u8 % 4].into());
         self.stack.join_group(now, socket, group, Some(ETH), None).expect("joined");

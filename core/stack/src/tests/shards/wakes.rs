@@ -1,4 +1,5 @@
-//! What wakes a shard: each of them sleeps until its time, and what another one does meanwhile must not wait for that.
+//! Wake-ups of shards: each sleeps until its next deadline, and work from another one must not wait
+//! for that.
 
 use towpath_wire::ndp::{Message, Preference, RouterAdvert};
 use towpath_wire::{Prefix, addr};
@@ -7,14 +8,15 @@ use super::frames::{STRANGER, discovery, gratuitous, questions};
 use super::hosts::{Hosts, mac};
 use crate::{Budget, Family, IfaceId, ShardId, SocketKind, StackConfig};
 
-/// One turn of a shard of host 0; for whom it has something, a bit each.
+/// Turns a shard of host 0. Returns the shards that got mail, a bit each.
 fn turn(w: &mut Hosts, shard: usize) -> u16 {
     let node = &mut w.sides[0][shard];
     let (now, budget) = (node.now, Budget::default());
     node.stack.turn(now, &mut node.host, &mut node.ports, &mut node.pool, budget).mail
 }
 
-/// Nothing of this is in a ring: it shows when a shard looks once more before it sleeps, and is over with its next turn.
+/// Nothing of this is in a ring: it shows when a shard looks once more before it sleeps, and is
+/// over with its next turn.
 #[test]
 fn a_shard_that_is_about_to_sleep_sees_what_has_changed() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);
@@ -75,8 +77,9 @@ fn a_route_that_ends_by_time_alone_ends_in_each_shard() {
     assert!(!routed(w, 1));
 }
 
-/// Frames that anybody may send at any rate, about a neighbour that all shards use: those that say nothing new wake nobody.
-/// Nor does the shard that goes on using it, but for the first one, which answers.
+/// Frames that anybody may send at any rate, about a neighbour that all shards use: those that say
+/// nothing new wake nobody. Nor does the shard that goes on using it, but for the first one, which
+/// answers.
 #[test]
 fn what_is_not_new_wakes_no_other_shard() {
     let w = &mut Hosts::ethernet(8, 1, StackConfig::default(), false);

@@ -1,4 +1,4 @@
-//! One datagram: the pieces that came, and the packet that they make.
+//! A datagram in reassembly: its pieces, and the packet that they make.
 
 use towpath_pool::{Meta, Packet, Pool};
 
@@ -7,7 +7,7 @@ use crate::drop::DropReason;
 use crate::net::data::offload::refresh_ipv4_checksum;
 use crate::net::limits::FRAGMENTS_MAX;
 
-/// What came of a datagram so far.
+/// Fragments of a datagram that have arrived.
 #[derive(Debug)]
 pub(super) struct Datagram {
     /// In order of their place; no two overlap.
@@ -24,8 +24,8 @@ pub(super) struct Datagram {
     pub group: bool,
 }
 
-/// The bytes of one fragment, in memory of just their size: a buffer of the pool is 2 KiB or 68 KiB, of
-/// which the smallest fragments would hold as much as the largest.
+/// The bytes of a fragment, in memory of exactly their size. A buffer of the pool has 2 KiB or 68
+/// KiB, so the smallest fragment would occupy as much as the largest.
 #[derive(Debug)]
 struct Piece {
     from: usize,
@@ -38,12 +38,12 @@ impl Piece {
     }
 }
 
-/// What a piece costs besides its bytes: its place in a list of which half may be unused, and the
+/// Memory of a piece besides its bytes: its place in a list that may be half unused, and the
 /// allocator's header and rounding.
 pub(super) const PIECE_OVERHEAD: usize = 96;
 const _: () = assert!(2 * size_of::<Piece>() + 32 <= PIECE_OVERHEAD);
 
-/// Refuses what fits into no datagram, whatever else comes of it.
+/// Refuses a fragment that cannot be part of any datagram.
 pub(super) fn check_bounds(fragment: &Fragment) -> Result<(), DropReason> {
     let len = fragment.len();
     let in_eights = len > 0 && len.is_multiple_of(8);
@@ -116,7 +116,7 @@ impl Datagram {
         self.total == Some(self.received)
     }
 
-    /// The packet as it was before somebody cut it; `None` when its parts contradict each other.
+    /// The packet as it was before its fragmentation; `None` when its parts contradict each other.
     pub(super) fn into_packet(mut self, meta: Meta, pool: &mut Pool) -> Option<Packet> {
         let ecn = merged_ecn(self.ecn)?;
         match self.next_header {

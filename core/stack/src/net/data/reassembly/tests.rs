@@ -64,7 +64,8 @@ impl World {
         assert!(matches!(self.add_of(key(src, ident), FAR_OFFSET, &[0; 8], false), Added::Kept));
     }
 
-    /// Sends a datagram in fragments of 1480 bytes, with `between` before each of them; whether it came.
+    /// Sends a datagram in fragments of 1480 bytes, with `between` before each of them; whether it
+    /// came.
     fn arrives(&mut self, key: Key, len: usize, mut between: impl FnMut(&mut Self, u32)) -> bool {
         let data = pattern(len);
         let pieces = data.chunks(1480).enumerate();
@@ -83,7 +84,7 @@ impl World {
 }
 
 impl Reassembly {
-    /// What is charged is what is there, and no source has more than its share.
+    /// Checks that the bytes charged are those present, and that no source exceeds its share.
     fn check(&self) {
         let cost = |entry: &Entry| OVERHEAD + entry.datagram.cost();
         assert_eq!(self.bytes, self.datagrams.iter().map(cost).sum::<usize>());
@@ -183,7 +184,7 @@ fn contradictory_ends_and_impossible_sizes_are_refused() {
     assert_eq!(lost(world.add(3, 65528, &[1; 8], true)), DropReason::FragmentInvalid);
     assert_eq!(lost(world.add(4, 0, &[1; 9], true)), DropReason::FragmentInvalid);
     assert_eq!(lost(world.add(5, 0, &[], true)), DropReason::FragmentInvalid);
-    // What fits nowhere makes no place for itself.
+    // A fragment that fits nowhere leaves no entry.
     world.reassembly.assert_empty();
 }
 
@@ -412,7 +413,8 @@ proptest! {
                 };
                 let offset = random.below(8192) as usize * 8;
                 let data = vec![0; random.below(300) as usize];
-                // Two addresses share a /64: with the eight, all that they have is within its share.
+                // Two addresses share a /64: with the eight, all that they have is within its
+                // share.
                 let key = key(&src, 100 + random.below(25) as u32);
                 let more = random.below(2) == 0;
                 if let Added::Complete(packet) = world.add_of(key, offset, &data, more) {
@@ -423,7 +425,8 @@ proptest! {
             let n = left[random.below(left.len() as u64) as usize];
             let Cut { key, data, pieces } = &mut cuts[n];
             let Some((from, to)) = pieces.pop() else { continue };
-            // What comes again after the whole was there is of no interest.
+            // A fragment that arrives after its datagram was complete opens a new one, which is
+            // ignored.
             if done[n] {
                 continue;
             }
