@@ -206,6 +206,18 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// The SYN of a connect with Fast Open waits for bytes no more.
+    pub fn open_without_bytes(&mut self, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        let kind = self.sockets.get_mut(index).map(|socket| &mut socket.kind);
+        if let Some(Kind::Stream(stream)) = kind
+            && let Some(connection) = &mut stream.connection
+        {
+            connection.open_without_bytes();
+            self.mark_dirty(index);
+        }
+    }
+
     /// The owner is done with a socket. Its id may not be used any more; [`SocketEvent::Closed`] comes
     /// when it is gone and its buffers are dropped, which for a connection may take minutes.
     ///

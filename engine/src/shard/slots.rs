@@ -545,7 +545,10 @@ impl Slots {
         }
         shared.state.store(state::CLOSE, Release);
         let over = flags::TX_CLOSED | flags::DEAD;
-        self.set_flags(index, over, flags::CONNECTING | flags::OPENING);
+        let opening = self.get(index).map_or(0, |entry| entry.flags & flags::OPENING);
+        // A connection that never was one may be tried again.
+        let connected = if opening != 0 { flags::CONNECTED } else { 0 };
+        self.set_flags(index, over, flags::CONNECTING | flags::OPENING | connected);
         self.post(
             index,
             event::RX
