@@ -98,8 +98,6 @@ pub(crate) struct Rare {
     pub deferred: Option<Instant>,
     /// The listener that it is offered to then, when that is in another shard.
     pub to_offer: Option<ListenerName>,
-    /// The address that the program bound it to, if it named one.
-    pub bound: Option<IpAddr>,
     /// TCP_CONGESTION, if it was set.
     pub congestion: Option<CongestionKind>,
     /// SO_LOCK_FILTER.
@@ -130,7 +128,6 @@ static ORDINARY: Rare = Rare {
     defer_accept_s: 0,
     deferred: None,
     to_offer: None,
-    bound: None,
     congestion: None,
     filter_locked: false,
     zero_copied: (0, 0),
@@ -548,7 +545,10 @@ impl Slots {
         }
         shared.state.store(state::CLOSE, Release);
         let over = flags::TX_CLOSED | flags::DEAD;
-        self.set_flags(index, over, flags::CONNECTING | flags::OPENING);
+        let opening = self.get(index).map_or(0, |entry| entry.flags & flags::OPENING);
+        // A connection that never was one may be tried again.
+        let connected = if opening != 0 { flags::CONNECTED } else { 0 };
+        self.set_flags(index, over, flags::CONNECTING | flags::OPENING | connected);
         self.post(
             index,
             event::RX
