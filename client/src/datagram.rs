@@ -91,8 +91,8 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
 /// one attempt. `header.len` bytes of `buffers` are its payload. Gives `header.len`.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room now. An event tells when there is;
-/// - `TooLong`: it can never fit what the socket may queue (SO_SNDBUF);
+/// - `WouldBlock`: there is no room now. An event follows when there is;
+/// - `TooLong`: longer than the socket may ever queue (SO_SNDBUF);
 /// - `Closed`: shut down for writing;
 /// - `Refused`: the socket's error, which this takes;
 /// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;

@@ -22,14 +22,14 @@ pub enum OnError {
     Leave,
 }
 
-/// Reads what is there into `buffers`, in one attempt; with `keep` it stays unread, and that many
+/// Reads unread bytes into `buffers`, in one attempt. With `keep` they stay unread, and that many
 /// bytes are passed over first. 0: end of file (or no room in `buffers`).
 ///
 /// # Errors
 /// - `WouldBlock`: nothing is unread, and more may come;
 /// - `NotConnected`: neither connected nor about to be;
-/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it
-///   is read first;
+/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; bytes before it are
+///   read first;
 /// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
@@ -206,7 +206,7 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
 /// least one, if there was one to be queued.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has
+/// - `WouldBlock`: there is no room, or a connect is under way. An event follows when that has
 ///   changed;
 /// - `Closed`: shut down for writing, or not connected (EPIPE; the signal is the caller's to send);
 /// - `Refused`: the connection's error, such as ECONNRESET, which this takes;
@@ -310,7 +310,8 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     } else if seen & flags::CONNECTED != 0 {
         return Ok(());
     }
-    // Without a lock what was seen may be the slot's next socket's: a closed one is no broken pipe.
+    // Without a lock the state seen may be the slot's next socket's: a closed one is no broken
+    // pipe.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// An engine that threads of this process turn, one at a time.
 pub trait Engine: Send {
-    /// Does what there is to do now, some of it at least.
+    /// Does pending work, some of it at least.
     fn turn(&mut self) -> Next;
     /// Before a sleep of at most `timeout`: may look for something to do for a moment, to save the
     /// sleep. Whether there is something.
