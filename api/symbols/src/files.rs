@@ -247,7 +247,7 @@ pub unsafe fn statx_by(
     if result != 0 {
         return result;
     }
-    // SAFETY: see `fstat`; what is there is filled in.
+    // SAFETY: see `fstat`; only filled-in parts are read.
     unsafe {
         match About::at(dir, path, flags).identity() {
             Ok(None) => {}

@@ -1,4 +1,5 @@
-//! Look-ups of names: the machine's own leads to the stack, and some where the run was told.
+//! Lookups of names: the machine's own leads to the stack, and some to addresses that the run was
+//! given.
 //!
 //! libc makes the answers: its own functions are asked for the stack's addresses as numbers.
 //! Memory, services and hints are then as in all other answers.
@@ -282,7 +283,7 @@ pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
     result
 }
 
-/// As glibc does it: what fits, and ENAMETOOLONG where the NUL does not.
+/// As glibc does: the part that fits, and ENAMETOOLONG where the NUL does not.
 unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     let name = name.bytes();
     let copied = name.len().min(len);

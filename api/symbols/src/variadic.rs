@@ -8,7 +8,7 @@ use crate::answer;
 /// Most arguments of execve here; longer lists are E2BIG.
 const ARGUMENTS_MAX: usize = 65536;
 
-/// Where the variable arguments lie: those that came in registers, then those on the stack.
+/// Places of the variable arguments: registers first, then the stack.
 #[derive(Clone, Copy)]
 struct Arguments {
     registers: *const usize,
