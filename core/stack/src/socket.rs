@@ -424,21 +424,22 @@ pub(crate) struct EarlyAccept<H: Host> {
     pub shut: bool,
 }
 
-/// A stream socket with a connection, or its remains.
+/// A stream socket with a connection, or what is left of one.
 pub(crate) struct Stream<H: Host> {
     pub flow: Flow,
-    /// `None` once it is over; the socket stays until its owner closes it.
+    /// `None` once the connection is over; the socket stays until its owner closes it.
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: FlowSettings,
-    /// Interface that overrides routes: SO_BINDTODEVICE, link-local peers, any-address interfaces.
+    /// The only way out, whatever the routes say, because of SO_BINDTODEVICE, a link-local peer or
+    /// an any-address interface.
     pub iface: Option<IfaceId>,
     pub path: Option<Path>,
     pub timer: TimerId,
-    /// Sharing by which the connection counts as a user of its port.
+    /// Sharing with which the stream is counted as a user of its port.
     pub uses_port: Option<Sharing>,
-    /// Last error that the network reported about the peer.
+    /// Last ICMP error about the peer.
     pub unreachable: Option<Unreached>,
     pub news: News,
     pub tuning: RecvTuning,
