@@ -129,8 +129,8 @@ fn why_nothing(slot: &Slot, end: End, on_error: OnError) -> Result<usize, Error>
     Err(Error::WouldBlock)
 }
 
-/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)), in
-/// one attempt; gives how many. 0: end of file.
+/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)), in one
+/// attempt. Returns their number. 0: end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -201,9 +201,9 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
-/// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow
-/// at once, do not send a short segment for these. Gives how many bytes the one attempt queued: at
-/// least one, if there was one to be queued.
+/// Queues bytes `skip..` of `buffers`, as many as there is room for, in one attempt. `more`:
+/// further bytes follow at once, so no short segment is sent for these. Returns the number of
+/// queued bytes: at least one, if any was given.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room, or a connect is under way. An event follows when that has

@@ -113,7 +113,7 @@ pub fn is_at_mark(client: &Client, socket: Socket) -> bool {
     stops_at(client, socket, 0)
 }
 
-/// Whether a read stops behind so many bytes that are unread: there is the mark.
+/// Whether a read stops behind `skip` unread bytes, because the mark is there.
 pub fn stops_at(client: &Client, socket: Socket, skip: u32) -> bool {
     client.slot(socket).is_some_and(|slot| urgent::is_marked(slot) && urgent::is_mark(slot, skip))
 }

@@ -25,7 +25,7 @@ use crate::{Client, Deadline, Error, Socket};
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 /// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
-/// Looks for the answer to a request, likewise. An engine that is awake has it in less.
+/// Looks for the answer to a request, likewise. An awake engine answers in less time.
 const SPINS_FOR_ANSWER: u32 = 400;
 
 /// Most sockets of one wait. Each costs a write to its slot and a place in a kernel table at every

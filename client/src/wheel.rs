@@ -71,7 +71,7 @@ pub struct Wheel {
     turns: AtomicU32,
     /// Wakes the stand-by thread when the wheel was taken from it.
     bell: HighFd,
-    /// There is a thread that stands by, so that others need not wait for the wheel.
+    /// A stand-by thread exists, so other threads need not wait for the wheel.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }

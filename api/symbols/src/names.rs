@@ -340,7 +340,7 @@ fn number(ip: &IpAddr) -> CString {
     CString::new(ip.to_string()).expect("an address has no NUL")
 }
 
-/// Gives an answer about a number the name that was asked for.
+/// Replaces the name in an answer about a number by the name that was asked for.
 unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     // SAFETY: a list of libc's, whose canonical name is from malloc, and a text.
     unsafe {
@@ -354,7 +354,7 @@ unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     }
 }
 
-/// The same for an answer in libc's own memory.
+/// Replaces the name of an answer in libc's own memory.
 ///
 /// The text is there until the next answer, as all of libc's.
 unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
@@ -372,7 +372,7 @@ unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     host
 }
 
-/// The same for an answer in memory of the program's, whose end holds the name.
+/// Makes an answer in memory of the program's, with the name at its end.
 unsafe fn within(
     name: *const c_char,
     (to, buffer, len): (*mut hostent, *mut c_char, usize),

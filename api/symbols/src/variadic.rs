@@ -1,4 +1,5 @@
-//! execl and its kin, and dprintf: functions whose arguments are a matter of registers and stack.
+//! execl and its variants, and dprintf: functions whose arguments are a matter of registers and
+//! stack.
 
 use libc::{c_char, c_int};
 use towpath_posix::Errno;

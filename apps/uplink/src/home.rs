@@ -187,14 +187,13 @@ impl Home {
         Ok((serde_json::from_slice(&text)?, descriptors))
     }
 
-    /// Says something, if the other end takes it without a wait: for a thread that has other things
-    /// to do.
+    /// Sends a message, if the other end takes it without a wait: for a thread that must not block.
     pub fn mention(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Says something, and waits until there is room for it.
+    /// Sends a message, and waits until there is room for it.
     ///
     /// # Errors
     /// The other end is gone, or it is too long.

@@ -342,7 +342,7 @@ impl Plan {
         Ok(uplink)
     }
 
-    /// The same for an engine in PROGRAM's process. `library` is loaded into programs that
+    /// Opens the link for an engine in PROGRAM's process. `library` is loaded into programs that
     /// PROGRAM starts.
     ///
     /// # Errors
@@ -713,7 +713,7 @@ pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
-/// An error of a step, as the kernel gives it.
+/// The kernel's error of a step.
 pub(crate) fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }

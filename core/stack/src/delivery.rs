@@ -253,8 +253,8 @@ fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     }
 }
 
-/// Shows the owner an echo request to an address that is none of this host's but that an
-/// any-address interface took.
+/// Shows the owner an echo request that an any-address interface took for an address of another
+/// host.
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

@@ -125,7 +125,7 @@ impl<H: Host> Stack<H> {
     ///
     /// # Errors
     /// [`OptionError::NotApplicable`] for options of another kind of socket, and for those of
-    /// connections where there is none. The latter also during the handshake of
+    /// connections where there is none. A connection is missing also during the handshake of
     /// [`Stack::accept_pending`]. `Invalid`, `NoInterface` and `NoSocket` as they say.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         self.catch_up();
