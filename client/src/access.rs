@@ -52,9 +52,9 @@ impl Socket {
         self.change(client, take_error)?
     }
 
-    /// Makes sure that the slot stays this socket's until the result is dropped. For those who
-    /// change it: it might become another socket's between the look at its generation and the
-    /// change. Not to be kept while sleeping.
+    /// Keeps the slot this socket's until the result is dropped. Needed for changes: between the
+    /// look at its generation and the change the slot might become another socket's. Not to be kept
+    /// while sleeping.
     ///
     /// # Errors
     /// `Dead`: it has, or the engine is gone.

@@ -51,7 +51,8 @@ pub struct Client {
     bell: HighFd,
     blank: HighFd,
     spare: HighFd,
-    /// See [`lifeline`]. None where nobody guards the run, or where there was no descriptor for it.
+    /// See [`lifeline`]. None where the run has no guardian, or where there was no descriptor for
+    /// it.
     lifeline: Option<HighFd>,
     dead: AtomicBool,
     /// The attachment is the parent's: see [`Self::abandon`].
@@ -97,8 +98,8 @@ impl Client {
     /// with; None when there can be none.
     ///
     /// # Errors
-    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with
-    /// ENOMEM when this process may not have the address space.
+    /// `Dead` when there is no answer. `Refused` when the engine refuses, or is of another build;
+    /// with ENOMEM when this process may not have the address space.
     pub fn attach(
         process: &'static Process,
         control: Fd,
@@ -107,8 +108,8 @@ impl Client {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let control = high(control);
         process.prepare()?;
-        // The hello drops what this image does not list, and a list takes full generations, which
-        // are in the region.
+        // The hello drops sockets that this image does not list. The list takes full generations,
+        // which are in the region, so ask for that first.
         let request = Request { call: call::REGION, ..Request::default() };
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
@@ -161,12 +162,12 @@ impl Client {
         self.wheel.filter(|_| !self.is_abandoned())
     }
 
-    /// Whether there are events that nobody has taken.
+    /// Whether there are events to take.
     pub fn has_events(&self) -> bool {
         self.channels().any(towpath_ring::events_waiting)
     }
 
-    /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
+    /// Notes with the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
     ///
     /// # Errors
     /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it
@@ -274,8 +275,8 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Where nobody else turns the engine, it is this thread that has to, or it would wait for the
-    /// stand-by thread.
+    /// Where no other thread turns the engine this one has to, or it would wait for the stand-by
+    /// thread.
     fn turn_until_answered(&self) {
         if let Some(helm) = self.wheel().and_then(|wheel| wheel.take(Who::Asks)) {
             let control = self.control.get();
@@ -388,7 +389,7 @@ impl Client {
         self.command_at(self.end(command.slot), command);
     }
 
-    /// The same for a command that is about the process: every shard is told.
+    /// The same for a command that is about the process: every shard gets it.
     pub fn command_to_all(&self, command: &Command) {
         self.ends.iter().for_each(|end| self.command_at(end, command));
     }
@@ -400,7 +401,8 @@ impl Client {
                 let Some(_commands) = end.commands.lock_unless_mine() else {
                     return self.command_by_call(end, command);
                 };
-                // The ring is the parent's, who says it, too. No handler on top of the lock forks.
+                // The ring is the parent's, who sends the command, too. No handler on top of the
+                // lock forks.
                 if self.is_abandoned() {
                     return;
                 }
@@ -441,14 +443,13 @@ impl Client {
         self.command_by_call(self.end(command.slot), command);
     }
 
-    /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a`
-    /// and `b` are.
+    /// [`Self::command`] about a socket. `op` is one of [`towpath_shm::layout::op`], which gives
+    /// the meaning of `a` and `b`.
     pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
 
-    /// Tells the engine of an option whose value has been checked: a
-    /// [`towpath_shm::layout::setting`].
+    /// Sends the engine an option whose value has been checked: a [`towpath_shm::layout::setting`].
     pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
         self.socket_command(socket, op::SETTING, setting, value);
     }
@@ -518,8 +519,8 @@ impl Client {
         &self.bell
     }
 
-    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that
-    /// do not wait may be all that a program makes.
+    /// Whether the engine is gone, or has given this process up. Without a system call, since a
+    /// program may make only calls that do not wait.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -527,12 +528,12 @@ impl Client {
 
     #[inline]
     fn has_ended(&self) -> bool {
-        // A process that one shard hears no more is heard by none, and shards end together.
+        // A process that one shard gave up is given up by all, and shards end together.
         let end = &self.ends[0];
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
-    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is
+    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and its value
     /// until then. None: a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.ends[0].status.life(self.number)
@@ -613,7 +614,7 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// The other end speaks another protocol: its answer lacks what ours has, or it is of another
+/// The other end speaks another protocol: its answer lacks an expected part, or it is of another
 /// build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
@@ -643,7 +644,7 @@ fn ends(
     Ok(each.map(end).collect())
 }
 
-/// Says hello, and what this process image was born with.
+/// Says hello, and lists the sockets that this process image was born with.
 fn hello(control: &HighFd, held: &[Socket]) -> Result<(Reply, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
@@ -694,8 +695,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
-    // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is
-    // no room for.
+    // The answer with the most descriptors is that to TOKENS; the kernel closes those without room.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -743,6 +743,6 @@ pub unsafe fn control_from_number(number: i32) -> Option<Fd> {
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     let is_packet_socket =
         rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
-    // SAFETY: it is open, and the caller promises that it is nobody else's.
+    // SAFETY: it is open, and by the caller's promise without another owner.
     is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) }.into())
 }

@@ -24,8 +24,8 @@ pub struct Received {
 }
 
 /// Takes the next datagram, in one attempt. Bytes that do not fit `buffers` are lost, as recv(2)
-/// says of datagrams; [`Received::header`] has its whole length. With `keep` it stays, and so many
-/// bytes are passed over first, by whole datagrams as far as they go
+/// says of datagrams; [`Received::header`] has its whole length. With `keep` it stays. The first
+/// `keep` bytes are then passed over, by whole datagrams as far as they go
 /// (`__skb_try_recv_from_queue`). None: shut down for reading.
 ///
 /// # Errors
@@ -76,7 +76,7 @@ pub unsafe fn recv(
     Ok(Some(received))
 }
 
-/// Length of the next datagram, 0 when there is none (FIONREAD).
+/// Length of the next datagram, 0 without any (FIONREAD).
 pub fn next_len(client: &Client, socket: Socket) -> usize {
     let Some(slot) = client.slot(socket) else {
         return 0;
@@ -88,11 +88,11 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
 }
 
 /// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing, in
-/// one attempt. `header.len` bytes of `buffers` are its payload. Gives `header.len`.
+/// one attempt. `header.len` bytes of `buffers` are its payload. Returns `header.len`.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room now. An event tells when there is;
-/// - `TooLong`: it can never fit what the socket may queue (SO_SNDBUF);
+/// - `WouldBlock`: there is no room now. An event follows when there is;
+/// - `TooLong`: longer than the socket may ever queue (SO_SNDBUF);
 /// - `Closed`: shut down for writing;
 /// - `Refused`: the socket's error, which this takes;
 /// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;

@@ -1,4 +1,4 @@
-//! Until when something may take.
+//! Deadlines of waiting calls.
 
 use std::time::Duration;
 

@@ -283,7 +283,7 @@ impl Descriptors {
         }
     }
 
-    /// Gives what was there before.
+    /// Sets the entry, and returns the former one.
     fn set(&self, fd: i32, word: u64) -> u64 {
         let Some(entry) = self.table.get(fd as usize) else { return 0 };
         self.end.fetch_max(fd as u32 + 1, Ordering::AcqRel);

@@ -8,8 +8,7 @@ pub enum Error {
     Dead,
     /// The call would have to wait, and was asked not to.
     WouldBlock,
-    /// The call was made in a signal handler, and needs what the interrupted call will only give
-    /// when it goes on.
+    /// The call was made in a signal handler, and needs a lock or bytes of the interrupted call.
     Interrupting,
     /// A signal handler ran while it waited.
     Interrupted,

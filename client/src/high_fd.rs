@@ -73,11 +73,11 @@ impl HighFd {
         Self { number: word, among }
     }
 
-    /// Becomes a descriptor for what `other` is for, under its own number. Other threads see either
-    /// the old or the new one under it, never nothing. `inheritable`: it survives exec.
+    /// Becomes a duplicate of `other` under its own number. Other threads see either the old or the
+    /// new descriptor under it, never none. `inheritable`: it survives exec.
     ///
     /// # Errors
-    /// As for [`syscall::dup3`]; it is then what it was.
+    /// As for [`syscall::dup3`]; it is then unchanged.
     pub fn become_duplicate(&self, other: &Self, inheritable: bool) -> Result<(), i32> {
         syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }

@@ -41,7 +41,7 @@ pub struct Hub {
     pub(crate) rings: usize,
     /// Kicks for threads that wait for a list of sockets.
     pub(crate) list_kicks: Vec<ListKick>,
-    /// Death was told to all sets.
+    /// All sets have reported the engine's death.
     pub(crate) dead: bool,
     /// Sets that were made.
     pub(crate) made: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Watch {
 }
 
 /// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set,
-/// which is what the program holds.
+/// whose descriptor the program holds.
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     /// Descriptors of the process for it.
@@ -145,8 +145,8 @@ impl Reactor {
         }
     }
 
-    /// Makes what the lock protects. Later the first to lock it may be a signal handler, or a fork
-    /// for which malloc is locked.
+    /// Makes the state under the lock. Later the first to lock it may be a signal handler, or a
+    /// fork for which malloc is locked.
     ///
     /// # Errors
     /// `Refused` with EDEADLK where this thread has the lock.

@@ -181,7 +181,8 @@ impl Thread {
         is_there
     }
 
-    /// If it sleeps there: the handler may call siglongjmp, and what it calls may want the wheel.
+    /// Leaves the wheel, if the thread sleeps there: the handler may call siglongjmp, or a function
+    /// that takes the wheel.
     fn leave_wheel(&self) {
         let wheel = self.wheel.swap(ptr::null_mut(), Relaxed);
         // SAFETY: the thread sleeps in `while_at_wheel`, which borrows it, and whose frame this one
@@ -307,7 +308,7 @@ mod tests {
 
     fn sleep(since: Handled, limited: bool, at: impl FnOnce(&[i64; 2])) -> bool {
         let limit = Limit { seconds: 5, ns: 7 };
-        // SAFETY: the place of two words, which nobody else writes to meanwhile.
+        // SAFETY: the place of two words, without other writers meanwhile.
         since.sleep(limited, limit, |place| at(unsafe { &*(place as *const [i64; 2]) })).is_some()
     }
 

@@ -1,16 +1,17 @@
-//! The program's side of a Towpath socket: attaching to an engine, the channel to it, and what one
-//! can do with a socket over it. Every API (POSIX today) is a thin layer over this crate.
+//! The program's side of a Towpath socket: the attachment to an engine, the channel to it, and
+//! operations on a socket over it. Every API (POSIX today) is a thin layer over this crate.
 //!
 //! Read [`towpath_shm::layout`] first. Then, in order:
-//! - [`Process`]: what there is once in a process, and no static of this crate;
-//! - [`descriptors`]: which of the process's descriptor numbers are sockets of ours;
+//! - [`Process`]: state that a process has once, and no static of this crate;
+//! - [`descriptors`]: descriptor numbers of the process that are sockets of ours;
 //! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
-//! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
+//! - [`Socket`]: a socket by slot and generation, and its readiness ([`Socket::readiness`]);
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections; [`urgent`]:
 //!   urgent bytes of a stream;
-//! - [`wait`]: sleeping until one of them can go on; [`interrupt`]: what ends that before;
+//! - [`wait`]: sleeping until a socket can go on; [`interrupt`]: signals and cancellation
+//!   meanwhile;
 //! - [`reactor`]: sleeping until one of many can;
-//! - [`wheel`]: an engine in this very process, which threads turn that wait;
+//! - [`wheel`]: an engine in this very process, turned by threads that wait;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
 //! No function here calls into libc for a system call, since a library built on this crate may

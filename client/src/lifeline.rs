@@ -5,8 +5,8 @@
 //! when something happens to that. When the last keeper has gone, however it was ended, the kernel
 //! closes the pipe and so kills all processes of the run. No code runs here for that.
 //!
-//! Whom the signal is for belongs to the open file, which fork shares. So each process opens the
-//! pipe anew.
+//! The signal's receiver is a property of the open file, which fork shares. So each process opens
+//! the pipe anew.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -35,7 +35,7 @@ pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd>
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     fcntl(own.get(), F_SETSIG, SIGKILL).ok()?;
     fcntl(own.get(), F_SETOWN, pid as usize).ok()?;
-    // Last: from here on the kernel acts, and must know how and upon whom.
+    // Last: from here on the kernel acts, by the settings above.
     fcntl(own.get(), F_SETFL, O_ASYNC).ok()?;
     Some(own)
 }

@@ -115,8 +115,8 @@ impl Process {
         self.without_waitv.load(Relaxed)
     }
 
-    /// The number of its channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what its threads
-    /// own is known by it. 0 before it has one.
+    /// The number of its channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: locks of its
+    /// threads are marked with it. 0 before it has one.
     pub(crate) fn channel(&self) -> u32 {
         self.channel.load(Relaxed)
     }

@@ -1,12 +1,12 @@
 //! Where the events of a process arrive, and how its sleeping threads learn of them.
 //!
-//! The engine reports events of all sockets of a process through one ring and one doorbell. Every
-//! thread that looks takes what is in the ring, under one lock, and sorts it into the ready lists
-//! of the sets. Threads that wait for a list of sockets, as in poll, keep no lists: they look at
-//! their sockets.
+//! The engine reports events of all sockets of a process through one ring and one doorbell. A
+//! thread that looks takes all events out of the ring, under one lock, and sorts them into the
+//! ready lists of the sets. Threads that wait for a list of sockets, as in poll, keep no lists:
+//! they look at their sockets.
 //!
-//! A *set* is what epoll(7) calls an interest list: sockets with what is wanted of each. Beside it
-//! may stand an epoll set of the kernel, for descriptors of the kernel.
+//! A *set* is the interest list of epoll(7): sockets, each with the events wanted. Beside it may
+//! stand an epoll set of the kernel, for descriptors of the kernel.
 //!
 //! Rules that keep wake-ups from being lost:
 //! - a thread that goes to sleep counts itself first and then empties the ring
@@ -105,7 +105,7 @@ impl Process {
 }
 
 impl Locked<'_> {
-    /// In the child after fork: no other thread exists, and what woke the parent does not wake us.
+    /// In the child after fork: no other thread exists, and wake-ups of the parent do not reach us.
     pub fn forked(&mut self) {
         self.sleepers = 0;
         self.list_kicks.clear();
@@ -298,7 +298,7 @@ impl Locked<'_> {
         }
     }
 
-    /// After a call has taken what it wanted from a set: the rest is for another thread.
+    /// After a call has taken its entries from a set: the rest is for another thread.
     fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)
             && left > 0

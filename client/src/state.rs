@@ -19,7 +19,7 @@ pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nothing more will be read beyond what is unread.
+/// Whether all input is in the FIFO: no more will follow the unread bytes.
 pub(crate) fn no_more_input(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0
         || slot.shut.load(Relaxed) & shut::READ != 0
@@ -43,7 +43,7 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
         return mask;
     }
     if seen & (flags::CONNECTED | flags::DEAD | flags::RX_EOF | flags::TX_CLOSED) == 0 {
-        // tcp_poll: what was shut of an unconnected socket is told too.
+        // tcp_poll: halves of an unconnected socket that were shut are reported, too.
         let shut_input = slot.shut.load(Relaxed) & shut::READ != 0;
         return mask | OUT | HUP | if shut_input { IN | RDHUP } else { 0 };
     }
@@ -108,7 +108,7 @@ fn readable(slot: &Slot) -> bool {
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
-/// sk_stream_is_writeable: free memory is at least half of what is queued, and little is unsent.
+/// sk_stream_is_writeable: free memory is at least half of the queued bytes, and little is unsent.
 /// Without memory it is writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::space(slot), program_fifo::queued(slot));
@@ -120,8 +120,8 @@ fn writable(slot: &Slot) -> bool {
     (lacks_memory(slot) || has_room) && program_fifo::is_below_lowat(slot)
 }
 
-/// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that
-/// there is none, or it may have more.
+/// Whether a command TX_WINDOW would help. Either the socket has no transmit memory and the engine
+/// did not report a shortage, or it may have more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use towpath_ring::Region;
 
-    /// A program that is told that it can write, and then cannot, would poll again and again.
+    /// A false report of writability would make a program poll again and again.
     #[test]
     fn without_memory_to_be_had_nothing_can_be_written() {
         let region = Region::create().unwrap();

@@ -22,14 +22,14 @@ pub enum OnError {
     Leave,
 }
 
-/// Reads what is there into `buffers`, in one attempt; with `keep` it stays unread, and that many
+/// Reads unread bytes into `buffers`, in one attempt. With `keep` they stay unread, and that many
 /// bytes are passed over first. 0: end of file (or no room in `buffers`).
 ///
 /// # Errors
 /// - `WouldBlock`: nothing is unread, and more may come;
 /// - `NotConnected`: neither connected nor about to be;
-/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it
-///   is read first;
+/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; bytes before it are
+///   read first;
 /// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
@@ -129,8 +129,8 @@ fn why_nothing(slot: &Slot, end: End, on_error: OnError) -> Result<usize, Error>
     Err(Error::WouldBlock)
 }
 
-/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)), in
-/// one attempt; gives how many. 0: end of file.
+/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)), in one
+/// attempt. Returns their number. 0: end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -201,12 +201,12 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
-/// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow
-/// at once, do not send a short segment for these. Gives how many bytes the one attempt queued: at
-/// least one, if there was one to be queued.
+/// Queues bytes `skip..` of `buffers`, as many as there is room for, in one attempt. `more`:
+/// further bytes follow at once, so no short segment is sent for these. Returns the number of
+/// queued bytes: at least one, if any was given.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has
+/// - `WouldBlock`: there is no room, or a connect is under way. An event follows when that has
 ///   changed;
 /// - `Closed`: shut down for writing, or not connected (EPIPE; the signal is the caller's to send);
 /// - `Refused`: the connection's error, such as ECONNRESET, which this takes;
@@ -310,7 +310,8 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     } else if seen & flags::CONNECTED != 0 {
         return Ok(());
     }
-    // Without a lock what was seen may be the slot's next socket's: a closed one is no broken pipe.
+    // Without a lock the state seen may be the slot's next socket's: a closed one is no broken
+    // pipe.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
 }

@@ -62,7 +62,7 @@ pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// dup3(2). The caller must own both numbers: what was at `new` is closed silently.
+/// dup3(2). The caller must own both numbers: a descriptor at `new` is closed silently.
 ///
 /// # Errors
 /// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY
@@ -81,9 +81,8 @@ pub struct SignalsBlocked(u64);
 const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
 
 impl SignalsBlocked {
-    /// From now on, until the result is dropped: the mask is then what it was before. Signals that
-    /// came meanwhile are handled at that point. SIGKILL and SIGSTOP cannot be blocked
-    /// (sigprocmask(2)).
+    /// Blocks signals until the result is dropped; then the mask is the former one, and signals
+    /// that came meanwhile are handled. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
     ///
     /// A signal that libc keeps for itself goes through: by it setuid(3) and its kin reach all
     /// threads, and wait for each.

@@ -21,7 +21,7 @@ pub(crate) enum Target<'a> {
 
 /// A read from a stream that has or had a mark, in one attempt and under the lock. The read ends at
 /// the mark, or begins there. With `keep` the bytes stay, and so many are passed over first. True:
-/// the engine is to be told.
+/// the engine needs a command.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -83,7 +83,7 @@ pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, E
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let seen = slot.flags.load(Acquire);
-    // As `tcp_recv_urg`: what a reset connection brought is gone, but for a byte that was announced
+    // As `tcp_recv_urg`: bytes of a reset connection are gone, but for a byte that was announced
     // before the peer's FIN.
     let is_cut = seen & flags::DEAD != 0 && seen & flags::RX_EOF == 0;
     match urgent::take(slot, keep || is_cut) {
@@ -113,7 +113,7 @@ pub fn is_at_mark(client: &Client, socket: Socket) -> bool {
     stops_at(client, socket, 0)
 }
 
-/// Whether a read stops behind so many bytes that are unread: there is the mark.
+/// Whether a read stops behind `skip` unread bytes, because the mark is there.
 pub fn stops_at(client: &Client, socket: Socket, skip: u32) -> bool {
     client.slot(socket).is_some_and(|slot| urgent::is_marked(slot) && urgent::is_mark(slot, skip))
 }

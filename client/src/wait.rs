@@ -21,11 +21,11 @@ use crate::syscall::{nr, syscall};
 use crate::wheel::{Following, Patience, Who};
 use crate::{Client, Deadline, Error, Socket};
 
-/// Between two looks whether the engine lives, where nobody would tell.
+/// Interval of looks whether the engine lives, where no wake-up would report its end.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 /// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
-/// Looks for the answer to a request, likewise. An engine that is awake has it in less.
+/// Looks for the answer to a request, likewise. An awake engine answers in less time.
 const SPINS_FOR_ANSWER: u32 = 400;
 
 /// Most sockets of one wait. Each costs a write to its slot and a place in a kernel table at every
@@ -76,7 +76,7 @@ pub fn until_any<T>(
     {
         return done;
     }
-    // In a child that a handler forks, what follows would be on its parent's attachment.
+    // In a child that a handler forks, the rest would be on its parent's attachment.
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
@@ -119,9 +119,9 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`:
-/// at the deadline, or when it is time to look whether the engine lives; `Dead`: not at all, and
-/// those of several never can.
+/// Sleeps once, or turns the engine; only that if no thread is asked to wake this one. `TimedOut`:
+/// at the deadline, or when it is time to check the engine; `Dead`: several sockets, and no way to
+/// sleep on them.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
@@ -276,7 +276,7 @@ std::thread_local! {
     static SPIN_FOR_ANSWER: Cell<Spin> = const { Cell::new(Spin::new()) };
 }
 
-/// Before a sleep until a request is answered: what `answer` gives, if that is soon.
+/// Spins for an answer before the sleep; returns the result of `answer` if it comes soon.
 pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option<T>) -> Option<T> {
     // Alone with the engine.
     if client.processors() < 2 {

@@ -60,18 +60,18 @@ pub use patience::Patience;
 pub use seat::Turned;
 pub use towpath_ring::Who;
 
-/// The engine that lives in this process, and who turns it.
+/// The engine that lives in this process, and the state of its turning.
 pub struct Wheel {
     process: &'static Process,
     relay: Relay,
     engine: UnsafeCell<Seat>,
     /// The engine's: one of our own, for threads that sleep on it when the engine has gone.
     descriptor: HighFd,
-    /// How often somebody has begun to turn it.
+    /// Number of times that a thread began to turn it.
     turns: AtomicU32,
     /// Wakes the stand-by thread when the wheel was taken from it.
     bell: HighFd,
-    /// There is a thread that stands by, so that others need not wait for the wheel.
+    /// A stand-by thread exists, so other threads need not wait for the wheel.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
@@ -121,8 +121,8 @@ impl Wheel {
         Some(Helm::new(self, me, signals))
     }
 
-    /// Counts this thread among those who take the wheel when they are passed the baton, and are
-    /// about to sleep on that. None: it can be taken now.
+    /// Counts this thread among those that take the wheel when the baton is passed. The thread is
+    /// about to sleep on that. None: the wheel can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|baton| Following { wheel: self, baton })
     }
@@ -144,7 +144,8 @@ impl Wheel {
         Abed(self)
     }
 
-    /// A thread that does not wait has woken the engine, and with it who sleeps at the wheel.
+    /// A thread that does not wait has woken the engine, and thereby the thread that sleeps at the
+    /// wheel.
     pub(crate) fn was_rung(&self) {
         self.relay.want();
     }
@@ -170,7 +171,7 @@ impl Wheel {
         }
     }
 
-    /// The wheel is free: somebody else is to take it, and the stand-by thread to see to that.
+    /// The wheel is free: wakes another thread to take it, or leaves it to the stand-by thread.
     fn pass_on(&self) {
         self.relay.pass_on(|| {
             if let Ok(mut hub) = self.process.lock_reactor() {

@@ -6,7 +6,7 @@ use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::Remote;
 use towpath_uplink::{Asked, Home, Said};
 
-/// Starts it. Without a thread nobody answers, and all else goes on.
+/// Starts the thread. Without one towpath gets no answers, and all else goes on.
 pub fn start(home: Home, remote: Remote) {
     // The program's handlers run on its own threads.
     let _signals = SignalsBlocked::new();

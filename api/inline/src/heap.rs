@@ -19,7 +19,7 @@ use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
 };
 
-/// Heaps: one, and more for those who find it in use.
+/// Heaps: one, and more for threads that find it in use.
 const HEAPS: usize = 8;
 /// Shifts of the smallest and the largest piece, which are powers of two, and halfway between them.
 const SHIFT_MIN: u32 = 4;
@@ -36,7 +36,7 @@ pub struct Heap {
     heaps: AtomicPtr<Heaps>,
 }
 
-/// A page or two that the kernel wipes in a child: zeros are what they are at first.
+/// Pages that the kernel wipes in a child: zeros are their initial state.
 #[repr(C)]
 struct Heaps([Pieces; HEAPS]);
 
@@ -51,7 +51,7 @@ struct Pieces {
     end: AtomicUsize,
 }
 
-/// A heap that nobody else is in.
+/// A heap in this thread's possession.
 struct Taken<'a>(&'a Pieces);
 
 impl Heap {
@@ -75,7 +75,7 @@ impl Heap {
             );
             heaps = fresh.cast();
             if let Err(others) = set {
-                // SAFETY: mapped just now, and nobody has it.
+                // SAFETY: mapped just now, and not used yet.
                 unsafe { unmap(fresh, size_of::<Heaps>()) };
                 heaps = others;
             }
@@ -128,7 +128,7 @@ impl Taken<'_> {
     }
 
     /// # Safety
-    /// `at` must be a piece of that size which nobody uses any more.
+    /// `at` must be an unused piece of that size.
     unsafe fn free(&self, at: *mut u8, size: Size) {
         let free = &self.0.free[size.index()];
         // SAFETY: the caller's promise; every piece has room for a word, and is aligned to one.
@@ -235,7 +235,7 @@ fn pages(len: usize) -> usize {
     len.next_multiple_of(PAGE)
 }
 
-/// A mapping for what is not small.
+/// A mapping for a large piece.
 fn large(layout: Layout) -> Option<*mut u8> {
     let (len, align) = (pages(layout.size()), layout.align());
     if align <= PAGE {
@@ -245,7 +245,7 @@ fn large(layout: Layout) -> Option<*mut u8> {
     let whole = map(len.checked_add(align)?)?;
     let before = whole.align_offset(align);
     let at = whole.wrapping_add(before);
-    // SAFETY: parts of the mapping that nobody has.
+    // SAFETY: unused parts of the mapping.
     unsafe {
         unmap(whole, before);
         unmap(at.wrapping_add(len), align - before);
@@ -328,8 +328,8 @@ mod tests {
         assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
     }
 
-    /// A thread that is in the middle of one when the process forks is missing in the child, and so
-    /// is what it would do.
+    /// A thread that is in a heap when the process forks is missing in the child, and leaves the
+    /// heap half changed.
     #[test]
     fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
         let heap = Heap::new();

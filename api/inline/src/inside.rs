@@ -1,4 +1,4 @@
-//! The engine as who turns it has it.
+//! The engine as its turning threads have it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 //! ([`towpath_uplink::Home`]). By it PROGRAM gets the *outfit*, the parts of an engine.
 //! `docs/decisions/0009-inline.md` explains which thread turns the engine.
 //!
-//! - `start`: from that socket to an engine that PROGRAM is attached to; `inside`: the engine as
-//!   who turns it has it;
-//! - `desk`: the thread that answers towpath; `end`: what exit(3) waits for;
+//! - `start`: from that socket to an engine that PROGRAM is attached to;
+//! - `inside`: the engine as its turning threads have it;
+//! - `desk`: the thread that answers towpath; `end`: the wait in exit(3);
 //! - `heap`: memory, without the program's malloc.
 
 #![warn(missing_docs)]
@@ -26,7 +26,7 @@ extern "C" fn start() {
     towpath_symbols::start(start::start);
 }
 
-/// Run by exit(3) after the program's own destructors, and what it has registered with atexit(3).
+/// Run by exit(3) after the program's own destructors, and its functions of atexit(3).
 extern "C" fn end() {
     end::end();
 }

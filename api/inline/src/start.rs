@@ -31,8 +31,8 @@ struct Made {
 /// Makes the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a set-user-id
 /// program, nothing.
 ///
-/// When there can be none towpath is told why, and the process ends with the status of a `towpath
-/// run` that failed.
+/// When the engine cannot be made, towpath gets the reason, and the process ends with the status of
+/// a `towpath run` that failed.
 ///
 /// # Errors
 /// ENETDOWN when the socket to towpath is not there.

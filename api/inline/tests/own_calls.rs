@@ -6,7 +6,7 @@ mod calls;
 
 use calls::{Allowed, Library, does_not_call_itself};
 
-/// As for the other library, but for the threads, and for what is done before the program begins.
+/// As for the other library, with exceptions for threads and for work before the program begins.
 const ALLOWED: [Allowed; 8] = [
     // futex(2), which our syscall(2) hands to the kernel without a look, and gettid(2), which it
     // does not answer either.

@@ -38,7 +38,7 @@ fn a_program_is_served_by_the_process_that_started_it_and_learns_of_its_end() {
     wait_for("down", &mut lines);
 }
 
-/// Among what the test's own harness says in the other processes.
+/// Waits for a line among the output of the test's own harness in the other processes.
 fn wait_for(what: &str, lines: &mut Lines<BufReader<ChildStdout>>) {
     let found = lines.map_while(Result::ok).any(|line| line == what);
     assert!(found, "{what}");
@@ -53,7 +53,7 @@ fn again(role: &str) -> Command {
     command
 }
 
-/// Has the engine, answers the program on its own thread, and then waits for what does not come.
+/// Has the engine, answers the program on its own thread, and then waits for bytes that never come.
 fn host() {
     let (_, remote, _stands_by) = host::standing_by(&POSIX, "stands-by");
     let mut name: libc::sockaddr_in = libc::sockaddr_in {

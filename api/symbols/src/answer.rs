@@ -1,4 +1,4 @@
-//! From results to what C functions return.
+//! Conversion of results to return values of C functions.
 
 use libc::{c_int, ssize_t};
 use towpath_posix::{Errno, Result};

@@ -45,7 +45,7 @@ unsafe extern "C-unwind" {
 }
 
 /// Runs a call that is a cancellation point: it does not return if the thread is cancelled before
-/// it or while it waits. The call gives what C functions give: -1 and errno.
+/// it or while it waits. The call returns as C functions do: -1 and errno.
 #[inline]
 pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     let point = Point::new();

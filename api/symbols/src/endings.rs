@@ -1,8 +1,8 @@
 //! Ends of a process at which no code of its own runs: _exit(2), exit_group(2), and the default
 //! action of signals.
 //!
-//! An engine in the process is told before ([`before_it_ends`]): the kernel would go on and send
-//! the rest, and nobody else can.
+//! An engine in the process must deliver the remaining bytes before ([`before_it_ends`]). With
+//! sockets of its own the kernel would do so.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -60,7 +60,7 @@ extern "C" fn by_signal(signal: c_int) {
     }
 }
 
-/// For who ends a process in a handler: signals that ask for its end reach it from now on.
+/// For a process that ends in a handler: signals that ask for its end reach it from now on.
 pub fn hear_wishes_to_end() {
     // SAFETY: a plain structure.
     unsafe {

@@ -58,8 +58,8 @@ impl About {
     }
 }
 
-/// The answer of stat(2) and its kin. Programs ask whether a descriptor is a socket, and whether
-/// two are the same one. `about` is asked when the call has succeeded.
+/// Corrects the answer of stat(2) and its variants. Programs ask whether a descriptor is a socket,
+/// and whether two are the same one. `about` is asked when the call has succeeded.
 unsafe fn correct(about: impl FnOnce() -> About, to: *mut libc::stat, result: c_int) -> c_int {
     if result != 0 {
         return result;
@@ -247,7 +247,7 @@ pub unsafe fn statx_by(
     if result != 0 {
         return result;
     }
-    // SAFETY: see `fstat`; what is there is filled in.
+    // SAFETY: see `fstat`; only filled-in parts are read.
     unsafe {
         match About::at(dir, path, flags).identity() {
             Ok(None) => {}
@@ -269,7 +269,8 @@ pub unsafe fn statx_by(
     0
 }
 
-/// readlink(2) and its kin, done by `real`: a link of /proc/PID/fd says which socket it leads to.
+/// readlink(2) and its variants, done by `real`: a link of /proc/PID/fd names the socket it leads
+/// to.
 pub unsafe fn readlink_by(
     path: *const c_char,
     to: *mut c_char,

@@ -68,8 +68,8 @@ pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     }
 }
 
-/// A defect of this library. std's own hook would print by libc's functions, in whose place are
-/// ours, which may want what the panicking call has locked.
+/// Reports a defect of this library. std's own hook would print by libc's functions, which are ours
+/// here, and may want a lock of the panicking call.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     use std::io::Write;
     let mut text = [0; 512];

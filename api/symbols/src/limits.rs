@@ -8,7 +8,7 @@ use crate::{POSIX, answer, real};
 
 type Resource = libc::__rlimit_resource_t;
 
-/// prlimit(2) of what is translated, from the kernel itself.
+/// prlimit(2) of translated limits, from the kernel itself.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.

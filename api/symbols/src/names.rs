@@ -1,4 +1,5 @@
-//! Look-ups of names: the machine's own leads to the stack, and some where the run was told.
+//! Lookups of names: the machine's own leads to the stack, and some to addresses that the run was
+//! given.
 //!
 //! libc makes the answers: its own functions are asked for the stack's addresses as numbers.
 //! Memory, services and hints are then as in all other answers.
@@ -282,7 +283,7 @@ pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
     result
 }
 
-/// As glibc does it: what fits, and ENAMETOOLONG where the NUL does not.
+/// As glibc does: the part that fits, and ENAMETOOLONG where the NUL does not.
 unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     let name = name.bytes();
     let copied = name.len().min(len);
@@ -339,7 +340,7 @@ fn number(ip: &IpAddr) -> CString {
     CString::new(ip.to_string()).expect("an address has no NUL")
 }
 
-/// Gives an answer about a number the name that was asked for.
+/// Replaces the name in an answer about a number by the name that was asked for.
 unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     // SAFETY: a list of libc's, whose canonical name is from malloc, and a text.
     unsafe {
@@ -353,7 +354,7 @@ unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     }
 }
 
-/// The same for an answer in libc's own memory.
+/// Replaces the name of an answer in libc's own memory.
 ///
 /// The text is there until the next answer, as all of libc's.
 unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
@@ -371,7 +372,7 @@ unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     host
 }
 
-/// The same for an answer in memory of the program's, whose end holds the name.
+/// Makes an answer in memory of the program's, with the name at its end.
 unsafe fn within(
     name: *const c_char,
     (to, buffer, len): (*mut hostent, *mut c_char, usize),

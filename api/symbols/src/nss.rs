@@ -36,11 +36,11 @@ pub struct AddrTuple {
     scope: u32,
 }
 
-/// Tells glibc to ask this library for hosts, if the run has a nameserver. To be called before each
-/// look-up of a name.
+/// Has glibc ask this library for hosts, if the run has a nameserver. To be called before each
+/// lookup of a name.
 ///
-/// Without a lock: a child that was forked within would find it locked. Threads that come here at
-/// once tell glibc the same.
+/// Without a lock: a child that was forked within would find it locked. Concurrent threads make the
+/// same change.
 pub fn prepare() {
     if IS_PREPARED.load(Ordering::Acquire) {
         return;
@@ -90,8 +90,8 @@ impl Errors {
         }
     }
 
-    /// Tells how a look-up ended. `put` writes what was found; `None`: the buffer is too small, and
-    /// glibc comes again with a larger one.
+    /// Returns the outcome of a lookup to glibc. `put` writes the result; `None`: the buffer is too
+    /// small, and glibc comes again with a larger one.
     unsafe fn ended(
         &self,
         found: Result<Found, Failure>,

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {
     }
 }
 
-/// How the command ended, as waitpid(2) tells.
+/// Waits for the command, and returns its status as waitpid(2) does.
 pub fn wait(command: c_int) -> c_int {
     let mut status = 0;
     // SAFETY: room for the status.

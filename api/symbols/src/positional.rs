@@ -11,7 +11,7 @@ fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }
 
-/// RWF_* as MSG_*: those that are about files mean nothing here.
+/// RWF_* as MSG_*: flags for files have no effect on sockets.
 fn message_flags(flags: c_int) -> Result<c_int> {
     const FOR_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
     match flags & !FOR_FILES {

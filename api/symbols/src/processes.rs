@@ -193,8 +193,8 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// Where a program's sockets will be, which is told if they leave the stack; an error when they may
-/// not.
+/// The place of a program's sockets. A program that leaves the stack is reported; an error when it
+/// may not.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
@@ -202,7 +202,7 @@ unsafe fn told<'a>(
     if name.is_null() {
         return Ok(Sockets::Stack);
     }
-    // SAFETY: a C string, as whoever executes it must give.
+    // SAFETY: a C string, as the caller of exec must give.
     outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
 }
 
@@ -213,7 +213,7 @@ unsafe fn exec(
     real: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     match told {
-        // SAFETY: an environment, as whoever executes a program must give.
+        // SAFETY: an environment, as the caller of exec must give.
         Ok(sockets) => unsafe { exec::exec(&POSIX, sockets, envp, real) },
         Err(errno) => answer::zero(Err(errno)),
     }
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
 }
 
-/// Among what it closes is what the library has, of which the new program needs its control socket.
+/// Closes the library's descriptors as well, of which the new program needs its control socket.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     actions: *mut posix_spawn_file_actions_t,
@@ -417,7 +417,7 @@ impl Quiet {
         }
     }
 
-    /// The command gets what the program had.
+    /// Attributes by which the command gets the program's former signals.
     unsafe fn attributes(&self) -> posix_spawnattr_t {
         // SAFETY: as above.
         unsafe {
@@ -440,7 +440,7 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        // SAFETY: gives back what `new` took.
+        // SAFETY: restores the state that `new` saved.
         unsafe {
             libc::sigaction(libc::SIGINT, &raw const self.interrupt, std::ptr::null_mut());
             libc::sigaction(libc::SIGQUIT, &raw const self.quit, std::ptr::null_mut());

@@ -31,7 +31,7 @@ impl Symbol {
 
     #[cold]
     fn resolve(&self) -> usize {
-        // SAFETY: a name; RTLD_NEXT is what stands behind this library.
+        // SAFETY: a name; RTLD_NEXT searches the libraries behind this one.
         let at = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) } as usize;
         self.at.store(at, Ordering::Relaxed);
         at

@@ -100,7 +100,7 @@ fn bit(signal: c_int) -> u64 {
     1u64.checked_shl(signal as u32 - 1).unwrap_or(0)
 }
 
-/// Sets a handler; gives the one before.
+/// Sets a handler; returns the former one.
 unsafe fn set(
     signal: c_int,
     handler: sighandler_t,

@@ -1,5 +1,5 @@
 //! FILE streams that programs open on sockets of ours, and printing to a descriptor. libc's own
-//! functions look at the file behind the number first, by calls that nobody can interpose, and
+//! functions look at the file behind the number first, by calls that cannot be interposed, and
 //! refuse it.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn freopen64(
     }
 }
 
-/// freopen(3) closes what the stream was on, however it ends.
+/// freopen(3) closes the stream's descriptor, even when it fails.
 unsafe fn give_up_socket(stream: *mut FILE) {
     // SAFETY: a stream, as the caller of freopen must give.
     unsafe {
@@ -114,7 +114,7 @@ unsafe fn give_up_socket(stream: *mut FILE) {
 /// For libcs whose own streams cannot be made to work on sockets ([`crate::streams`]). A program
 /// that was started with a socket as standard input or output (as by inetd) gets streams that can.
 pub fn wrap_standard_streams() {
-    // SAFETY: in the constructor nobody else uses them yet; programs read these variables when they
+    // SAFETY: in the constructor they are not in use yet; programs read these variables when they
     // use a stream.
     unsafe {
         if descriptor::is_socket(&POSIX, 0) {
@@ -133,8 +133,8 @@ pub fn wrap_standard_streams() {
 type Do = unsafe extern "C" fn();
 type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
 
-/// Writes out what streams hold back, as exit(3) does: but for those that another thread uses.
-/// fflush(3) waits for them, and with it for whoever reads from a terminal.
+/// Writes out the buffers of streams, as exit(3) does, except those in use by another thread.
+/// fflush(3) waits for such a stream, and so for a thread that reads from a terminal.
 pub fn write_out_streams() {
     let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
     // SAFETY: names.
@@ -167,7 +167,7 @@ pub fn write_out_streams() {
     }
 }
 
-/// Sends what `print` allocated; the result is that of dprintf.
+/// Sends the text that `print` allocated; the result is that of dprintf.
 unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = std::ptr::null_mut();
     let len = print(&raw mut text);

@@ -39,7 +39,7 @@ struct Plus {
     file: [u32; 53],
     jumps: *mut Jumps,
 }
-/// `_IO_ERR_SEEN` in the flags: what ferror(3) tells.
+/// `_IO_ERR_SEEN` in the flags, for ferror(3).
 const ERROR_SEEN: c_int = 0x20;
 
 // glibc's functions, in the order of the table.
@@ -57,12 +57,12 @@ pub fn take_part() -> bool {
         // SAFETY: a name.
         at.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Relaxed);
     }
-    // SAFETY: a stream of libc's, which nobody has used yet.
+    // SAFETY: a stream of libc's, not in use yet.
     let narrow = unsafe { (*stdin.cast::<Plus>()).jumps };
     // Table of streams in wide characters (fwide(3)).
     // SAFETY: a name.
     let wide = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_IO_wfile_jumps".as_ptr()) };
-    // SAFETY: what is there is checked before it is changed.
+    // SAFETY: the table is checked before it is changed.
     unsafe {
         let done = change(narrow);
         if done && !wide.is_null() {
@@ -89,7 +89,7 @@ unsafe fn change(jumps: *mut Jumps) -> bool {
         seek as Seek as usize,
         close as Close as usize,
     ];
-    // SAFETY: writable now, and nobody else runs yet.
+    // SAFETY: writable now, and no other thread runs yet.
     unsafe { (*jumps).own = ours };
     pages.protect(0);
     true
@@ -108,8 +108,8 @@ impl Pages {
     /// Pages of a table.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
-        // SAFETY: the function looks at what it is given, and writes to `found`, which lives until
-        // it is over.
+        // SAFETY: the function looks at its arguments, and writes to `found`, which lives until it
+        // is over.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
         let (_, page) = found;
         let start = at / page.max(1) * page;
@@ -130,7 +130,7 @@ unsafe extern "C" fn look(
     _len: size_t,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: as dl_iterate_phdr(3) calls, with what `around` gave it.
+    // SAFETY: as dl_iterate_phdr(3) calls, with the argument from `around`.
     let (object, found) = unsafe { (&*object, &mut *found.cast::<(usize, usize)>()) };
     // SAFETY: as above.
     let segments =

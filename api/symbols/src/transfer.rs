@@ -45,7 +45,7 @@ unsafe fn send_netlink(
     answer::size(unsafe { netlink::send(&POSIX, fd, from, to, to_len) })
 }
 
-/// The same by sendmsg.
+/// Sends to a netlink socket by sendmsg.
 unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
     // SAFETY: as the program called sendmsg.
     unsafe {

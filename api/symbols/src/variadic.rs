@@ -1,4 +1,5 @@
-//! execl and its kin, and dprintf: functions whose arguments are a matter of registers and stack.
+//! execl and its variants, and dprintf: functions whose arguments are a matter of registers and
+//! stack.
 
 use libc::{c_char, c_int};
 use towpath_posix::Errno;
@@ -8,7 +9,7 @@ use crate::answer;
 /// Most arguments of execve here; longer lists are E2BIG.
 const ARGUMENTS_MAX: usize = 65536;
 
-/// Where the variable arguments lie: those that came in registers, then those on the stack.
+/// Places of the variable arguments: registers first, then the stack.
 #[derive(Clone, Copy)]
 struct Arguments {
     registers: *const usize,

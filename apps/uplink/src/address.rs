@@ -50,8 +50,8 @@ fn hosts(own: &Prefix) -> impl Iterator<Item = IpAddr> + '_ {
     (first..=u8::MAX).map_while(move |n| next(own.network(), n)).take_while(is_host)
 }
 
-/// Where the forwarder of DNS is in a network: the default address if it fits, else the first
-/// that nobody has.
+/// Address of the forwarder of DNS in a network: the default address if it fits, else the first
+/// free one.
 pub(crate) fn forwarder(own: &Prefix, gateway: IpAddr, default: Option<IpAddr>) -> Option<IpAddr> {
     let free = |ip: &IpAddr| own.contains(*ip) && *ip != own.addr() && *ip != gateway;
     default.filter(free).or_else(|| hosts(own).take(3).find(free))

@@ -35,7 +35,7 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
 
 /// A port with counters.
 pub trait Counted: Send {
-    /// Kinds of counters, and what was counted.
+    /// Kinds of counters, and their values.
     fn counted(&self) -> Vec<(&'static str, List)>;
 
     /// Name of the host's device behind it, if there is one.
@@ -124,7 +124,7 @@ impl<P: Port + Send> Counted for Shaped<P> {
     }
 }
 
-/// Adds what a port counted to what others of its kind did.
+/// Adds a port's counters to those of its kind.
 fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
     let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
         return all.push((kind, list));
@@ -139,7 +139,7 @@ fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
 /// A port writes its counters here in the first turn after [`Tally::ask`], and when it goes.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// How often somebody asked.
+    /// Number of requests.
     asked: AtomicU64,
     ports: Mutex<Vec<Told>>,
 }
@@ -160,12 +160,12 @@ impl Tally {
         self.asked.fetch_add(1, Relaxed) + 1
     }
 
-    /// Whether each port has told its counters since `asked`.
+    /// Whether each port has answered since `asked`.
     pub fn is_told(&self, asked: u64) -> bool {
         self.ports().iter().all(|told| told.answers >= asked)
     }
 
-    /// Counters that the ports told, those of one kind summed.
+    /// Counters of the ports, those of one kind summed.
     pub fn counted(&self) -> PortCounters {
         let mut all = Vec::new();
         let ports = self.ports();
@@ -184,13 +184,13 @@ impl Tally {
     }
 }
 
-/// A port that tells its counters: the engine takes ports and never gives them back.
+/// A port that reports its counters: the engine takes ports and never gives them back.
 pub struct Counting<P: Counted> {
     port: P,
     to: Arc<Tally>,
     /// Place of the port in the tally.
     place: usize,
-    /// [`Tally::asked`] when it told them last.
+    /// [`Tally::asked`] at its last report.
     told: u64,
 }
 

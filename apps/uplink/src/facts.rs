@@ -1,11 +1,11 @@
-//! Published ports, as the user is told of them when a stack starts.
+//! Published ports, as the user sees them when a stack starts.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::publish::{Protocol, Publish};
 
-/// Published ports that are named one by one when the run starts; of more, the first and the
-/// last. Ports that the host chose are named each, because nothing else tells them.
+/// Published ports that are named one by one when the run starts; of more, the first and the last.
+/// Ports that the host chose are all named, because no other message names them.
 const FACTS_MAX: usize = 8;
 /// Published ports, each at its address of the host in `bound`.
 pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) -> String {
@@ -16,7 +16,7 @@ pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) 
     };
     let named = lines(false);
     let mut facts = match &named[..] {
-        // A range is told by its ends.
+        // A range is shown by its ends.
         [first, .., last] if named.len() > FACTS_MAX => {
             vec![format!("{first} to {last}, {} ports", named.len())]
         }

@@ -35,8 +35,7 @@ use crate::shape::{Link, Shape};
 
 /// Descriptors of one packet, at most (the kernel's SCM_MAX_FD is 253).
 const PASSED_MAX: usize = 250;
-/// Longest packet, in bytes; a socket takes 212992 unless it is told otherwise
-/// (net.core.wmem_default).
+/// Longest packet, in bytes; a socket's default is 212992 (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
 /// The parts of an engine in PROGRAM's process. Descriptors go with an outfit: the read end of the
@@ -60,7 +59,7 @@ pub enum Asked {
     Sockets,
     /// [`Said::Unsent`].
     Unsent,
-    /// Its end: what is not delivered is cut off.
+    /// End the engine: undelivered bytes are cut off.
     Stop,
 }
 
@@ -93,9 +92,9 @@ pub enum Said {
         /// There are no more.
         last: bool,
     },
-    /// PROGRAM is in exit(3): its process sends what is not delivered, and ends.
+    /// PROGRAM is in exit(3): its process delivers remaining bytes, and ends.
     Leaves,
-    /// Bytes that are not delivered, an end of a stream counted as one.
+    /// Undelivered bytes, an end of a stream counted as one.
     Unsent(u64),
     /// All that was counted, at the end.
     Counters(Vec<Layer>),
@@ -121,7 +120,7 @@ impl Home {
         Self(Arc::new(socket))
     }
 
-    /// Sends PROGRAM's process what it is to make.
+    /// Sends PROGRAM's process its outfit.
     ///
     /// # Errors
     /// There is no memory, or there are too many descriptors on their way already.
@@ -188,14 +187,13 @@ impl Home {
         Ok((serde_json::from_slice(&text)?, descriptors))
     }
 
-    /// Says something, if the other end takes it without a wait: for a thread that has other things
-    /// to do.
+    /// Sends a message, if the other end takes it without a wait: for a thread that must not block.
     pub fn mention(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Says something, and waits until there is room for it.
+    /// Sends a message, and waits until there is room for it.
     ///
     /// # Errors
     /// The other end is gone, or it is too long.

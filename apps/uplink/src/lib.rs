@@ -1,12 +1,12 @@
 //! The link of a run's stack, and its transfer into another process.
 //!
-//! - [`Plan`]: the words of a user, in which ports are [`Ports`], and how the link is opened by
+//! - [`Plan`]: the words of a user, in which ports are [`Ports`], and the opening of a link by
 //!   them;
 //! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
-//! - [`Outfit`]: both, and the rest that an engine in PROGRAM's process has to know. An outfit
-//!   goes there with descriptors that are open already, and is made an [`Uplink`];
-//! - [`Home`]: the socket between that process and `towpath run`, by which the outfit comes, and
-//!   what either has to say to the other;
+//! - [`Outfit`]: both, and the other parts of an engine in PROGRAM's process. An outfit goes there
+//!   with open descriptors, and becomes an [`Uplink`];
+//! - [`Home`]: the socket between that process and `towpath run`, for the outfit and later
+//!   messages;
 //! - [`Namespaced`]: both ends of a device, with the gateway at one and a namespace at the other;
 //! - [`NetemSpec`]: links with delay and loss in front of a port;
 //! - [`Counting`]: ports that leave their counters behind.

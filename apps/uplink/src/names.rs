@@ -68,8 +68,7 @@ impl Names {
         self.hosts.iter().any(|entry| entry.to == Destination::ThisHost)
     }
 
-    /// The text that the engine tells programs, for a stack with these addresses, which reaches
-    /// this host at `host`.
+    /// The text for programs, for a stack with these addresses, which reaches this host at `host`.
     pub fn text(&self, addresses: &[Prefix], host: &[IpAddr]) -> String {
         if *self == Self::default() {
             return String::new();

@@ -86,7 +86,7 @@ impl LinkKind {
     }
 }
 
-/// A function that is told remarks, from any thread.
+/// A function that takes remarks, on any thread.
 #[derive(Clone)]
 pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
 
@@ -95,7 +95,7 @@ pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
 pub struct Plan {
     /// Ports of the host that are forwarded to the program. [`Plan::check`] sorts them.
     pub publish: Vec<Publish>,
-    /// Sockets that somebody else has bound and handed over, as further ports.
+    /// Bound sockets that the caller handed over, as further ports.
     pub passed: Vec<(Publish, Arc<OwnedFd>)>,
     /// Kind of the link.
     pub link: LinkKind,
@@ -204,7 +204,7 @@ pub const MTUS: RangeInclusive<u32> = 1280..=65535;
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 
 impl Tell {
-    /// Has `listener` hear remarks.
+    /// A `Tell` that calls `listener` with remarks.
     pub fn new(listener: impl Fn(Remark) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }
@@ -248,7 +248,7 @@ impl Plan {
     }
 
     /// Puts links in front of the ports. The MTU is then an Ethernet's, whatever the link: loss
-    /// strikes packets, and paths that lose some carry those.
+    /// strikes packets, and paths that lose some have that MTU.
     pub fn set_netem(&mut self, netem: NetemSpec) {
         self.netem = Some(netem);
     }
@@ -342,7 +342,7 @@ impl Plan {
         Ok(uplink)
     }
 
-    /// The same for an engine in PROGRAM's process. `library` is loaded into programs that
+    /// Opens the link for an engine in PROGRAM's process. `library` is loaded into programs that
     /// PROGRAM starts.
     ///
     /// # Errors
@@ -587,8 +587,8 @@ impl Plan {
     }
 
     /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does
-    /// not, shards hand on what is another's; if nobody asked for several there is one queue
-    /// then, and one shard.
+    /// not, shards hand packets on. Unless several shards were requested, there is then one queue
+    /// and one shard.
     fn steer(&self, queues: &mut Vec<Tap>, seed: &[u8; 32]) {
         let [tap, _, ..] = &queues[..] else { return };
         let owners = Owners::new(seed, queues.len());
@@ -646,7 +646,7 @@ impl Plan {
         })
     }
 
-    /// Ports that are bound here, and behind them those that were handed over.
+    /// Ports that are bound here, and behind them those handed over.
     pub(crate) fn ports_of_host(&self) -> Vec<Publish> {
         let passed = self.passed.iter().map(|(publish, _)| publish);
         self.publish.iter().chain(passed).copied().collect()
@@ -690,7 +690,7 @@ fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>
     ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
 }
 
-/// 32 bytes that nobody can guess, for the secrets of a stack.
+/// 32 unpredictable bytes, for the secrets of a stack.
 ///
 /// # Errors
 /// See getrandom(2).
@@ -713,7 +713,7 @@ pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
-/// An error of a step, as the kernel gives it.
+/// The kernel's error of a step.
 pub(crate) fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }

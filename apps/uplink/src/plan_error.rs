@@ -8,7 +8,7 @@ use towpath_wire::Prefix;
 
 use crate::publish::Publish;
 
-/// Why a [`Plan`](crate::Plan) cannot be carried out. Each says what to do.
+/// Reason why a [`Plan`](crate::Plan) cannot be carried out. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {

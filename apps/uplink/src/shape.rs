@@ -16,10 +16,10 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::netem::NetemSpec;
 
-/// The name that programs see; what they expect on a machine with one network.
+/// The name that programs see: the usual one on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
-/// Linux's net.ipv4.ip_local_port_range where nobody has set it.
+/// Linux's default of net.ipv4.ip_local_port_range.
 pub const LOCAL_PORTS: (u16, u16) = (32768, 60999);
 
 /// A stack with one interface.
@@ -32,7 +32,7 @@ pub struct Shape {
     pub addresses: Vec<Prefix>,
     /// Longest IP packet of the link, in bytes.
     pub mtu: u32,
-    /// Where what is not on the link goes.
+    /// Routes to destinations off the link.
     pub routes: Vec<Route>,
     /// The nameserver that programs find.
     pub resolver: Option<Resolver>,
@@ -78,7 +78,7 @@ pub enum Link {
         config: Box<GatewayConfig>,
         /// The ports, each with the address where its socket is bound.
         forwards: Vec<(Forward, std::net::SocketAddr)>,
-        /// Number of ports at the end whose sockets somebody else has bound.
+        /// Number of ports at the end whose sockets the caller has bound.
         passed: usize,
     },
     /// A TAP device, whose descriptor goes with this.
@@ -97,7 +97,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// Descriptors that a port for it has a use for, beside those that go with it.
+    /// Descriptors that a port for it may use, beside those that go with it.
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,

@@ -45,8 +45,9 @@ impl Choosing {
         }
     }
 
-    /// The addresses of the stack behind `device`: those that were `asked` for, if the host can
-    /// have the other end. Without any, those of the first network that the host is not in yet.
+    /// The addresses of the stack behind `device`. If any were `asked` for, they are taken if the
+    /// host can have the other end. Otherwise they are those of the first network that the host is
+    /// not in yet.
     pub fn addresses(&self, device: &str, asked: &[Prefix]) -> Result<Vec<Prefix>> {
         let held = held_by_host()?;
         if asked.is_empty() {
@@ -208,7 +209,7 @@ mod tests {
         assert!(taken("192.168.5.50/25") && taken("192.168.5.50/28"));
         assert!(!taken("192.168.5.130/25"));
         assert!(!taken("192.168.6.2/24"));
-        // A part of what lies behind a router, and a whole that has one in it.
+        // A part of a network behind a router, and a network that contains one.
         assert!(!taken("10.9.0.2/24"));
         assert!(taken("172.16.9.2/24") && taken("10.0.0.2/8"));
     }

@@ -1,4 +1,4 @@
-//! The uplink of an engine in PROGRAM's process, made of what `towpath run` has opened.
+//! The uplink of an engine in PROGRAM's process, over descriptors that `towpath run` opened.
 
 use std::io::{self, ErrorKind};
 use std::slice;

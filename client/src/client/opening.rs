@@ -1,5 +1,4 @@
-//! How a process comes by sockets: from the engine one by one, or from those that it has made
-//! ahead.
+//! Opening of sockets: requested from the engine one by one, or made ahead.
 
 use std::sync::atomic::Ordering;
 
@@ -57,8 +56,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// Tells the engine that the programs that this process has spawned run, or never will. From
-    /// now on they get none of the sockets that it opens.
+    /// Notes with the engine that the programs that this process has spawned run, or never will.
+    /// From now on they get none of the sockets that it opens.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
         // The spawned programs may hold sockets made ahead, also those that a concurrent call has

@@ -8,8 +8,7 @@ use super::{Locked, Result};
 use crate::hub::{Reactor, Set};
 
 impl Reactor {
-    /// Adds to a set's descriptors as soon as somebody takes the lock: for signal handlers, which
-    /// cannot.
+    /// Adds to a set's descriptors at the next lock: for signal handlers, which cannot take it.
     pub fn owe(&self, number: u32, descriptors: i32) {
         if let Some(owed) = self.owed.get(number as usize) {
             owed.fetch_add(descriptors, Relaxed);
@@ -40,7 +39,7 @@ impl Locked<'_> {
         self.sets.get_mut(number as usize)?.as_mut()
     }
 
-    /// Takes out what has no descriptor any more.
+    /// Takes out watches that have no descriptor any more.
     pub(super) fn forget_closed(&mut self) {
         for index in 0..self.watches.len() {
             let watch = &self.watches[index];
@@ -77,7 +76,7 @@ impl Locked<'_> {
         }
     }
 
-    /// The set of that number, if it is that one.
+    /// The set of that number, unless the number has been reused.
     pub(super) fn known(&mut self, number: u32, id: u64) -> Result<&mut Set> {
         self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
     }

@@ -115,7 +115,7 @@ impl<'a> Stay<'a> {
         Ok(Turn::KernelFirst)
     }
 
-    /// Takes the events and reports what is ready of ours, at most `most`.
+    /// Takes the events and reports ready sockets, at most `most`.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -197,8 +197,8 @@ impl<'a> Stay<'a> {
 
     /// Awake again.
     pub fn get_up(&mut self, client: &Client) {
-        // Otherwise it has slept in the program's set, or a handler has forked and this is the
-        // child, in which nobody is counted.
+        // Otherwise it has slept in the program's set, or this is a forked child, in which no
+        // sleepers are counted.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
             // Infallible: a call that slept is in no signal handler on top of one with the hub.

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 /// An engine that threads of this process turn, one at a time.
 pub trait Engine: Send {
-    /// Does what there is to do now, some of it at least.
+    /// Does pending work, some of it at least.
     fn turn(&mut self) -> Next;
-    /// Before a sleep of at most `timeout`: may look for something to do for a moment, to save the
-    /// sleep. Whether there is something.
+    /// Before a sleep of at most `timeout`: may poll for work for a moment, to save the sleep.
+    /// Whether there is work.
     fn busy_poll(&mut self, timeout: Option<Duration>) -> bool;
-    /// Before a sleep on [`Self::descriptor`]. False: do not sleep, there is something to do.
+    /// Before a sleep on [`Self::descriptor`]. False: there is work, do not sleep.
     fn begin_sleep(&mut self) -> bool;
     /// After it.
     fn end_sleep(&mut self);
-    /// Readable when there is something to do, while it sleeps.
+    /// Readable when there is work, while the engine sleeps.
     fn descriptor(&self) -> BorrowedFd<'_>;
     /// After [`Next::End`].
     fn finish(self: Box<Self>);

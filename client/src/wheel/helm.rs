@@ -22,7 +22,7 @@ pub struct Helm<'a> {
     is_lost: bool,
     /// How often the process had forked.
     forks: u32,
-    /// When the engine wants a turn, whatever happens.
+    /// Time at which the engine wants a turn at the latest.
     until: Option<Deadline>,
     signals: Option<SignalsBlocked>,
     _of_this_thread: PhantomData<*const ()>,
@@ -98,8 +98,8 @@ impl<'a> Helm<'a> {
         self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
     }
 
-    /// A sleep in the kernel on [`Self::descriptor`] and on what tells of all that the thread waits
-    /// for: meanwhile others may take the wheel. False comes with the result: somebody has.
+    /// Sleeps in the kernel on [`Self::descriptor`] and on everything that the thread waits for:
+    /// meanwhile others may take the wheel. False comes with the result: another thread has.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let wheel = self.wheel;
         // A thread that takes the wheel sees that this one is counted.

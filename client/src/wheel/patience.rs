@@ -38,8 +38,8 @@ impl Patience {
         self.in_vain += 1;
     }
 
-    /// The thread was told that the wheel is free, as those are that have not retired: it tries
-    /// once more.
+    /// The thread was woken for the free wheel, as threads are that have not retired: it tries once
+    /// more.
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

@@ -10,8 +10,8 @@ use crate::{Deadline, Error};
 
 /// Turns in a row for others, after which the thread looks at its own signals and time limit.
 const TURNS_MAX: u32 = 32;
-/// An engine hears of processes when it sleeps. Where its threads always find something for them
-/// before it does, it looks this often, which costs a system call.
+/// Interval of looks at processes. An engine looks at them when it sleeps; where its threads always
+/// find work before, it looks this often, which costs a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// Limit on going on in a row, where others have work each time that the thread is about to sleep.

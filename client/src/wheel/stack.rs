@@ -13,9 +13,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 /// Bytes, the guard included. Pages that are not touched take no memory.
 const LEN: usize = 256 << 10;
-/// Bytes at the lower end that nobody may touch: a turn that goes beyond its stack is to end the
-/// process, not to write elsewhere. A page, or the longest that there is on any processor that this
-/// is built for.
+/// Inaccessible bytes at the lower end: a turn that overflows its stack is to end the process, not
+/// to write elsewhere. The longest page of any processor that this is built for.
 const GUARD: usize = 64 << 10;
 
 /// Memory for a stack, with a guard.
@@ -38,7 +37,7 @@ impl Stack {
     /// ENOMEM where the process may not have the address space (RLIMIT_AS).
     pub fn new() -> Result<Self, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
-        // SAFETY: fresh memory, chosen by the kernel, whose lower end nobody uses yet.
+        // SAFETY: fresh memory, chosen by the kernel, whose lower end is not in use yet.
         unsafe {
             let base = mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags)?;
             let stack = Self(NonNull::new(base.cast()).ok_or(Errno::NOMEM)?);
@@ -47,12 +46,12 @@ impl Stack {
         }
     }
 
-    /// Bytes that have been used of it at some time, of those that there are: down to the lowest
-    /// that is not zero.
+    /// Bytes that have ever been used, and all of them. The lowest byte that is not zero marks the
+    /// use.
     pub fn used(&self) -> (usize, usize) {
         let words = (LEN - GUARD) / size_of::<u64>();
         let lowest = self.0.as_ptr().wrapping_add(GUARD).cast::<u64>();
-        // SAFETY: so many words are there, aligned as a page, and nobody is on the stack.
+        // SAFETY: so many words are there, aligned as a page, and the stack is not in use.
         let is_used = |n: &usize| unsafe { lowest.wrapping_add(*n).read() } != 0;
         let unused = (0..words).find(is_used).unwrap_or(words);
         ((words - unused) * size_of::<u64>(), words * size_of::<u64>())
@@ -77,7 +76,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: ours, and nobody is on it.
+        // SAFETY: our mapping, no longer in use.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
     }
 }
@@ -96,8 +95,7 @@ unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
 /// Calls `run(call)` with the stack pointer at `top`, and puts it back.
 ///
 /// # Safety
-/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not
-/// unwind.
+/// Below `top`, which is a multiple of 16, there must be an unused stack; `run` must not unwind.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
@@ -124,8 +122,7 @@ unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), ca
 /// Calls `run(call)` with the stack pointer at `top`, and puts it back.
 ///
 /// # Safety
-/// Below `top`, which is a multiple of 16, there must be a stack that nobody is on; `run` must not
-/// unwind.
+/// Below `top`, which is a multiple of 16, there must be an unused stack; `run` must not unwind.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {

@@ -18,7 +18,7 @@ impl Wheel {
         // The process's handlers run on its other threads.
         let _signals = SignalsBlocked::new();
         self.is_stood_by.store(true, Relaxed);
-        // At first there is nobody else, and the process's attachment waits for an answer.
+        // At first no other thread exists, and the process's attachment waits for an answer.
         self.stand_in();
         while !self.has_ended.load(Acquire) {
             let seen = self.turns.load(Relaxed);
@@ -30,7 +30,7 @@ impl Wheel {
         }
     }
 
-    /// Turns the engine until somebody else wants to.
+    /// Turns the engine until another thread wants to.
     fn stand_in(&self) {
         let Some(mut helm) = self.take(Who::StandsBy) else { return };
         loop {

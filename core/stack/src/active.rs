@@ -130,7 +130,7 @@ impl<H: Host> Stack<H> {
     /// 4-tuple has to be free; nothing is bound. With port 0 an ephemeral port is chosen.
     ///
     /// # Errors
-    /// The buffers are dropped, and there is no socket: `user` is not heard of.
+    /// The buffers are dropped, and no socket is made: `user` gets no event.
     pub fn connect_from(
         &mut self,
         now: Instant,
@@ -225,7 +225,7 @@ impl<H: Host> Stack<H> {
         Ok((stream, beginning))
     }
 
-    /// The settings of a connection: what was asked for, and what its path carries.
+    /// The settings of a connection, with segment sizes for its path.
     pub(crate) fn tcp_config(
         &self,
         now: Instant,
@@ -240,8 +240,8 @@ impl<H: Host> Stack<H> {
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = self.net.interfaces().get(route.iface.index());
-                // As on Linux the MTU of a route holds for both directions, unlike that which
-                // routers of the link advertise.
+                // As on Linux the MTU of a route holds for both directions; one that routers of the
+                // link advertise does not.
                 let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
                 (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
             }

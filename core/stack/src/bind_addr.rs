@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The local address of a bind. Ordered so that those that overlap are few
+/// The local address of a bind. In this order the addresses that overlap a given one are few
 /// [stretches](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {

@@ -34,7 +34,7 @@ use crate::users::Users;
 #[derive(Debug)]
 pub(crate) struct Ports {
     holds: Mutex<Holds>,
-    /// Ports that somebody holds.
+    /// Ports with a holder.
     held: Arc<PortSet>,
     /// Users of each shard; connections have ports of TCP alone.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
@@ -52,8 +52,8 @@ impl Ports {
         Arc::new(Self { holds: Mutex::new(Holds::new(of, Arc::clone(&held))), held, users })
     }
 
-    /// Ports that somebody holds, or that connections of some shards are on: so many sets, the rest
-    /// is to be left out.
+    /// Sets of ports in use: those with a holder, and those with connections of some shards.
+    /// Returns the number of sets; the rest of the array is padding.
     fn occupied(&self, of_shard: impl Fn(usize) -> bool) -> ([&PortSet; SHARDS_MAX + 1], usize) {
         let mut occupied = [&*self.held; SHARDS_MAX + 1];
         let mut count = 1;
@@ -155,7 +155,7 @@ impl Binds {
         lock(&self.ports.holds).len() + users + self.receivers.len()
     }
 
-    /// Whether a socket or a connection is on `port`, at whatever address.
+    /// Whether any socket or connection is on `port`, at any address.
     pub fn is_taken(&self, port: u16) -> bool {
         let used = || self.ports.users.iter().any(|(_, occupied)| occupied.contains(port));
         self.ports.held.contains(port) || used()
@@ -168,7 +168,7 @@ impl Binds {
         lock(&self.ports.holds).compared() + self.receivers.compared.get()
     }
 
-    /// Gives `port` to a socket, unless [somebody](Holds::conflicts) is in the way.
+    /// Gives `port` to a socket, unless there is a [conflict](Holds::conflicts).
     pub fn try_hold(&self, port: u16, holder: &Holder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -178,11 +178,10 @@ impl Binds {
         free
     }
 
-    /// Gives a socket a port that nobody is in the way of.
+    /// Gives a socket a port without a conflict.
     ///
-    /// As on Linux it is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
-    /// the program names. Only where all are taken is it, if it may be `shared`
-    /// (udp_lib_get_port).
+    /// As on Linux the port is not shared: SO_REUSEADDR and SO_REUSEPORT are for ports that the
+    /// program names. Only where all are taken is it, if it may be `shared` (udp_lib_get_port).
     pub fn hold_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -208,7 +207,7 @@ impl Binds {
         choice
     }
 
-    /// Lets the holder of `port` listen, unless somebody is in the way of that.
+    /// Lets the holder of `port` listen, unless there is a conflict.
     pub fn try_listen(&self, port: u16, holder: &Holder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -248,7 +247,7 @@ impl Binds {
         }
     }
 
-    /// Undoes one [`Binds::use_port`], or what [`Binds::use_any`] did.
+    /// Undoes one [`Binds::use_port`] or [`Binds::use_any`].
     pub fn unuse_port(&self, port: u16, local: IpAddr, sharing: Sharing) {
         if let Some(mut users) = self.own_users() {
             users.remove(port, local, sharing);
@@ -282,8 +281,8 @@ impl Binds {
             }
             true
         };
-        // As a rule nobody holds it at any address. A bind has this lock, too, while it looks and
-        // until the port is held.
+        // Usually the port has no holder at any address. A bind takes this lock, too, from its look
+        // until it holds the port.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);
@@ -294,8 +293,7 @@ impl Binds {
     }
 }
 
-/// A thread that panicked ends the run with all others, so that nobody meets what it left half
-/// done.
+/// A thread that panics ends the run, so no thread can see its half-done work.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

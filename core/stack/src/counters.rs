@@ -41,8 +41,7 @@ towpath_pool::counters! {
         tcp_waits_for_share,
         /// Times that a datagram socket waited because it had its share of a device's queue.
         udp_waits_for_share,
-        /// Connections that forgot what they learnt about their path early, for others that learnt
-        /// it later.
+        /// Connections that forgot their path MTU early, to make room for later ones.
         path_mtus_full,
         /// Datagrams received.
         udp_received,
@@ -58,8 +57,8 @@ towpath_pool::counters! {
         ports_exhausted,
         /// Packets that came in here and were another shard's.
         shard_handed_over,
-        /// Times that a shard had to forget its neighbours, or a path MTU, because it did not hear
-        /// soon enough of what became of them.
+        /// Times that a shard lost news of its neighbours, or a path MTU, because it did not take
+        /// them in time.
         shard_news_lost,
         /// Timers fired.
         timers_fired,

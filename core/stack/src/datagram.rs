@@ -44,7 +44,7 @@ impl Datagram {
             hops: HopLimits::default(),
             classes: Classes::default(),
             device: None,
-            // Linux's ping sockets share idents unless they are told not to (INET_PROTOSW_REUSE).
+            // Linux's ping sockets share idents by default (INET_PROTOSW_REUSE).
             binding: BindOptions { reuse_addr: echo, ..BindOptions::default() },
             multicast_ttl: MULTICAST_TTL_DEFAULT,
             multicast_hops: MULTICAST_TTL_DEFAULT,
@@ -264,7 +264,7 @@ impl<H: Host> Stack<H> {
                 let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
-            // As in Linux's udp_sendmsg: the loss is counted, and told only with IP_RECVERR.
+            // As in Linux's udp_sendmsg: the loss is counted, and reported only with IP_RECVERR.
             Err(SendError::QueueFull) if !self.hears_errors(index, target.flow.remote) => {
                 return Ok(());
             }
@@ -304,7 +304,7 @@ impl<H: Host> Stack<H> {
         let longest = part.saturating_add(ip_len as u32 + header_len);
         let is_long = longest > target.route.mtu;
         if is_long && out.segment_size.is_some() {
-            // As udp_send_skb, which tells no length.
+            // As udp_send_skb, which reports no length.
             return Err(SendError::Invalid);
         }
         let refused = match target.ip.fragmenting {
@@ -345,8 +345,8 @@ impl<H: Host> Stack<H> {
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
-    /// Tells a program that set IP_RECVERR how long a datagram to that destination may be, as Linux
-    /// does.
+    /// Reports to a program that set IP_RECVERR how long a datagram to that destination may be, as
+    /// Linux does.
     fn report_too_long(&mut self, index: u32, target: &Target) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Kind::Datagram(datagram) = &socket.kind else { return };
@@ -402,7 +402,7 @@ impl<H: Host> Stack<H> {
     /// the name of the host that it was sent to.
     ///
     /// # Errors
-    /// No route, or what [`net::Net::send`] refuses.
+    /// No route, or the errors of [`net::Net::send`].
     pub fn send_echo_from(
         &mut self,
         now: Instant,

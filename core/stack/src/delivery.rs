@@ -37,7 +37,7 @@ pub(crate) struct Arrived<'a> {
     pub size: u32,
 }
 
-/// Datagrams of a packet, by what became of them.
+/// Datagrams of a packet, by their outcome.
 #[derive(Debug, Clone, Copy, Default)]
 struct Given {
     taken: u32,
@@ -245,7 +245,7 @@ fn socket_filter_of<H: Host>(socket: &Socket<H>) -> Option<&Program> {
     }
 }
 
-/// Whether a datagram socket takes what comes in on `iface` (SO_BINDTODEVICE).
+/// Whether a datagram socket takes packets of `iface` (SO_BINDTODEVICE).
 fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     match kind {
         Kind::Datagram(datagram) => datagram.device.is_none_or(|device| device == iface),
@@ -253,8 +253,8 @@ fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     }
 }
 
-/// Shows the owner an echo request to an address that is none of this host's but that an
-/// any-address interface took.
+/// Shows the owner an echo request that an any-address interface took for an address of another
+/// host.
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

@@ -59,7 +59,7 @@ drop_reasons! {
     TcpTooManyRanges = "tcp_too_many_ranges",
     /// Bytes for which the receive FIFO has no room, though the window had.
     TcpNoRoom = "tcp_no_room",
-    /// A TTL or hop limit below what the socket asks for (IP_MINTTL, IPV6_MINHOPCOUNT).
+    /// A TTL or hop limit below the socket's minimum (IP_MINTTL, IPV6_MINHOPCOUNT).
     TcpMinTtl = "tcp_min_ttl",
     /// A segment in SYN-SENT that is no SYN, and no reset that may refuse the connection.
     TcpUnexpected = "tcp_unexpected",
@@ -86,13 +86,13 @@ drop_reasons! {
     PendingDuplicate = "pending_duplicate",
     /// No memory or no place for another socket.
     SocketTableFull = "socket_table_full",
-    /// A datagram to a port nobody is bound to.
+    /// A datagram to a port without a socket.
     UdpNoSocket = "udp_no_socket",
     /// A datagram that its socket had no room for.
     UdpNoRoom = "udp_no_room",
     /// A datagram, or an echo reply, that its socket's filter drops (SO_ATTACH_FILTER).
     UdpFiltered = "udp_filtered",
-    /// An echo reply nobody waits for.
+    /// An echo reply without a socket that waits for it.
     EchoNoSocket = "echo_no_socket",
     /// An ICMP error that matches no connection or fails the sequence check (RFC 5927).
     IcmpErrorStray = "icmp_error_stray",
@@ -141,13 +141,13 @@ drop_reasons! {
     TransitTooBig = "transit_too_big",
     /// A rule drops it.
     FilterDrop = "filter_drop",
-    /// A rule rejects it, and its sender is told.
+    /// A rule rejects it, with an error to its sender.
     FilterReject = "filter_reject",
     /// A fragment of TCP that hides a part of its header from rules (RFC 1858, RFC 3128).
     FilterFragment = "filter_fragment",
     /// A rule keeps a packet of this host from leaving.
     FilterOutput = "filter_output",
-    /// To a group that nobody here joined.
+    /// To a group that this host has not joined.
     NotJoined = "not_joined",
     /// A fragment that contradicts the others of its datagram, or that could never fit.
     FragmentInvalid = "fragment_invalid",

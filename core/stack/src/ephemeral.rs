@@ -97,8 +97,7 @@ impl Ephemeral {
         Choice { port: shared, tried }
     }
 
-    /// How far ahead of `start`, and not nearer than `ahead`, a port lies that is not in
-    /// `occupied`.
+    /// Distance from `start`, at least `ahead`, of the next port that is not in `occupied`.
     fn vacant(&self, start: u32, ahead: u32, occupied: &PortSets<'_>) -> Option<u32> {
         let (begin, end) = (u32::from(self.first), u32::from(self.first) + self.count);
         let from = begin + start + ahead;

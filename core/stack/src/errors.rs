@@ -1,5 +1,5 @@
-//! ICMP errors about packets of ours: which socket each concerns, whether it is believed, and what
-//! follows.
+//! ICMP errors about packets of ours: the socket that each concerns, checks of the quote, and the
+//! effects.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -49,8 +49,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Tells the socket that sent the datagram or echo request: the one that takes what comes the
-    /// other way.
+    /// Reports an error to the socket that sent the datagram or echo request. The lookup is that of
+    /// a datagram in the reverse direction.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl<H: Host> Stack<H> {
         match error.too_big {
             Some(mtu) => self.lower_path_mtu(now, index, PathMtu::reported(mtu)),
             None => {
-                // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1
+                // A connect fails at once for any reason, as on Linux and as RFC 5461 §4.1
                 // describes, since the program waits for it. Established connections take all of
                 // these errors for transient.
                 let Some(meaning) = Meaning::of(error) else { return true };
@@ -166,8 +166,8 @@ impl<H: Host> Stack<H> {
             self.reports.push_back((user, report));
             return true;
         }
-        // As on Linux an unconnected socket is not told unasked, and a transient error (RFC 1122
-        // §3.2.2.1) is told only where IP_RECVERR asks for it.
+        // As on Linux an unconnected socket gets errors only if it asked. Transient errors (RFC
+        // 1122 §3.2.2.1) need IP_RECVERR.
         if taker.connected && hard {
             self.events.push_back((user, SocketEvent::Error(reason)));
         }

@@ -1,8 +1,8 @@
 //! TCP Fast Open (RFC 7413): cookies, and handshakes under way whose first bytes are in the SYN.
 //!
-//! A server gives a client's address a cookie, which is a keyed hash of both addresses: nothing is
-//! kept for it. A client keeps the cookies of servers, with the MSS that they announced, in a table
-//! of bounded size. `syn_bytes` makes connections of it, and `core/tcp` says where the bytes go.
+//! A server gives a client's address a cookie, a keyed hash of both addresses, and keeps no state
+//! for it. A client keeps the cookies of servers, with their announced MSS, in a table of bounded
+//! size. `syn_bytes` makes connections from SYNs with data, and `core/tcp` places the bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};

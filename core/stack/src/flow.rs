@@ -91,8 +91,8 @@ impl Keyed {
     }
 }
 
-/// The hash of what has the hash `hash` and is bound to a device. Devices are told apart by bits
-/// that no key hides: that makes nobody collide who cannot foresee `hash`.
+/// The hash of an entry that is bound to a device, made from its `hash` without. The device's bits
+/// are not keyed, but only a stranger who foresees `hash` could make entries collide.
 #[inline]
 pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
@@ -314,7 +314,7 @@ mod tests {
             most = most.max(table.moved.get() - before);
         }
         assert_eq!(table.len(), 500_000);
-        // A share of all, and what its hash happens to have more.
+        // An equal share, and the excess of its random part.
         assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 

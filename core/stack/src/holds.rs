@@ -33,7 +33,7 @@ impl Holder {
         Class { sharing: self.sharing, listening: self.listening }
     }
 
-    /// Whether TCP lets this one in beside somebody: both said SO_REUSEADDR and the other does not
+    /// Whether TCP lets a socket join the holder: both said SO_REUSEADDR and the holder does not
     /// listen, or both said SO_REUSEPORT.
     pub fn may_join(&self, Class { sharing: theirs, listening }: Class) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
@@ -86,7 +86,7 @@ impl Spot {
     }
 }
 
-/// A holder, and what it holds.
+/// A holder, with its port.
 #[derive(Debug)]
 struct Hold {
     port: u16,
@@ -151,7 +151,7 @@ impl Crowd {
 pub(crate) struct Holds {
     of: Table,
     ports: BTreeMap<u16, Crowd>,
-    /// The keys of `ports`, for those who look without a lock.
+    /// The keys of `ports`, for readers without a lock.
     occupied: Arc<PortSet>,
     /// By socket.
     holds: BTreeMap<u32, Hold>,
@@ -164,7 +164,7 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    /// An empty table, which notes in `occupied` what ports are held.
+    /// An empty table, which keeps the held ports in `occupied`, too.
     pub fn new(of: Table, occupied: Arc<PortSet>) -> Self {
         Self {
             of,
@@ -439,8 +439,7 @@ mod tests {
         }
     }
 
-    /// Any number of holders, which come, change and go: the answers are those that a look at all
-    /// of them gives.
+    /// Any number of holders, which come, change and go: the answers equal those of a scan of all.
     #[test]
     fn holders_that_are_alike_answer_for_each_other() {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];

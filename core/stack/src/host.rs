@@ -1,4 +1,4 @@
-//! The seam to the owner of a stack: what it is told and asked, and the values that pass.
+//! The interface between a stack and its owner: callbacks, and the values that pass.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -43,8 +43,8 @@ pub trait Host {
     /// it.
     ///
     /// The child waits in the listener's accept queue until the owner calls
-    /// [`crate::Stack::accepted`]. Children that nobody will accept (the listener is closed) are
-    /// the owner's to abort.
+    /// [`crate::Stack::accepted`]. When the listener is closed, the owner has to abort its
+    /// children.
     fn accept(
         &mut self,
         listener: u32,
@@ -140,9 +140,9 @@ pub trait Host {
         let _ = (meta, payload);
     }
 
-    /// An ICMP error about a datagram in the name of somebody else, as
-    /// [`crate::Stack::send_datagram_from`] sends them. False when nothing is known of it: it is
-    /// counted as stray.
+    /// An ICMP error about a datagram of [`crate::Stack::send_datagram_from`], in the name of
+    /// another host. False when the owner does not know the datagram: the error is counted as
+    /// stray.
     fn stray_error(&mut self, error: &IcmpError) -> bool {
         let _ = error;
         false
@@ -286,8 +286,8 @@ pub struct DatagramMeta {
     pub local: SocketAddr,
     /// Sender of the datagram.
     pub remote: SocketAddr,
-    /// Interface it came in on: of what this host sent to an address of its own, the one that has
-    /// the address.
+    /// Interface it came in on. For a datagram of this host to itself, the interface that has the
+    /// destination address.
     pub iface: IfaceId,
     /// TTL or hop limit it arrived with.
     pub ttl: u8,
@@ -302,12 +302,12 @@ pub struct DatagramMeta {
     pub segment_size: u16,
 }
 
-/// A datagram in the name of somebody else.
+/// A datagram in the name of another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramFrom {
     /// The sender that it names.
     pub local: SocketAddr,
-    /// To whom.
+    /// Destination.
     pub remote: SocketAddr,
     /// TTL or hop limit; `None` for the default.
     pub ttl: Option<u8>,
@@ -335,9 +335,9 @@ pub struct EchoMeta {
 /// A datagram to be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DatagramOut {
-    /// To whom; the connected peer when `None`.
+    /// Destination; the connected peer when `None`.
     pub remote: Option<SocketAddr>,
-    /// From which address, instead of the bound or chosen one.
+    /// Source address, instead of the bound or chosen one.
     pub local: Option<IpAddr>,
     /// Over which interface, instead of the routed one.
     pub iface: Option<IfaceId>,
@@ -386,8 +386,8 @@ pub struct BindOptions {
     /// IP_LOCAL_PORT_RANGE: first and last port to be chosen, as far as they lie in
     /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral); 0: no bound of its own.
     pub ports: (u16, u16),
-    /// SO_INCOMING_CPU: of sockets with `reuse_port` the one takes what comes whose processor the
-    /// stack [runs on](crate::Stack::runs_on).
+    /// SO_INCOMING_CPU: among sockets with `reuse_port`, packets go to the one with the processor
+    /// that the stack [runs on](crate::Stack::runs_on).
     pub processor: Option<u32>,
 }
 
@@ -408,7 +408,7 @@ impl BindOptions {
 pub enum Linger {
     /// Bytes in the send buffer go out in the background, then FIN.
     Default,
-    /// RST (SO_LINGER with zero), behind what the windows have room for now: see
+    /// RST (SO_LINGER with zero), behind the bytes for which the windows have room now: see
     /// [`Connection::abort`](towpath_tcp::Connection::abort).
     Abort,
 }
@@ -454,7 +454,6 @@ pub struct Turn {
     pub sent: usize,
     /// There is more to do now: turn again without sleeping.
     pub more: bool,
-    /// The shards that there is something for, a bit each: those that sleep are to be woken. 0 for
-    /// a stack alone.
+    /// The shards that have mail, a bit each: wake those that sleep. 0 for a single stack.
     pub mail: u16,
 }

@@ -2,7 +2,7 @@
 
 use crate::net::hash::{self, Keyed};
 
-/// Secrets, each for one purpose, so that what one shows helps nobody with another.
+/// Secrets, each for one purpose: a leak of one compromises no other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketKeys {
     /// Hashes the tables, and divides flows among shards.

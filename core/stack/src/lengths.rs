@@ -1,4 +1,4 @@
-//! How long datagrams may be, and who cuts longer ones.
+//! Length limits of datagrams, and permission to fragment longer ones.
 
 use std::net::IpAddr;
 
@@ -20,12 +20,12 @@ pub enum MtuDiscovery {
     Probe,
     /// As `Probe`, but routers may fragment. No report of a path MTU is believed.
     Interface,
-    /// As `Interface`, and what the link does not take is fragmented.
+    /// As `Interface`, but datagrams longer than the link's MTU are fragmented.
     Omit,
 }
 
 impl MtuDiscovery {
-    /// How long a datagram may be that takes `route`, and who may cut it.
+    /// Length limit of a datagram that takes `route`, and permission to fragment.
     pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
         match self {
             Self::Dont => (route.mtu, Fragmenting::Anywhere),
@@ -45,7 +45,8 @@ impl MtuDiscovery {
         !matches!(self, Self::Interface | Self::Omit)
     }
 
-    /// Whether the program hears of one about a datagram to `dst`. The families differ on Linux.
+    /// Whether the program is told of a report about a datagram to `dst`. The families differ on
+    /// Linux.
     pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
         self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
     }
@@ -67,15 +68,16 @@ impl Lengths {
         if remote.is_ipv4() { self.v4 } else { self.v6 }
     }
 
-    /// How long a packet to `remote` may be that takes `route`, and who may cut a longer one.
+    /// Length limit of a packet to `remote` that takes `route`, and permission to fragment a longer
+    /// one.
     pub fn limit(&self, remote: IpAddr, route: &Route) -> (u32, Fragmenting) {
         let (mtu, fragmenting) = self.discovery(remote).limit(route);
         let most = self.v6_fragment.filter(|_| remote.is_ipv6()).unwrap_or(mtu);
         (mtu.min(most), fragmenting)
     }
 
-    /// The MTU that programs are told of a route that [`Self::limit`] has shortened. Linux's
-    /// loopback has a byte more than IP can state, which an IPv4 path has not (IP_MAX_MTU).
+    /// The MTU that programs see of a route that [`Self::limit`] has shortened. Linux's loopback
+    /// has a byte more than IP can state, but not for an IPv4 path (IP_MAX_MTU).
     pub fn told(&self, remote: IpAddr, route: &Route) -> u32 {
         let Route { iface, mtu, .. } = *route;
         let of_link = match self.discovery(remote) {

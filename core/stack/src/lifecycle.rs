@@ -85,8 +85,8 @@ impl<H: Host> Stack<H> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
 
-    /// The same, with what other shards are to know of the listener from its first connection on.
-    /// See [`Stack::set_note`].
+    /// The same, with the listener's note for other shards from its first connection on. See
+    /// [`Stack::set_note`].
     ///
     /// # Errors
     /// As for [`Stack::listen`].
@@ -142,9 +142,8 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// The program took a child off the accept queue: its place is free. Once for each child, also
-    /// for those that the owner closes instead: when all places are taken, the listener answers no
-    /// SYN any more.
+    /// The program took a child off the accept queue: its place is free. Call once for each child,
+    /// also when the owner closes it instead: with all places taken, the listener answers no SYN.
     pub fn accepted(&mut self, listener: SocketId) {
         let index = self.index(listener);
         let socket = index.and_then(|index| self.sockets.get_mut(index));
@@ -156,8 +155,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Bytes were put into the send buffer: the next turn sends what the windows allow. Calls about
-    /// sockets that are gone do nothing.
+    /// Bytes were put into the send buffer: the next turn sends as many as the windows allow. Calls
+    /// for sockets that are gone do nothing.
     pub fn send_ready(&mut self, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.mark_dirty(index);
@@ -279,7 +278,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes a socket out of every table. Its owner hears `Closed`.
+    /// Takes a socket out of every table. Its owner gets `Closed`.
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
@@ -324,8 +323,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Removes the half-open connections of a listener or of a socket that was accepted early. The
-    /// peers are told nothing: the next segment of each is answered by a RST.
+    /// Removes the half-open connections of a listener or of a socket that was accepted early. No
+    /// segment is sent: the next one of each peer is answered by a RST.
     pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub const SHARDS_MAX: usize = 16;
 
 /// Packets and messages on their way from one shard to another; beyond, packets are lost (drop
-/// reason `shard_full`). Two batches of a device: what a shard receives in one turn for others has
-/// a place while these are at their turn.
+/// reason `shard_full`). Two batches of a device, so that a shard can hand over a whole turn's
+/// packets while the receiver is in its turn.
 pub const MAIL_MAX: u32 = 512;
 
 /// Packets and messages that a shard takes from each of the others before its own have their turn.
@@ -19,12 +19,12 @@ pub const MAIL_A_TURN: usize = 256;
 /// their queue in another order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
-/// Neighbours of which a shard has not heard the last news: twice as many as may be known. Beyond,
-/// the news are lost but for failures, and the shard asks for its neighbours anew (counter
+/// Neighbours whose last news a shard has not taken: twice as many as may be known. Beyond, all
+/// news but failures are lost, and the shard asks for its neighbours again (counter
 /// `shard_news_lost`).
 pub const NEWS_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
 
-/// Path MTUs of which a shard has not heard: as many as it keeps. Beyond, the oldest is lost, as it
+/// Path MTUs that a shard has not taken yet: as many as it keeps. Beyond, the oldest is lost, as it
 /// would be there; the same counter.
 pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 
@@ -32,7 +32,7 @@ pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 /// them. Each takes some 200 bytes.
 pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
 
-/// Most sockets of a stack: a socket index has 24 bits to spare in what programs are told.
+/// Most sockets of a stack: events to programs have room for a socket index of 24 bits.
 pub const SOCKETS_MAX: usize = 1 << 22;
 
 /// Half-open connections of all listeners. Each costs some 200 bytes; floods of all listeners fill
@@ -128,8 +128,8 @@ pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 /// options subtracted and some to spare.
 pub const TX_BYTES_A_PACKET: u32 = 65_000;
 
-/// Payload up to this is copied behind the headers; longer stays where it is. An iovec more costs
-/// the device about what copying this does.
+/// Payload up to this is copied behind the headers; longer stays where it is. A further iovec costs
+/// the device about as much as this copy.
 pub const TX_COPY_MAX: u32 = 256;
 
 /// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
@@ -151,8 +151,8 @@ pub const SOURCES_MAX: usize = 10;
 /// Datagrams cut from one: Linux's `UDP_MAX_SEGMENTS`.
 pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 
-/// Instructions of filters for what comes over loopback in one turn: some 50 µs. The rest of
-/// the queue waits for the next turn, and one packet is taken in any case.
+/// Instructions of filters for loopback packets in one turn: some 50 µs. The rest of the queue
+/// waits for the next turn, and one packet is taken in any case.
 pub const FILTER_STEPS_A_TURN: usize = 16_384;
 
 /// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many

@@ -1,5 +1,5 @@
-//! Sockets in lines, each in the order in which they came: so many may be in one that none is
-//! searched for.
+//! Sockets in lines (linked lists), each in the order in which they came. A line may be long, so no
+//! operation searches one.
 
 use std::collections::BTreeMap;
 

@@ -44,7 +44,8 @@ pub enum SocketOption {
     /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged (RFC 5482); `None`: until
     /// [`Config::retries`] retransmissions were in vain.
     UserTimeout(Option<Duration>),
-    /// SO_MAX_PACING_RATE of a stream: most bytes of payload a second; `None`: what windows allow.
+    /// SO_MAX_PACING_RATE of a stream: most bytes of payload a second; `None`: as the windows
+    /// allow.
     MaxPacingRate(Option<NonZeroU64>),
     /// TCP_SYNCNT: how often a SYN is sent again, and a listener's SYN-ACK. Any number is taken;
     /// Linux takes 1 to 127 (`MAX_TCP_SYNCNT`).
@@ -54,13 +55,12 @@ pub enum SocketOption {
     /// TCP_CONGESTION. The congestion window of a connection stays as it is, the way in which it
     /// grows changes.
     Congestion(CongestionKind),
-    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries. A connection keeps what its
-    /// handshake agreed on.
+    /// TCP_MAXSEG: 88 to 32767, or 0 for the path's. A connection keeps the value of its handshake.
     MaxSegment(u16),
     /// IP_TTL: of IPv4 packets, those to groups excepted; `None`: 64.
     Ttl(Option<NonZeroU8>),
-    /// IPV6_UNICAST_HOPS: of IPv6 packets, likewise; `None`: what the link's routers advertise (RFC
-    /// 4861 §6.3.4), or 64.
+    /// IPV6_UNICAST_HOPS: of IPv6 packets, likewise; `None`: the value that the link's routers
+    /// advertise (RFC 4861 §6.3.4), or 64.
     UnicastHops(Option<u8>),
     /// IP_TOS: the octet of IPv4 packets that has DSCP and ECN (RFC 2474 §3, RFC 3168 §5).
     Tos(u8),
@@ -87,18 +87,17 @@ pub enum SocketOption {
     MulticastTtl(u8),
     /// IPV6_MULTICAST_HOPS, likewise.
     MulticastHops(u8),
-    /// IP_MULTICAST_IF: an interface, and an address of it to send from if one was named; `None`:
-    /// what routes and source say. Not another one than that of `Device`.
+    /// IP_MULTICAST_IF: an interface, and an address of it to send from if one was named. `None`
+    /// leaves the choice to routes and source. Must not differ from that of `Device`.
     MulticastInterface(Option<IfaceId>, Option<Ipv4Addr>),
     /// IPV6_MULTICAST_IF, likewise.
     MulticastInterfaceV6(Option<IfaceId>),
-    /// IP_MULTICAST_LOOP: sockets of this host that are members hear what this one sends, as by
+    /// IP_MULTICAST_LOOP: member sockets of this host get the datagrams that this one sends, as by
     /// default.
     MulticastLoop(bool),
     /// IPV6_MULTICAST_LOOP, likewise.
     MulticastLoopV6(bool),
-    /// IP_RECVERR: what comes back of IPv4 datagrams is told to [`Host::datagram_error`], all of
-    /// it.
+    /// IP_RECVERR: all errors about IPv4 datagrams go to [`Host::datagram_error`].
     RecvErrors(bool),
     /// IPV6_RECVERR: the same of IPv6 datagrams.
     RecvErrorsV6(bool),
@@ -126,7 +125,7 @@ impl<H: Host> Stack<H> {
     ///
     /// # Errors
     /// [`OptionError::NotApplicable`] for options of another kind of socket, and for those of
-    /// connections where there is none. The latter also during the handshake of
+    /// connections where there is none. A connection is missing also during the handshake of
     /// [`Stack::accept_pending`]. `Invalid`, `NoInterface` and `NoSocket` as they say.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         self.catch_up();
@@ -293,9 +292,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes
-    /// to it when none is given. With `source` only for what comes from there
-    /// (IP_ADD_SOURCE_MEMBERSHIP): more sources are added by further calls.
+    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). Without an interface, the one
+    /// that routes to it is used. With `source` only packets from there are taken
+    /// (IP_ADD_SOURCE_MEMBERSHIP); further calls add more sources.
     ///
     /// # Errors
     /// * [`OptionError::Membership`]: the group was joined already. For a source it is

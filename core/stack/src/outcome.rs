@@ -87,8 +87,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
             Some(state) => {
-                // The socket may give its port up before TIME-WAIT is over. So that nobody else
-                // gets the port until then, the TIME-WAIT counts as a user of it.
+                // The socket may give its port up before TIME-WAIT is over. Until then the
+                // TIME-WAIT counts as a user of the port, so no other socket gets it.
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
@@ -146,7 +146,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Tells the owner what happened to the buffers since the last visit, each thing once.
+/// Reports events of the buffers since the last visit to the owner, each once.
 pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: &mut Stream<H>) {
     let news = std::mem::take(&mut stream.news);
     if orphan {

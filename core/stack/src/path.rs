@@ -90,7 +90,7 @@ impl Path {
         self.hop.place().map(|place| HopId { place, epoch: self.epoch })
     }
 
-    /// The same way was looked up again: what was said about it holds.
+    /// The same way was looked up again: its path MTU still holds.
     pub fn inherit(&mut self, old: &Path) {
         if self.iface == old.iface {
             self.known = old.known;
@@ -100,7 +100,7 @@ impl Path {
 
 const _: () = assert!(size_of::<Option<Path>>() == 12);
 
-/// A path MTU that a connection learnt, until it tries again what its link takes.
+/// A path MTU that a connection learnt, until it tries its link's MTU again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LearntMtu {
     pub id: SocketId,

@@ -34,9 +34,9 @@ impl Datagram {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub table: FlowTable,
-    /// How many are connected to port 0: without any nobody looks for them.
+    /// Sockets connected to port 0: without any, lookups skip them.
     pub any_port: usize,
-    /// How many are bound to a device, likewise.
+    /// Sockets bound to a device, likewise.
     pub on_device: usize,
 }
 

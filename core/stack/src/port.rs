@@ -1,4 +1,4 @@
-//! Local ports: who gets which, and for how long. The rules of conflict are in [`crate::holds`].
+//! Local ports: their choice and their release. The rules of conflict are in [`crate::holds`].
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -273,10 +273,10 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// Gives a socket a port that nobody is in the way of.
+    /// Gives a socket a port without a conflict.
     fn hold_any(&mut self, table: Table, holder: &Holder, range: (u16, u16)) -> Option<u16> {
-        // Each shard has a sequence of its own: what one has given up another does not take at
-        // once.
+        // Each shard has a sequence of its own, so that a port given up by one is not taken by
+        // another at once.
         let shard = self.member.as_ref().map_or(0, |member| member.id.0);
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let mut ephemeral = self.ephemeral.within(range);
@@ -285,8 +285,7 @@ impl<H: Host> Stack<H> {
         self.count_choice(chosen)
     }
 
-    /// Whether some socket or connection of this socket's protocol is on a port, at whatever
-    /// address.
+    /// Whether any socket or connection of this socket's protocol is on a port, at any address.
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {

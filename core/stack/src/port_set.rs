@@ -20,7 +20,7 @@ impl PortSet {
     /// Puts `port` in, or takes it out.
     pub fn set(&self, port: u16, is_in: bool) {
         let (word, bit) = (&self.0[usize::from(port) / 64], 1 << (port % 64));
-        // Not one step: nobody else changes it.
+        // No atomic step is needed: only one thread changes the set.
         let before = word.load(Ordering::Relaxed);
         word.store(if is_in { before | bit } else { before & !bit }, Ordering::Relaxed);
     }

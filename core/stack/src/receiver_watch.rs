@@ -22,7 +22,7 @@ pub trait ReceiverWatch: Debug + Send + Sync {
     fn on_change(&self, change: &ReceiverChange);
 }
 
-/// Change of a listener, or of a bound UDP socket; possibly none, to what it was before.
+/// Change of a listener, or of a bound UDP socket; possibly none.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiverChange {
     /// Stream for listeners; datagram for UDP sockets, also for those with a peer.
@@ -76,7 +76,7 @@ impl<H: Host> Stack<H> {
         Some((bound.port, ReceiverAt { addr, device: socket.device() }))
     }
 
-    /// Tells the watch of a change that [`Stack::in_order`] has made.
+    /// Reports a change by [`Stack::in_order`] to the watch.
     pub(crate) fn tell_watch(&self, table: Table, index: u32, port: u16, takes: bool) {
         let Some(watch) = &self.config.receivers else { return };
         let kind = match table {

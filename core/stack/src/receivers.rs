@@ -25,13 +25,13 @@ pub(crate) struct Receivers {
     of: Table,
     groups: HashTable<Group>,
     members: Lines<Member>,
-    /// How many members are bound to a device: without any nobody looks for them.
+    /// Members bound to a device: without any, lookups skip them.
     on_device: usize,
-    /// How many groups are bound to an address, to all of IPv4, to all of IPv6 alone, and to both.
+    /// Groups bound to an address, to all of IPv4, to all of IPv6 alone, and to both.
     bound: [usize; 4],
     /// Members so far.
     joined: u64,
-    /// How many members have a processor: without any nobody asks for that of a packet.
+    /// Members with a processor: without any, that of a packet is not asked for.
     with_processor: usize,
     /// The processor that packets come on.
     here: Option<u32>,
@@ -48,7 +48,7 @@ struct Group {
     device: Option<IfaceId>,
     /// The last one bound.
     newest: Option<u32>,
-    /// The newest shares what comes with these of `sharing`; else it takes all.
+    /// Group in `sharing` that the newest member shares packets with; else it takes all.
     shares: Option<u64>,
     /// Members of Linux's reuseport groups, by the number of each group's first member. A socket
     /// stays in its group until it is closed. Usually there is one group: another begins when a new
@@ -131,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Works out who takes packets, after a change.
+    /// Works out the receivers of packets, after a change.
     fn settle(&mut self, members: &Lines<Member>) {
         let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
         self.shares = newest
@@ -156,7 +156,7 @@ impl Receivers {
         }
     }
 
-    /// Addresses and ports, with devices, that somebody takes packets for.
+    /// Addresses and ports, with devices, that have a member.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
@@ -305,7 +305,7 @@ impl Receivers {
         self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
     }
 
-    /// Place in `bound` of what a socket is bound to.
+    /// Place in `bound` of a local address.
     #[inline]
     fn class(addr: BindAddr) -> usize {
         match addr {
@@ -362,7 +362,7 @@ impl<'a> Iterator for Candidates<'a> {
     }
 }
 
-/// Linux's ping sockets share nothing: the last one bound to an ident takes what comes.
+/// Linux's ping sockets share nothing: the last one bound to an ident takes all.
 fn shares_at_all(of: Table) -> bool {
     of != Table::Echo
 }

@@ -31,8 +31,8 @@ use crate::socket::{Kind, Stream};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes what the IP layer made of one packet to whom it is for. `hash` is that of the flow in
-    /// the table, if it is a segment and the hash is known.
+    /// Delivers a packet or report of the IP layer. `hash` is that of the flow in the table, if it
+    /// is a segment and the hash is known.
     pub(crate) fn on_received(
         &mut self,
         now: Instant,
@@ -133,7 +133,7 @@ impl<H: Host> Stack<H> {
         Some(Incoming { hash, local, flow, segment, header_len })
     }
 
-    /// A segment of a connection: the state machine says what it means, the buffers follow, and the
+    /// A segment of a connection: the state machine processes it, the buffers follow, and the
     /// connection will be visited.
     pub(crate) fn on_segment(
         &mut self,
@@ -168,8 +168,7 @@ impl<H: Host> Stack<H> {
         if received.urgent || received.payload_dropped.is_some() {
             note_rare(stream, &incoming, &received, &mut self.net);
         }
-        // First of all: a connection that is aborted below may still send what is behind these
-        // bytes.
+        // Release first: a connection that is aborted below may still send the bytes behind these.
         if received.released > 0 {
             stream.send.release(received.released);
             stream.news.add_writable();
@@ -258,7 +257,7 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => pool.give(local.packet),
-            // Not a looped copy of what this host itself sent: that is not for other hosts.
+            // Looped copies of this host's own datagrams are not for other hosts.
             Err(DropReason::UdpNoSocket)
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {
@@ -286,7 +285,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Takes up what few segments have: bytes that were not taken, and urgent data.
+/// Handles rare results of a segment: bytes that were not taken, and urgent data.
 #[cold]
 fn note_rare<H: Host>(
     stream: &mut Stream<H>,

@@ -3,8 +3,8 @@
 
 /// A growing array with reuse of free places.
 ///
-/// Entries lie in chunks, so that growth never copies what is there: adding the millionth socket
-/// costs what adding the first did.
+/// Entries lie in chunks, so that growth never copies them: the millionth socket costs as much to
+/// add as the first.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<Place<T>>>,
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         (before + chunk.len() - 1) as u32
     }
 
-    /// The id of what is inserted next.
+    /// The id that the next insertion gets.
     pub fn next_id(&self) -> u64 {
         match self.free {
             // All chunks but the last are full.

@@ -114,7 +114,7 @@ pub(crate) enum Waits {
     ForNothing,
     /// The device's queue is full; the connection is in the line for it.
     InLine,
-    /// Its device has to take some of what it has in the queue already.
+    /// Its share is used up: its device has to take some of its queued packets.
     ForShare,
 }
 
@@ -233,7 +233,7 @@ impl HopsMin {
 pub(crate) struct HopLimits {
     /// IP_TTL; `None`: the default.
     pub v4: Option<NonZeroU8>,
-    /// IPV6_UNICAST_HOPS; `None`: what the routers of the link say, or the default.
+    /// IPV6_UNICAST_HOPS; `None`: the value of the link's routers, or the default.
     pub v6: Option<u8>,
 }
 
@@ -299,7 +299,7 @@ pub(crate) struct FlowSettings {
 }
 
 impl FlowSettings {
-    /// Applies what a socket option changes. Values for the other family change nothing.
+    /// Applies the change of a socket option. Values for the other family change nothing.
     pub fn change<T>(
         &mut self,
         remote: IpAddr,
@@ -394,7 +394,7 @@ pub(crate) enum AmongShards {
         room: Arc<AtomicU32>,
         /// Shards that have children for which there was no place, a bit each.
         turned_away: u16,
-        /// The one that was told last that there is a place.
+        /// The shard that was told last that there is a place.
         told_last: ShardId,
         /// Data of its owner for the other shards.
         note: ListenerNote,
@@ -420,26 +420,26 @@ pub(crate) struct EarlyAccept<H: Host> {
     pub half_open: u32,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// The owner sends no more than what is in `send`.
+    /// The owner writes no more to `send`.
     pub shut: bool,
 }
 
 /// A stream socket with a connection, or what is left of one.
 pub(crate) struct Stream<H: Host> {
     pub flow: Flow,
-    /// `None` once it is over; the socket stays until its owner closes it.
+    /// `None` once the connection is over; the socket stays until its owner closes it.
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: FlowSettings,
-    /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address
-    /// interfaces.
+    /// The only way out, whatever the routes say, because of SO_BINDTODEVICE, a link-local peer or
+    /// an any-address interface.
     pub iface: Option<IfaceId>,
     pub path: Option<Path>,
     pub timer: TimerId,
-    /// Sharing by which the connection counts as a user of its port.
+    /// Sharing with which the stream is counted as a user of its port.
     pub uses_port: Option<Sharing>,
-    /// Last error that the network reported about the peer.
+    /// Last ICMP error about the peer.
     pub unreachable: Option<Unreached>,
     pub news: News,
     pub tuning: RecvTuning,
@@ -469,7 +469,7 @@ impl News {
         self.0 |= Self::URGENT | if is_new { Self::URGENT_NEW } else { 0 };
     }
 
-    /// Whether there is urgent data, and whether the owner has not heard of it.
+    /// Whether there is urgent data, and whether the owner has still to be told.
     pub fn urgent(self) -> Option<bool> {
         (self.0 & Self::URGENT != 0).then_some(self.0 & Self::URGENT_NEW != 0)
     }
@@ -506,8 +506,8 @@ impl<H: Host> Stream<H> {
         }
     }
 
-    /// Asks to hear of the program's next read if a window update or an acknowledgement can depend
-    /// on it. True: one is due now, by a read that came before the question.
+    /// Asks for a report of the program's next read, if a window update or an acknowledgement can
+    /// depend on it. True: one is due now, by an earlier read.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };
@@ -550,11 +550,11 @@ pub(crate) struct Datagram {
     pub broadcast: bool,
     /// SO_NO_CHECK.
     pub no_checksum: bool,
-    /// IP_RECVERR: hears what becomes of its IPv4 datagrams.
+    /// IP_RECVERR: the socket gets errors about its IPv4 datagrams.
     pub recv_errors: bool,
     /// IPV6_RECVERR: the same of its IPv6 datagrams.
     pub recv_errors_v6: bool,
-    /// How long its datagrams may be, and what becomes of longer ones.
+    /// Length limits of its datagrams, and treatment of longer ones.
     pub lengths: Lengths,
     pub memberships: Vec<Membership>,
     /// SO_ATTACH_FILTER.
@@ -604,13 +604,13 @@ pub(crate) struct Target {
     pub flow: Flow,
     pub route: Route,
     pub ip: Ip,
-    /// A copy is for sockets of this host that hear the group or broadcast address.
+    /// Whether sockets of this host are members of the group or broadcast address, and get a copy.
     pub looped: bool,
     /// Whether UDP's checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
     pub checksum: bool,
 }
 
-/// A target, and what it was asked for.
+/// A target, and the arguments that it was worked out for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastTarget {
     pub remote: Option<SocketAddr>,

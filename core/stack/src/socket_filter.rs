@@ -24,7 +24,7 @@ const LINK_HEADER: usize = 14;
 /// Bytes of the UDP header, and of the ICMP header of an echo message.
 const TRANSPORT_HEADER: u32 = 8;
 
-/// The packet around one datagram, and what its host knows of it.
+/// The packet around one datagram, and its metadata.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub local: &'a Local,
@@ -92,8 +92,8 @@ impl View<'_> {
         rest.is_empty() || self.data(at.saturating_sub(headers.len() as u32), rest)
     }
 
-    /// Copies bytes of the link header and of what is behind it, from `at` on. A filter may do so
-    /// in each of its instructions: nothing is allocated.
+    /// Copies bytes of the link header and behind it, from `at` on. A filter may do so in each of
+    /// its instructions: nothing is allocated.
     fn framed(&self, at: u32, bytes: &mut [u8]) -> bool {
         let link = self.link_header();
         let from = (at as usize).min(LINK_HEADER);
@@ -110,7 +110,7 @@ impl View<'_> {
         local.packet.linear().get(local.ip_offset..local.offset).unwrap_or_default()
     }
 
-    /// The link header; of what this host sent to itself the one that Linux's `lo` makes.
+    /// The link header; for a looped packet the one that Linux's `lo` makes.
     fn link_header(&self) -> [u8; LINK_HEADER] {
         let local = self.around.local;
         let mut header = [0; LINK_HEADER];

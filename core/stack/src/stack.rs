@@ -33,8 +33,7 @@ use crate::timer::Wheel;
 /// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Settings of new connections. The segment sizes in it give way to what the route of each
-    /// carries.
+    /// Settings of new connections. The route of each overrides the segment sizes.
     pub tcp: towpath_tcp::Config,
     /// Settings of the IP layer.
     pub net: NetConfig,
@@ -116,7 +115,7 @@ pub struct Stack<H: Host> {
     pub(crate) counters: Counters,
     /// There may be packets on the loopback queue: the owner has to turn again.
     pub(crate) loopback_due: bool,
-    /// Instructions of filters for what came over loopback in this turn.
+    /// Instructions of filters for loopback packets in this turn.
     pub(crate) filter_steps: usize,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
@@ -136,7 +135,7 @@ pub(crate) enum TimerOwner {
 impl<H: Host> Stack<H> {
     /// Bytes that a stream with a connection takes in a box of its own, the buffers' memory apart.
     pub const STREAM_BYTES: usize = size_of::<Stream<H>>();
-    /// Bytes that every socket takes in the table, whatever it is.
+    /// Bytes that every socket of any kind takes in the table.
     pub const SOCKET_BYTES: usize = Slab::<Socket<H>>::ENTRY_BYTES;
 
     /// A host with nothing but the loopback interface; [`Net::add_interface`] gives it more. `seed`
@@ -157,9 +156,9 @@ impl<H: Host> Stack<H> {
     ///   then on; the others refuse them with a panic. Give each a queue of every device. A packet
     ///   may come in at any of them; one that comes in at its owner ([`Owners`]) costs least.
     /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake
-    ///   those that sleep. Before one sleeps, and after it has said that it does, ask
-    ///   [`Stack::has_mail`] once more: what another thread did since [`Stack::next_timeout`] was
-    ///   asked shows there.
+    ///   those that sleep. Before a thread sleeps, and after it has announced that, ask
+    ///   [`Stack::has_mail`] once more: it sees work by other threads since
+    ///   [`Stack::next_timeout`].
     /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in
     ///   all shards, and its accept queue is in one.
     ///
@@ -273,8 +272,8 @@ impl<H: Host> Stack<H> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// The socket of the connection between two addresses, and its user. `None` for what has no
-    /// socket: a half-open connection, or one in TIME-WAIT.
+    /// The socket of the connection between two addresses, and its user. `None` for a half-open
+    /// connection, or one in TIME-WAIT, which have no socket.
     pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),

@@ -153,7 +153,7 @@ impl<H: Host> Stack<H> {
                 stream.news.add_readable();
                 self.counters.tcp_bytes_received += u64::from(received.commit);
             } else if let Some(connection) = &mut stream.connection {
-                // As `rx` does where a buffer does not take what it said that it would.
+                // As `rx` does where a buffer does not take as much as it promised.
                 connection.abort();
             }
         }
@@ -165,7 +165,7 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// The connection of a connect that may use Fast Open, by what is known of the server.
+    /// The connection of a connect that may use Fast Open, as far as the server is known.
     pub(crate) fn connect_fast(
         &mut self,
         now: Instant,

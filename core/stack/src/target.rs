@@ -1,4 +1,4 @@
-//! Where a datagram goes: its addresses, its route, and what its IP header says.
+//! Targets of datagrams: addresses, route, and fields of the IP header.
 //!
 //! A socket keeps the target of its last datagram, since the next one usually goes there, too.
 //! Changes of its inputs (options, the peer, the bound address) drop it. Routes and path MTUs are

@@ -9,7 +9,7 @@ use crate::net::IfaceId;
 use crate::slab::{List, Queue};
 use crate::socket::FlowSettings;
 
-/// A connection in TIME-WAIT and what its late segments need.
+/// A connection in TIME-WAIT, with the state that its late segments need.
 #[derive(Debug)]
 pub(crate) struct TimeWaitFlow {
     pub flow: Flow,

@@ -55,7 +55,7 @@ struct Timer<O> {
 #[derive(Debug)]
 struct Lists {
     levels: [Level; LEVELS],
-    /// Beyond the present block: those that are looked at when the next even or odd one begins.
+    /// Timers beyond the present block, distributed when the next even or odd one begins.
     later: [Slot; 2],
     due: Slot,
 }
@@ -155,8 +155,7 @@ impl<O: Copy> Wheel<O> {
         self.take(index)
     }
 
-    /// Until when it has moved timers: those that were armed for an earlier time are due, whatever
-    /// that was.
+    /// The time up to which the wheel has moved. A timer armed for an earlier time is due.
     pub fn passed(&self) -> Instant {
         Instant(self.elapsed << TICK_SHIFT)
     }

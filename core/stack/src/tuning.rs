@@ -1,4 +1,5 @@
-//! Receive buffer autotuning: the window shall hold twice what the program reads in a round trip.
+//! Receive buffer autotuning: the window shall hold twice the bytes that the program reads in a
+//! round trip.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections
+    /// Does the work of one turn: takes packets from the ports, fires timers, lets connections
     /// send, gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
     ///
     /// Every turn submits to every port, also when nothing new is queued for it. A device that was
@@ -156,8 +156,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes what is on the loopback queue now, as far as its filters may take time. Answers
-    /// to it wait for the next round. False when there was nothing.
+    /// Takes the packets that are on the loopback queue now, within the limit of filters' time.
+    /// Answers wait for the next round. False when there was nothing.
     fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
         let (mut packets, mut bytes) = (0, 0);
         for _ in 0..self.net.loopback_len() {

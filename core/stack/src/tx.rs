@@ -135,7 +135,7 @@ impl<H: Host> Stack<H> {
         load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
     }
 
-    /// Whether the device has taken so much that those who wait for it go on.
+    /// Whether the device has taken so much that waiting connections go on.
     fn is_low(&self, iface: IfaceId) -> bool {
         let load = self.net.output_connections(iface);
         load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW
@@ -172,9 +172,8 @@ impl<H: Host> Stack<H> {
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(Held::ByShare)
     }
 
-    /// The connection has something to send, for which it is visited when the device has taken
-    /// something. For everything else, its timers, what it receives and what its program does, it
-    /// is visited as ever.
+    /// The connection has something to send, and is visited for that when its device has taken
+    /// some. Its timers, received segments and calls of its program lead to visits as ever.
     fn wait(&mut self, held: Held, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
@@ -190,7 +189,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Puts a connection at the end of those that wait for a device, once.
+    /// Puts a connection at the end of the line for a device, once.
     fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
         let id = SocketId(self.sockets.id(index));
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -225,9 +224,9 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// A connection does not wait for a device any more, or for its share of one, until it finds
-    /// that it has to. (In a line its place may stay, where it is visited once more than need be.)
-    /// The owner of a datagram socket hears of it.
+    /// Ends a connection's wait for a device, or for its share of one; the next visit may begin
+    /// another. Its place in a line may stay, and costs a superfluous visit. The owner of a
+    /// datagram socket gets an event.
     pub(crate) fn end_wait(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
@@ -239,9 +238,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The devices took what they could: connections that had their share go on when little of it
-    /// is left. When routes have changed, all do that wait: they may no longer go by the device
-    /// that they wait for.
+    /// The devices took as much as they could. Connections whose share is mostly drained go on.
+    /// When routes have changed all waiting ones do, because they may no longer use the device that
+    /// they wait for.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
             let index = place(sender);
@@ -296,8 +295,8 @@ impl<H: Host> Stack<H> {
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
             let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), held) {
                 (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
-                    // The peer may wait for an acknowledgement before it sends what our program
-                    // waits for.
+                    // The peer may wait for an acknowledgement before it sends the bytes that our
+                    // program waits for.
                     if let Some(ack) = connection.plan_ack() {
                         let outgoing = connection.emit(now, ack, buffers);
                         self.send_segment(now, index, &outgoing, pool);

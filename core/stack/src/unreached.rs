@@ -40,12 +40,12 @@ impl From<Unreached> for SocketError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub why: Unreached,
-    /// Not transient: a datagram socket that is connected to the peer is told without IP_RECVERR.
+    /// Not transient: a connected datagram socket is told without IP_RECVERR.
     pub hard: bool,
 }
 
 impl Meaning {
-    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: no program is told.
+    /// Linux's meaning (`icmp_err_convert`, `icmpv6_err_convert`). `None`: no program is told.
     pub fn of(error: &IcmpError) -> Option<Self> {
         let (kind, code) = error.message;
         let meaning =

@@ -47,7 +47,7 @@ impl Port {
         }
     }
 
-    /// The list of all who are on the port, in place of the short form for users of one address.
+    /// The list of all users of the port, in place of the short form for users of one address.
     fn list(&mut self) -> &mut BTreeMap<User, u32> {
         if let Port::Alike(user, count) = *self {
             *self = Port::Several(Box::new(BTreeMap::from([(user, count)])));
@@ -63,12 +63,12 @@ impl Port {
 #[derive(Debug)]
 pub(crate) struct Users {
     ports: BTreeMap<u16, Port>,
-    /// The keys of `ports`, for those who look without a lock.
+    /// The keys of `ports`, for readers without a lock.
     occupied: Arc<PortSet>,
 }
 
 impl Users {
-    /// An empty table, which notes in `occupied` what ports are used.
+    /// An empty table, which keeps the used ports in `occupied`, too.
     pub fn new(occupied: Arc<PortSet>) -> Self {
         Self { ports: BTreeMap::new(), occupied }
     }
@@ -78,7 +78,7 @@ impl Users {
         self.ports.len()
     }
 
-    /// Whether a connection, or what is left of one, is in the way of a bind.
+    /// Whether a connection, or its remains, conflicts with a bind.
     pub fn are_in_way(&self, port: u16, wanted: &Holder) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# an OPEN call that will functionally allow an application to LISTEN on a port while a
@@ -92,7 +92,7 @@ impl Users {
         })
     }
 
-    /// A connection, or what is left of one, uses `port` on `local`.
+    /// Notes that a connection, or its remains, uses `port` on `local`.
     pub fn add(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         self.occupied.set(port, true);
         let new = (local, sharing);

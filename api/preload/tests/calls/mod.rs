@@ -13,7 +13,7 @@ mod library;
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
-/// Where the search ends: what a failing program does on its way to abort. The library reports a
+/// Ends of the search: functions of a failing program on its way to abort. The library reports a
 /// panic itself.
 const ENDS: [&str; 2] = ["9panicking", "alloc_error"];
 
@@ -160,7 +160,7 @@ fn pointers(library: &str, interposed: &HashSet<String>) -> HashMap<u64, String>
             let words: Vec<&str> = line.split_whitespace().collect();
             let at = parse(words.first()?)?;
             let to = match words[..] {
-                // A function of the library, which nobody else's can replace.
+                // A function of the library, which no other object can replace.
                 [_, _, kind, to] if kind.ends_with("_RELATIVE") => {
                     symbols.get(&parse(to)?)?.clone()
                 }

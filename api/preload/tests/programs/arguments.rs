@@ -9,7 +9,7 @@ pub struct Arguments {
     pub threads: usize,
     /// Names are given whole.
     exact: bool,
-    /// Only those that libtest would leave out unasked, of which there are none.
+    /// Only tests that libtest would skip by default, of which there are none.
     ignored: bool,
     filters: Vec<String>,
     skipped: Vec<String>,
@@ -20,7 +20,7 @@ const THREADS: usize = 4;
 
 impl Arguments {
     /// # Errors
-    /// The first word that is not understood, and what is known.
+    /// The first unknown word, and the known ones.
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut found = Self {
             list: false,
@@ -53,7 +53,7 @@ impl Arguments {
                     found.threads =
                         threads.ok_or(format!("--test-threads {value}: not a number from 1 on"))?;
                 }
-                // Lists have one format, and what a case prints is always shown.
+                // Lists have one format, and output of a case is always shown.
                 "--format" | "--color" => drop(value()?),
                 "--include-ignored" | "--nocapture" | "--no-capture" | "--show-output"
                 | "--quiet" | "-q" | "--test" => {}
@@ -69,7 +69,7 @@ impl Arguments {
         Ok(found)
     }
 
-    /// Whether a test is among those that are asked for.
+    /// Whether a test is selected.
     pub fn wants(&self, name: &str) -> bool {
         let is_meant =
             |part: &String| if self.exact { name == part } else { name.contains(part.as_str()) };

@@ -14,8 +14,8 @@ pub const CASES: &[Case] = &[
     ("a_cancelled_thread_ends", a_cancelled_thread_ends),
     ("a_thread_that_was_cancelled_before_it_waits", a_thread_that_was_cancelled_before_it_waits),
     ("a_thread_with_cancellation_disabled_goes_on", a_thread_with_cancellation_disabled_goes_on),
-    // A library that was built to unwind cannot be left from any of its instructions; what ships is
-    // not.
+    // A library that was built to unwind cannot be left from any of its instructions; the shipped
+    // one is not.
     #[cfg(not(debug_assertions))]
     ("a_thread_that_ends_anywhere_leaves_no_lock", a_thread_that_ends_anywhere_leaves_no_lock),
 ];

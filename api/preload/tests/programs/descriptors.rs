@@ -246,7 +246,7 @@ fn file_actions() {
     assert!(child.wait().unwrap().success());
 }
 
-/// File actions name numbers: what is behind them counts when the program is spawned.
+/// File actions name numbers: their descriptors at the time of the spawn count.
 fn file_actions_before_the_socket() {
     const NUMBER: RawFd = 77;
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo heard >&5".as_ptr(), std::ptr::null()];
@@ -281,7 +281,7 @@ fn file_actions_before_the_socket() {
     }
 }
 
-/// As Python's subprocess does it since 3.13: what the library has is among the rest.
+/// As Python's subprocess does since 3.13: the library's descriptors are among the rest.
 fn file_actions_that_close_the_rest() {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo heard >&0".as_ptr(), std::ptr::null()];
     let (server, mut client) = pair();
@@ -375,7 +375,7 @@ fn sent_to_somebody_outside() {
     assert_eq!(raw(libc::SYS_write, outside, &mut eight), (-1, libc::EBADF));
     // SAFETY: received just now.
     drop(unsafe { OwnedFd::from_raw_fd(outside) });
-    // The sender's is what it was.
+    // The sender's descriptor is unchanged.
     (&server).write_all(b"x").unwrap();
     client.read_exact(&mut [0]).unwrap();
 }
@@ -385,7 +385,7 @@ fn exec_with_no_descriptor_left() {
     let fd = server.as_raw_fd();
     keep_on_exec(fd);
     let child = fork(|| {
-        // SAFETY: paths and strings; what is opened stays so until exec.
+        // SAFETY: paths and strings; opened files stay so until exec.
         unsafe {
             while libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) != -1 {}
             assert_eq!(errno(), libc::EMFILE);
@@ -410,7 +410,7 @@ fn exec_with_many_sockets() {
         let lines: Vec<String> = fds.map(|fd| format!("echo heard >&{fd}")).collect();
         let script = std::ffi::CString::new(lines.join(" && ")).unwrap();
         let child = fork(|| {
-            // SAFETY: paths and strings; what is opened stays so until exec.
+            // SAFETY: paths and strings; opened files stay so until exec.
             unsafe {
                 if let Some(left) = left {
                     let open =
@@ -535,7 +535,7 @@ fn kernel_calls_on_sockets() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let fd = client.as_raw_fd();
-    // SAFETY: integers, and room for what is asked.
+    // SAFETY: integers, and room for the answers.
     unsafe {
         assert_eq!((libc::isatty(fd), errno()), (0, libc::ENOTTY));
         let mut terminal: libc::termios = std::mem::zeroed();

@@ -45,7 +45,7 @@ fn error_of<T>(result: std::io::Result<T>) -> i32 {
     result.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
 }
 
-/// Threads that wait in different calls; each tells the errno that ends its call.
+/// Threads that wait in different calls; each sends the errno that ends its call.
 fn waiting() -> Receiver<i32> {
     let (tell, told) = channel();
     let start = |wait: Box<dyn FnOnce() -> i32 + Send>| {
@@ -60,7 +60,7 @@ fn waiting() -> Receiver<i32> {
             error_of((&server).read(&mut [0]))
         }));
     }
-    // Made here: what a thread does before it waits could be disturbed as well.
+    // Made here, since calls of a thread before its wait could be disturbed as well.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     start(Box::new(move || error_of(listener.accept())));
@@ -169,9 +169,9 @@ fn a_process_that_is_cut_off_does_not_hang() {
     let at = usize::from_str_radix(channel.split_once('-').unwrap().0, 16).unwrap();
     // `ChannelHeader::command_tail`.
     let tail = (at + 64) as *mut u32;
-    // SAFETY: it is mapped, and what the library makes of it is what this is about.
+    // SAFETY: mapped memory; the library's reaction to the value is the test.
     unsafe { tail.write_volatile(u32::MAX / 2) };
-    // The ring is that of the first shard, which has to be asked for something, and then tells the
+    // The ring is that of the first shard, which has to get a request, and then notifies the
     // others.
     let mut asked = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(1));

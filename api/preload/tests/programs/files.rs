@@ -125,7 +125,7 @@ pub fn fresh_folder() -> PathBuf {
 fn numbers_in_other_folders() {
     let folder = fresh_folder();
     let numbers = [900, 901, 940, 16_384, 16_385, 19_936, 19_937, 960, 961, 962];
-    // Where the limit puts what the library has, those around it too.
+    // Around the numbers of the library's descriptors by the limit, too.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: room for the answer.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
@@ -149,7 +149,7 @@ fn paths_that_are_not_there() {
     let mut room = [0u64; 64];
     let stat = room.as_mut_ptr().cast::<libc::stat>();
     let fault = |result: i64| assert_eq!((result, errno()), (-1, libc::EFAULT));
-    // SAFETY: the kernel looks at the address, and nobody else does.
+    // SAFETY: only the kernel looks at the address.
     unsafe {
         fault(libc::open(nowhere, libc::O_RDONLY).into());
         fault(libc::open64(nowhere, libc::O_RDONLY).into());

@@ -94,7 +94,7 @@ fn a_filter_cuts_datagrams() {
         assert_eq!(attach(fd, &[step(RETURN, 0, 0, kept)]), Ok(()));
         socket.send_to(b"abcde", at).unwrap();
         let mut text = [0; 16];
-        // MSG_TRUNC tells the length that is left.
+        // MSG_TRUNC returns the remaining length.
         // SAFETY: room for as many bytes.
         let len = unsafe { libc::recv(fd, text.as_mut_ptr().cast(), 16, libc::MSG_TRUNC) };
         assert_eq!((len, &text[..expected]), (expected as isize, &b"abcde"[..expected]));
@@ -143,7 +143,7 @@ fn what_a_filter_sees() {
         ];
         to.set_nonblocking(true).unwrap();
         let passes = |code: &[libc::sock_filter]| {
-            // A datagram of three bytes is taken: nobody waits for the one that is dropped.
+            // A datagram of three bytes is taken, so no receiver waits for the dropped one.
             let end = [step(LENGTH, 0, 0, 0), step(EQUAL, 0, 1, 11), step(RETURN, 0, 0, 100)];
             assert_eq!(attach(fd, &[&end, code].concat()), Ok(()));
             from.send_to(b"abcde", at).unwrap();

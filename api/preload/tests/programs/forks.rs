@@ -79,7 +79,7 @@ fn corked_datagram() -> i32 {
 fn handlers_of_fork_use_sockets() {
     CONNECTION.set(pair()).unwrap();
     CORKED.store(corked_datagram(), Ordering::SeqCst);
-    // SAFETY: functions that do what functions of sockets may do; the children end at once.
+    // SAFETY: async-signal-safe functions and those of sockets; the children end at once.
     unsafe {
         assert_eq!(pthread_atfork(Some(use_sockets), Some(use_sockets), Some(use_sockets)), 0);
         for round in 1..=5 {

@@ -15,7 +15,7 @@ use towpath_engine::{Engine, EngineConfig, Remote};
 use crate::arguments::Arguments;
 use crate::library;
 
-/// A name and what the child does; it fails by panicking. The gate leaves out those whose names
+/// A name and the child's work, which fails by panicking. The gate leaves out those whose names
 /// begin with `nightly::`: they judge time, or try something for long.
 pub type Case = (&'static str, fn());
 
@@ -29,7 +29,7 @@ const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// A case prints this line when the engine shall stop.
 pub const STOP_ENGINE: &str = "stop the engine now";
 
-/// A case that does not run on the kernel, and what is otherwise there.
+/// A case that does not run on the kernel, and the kernel's difference.
 pub type Own = (&'static str, &'static str);
 
 /// Where a case runs.
@@ -139,8 +139,8 @@ fn run(name: &str) -> Option<String> {
     verdict
 }
 
-/// The same without library and engine, in a network namespace of its own: what the case says is
-/// true of Linux. Elsewhere it could find ports taken that it has just seen free.
+/// The same without library and engine, in a network namespace of its own: the case holds for
+/// Linux. Elsewhere it could find ports taken that it has just seen free.
 fn run_on_the_kernel(name: &str) -> Option<String> {
     let network = Network::new();
     if let Err(why) = network.is_allowed() {
@@ -148,13 +148,13 @@ fn run_on_the_kernel(name: &str) -> Option<String> {
         return None;
     }
     let mut command = program(name);
-    // SAFETY: system calls on what is made here.
+    // SAFETY: system calls on objects made here.
     unsafe { command.pre_exec(move || network.enter()) };
     wait(&mut command.spawn().expect("start the program"))
 }
 
-/// A namespace in which nothing but loopback is, and that is up. The program may there what it may
-/// on Towpath: send pings, and have no raw sockets.
+/// A namespace with nothing but a loopback that is up. The program has the permissions of Towpath
+/// there: it sends pings, and has no raw sockets.
 #[derive(Clone)]
 struct Network {
     /// For /proc/self/uid_map and gid_map: the program stays the user that it is.
@@ -179,7 +179,7 @@ impl Network {
 
     fn is_allowed(&self) -> std::io::Result<()> {
         let (network, mut command) = (self.clone(), Command::new("true"));
-        // SAFETY: system calls on what is made here.
+        // SAFETY: system calls on objects made here.
         unsafe { command.pre_exec(move || network.enter()) };
         command.status().map(drop)
     }
@@ -234,7 +234,7 @@ fn put(path: &CStr, text: &CStr) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for a case, and ends what it has left running. None: it went well.
+/// Waits for a case, and ends processes that it left. None: it went well.
 fn wait(child: &mut Child) -> Option<String> {
     let limit = LIMIT.max(crate::reuse::LONG.max(crate::reuse::asked()) * 2);
     let group = child.id() as i32;

@@ -58,7 +58,7 @@ fn set_bytes(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), i32> 
 fn get_bytes(fd: RawFd, level: i32, name: i32, room: usize) -> Vec<u8> {
     let (mut value, mut len) = ([0xa5u8; 16], room as u32);
     let at = value.as_mut_ptr().cast();
-    // SAFETY: room for what is said.
+    // SAFETY: as much room as stated.
     assert_eq!(unsafe { libc::getsockopt(fd, level, name, at, &raw mut len) }, 0);
     value[..len as usize].to_vec()
 }
@@ -148,7 +148,7 @@ fn broadcasts_come_back() {
         let (n, from) = all.recv_from(&mut [0; 8]).unwrap();
         assert_eq!((n, from), (3, sender.local_addr().unwrap()), "{to}");
     }
-    // Bound to the address, a socket hears what is sent there.
+    // Bound to the address, a socket gets datagrams to it.
     let named = socket(libc::AF_INET, 0);
     bind(named.as_raw_fd(), &sockaddr([127, 255, 255, 255], 0)).unwrap();
     let at = named.local_addr().unwrap();

@@ -110,7 +110,7 @@ fn connects_in_a_narrow_range() {
     assert_eq!(ports, (40_020..=40_023).map(Ok).collect::<Vec<_>>());
 }
 
-/// As `udp_lib_lport_inuse`: who may share a port is not in the way of others who may.
+/// As `udp_lib_lport_inuse`: sockets that may share a port do not conflict with each other.
 fn datagrams_share_a_range_that_is_full() {
     let new = |reuse| socket(libc::SOCK_DGRAM, range(40_030, 40_031), reuse);
     let sharing: Vec<_> = (0..8).map(|_| new(true)).collect();

@@ -70,7 +70,7 @@ fn every_way_to_open() {
     let see = |how: &str, fd: i32| {
         assert!(fd >= 0, "{how}: {}", std::io::Error::last_os_error());
         let mut text = String::new();
-        // SAFETY: the descriptor was just opened, and is nobody else's.
+        // SAFETY: the descriptor was just opened, and has no other owner.
         unsafe { File::from_raw_fd(fd) }.read_to_string(&mut text).unwrap();
         assert!(row(&text, &inode).is_some(), "{how}: {text}");
     };
@@ -144,7 +144,7 @@ fn is_read_anew() {
     // SAFETY: a name that lives for ever.
     let own = unsafe { libc::memfd_create(c"udp".as_ptr(), 0) };
     assert_eq!(own, fd);
-    // SAFETY: the descriptor was just made, and is nobody else's.
+    // SAFETY: the descriptor was just made, and has no other owner.
     let mut own = unsafe { File::from_raw_fd(own) };
     own.write_all(b"mine").unwrap();
     own.rewind().unwrap();
@@ -162,7 +162,7 @@ fn of_other_processes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut said, mut say) = std::io::pipe().unwrap();
     let (mut end, keep) = std::io::pipe().unwrap();
-    // SAFETY: the child uses what is its own, and ends.
+    // SAFETY: the child uses its own descriptors, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(keep);

@@ -159,7 +159,7 @@ fn looks_go_on_in_datagrams() {
         (0, libc::MSG_TRUNC, "", 13),
     ] {
         let flags = PEEK | flags;
-        // A length that is told and not copied is no text.
+        // A length that is returned without a copy has no text.
         match room {
             // SAFETY: no bytes.
             0 => assert_eq!(unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) }, 4),
@@ -168,7 +168,7 @@ fn looks_go_on_in_datagrams() {
         assert_eq!(peek_off(fd), then, "{seen}");
     }
     assert_eq!(recv(fd, 9, PEEK | libc::MSG_DONTWAIT), Err(libc::EAGAIN));
-    // A read moves it back by what it gave.
+    // A read moves it back by the bytes read.
     assert_eq!(recv(fd, 9, 0).as_deref(), Ok("abcdef"));
     assert_eq!(peek_off(fd), 7);
     assert_eq!(set(fd, SOCKET, libc::SO_PEEK_OFF, 3), Ok(()));

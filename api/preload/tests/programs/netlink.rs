@@ -60,7 +60,7 @@ fn send(fd: &OwnedFd, bytes: &[u8]) {
 /// Receives a datagram; its sender must be the kernel.
 fn recv(fd: &OwnedFd) -> Vec<u8> {
     let mut bytes = vec![0; 8192];
-    // SAFETY: plain integers and pointers; what they point to outlives the call.
+    // SAFETY: plain integers and pointers; their targets outlive the call.
     unsafe {
         let (mut name, mut message): (libc::sockaddr_nl, libc::msghdr) = (zeroed(), zeroed());
         name.nl_pid = 99;
@@ -177,7 +177,7 @@ fn is_a_socket_like_others() {
     (&write).write_all(b"file").unwrap();
     (&read).read_exact(&mut [0; 4]).unwrap();
     // In a child of fork.
-    // SAFETY: the child uses what is its own, and ends.
+    // SAFETY: the child uses its own descriptors, and ends.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -217,7 +217,7 @@ fn of_another_namespace() {
     assert_eq!((i32::from(*answer), &body[..4]), (libc::NLMSG_ERROR, &[0; 4][..]));
 }
 
-/// Length that getsockopt(2) gives for `room` bytes, and what it writes there.
+/// Length that getsockopt(2) returns for `room` bytes, and the bytes written.
 fn memberships(fd: &OwnedFd, room: usize) -> (u32, [u8; 16]) {
     let (mut list, mut len) = ([0; 16], room as u32);
     let at = list.as_mut_ptr().cast();
@@ -355,7 +355,7 @@ fn one_route() {
     assert_eq!(body[8..12], CLONED_AND_LOCAL.to_ne_bytes());
 }
 
-/// The loopback has no neighbours; what is asked otherwise is refused as Linux refuses it.
+/// The loopback has no neighbours; other requests are refused as on Linux.
 fn one_neighbour() {
     let fd = open();
     let ask = |family: i32, index: u32, (state, flags): (u16, u8), dst: &[u8]| {
@@ -404,7 +404,7 @@ fn is_no_process() {
     assert_eq!(result, 0);
     send(&fd, &request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 16]));
     let (mut bytes, mut control) = ([0u8; 8192], [0u64; 16]);
-    // SAFETY: plain integers and pointers; what they point to outlives the calls.
+    // SAFETY: plain integers and pointers; their targets outlive the calls.
     unsafe {
         let mut message: libc::msghdr = zeroed();
         let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };

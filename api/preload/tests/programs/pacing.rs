@@ -29,7 +29,7 @@ fn set_long(fd: RawFd, rate: u64) {
     assert_eq!(unsafe { libc::setsockopt(fd, SOCKET, RATE, (&raw const rate).cast(), 8) }, 0);
 }
 
-/// Into so much room; bytes beyond what was written are 7.
+/// Reads the option into so much room; bytes that were not written are 7.
 fn read(fd: RawFd, room: libc::socklen_t) -> (u32, [u8; 16]) {
     let (mut bytes, mut len) = ([7; 16], room);
     // SAFETY: at most as much room as there is.
@@ -84,7 +84,7 @@ fn a_rate_reads_as_it_was_set() {
         assert_eq!(set(fd, SOCKET, RATE, -1), Ok(()));
         assert_eq!((get(fd, SOCKET, RATE), get_long(fd)), (Ok(-1), u64::MAX));
     }
-    // A datagram goes whatever the rate.
+    // A datagram leaves at any rate.
     assert_eq!(set(udp.as_raw_fd(), SOCKET, RATE, 1), Ok(()));
     for _ in 0..3 {
         udp.send_to(&[7; 1000], udp.local_addr().unwrap()).unwrap();
@@ -119,7 +119,7 @@ fn no_rate_is_read_or_set_wrongly() {
     }
     int[2..4].fill(7);
     assert_eq!(read(fd, 2), (2, int));
-    // SAFETY: an address that is not there is what is tried.
+    // SAFETY: a missing address is the case tested.
     assert_eq!(unsafe { libc::setsockopt(fd, SOCKET, RATE, std::ptr::null(), 4) }, -1);
     assert_eq!(errno(), libc::EFAULT);
 }

@@ -62,7 +62,7 @@ impl Epoll {
         assert_eq!(self.ctl(libc::EPOLL_CTL_MOD, fd, events), Ok(()));
     }
 
-    /// (descriptor, events) of what is ready within `ms`, ascending; -1: however long it takes.
+    /// (descriptor, events) of ready entries within `ms`, ascending; -1: without limit.
     fn wait(&self, ms: i32) -> Vec<(RawFd, u32)> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
         // SAFETY: room for sixteen.
@@ -105,7 +105,7 @@ pub fn fill(mut stream: &TcpStream) -> usize {
     }
 }
 
-/// Bytes back and forth on a connection: what was sent before on another one has arrived by then.
+/// Bytes back and forth on a connection: bytes sent before on another one have arrived by then.
 pub fn round_trips() {
     let (mut server, mut client) = pair();
     for _ in 0..20 {
@@ -366,7 +366,7 @@ fn sets_after_fork() {
     epoll.add(&server, IN);
     epoll.add(&read, IN);
     assert_eq!(epoll.wait(20), []);
-    // SAFETY: the child runs on with what it has, and exits.
+    // SAFETY: the child runs on with its copies, and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let woken = epoll.wait(-1);
@@ -453,7 +453,7 @@ fn select_and_poll() {
     assert_eq!(unsafe { libc::poll(&raw mut gone, 1, -1) }, 1);
 }
 
-/// Each thread hears of its own socket, whoever takes the events out of the ring.
+/// Each thread gets the events of its own socket, whichever takes them out of the ring.
 fn threads_in_poll() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -478,7 +478,7 @@ fn threads_in_poll() {
     });
 }
 
-/// Waits for what is asked for of descriptors, without end for -1; what there is of each.
+/// Waits for the wanted events of descriptors, without end for -1; returns the events of each.
 fn poll<const N: usize>(wanted: [(RawFd, i16); N], ms: i32) -> [i16; N] {
     let mut list = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     // SAFETY: so many entries.
@@ -547,8 +547,8 @@ fn lists_of_sockets_alone() {
     });
 }
 
-/// As in the kernel, where the call has the socket: it goes on, waits for the others, and tells of
-/// it with them.
+/// As in the kernel, a call keeps a socket that is closed meanwhile. The call goes on, waits for
+/// the others, and reports the socket with them.
 fn a_socket_that_is_closed_under_a_poll() {
     let (one, _to_one) = pair();
     let (other, mut to_other) = pair();
@@ -575,7 +575,7 @@ fn a_socket_that_is_closed_under_a_poll() {
         to_idle.write_all(b"x").unwrap();
         assert_eq!(poller.join().unwrap(), [libc::POLLNVAL, libc::POLLIN]);
     });
-    // select has no such word: what is tried with the descriptor does not block.
+    // select has no such bit: calls on the descriptor do not block.
     let (one, _to_one) = pair();
     let (pipe, _to_pipe) = std::io::pipe().unwrap();
     let numbers = [one.as_raw_fd(), pipe.as_raw_fd()];
@@ -607,7 +607,7 @@ fn a_socket_that_is_closed_under_a_poll() {
 }
 
 /// Both halves of a UDP socket, one after the other: a thread that waits for no event in particular
-/// hears of it.
+/// wakes.
 fn halves_that_are_shut_one_by_one() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect("127.0.0.1:9").unwrap();

@@ -101,7 +101,7 @@ impl Socket {
     }
 
     fn accept(&self) -> Socket {
-        // SAFETY: nobody asks for the address.
+        // SAFETY: the address is not asked for.
         let fd = unsafe { libc::accept(self.0, std::ptr::null_mut(), std::ptr::null_mut()) };
         Socket(result(fd).unwrap())
     }
@@ -140,7 +140,7 @@ impl Socket {
         assert!(self.polls(-1));
     }
 
-    /// Whether there is something to be read, of what was sent before.
+    /// Whether a datagram sent before can be read.
     fn hears(&self) -> bool {
         // A later datagram goes the same way.
         let (sender, receiver) = (Socket::new(UDP), Socket::new(UDP));
@@ -169,7 +169,7 @@ fn encode(addr: SocketAddr) -> ([u8; 28], u32) {
     (bytes, if addr.is_ipv4() { 16 } else { 28 })
 }
 
-/// A port that nobody has.
+/// A free port.
 fn free(kind: i32) -> u16 {
     let socket = Socket::new(kind);
     socket.bind(ANY, 0).unwrap();
@@ -547,7 +547,7 @@ fn peers_of_the_other_version() {
             listener.accept();
         }
     });
-    // Bound to, IPV6_V6ONLY, peer; what connect of TCP and of UDP give, and sendto.
+    // Bound to, IPV6_V6ONLY, peer; results of connect of TCP and of UDP, and of sendto.
     for (from, v6_only, to, expected) in [
         ("::1", 0, "::1", [Ok("::1"), Ok("::1"), Ok("::1")]),
         ("::1", 0, "::", [Ok("::1"), Ok("::1"), Ok("::1")]),
@@ -592,7 +592,7 @@ fn peers_of_the_other_version() {
     assert_eq!(socket.connect("::1", port), Err(libc::EAFNOSUPPORT));
     socket.disconnect();
     assert_eq!((socket.connect("::1", port), socket.name().0.as_str()), (Ok(0), "::1"));
-    // A socket of IPv6 alone that was not bound is in nobody's way on IPv4.
+    // A socket of IPv6 alone that was not bound does not conflict on IPv4.
     let socket = Socket::of(libc::AF_INET6, UDP);
     socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1);
     socket.send_to("::1", port).unwrap();

@@ -80,7 +80,8 @@ fn workers_accept() {
     for worker in workers {
         assert_eq!(wait(worker), 0);
     }
-    // The engine may learn of the last worker's end after waitpid(2), and resets what came before.
+    // The engine may learn of the last worker's end after waitpid(2), and resets earlier
+    // connections.
     while TcpStream::connect(at).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -138,7 +139,7 @@ fn close_on_exec() {
     child.wait().unwrap();
 }
 
-/// The channel that was made for it goes, and with it what that held.
+/// The channel that was made for it goes, and with it the sockets that it held.
 fn a_program_that_is_not_there_changes_nothing() {
     const NOWHERE: &std::ffi::CStr = c"/nowhere/at/all";
     let argv = [NOWHERE.as_ptr(), std::ptr::null()];
@@ -235,7 +236,7 @@ fn sent_over_a_unix_socket() {
     let (left, right) = UnixStream::pair().unwrap();
     let (server, mut client) = pair();
     let child = fork(|| {
-        // SAFETY: received just now, and nobody else's.
+        // SAFETY: received just now, without another owner.
         let mut stream = unsafe { TcpStream::from_raw_fd(receive(&right)) };
         stream.write_all(b"by another hand").unwrap();
     });
@@ -264,7 +265,7 @@ fn sent_and_gone() {
     // Time for the engine to notice that the sender has gone. With less the case tries less, and
     // does not fail.
     std::thread::sleep(Duration::from_millis(100));
-    // SAFETY: received just now, and nobody else's.
+    // SAFETY: received just now, without another owner.
     let mut client = unsafe { TcpStream::from_raw_fd(receive(&right)) };
     client.write_all(b"read on").unwrap();
     drop(client);
@@ -316,7 +317,7 @@ pub fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
     let mut byte = [b'x'];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     let mut control = [0u64; 3];
-    // SAFETY: zeroes are a valid msghdr, which then points to what is here.
+    // SAFETY: zeroes are a valid msghdr, which then points to local variables.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
@@ -433,7 +434,8 @@ fn no_io_uring() {
     }
 }
 
-/// As `ulimit -v` sets it: for what the program itself maps, here and in what it executes.
+/// As `ulimit -v` sets it: for mappings of the program itself, here and in programs that it
+/// executes.
 fn a_limit_of_address_space() {
     const GIB: u64 = 1 << 30;
     let get = || {
@@ -449,7 +451,7 @@ fn a_limit_of_address_space() {
     assert_eq!(get(), (4 * GIB, 8 * GIB));
     let map = |len: u64| {
         let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping, which nobody uses.
+        // SAFETY: a fresh mapping, not in use.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, prot, flags, -1, 0) };
         at != libc::MAP_FAILED
     };

@@ -127,8 +127,8 @@ fn a_listener_is_chosen_by_its_processor() {
 }
 
 fn a_datagram_socket_is_chosen_by_its_processor() {
-    // With several, the shard that hands a datagram on and the one that takes it choose alike,
-    // whatever the processors.
+    // With several, the shard that hands a datagram on and the one that takes it choose alike, so
+    // the processors do not show.
     if shards() > 1 {
         return;
     }

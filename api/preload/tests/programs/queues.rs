@@ -1,5 +1,4 @@
-//! Accept queues, and what programs may rely on as soon as a call has returned, however many shards
-//! there are.
+//! Accept queues, and guarantees of returned calls, with any number of shards.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -41,7 +40,7 @@ fn accepted_right_after_connect() {
     }
 }
 
-/// Connections that nobody accepted do not keep a port from who binds it next.
+/// Connections that were never accepted do not keep a port from the next bind.
 fn bound_right_after_a_listener_closed() {
     for n in 0..100 {
         let listener = listener();
@@ -105,8 +104,8 @@ fn what_waits_for_bytes_is_reset() {
         std::thread::sleep(Duration::from_millis(20));
         drop(listener);
         for client in &clients {
-            // Linux has no connection yet, and answers what comes for it. The stack has reset it by
-            // now, or soon.
+            // Linux has no connection yet, and answers each segment for it. The stack has reset it
+            // by now, or soon.
             match std::io::Write::write(&mut &*client, b"x") {
                 Ok(_) => assert!(is_reset(client)),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),

@@ -278,7 +278,7 @@ fn connect(board: &'static Board, addr: SocketAddrV4, client: u32) {
     });
 }
 
-/// Connections that say what they have to say and end.
+/// Connections that send their records and end.
 fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
     while !board.stop.load(SeqCst) {
         let nth = board.last.fetch_add(1, SeqCst) + 1;

@@ -356,7 +356,7 @@ extern "C" fn listen_and_close(_: i32) {
     }
 }
 
-/// A handler interrupts malloc and free, and asks the engine: what answers it may allocate nothing.
+/// A handler interrupts malloc and free, and makes a request: its answer must allocate nothing.
 fn requests_on_top_of_the_allocator() {
     const HANDLERS: u32 = 2000;
     // With a second thread the allocator has locks.
@@ -388,7 +388,7 @@ fn requests_on_top_of_the_allocator() {
     let mut pieces: Vec<Vec<u8>> = vec![Vec::new(); 64];
     let mut dice = Dice::new(1, 0);
     while SEEN.load(Ordering::SeqCst) < HANDLERS {
-        // Beyond what a thread keeps for itself.
+        // Longer than the pieces that a thread caches.
         pieces[dice.index(64)] = Vec::with_capacity(1100 + dice.index(6000));
     }
     // SAFETY: no timer.
@@ -426,7 +426,7 @@ extern "C" fn closes_copies(_: i32) {
     }
 }
 
-/// The last close of a socket is one whatever the thread below does with others.
+/// The last close of a socket counts, although the interrupted thread copies others.
 fn copies_that_a_handler_closes_on_top_of_dup() {
     let sockets: Vec<_> =
         (0..16).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();

@@ -277,10 +277,10 @@ fn duplicates() {
     assert_eq!(all, b"12", "the last close is the socket's");
 }
 
-/// As daemons do at start: what belongs to the library must survive it.
+/// As daemons do at start: the library's descriptors must survive it.
 fn closing_everything() {
     for fd in 3..20_000 {
-        // SAFETY: nothing of ours is open yet but what the library holds.
+        // SAFETY: nothing of ours is open yet but the library's descriptors.
         unsafe { libc::close(fd) };
     }
     let (mut a, mut b) = pair();

@@ -100,8 +100,8 @@ fn peek_and_waitall() {
     assert_eq!(n, 0, "the end");
 }
 
-/// As sock_rcvlowat: recv waits for the lesser of the mark and the length, and gives what there is
-/// when time is up.
+/// As sock_rcvlowat: recv waits for the lesser of the mark and the length. When time is up it
+/// returns the bytes there are.
 fn as_many_bytes_as_the_mark_says() {
     let (mut a, b) = pair();
     let fd = b.as_raw_fd();
@@ -179,7 +179,7 @@ fn an_error_behind_bytes_is_for_the_next_call() {
     }
 }
 
-/// MSG_PEEK takes no bytes, but the error, as every call that tells it.
+/// MSG_PEEK takes no bytes, but it takes the error, as every call that returns it.
 fn a_look_tells_an_error() {
     for flags in
         [libc::MSG_PEEK, libc::MSG_PEEK | libc::MSG_TRUNC, libc::MSG_PEEK | libc::MSG_WAITALL]
@@ -308,8 +308,8 @@ fn datagrams() {
     assert_eq!(socket.send(b"x").unwrap_err().raw_os_error(), Some(libc::EDESTADDRREQ));
 }
 
-/// The call that meets it tells, each time, and no later one; the error queue says how long one may
-/// be.
+/// Each call with a datagram that is too long fails, and no later one; the error queue has the
+/// limit.
 fn datagrams_that_are_too_long() {
     for (any, level, discover, recverr) in [
         ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_RECVERR),
@@ -349,16 +349,15 @@ fn datagrams_that_are_too_long() {
             b.send(b"short enough").unwrap();
         }
         assert_eq!(set(fd, level, discover, 6), Err(libc::EINVAL));
-        // Beyond what UDP can say IPv4 does not look at the way.
+        // Beyond UDP's length limit IPv4 does not look at the path.
         assert_eq!(b.send(&[0; 70_000]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
         let told = if level == libc::IPPROTO_IP { Err(libc::EAGAIN) } else { Ok((0, 90)) };
         assert_eq!(queued(), told);
     }
 }
 
-/// Every packet over IPv4 fits through the loopback, so the engine need not be asked whether one
-/// does, from a socket of either family. The thread that sends cannot hear an answer, nor so much
-/// as send without one.
+/// Every packet over IPv4 fits through the loopback. A send from a socket of either family
+/// therefore needs no request. The sending thread could not get an answer here.
 fn a_datagram_that_is_short_enough_asks_nobody() {
     const LONGEST: usize = 65_507;
     for (any, name) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "::ffff:127.0.0.1")] {
@@ -438,7 +437,7 @@ fn datagram_control() {
     message.msg_control = room.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&room);
     let mut seen = Vec::new();
-    // SAFETY: the message points to what is there; the kernel's macros walk it.
+    // SAFETY: the message points to local variables; the kernel's macros walk it.
     unsafe {
         assert_eq!(libc::recvmsg(a.as_raw_fd(), &raw mut message, 0), 1);
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);
@@ -519,7 +518,7 @@ fn files() {
 
 fn tempfile() -> std::fs::File {
     use std::os::fd::FromRawFd;
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor without another owner.
     unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), 0)) }
 }
 
@@ -574,7 +573,7 @@ fn what_is_peeked_at_and_cut_is_not_copied() {
     let fd = server.as_raw_fd();
     let mut got = [b'-'; 8];
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-    // SAFETY: room for what is asked for; the third time for nothing, which is not looked at.
+    // SAFETY: as much room as asked for; the third time no room, which is not looked at.
     unsafe {
         let at = got.as_mut_ptr().cast();
         assert_eq!(libc::recv(fd, at, 3, flags | libc::MSG_WAITALL), 3);
@@ -635,7 +634,7 @@ fn names_that_are_too_short() {
 }
 
 /// MSG_MORE is a property of each send, not of the socket: bytes that another process sends without
-/// it take along those that were held back. Gives how long the bytes took.
+/// it take along the held-back ones. Returns the time that the bytes took.
 fn more_to_come_from_another_process() -> Duration {
     use crate::processes::{fork, receive, send, wait};
     let (left, right) = std::os::unix::net::UnixStream::pair().unwrap();

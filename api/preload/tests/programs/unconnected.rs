@@ -1,5 +1,5 @@
-//! Sockets without a peer: what is done to them, and what of it outlasts a connect; and what
-//! datagrams may be. Each case runs on the kernel too.
+//! Sockets without a peer: options and halves that outlast a connect, and limits of datagrams. Each
+//! case runs on the kernel too.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -59,7 +59,7 @@ fn send_to(fd: RawFd, data: &[u8], addr: &[u8; 200], len: u32) -> i32 {
     if sent < 0 { errno() } else { 0 }
 }
 
-/// Linux binds a datagram socket before it looks at what is to be sent, and where.
+/// Linux binds a datagram socket before it looks at the data and the address.
 fn a_send_that_fails_binds() {
     for family in [libc::AF_INET, libc::AF_INET6] {
         let (addr, len) = host(family, 9);
@@ -207,7 +207,7 @@ fn shut_and_then_connected() {
             // come along with.
             _ => assert_eq!(self::read(&peer), Err(libc::EAGAIN)),
         }
-        // The shutdown of a connection is heard.
+        // The peer gets the shutdown of a connection.
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         peer.set_nonblocking(false).unwrap();
         assert_eq!(peer.read(&mut [0; 16]).unwrap(), 0);
@@ -222,7 +222,7 @@ fn shut_and_then_connected() {
 
 fn shut_and_then_refused() {
     let stream = shut(libc::SHUT_RDWR);
-    // In a network of its own nobody listens there.
+    // A network of its own has no listener there.
     let (addr, len) = host(libc::AF_INET, 1);
     // SAFETY: bytes that are there.
     let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
@@ -251,13 +251,13 @@ fn shut_and_then_listening() {
     }
 }
 
-/// The connect(2) that tells of the refusal leaves the socket as one that was never connected
+/// The connect(2) that returns the refusal leaves the socket as one that was never connected
 /// (tcp_disconnect). Until then, after one that did not wait, it is a connection that has ended.
 fn refused_and_then_unconnected() {
     // SAFETY: integers only.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for family in [libc::AF_INET, libc::AF_INET6] {
-        // In a network of its own nobody listens there.
+        // A network of its own has no listener there.
         let (addr, len) = host(family, 1);
         let connect = |stream: &TcpStream| {
             // SAFETY: bytes that are there.
@@ -361,7 +361,7 @@ fn a_first_datagram_has_room() {
     }
 }
 
-/// The MTU that the error queue tells with each IP_MTU_DISCOVER, from IP_PMTUDISC_DONT on.
+/// The MTU in the error queue with each IP_MTU_DISCOVER, from IP_PMTUDISC_DONT on.
 fn how_long_datagrams_on_loopback_may_be() {
     const V4: [u32; 6] = [65_535, 65_535, 65_535, 65_536, 65_536, 65_536];
     const V6: [u32; 6] = [65_536; 6];

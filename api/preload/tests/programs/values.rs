@@ -84,7 +84,7 @@ fn the_receive_buffer_is_told_as_it_is_used() {
 
 /// As sock_setsockopt: sk_write_space.
 fn a_longer_send_buffer_wakes_who_waits_for_room() {
-    // More than what both buffers hold before, and less than what the longer one does.
+    // More than both buffers hold before, and less than the longer one does.
     const BYTES: usize = 200_000;
     let (mut a, b) = pair();
     let fd = a.as_raw_fd();
@@ -198,7 +198,7 @@ fn datagrams_are_not_to_be_cut() {
     assert_eq!(set(fd, V6, libc::IPV6_MTU, 1300), Ok(()));
     assert_eq!(get(fd, V6, libc::IPV6_DONTFRAG), Ok(0));
     let mut bytes = [0; 4000];
-    // Without it, with it, and without it once more; the mode is told as it was set.
+    // Without it, with it, and without it once more; the mode reads as it was set.
     let modes = [libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_WANT, libc::IP_PMTUDISC_OMIT];
     for (on, mode) in [0, 5, 0].into_iter().flat_map(|on| modes.map(|mode| (on, mode))) {
         assert_eq!(set(fd, V6, libc::IPV6_DONTFRAG, on), Ok(()));
@@ -272,7 +272,7 @@ fn options_of_packets_are_asked_for() {
             assert_eq!(get(fd, libc::IPPROTO_IP, name), Ok(told));
         }
     }
-    // An echo request and its answer, with which nothing is told.
+    // An echo request and its answer, without control messages.
     let request = [8, 0, 0, 0, 0, 0, 0, 1];
     socket.send_to(&request, "127.0.0.1:0").unwrap();
     let (len, told) = receive(fd, 0);
@@ -318,7 +318,7 @@ fn quick_acks_are_told() {
     assert_eq!(get(a.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(1));
     for value in [0, 1, 0] {
         assert_eq!(set(a.as_raw_fd(), level, libc::TCP_QUICKACK, value), Ok(()));
-        // The engine hears of it before it is asked.
+        // The engine gets the command before the question.
         assert_eq!(get(a.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(value));
     }
 }
@@ -338,7 +338,7 @@ fn a_linger_that_is_off_keeps_its_time() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let fd = socket.as_raw_fd();
     assert_eq!(linger(fd), (0, 0));
-    // As the kernel here tells them: off takes no other time.
+    // As the kernel here returns them: off changes no time.
     for (on, seconds, told) in
         [(1, 7, (1, 7)), (0, 9, (0, 7)), (1, 0, (1, 0)), (2, 3, (1, 3)), (0, 0, (0, 3))]
     {
@@ -409,7 +409,7 @@ pub fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
     let len = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
     assert!(len >= 0, "{}", errno());
     let mut found = Vec::new();
-    // SAFETY: what recvmsg wrote.
+    // SAFETY: written by recvmsg.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(header) = at.as_ref() {
@@ -424,7 +424,7 @@ pub fn receive(fd: RawFd, flags: i32) -> (isize, Told) {
 
 fn where_a_datagram_was_sent_to() {
     let (v4, v6) = ((libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR), (libc::IPPROTO_IPV6, 74));
-    // Bound to, options, sent to, whether it is told.
+    // Bound to, options, sent to, and the control message.
     for (from, options, to, told) in [
         ("0.0.0.0:0", &[v4][..], "127.0.0.1", Some(v4)),
         ("[::]:0", &[v6], "::1", Some(v6)),
@@ -471,8 +471,8 @@ fn check_time(data: &[u8]) {
 
 type Told = Vec<(i32, i32, Vec<u8>)>;
 
-/// Receives until the time of arrival is told. Linux begins to take such times a while after it was
-/// first asked, and the stack at once.
+/// Receives until a time of arrival comes. Linux begins to take such times a while after the first
+/// request, and the stack at once.
 fn first_time(mut receive: impl FnMut() -> Told) -> Told {
     let mut told = receive();
     let is_kernel = std::env::var_os("TOWPATH_CONTROL").is_none();

@@ -100,12 +100,12 @@ fn pin(processor: usize) -> Result<()> {
     sched_setaffinity(None, &set).context("sched_setaffinity")
 }
 
-/// On a page of its own, which nobody else writes to.
+/// Marks on a page of their own, without other writers.
 #[repr(align(4096))]
 struct Marks([AtomicU32; 1024]);
 
-/// A store to word 0: what follows counts. To 1 + 2 n: shard n is turned from here on. To 2 + 2 n:
-/// it is not any more.
+/// Stores to word 0 begin the count. A store to word 1 + 2 n begins a turn of shard n, one to word
+/// 2 + 2 n ends it.
 static MARKS: Marks = Marks([const { AtomicU32::new(0) }; 1024]);
 
 fn mark(word: usize) {
@@ -118,7 +118,7 @@ fn mark(word: usize) {
 /// trace gives the time of a memory access and not its thread, so no two may run at once.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// A thread of a shard, which turns it when told.
+/// A thread of a shard, which turns it on order.
 struct Turner {
     /// When it is for the shard, and for how long to wait before.
     go: Sender<(Instant, Duration)>,

@@ -39,7 +39,7 @@ pub enum Work {
     Requests,
     /// The same by datagrams.
     Datagrams,
-    /// The program reads what comes.
+    /// The program reads.
     Receive,
     /// The program writes.
     Send,
@@ -205,7 +205,7 @@ impl Peer {
         self.send_segment(place, Flags::ACK, Options::default(), len, pool);
     }
 
-    /// Takes what the host has sent.
+    /// Takes a packet of the host.
     fn take(&mut self, packet: &Packet, pool: &mut Pool) -> Option<()> {
         let (ip, payload) = ipv4::Header::parse_quoted(packet.linear()).ok()?;
         let bytes = packet.linear().get(payload..)?;

@@ -11,7 +11,7 @@ use towpath_stack::{
 
 use crate::peer::{ASKED, Work};
 
-/// Users of one shard: numbers are unique among all, since the shard of a listener is told those of
+/// Users of one shard: numbers are unique across shards, since a listener's shard gets those of
 /// others.
 const USERS: usize = 1 << 16;
 /// Bytes of a write.
@@ -51,12 +51,12 @@ impl Program {
         let user = (self.first + self.connections.len()) as u32;
         self.connections.push(child);
         let room = self.work.room();
-        // The first event, so that who writes begins.
+        // The first event, so that a writing program begins.
         self.events.push((user, SocketEvent::Writable));
         (user, HeapRecv::new(room, room), HeapSend::new(room, room))
     }
 
-    /// Does what the events of a turn ask for.
+    /// Handles the events of a turn.
     pub fn run(&mut self, now: Instant, stack: &mut Stack<Self>, pool: &mut Pool) {
         let mut events = std::mem::take(&mut self.events);
         for (user, event) in events.drain(..) {

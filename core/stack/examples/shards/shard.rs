@@ -1,4 +1,4 @@
-//! A stack, what is at the other end of its device, and the program that uses it.
+//! A shard: a stack, the other end of its device, and the program that uses it.
 
 use std::fmt;
 use std::iter::Sum;
@@ -31,7 +31,7 @@ pub struct Shard {
     packets: u64,
 }
 
-/// All shards of a host that is told from others by `number`.
+/// All shards of host `number`.
 pub fn host(shards: usize, work: Work, number: u8, now: Instant) -> Vec<Shard> {
     let seed = [number + 1; 32];
     let owners = Owners::new(&seed, shards);

@@ -34,9 +34,9 @@ pub struct Net {
     pub(super) seen: u64,
     /// News for the data parts of other shards.
     pub(super) news: VecDeque<(Parts, News)>,
-    /// How often other shards gave control something to do, as far as the first one has seen.
+    /// Number of times that other shards gave control work, as far as the first one has seen.
     pub(super) hurries_seen: u64,
-    /// The first shard may have something to do sooner than it knows.
+    /// The first shard may have work sooner than it knows.
     pub(super) hurries_first: bool,
     /// Generation of the routes when the other shards were woken for them last.
     pub(super) woken_for: u64,
@@ -49,8 +49,8 @@ impl Net {
         Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
     }
 
-    /// The same host with several shards, the IP layer of each: `keys` has theirs. The first one
-    /// runs control.
+    /// A host with several shards, the IP layer of each: `keys` has theirs. The first one runs
+    /// control.
     pub(crate) fn shards(config: NetConfig, keys: &[Keys], now: Instant) -> Vec<Self> {
         let [first, ..] = keys else { return Vec::new() };
         let shared = Arc::new(Shared::new(host_control(config, first, now)));
@@ -191,7 +191,7 @@ impl Net {
         NetCounters { data: self.data.counters.clone(), control }
     }
 
-    /// Counts something as dropped whose packet is gone, or was never made.
+    /// Counts a drop without its packet, which is gone or was never made.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.data.counters.drops.count(reason);
     }

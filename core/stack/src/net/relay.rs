@@ -36,8 +36,8 @@ impl Net {
         }
     }
 
-    /// Whether this shard has work that no message announced: another shard gave control something
-    /// to do, or routes have changed.
+    /// Whether this shard has work that no message announced: another shard gave control work, or
+    /// routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;

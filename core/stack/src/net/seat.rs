@@ -53,9 +53,9 @@ pub(super) struct Shared {
     control: Mutex<Control>,
     /// The last one that control made.
     snapshot: Mutex<Arc<Snapshot>>,
-    /// When control has something to do, in ns; 0 when it has orders for data.
+    /// Next deadline of control, in ns; 0 when it has orders for data.
     due: AtomicU64,
-    /// How often another shard made that sooner.
+    /// Number of times that another shard made that earlier.
     hurries: AtomicU64,
     seen_by_all: Line,
 }
@@ -91,7 +91,7 @@ impl Shared {
         self.with_control(work).0
     }
 
-    /// The same in a shard other than the first. Returns, too, whether control wants to be called
+    /// The same in a shard other than the first. Also returns whether control wants to be called
     /// sooner than before, which the first one sees from then on ([`Shared::hurries`]).
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
@@ -136,7 +136,7 @@ impl Shared {
         self.seen_by_all.routes.load(Ordering::Relaxed)
     }
 
-    /// How often other shards gave control something to do sooner than before.
+    /// Number of times that other shards gave control an earlier deadline.
     #[inline]
     pub(super) fn hurries(&self) -> u64 {
         self.hurries.load(Ordering::Acquire)

@@ -84,7 +84,7 @@ impl Host {
         Self::new(MAC_B, &["10.0.0.2/24", "fd00::2/64"], |_| {})
     }
 
-    /// The host when its addresses are known to be nobody else's.
+    /// The host once duplicate address detection is over.
     fn settled(mut self) -> Self {
         self.pass(Duration::from_secs(3));
         self.sent();
@@ -916,13 +916,13 @@ fn a_bad_extension_header_is_reported() {
     let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
     assert_eq!(reason, Some(DropReason::IpMalformed));
     assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
-    // The same for somebody else is not ours to report.
+    // A packet with the same problem for another host is not ours to report.
     let packet = ipv6_packet("fd00::2", "fd00::9", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
     a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
     assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
 }
 
-/// Behind headers that are refused, too: who reports a problem about a problem never ends.
+/// Also behind headers that are refused: errors about errors would never end.
 #[test]
 fn no_problem_is_reported_about_an_icmpv6_error() {
     let mut a = Host::a();
@@ -1130,8 +1130,8 @@ fn a_full_output_refuses_and_counts() {
     assert_eq!(a.drops(DropReason::LoopbackFull), 1);
 }
 
-/// Few packets may be many bytes, and the headers of those that the device cuts are on the wire as
-/// well.
+/// Few packets may be many bytes, and the headers of packets that the device cuts are on the wire
+/// as well.
 #[test]
 fn a_full_output_counts_bytes_as_they_will_be_sent() {
     let (mut a, _) = pair(ALL);
@@ -1191,7 +1191,8 @@ fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
         assert_eq!(a.net.output(ETH).len(), before + answered);
         assert_eq!(a.drops(DropReason::OutputFull), dropped + 10);
     };
-    // An echo carries what a program asks for, and an acknowledgement what another one waits for.
+    // An echo and a data acknowledgement carry data of programs, so they have no right to the
+    // reserve.
     flood(&mut a, EtherType::IPV4, &ping, 0);
     let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
     let mut ack = tcp_packet(&mut a.pool, &[], 1000, 0, Protocol::Tcp4);
@@ -1469,7 +1470,7 @@ fn groups_are_reported_joined_and_queried() {
     let answer = only(a.sent());
     assert_eq!((answer[38], &answer[30..34]), (0x16, &[239, 1, 2, 3][..]));
 
-    // The querier speaks version 2, and so does what is told it: a leave, to all routers.
+    // The querier speaks version 2, and so does the reply: a leave, to all routers.
     assert!(a.net.leave_group(a.now, ETH, group, None));
     a.pass(Duration::from_secs(1));
     let leaves: Vec<_> = a.sent().iter().map(|sent| (sent[38], sent[30..34].to_vec())).collect();

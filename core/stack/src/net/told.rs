@@ -58,8 +58,8 @@ pub(crate) enum Notice {
     /// A packet went another way because it, a router, did not answer, and it is time to ask it
     /// again.
     Avoided(HopKey),
-    /// Datagrams that leave by this way get through with so many bytes only, as a report said that
-    /// a socket believed.
+    /// Datagrams that leave by this way get through up to this MTU only, by a report that a socket
+    /// believed.
     TooBig { way: HopKey, mtu: u32 },
 }
 
@@ -135,7 +135,7 @@ pub(crate) enum News {
     Forgotten(HopKey),
     /// News were lost for want of room: every neighbour has to be asked for again.
     AllForgotten,
-    /// Datagrams that leave by this way get through with so many bytes only.
+    /// Datagrams that leave by this way get through up to this MTU only.
     TooBig { way: HopKey, mtu: u32 },
 }
 

@@ -51,11 +51,11 @@ pub struct DataCounters {
     pub sent_bytes: u64,
     /// Packets not taken because their device's queue had as many bytes as it may.
     pub output_bytes_full: u64,
-    /// The same of packets on the wire.
+    /// Packets not taken because their device's queue had as many packets as it may.
     pub output_packets_full: u64,
-    /// Packets that keep others going, taken although the queue was full for all else.
+    /// Packets of protocols, taken into the reserve of a full queue.
     pub output_reserve_used: u64,
-    /// The same, not taken because the reserve was full, too.
+    /// Packets of protocols, refused because the reserve was full, too.
     pub output_reserve_full: u64,
     /// Packets copied in the queue because too much memory was kept for them alone.
     pub output_copied: u64,

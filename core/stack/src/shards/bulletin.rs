@@ -23,12 +23,12 @@ pub(crate) struct Bulletin {
 }
 
 impl Bulletin {
-    /// Says something. False when there were too many news: some are lost, and the shard is told
-    /// so.
+    /// Adds a piece of news. False when there were too many: some are lost, and the shard is
+    /// notified.
     pub fn say(&self, news: News) -> bool {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = unheard.add(news);
-        // Release: who sees the number finds the news.
+        // Release: a thread that sees the number finds the news.
         self.said.fetch_add(1, Ordering::Release);
         has_room
     }
@@ -39,8 +39,8 @@ impl Bulletin {
         self.said.load(Ordering::Acquire) != heard
     }
 
-    /// All that was said since `heard`, which moves on. Nothing, too, while somebody is about to
-    /// say more: a later look finds it.
+    /// Takes all news since `heard`, which moves on. None while another thread has the lock: a
+    /// later look finds them.
     #[inline]
     pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
         if !self.has_more(*heard) {
@@ -62,7 +62,7 @@ impl Bulletin {
 pub(crate) struct Unheard {
     /// The last of each neighbour; at most [`NEWS_WAITING_MAX`].
     hops: BTreeMap<HopKey, News>,
-    /// Other news were lost, before those that are here, failures excepted.
+    /// Whether other news were lost before the present ones, failures excepted.
     all_forgotten: bool,
     /// Path MTUs, one for each way; at most [`PATH_MTUS_WAITING_MAX`].
     ways: VecDeque<News>,
@@ -121,8 +121,8 @@ impl Unheard {
         has_room
     }
 
-    /// In an order in which what is lost changes nothing that was said since, and failures are
-    /// heard of in any case.
+    /// The news, in an order in which the loss comes before later news, and failures are never
+    /// lost.
     pub fn into_news(self) -> impl Iterator<Item = News> {
         let (failed, others): (Vec<_>, Vec<_>) =
             self.hops.into_values().partition(|news| matches!(news, News::Failed(_)));

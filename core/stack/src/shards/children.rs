@@ -46,7 +46,7 @@ impl Listener {
         }
     }
 
-    /// Tells other shards how many places the queue has left, after a change.
+    /// Publishes the number of free places in the queue to other shards, after a change.
     pub(crate) fn publish(&self) {
         if let Some(AmongShards::Original { room, .. }) = self.among.as_deref() {
             room.store(self.room(), Ordering::Relaxed);
@@ -150,8 +150,8 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Tells the owner of another shard something, which it hears in one of its next turns
-    /// ([`Host::told`]). Nothing is lost, and a stack alone tells nobody.
+    /// Sends the owner of another shard a message, which arrives in one of its next turns
+    /// ([`Host::told`]). No message is lost; a single stack has no receivers.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
         let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
         self.tell_shard(shard, Message::Owner { from, words });

@@ -47,7 +47,7 @@ impl<H: Host> Stack<H> {
         self.member.as_ref().is_some_and(|member| member.claims.contains(&index))
     }
 
-    /// A connection, or what was left of one, is gone: its flow is with its owner again.
+    /// A connection, or its remains, is gone: its flow is with its owner again.
     pub(crate) fn give_flow_back(&mut self, flow: &Flow) {
         let Some(member) = &mut self.member else { return };
         if member.excepted.get(flow) == Some(&member.id) {

@@ -67,7 +67,7 @@ impl Common {
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
     }
 
-    /// Whether a shard is among those of [`Self::far_behind`] for what waits there.
+    /// Whether a shard is among those of [`Self::far_behind`] for its waiting connections.
     #[inline]
     pub fn is_urgent(&self, shard: ShardId) -> bool {
         self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
@@ -77,7 +77,7 @@ impl Common {
     #[inline]
     pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<Change>> {
         let news = &self.news[shard.index()];
-        // Acquire: who sees the number sees the list with it.
+        // Acquire: a thread that sees the number sees the list with it.
         if news.posted.load(Ordering::Acquire) == seen {
             return None;
         }

@@ -205,7 +205,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes what other shards have sent.
+    /// Takes mail of other shards.
     pub(crate) fn receive_mail(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
         let Some(member) = &mut self.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
@@ -235,8 +235,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Hears what the first shard said of the host. Errors are delivered one by one, so that none
-    /// is lost for want of a place when many neighbours fail at once.
+    /// Takes news of the first shard. Errors are delivered one by one, so that none is lost for
+    /// want of a place when many neighbours fail at once.
     fn hear_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
         let Some(member) = &mut self.member else { return };
         let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
@@ -250,8 +250,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Shows the other shards what there is for them. Returns for whom there is anything, a bit
-    /// each.
+    /// Publishes mail to the other shards. Returns those with mail, a bit each.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
@@ -401,7 +400,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Takes what is in the rings. True: there are offers of connections.
+/// Takes all mail out of the rings. True: there are offers of connections.
 fn take_mail(pairs: &mut [Option<Pair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
     for looks in 0..OFFER_LOOKS_MAX {
         let before = batch.len();

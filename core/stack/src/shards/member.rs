@@ -24,7 +24,7 @@ pub(crate) struct Member {
     /// Flows that are not with their owner, because the program chose their port. As a rule there
     /// are none.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
-    /// Sockets of other shards to those that stand for them here.
+    /// Shadows of other shards' sockets, by the number of these.
     pub shadows: BTreeMap<(Table, u32), u32>,
     /// Sockets that wait for another shard to give them their flow.
     pub claims: BTreeSet<u32>,
@@ -34,7 +34,7 @@ pub(crate) struct Member {
     pub gone: VecDeque<Elsewhere>,
     /// Changes seen so far.
     pub seen: u64,
-    /// News of the first shard heard so far.
+    /// News of the first shard taken so far.
     pub heard: u64,
     /// Entries taken out of the rings; the allocation is kept.
     pub batch: VecDeque<Mail>,

@@ -12,7 +12,7 @@ use crate::net::hash::Keyed;
 pub struct ShardId(pub u8);
 
 impl ShardId {
-    /// The one that hears what is for the host and not for a flow.
+    /// The shard that gets packets for the host as a whole, not for a flow.
     pub const FIRST: Self = Self(0);
 
     /// Its place among those of the host.

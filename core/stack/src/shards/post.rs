@@ -27,7 +27,7 @@ pub(crate) enum Mail {
     Received(Box<Received>),
     /// About a connection.
     Message(Message),
-    /// To the first shard: what another one has for control.
+    /// To the first shard: input for control.
     ToControl { from: ShardId, told: ToControl },
     /// In place of a packet that was taken: as large, and empty.
     Empty(Packet),
@@ -45,7 +45,7 @@ pub(crate) enum Message {
     Refused { child: Child },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
-    /// The answer to `Room` when nobody waits there any more.
+    /// The answer to `Room` when no child waits there any more.
     Pass { listener: SocketId },
     /// To the shard that has a flow: a socket of the sender's connects from a port that its program
     /// chose.
@@ -165,7 +165,7 @@ impl Pair {
         !self.has_waiting()
     }
 
-    /// Shows the other shard what there is for it. True when that is anything.
+    /// Publishes mail to the other shard. True when there is any.
     pub fn flush(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         self.out.publish()
@@ -190,8 +190,8 @@ impl Pair {
         !self.inbox.is_empty()
     }
 
-    /// Takes what the other shard has sent, as much as a turn may. In place of each packet it gets
-    /// another one, so that neither's pool runs dry however many packets go one way.
+    /// Takes mail of the other shard, within a turn's limit. In exchange for each packet it gets an
+    /// empty one, so that neither's pool runs dry if packets go one way.
     pub fn take(&mut self, pool: &mut Pool, batch: &mut VecDeque<Mail>) {
         for _ in 0..MAIL_A_TURN {
             let taken = self.inbox.take(|mail| {

@@ -12,14 +12,14 @@ use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Takes note of what has changed in other shards, and in the host, for a program's call.
+    /// Takes changes of other shards, and of the host, before a program's call.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
         self.net.catch_up();
         self.catch_up_with_sockets();
     }
 
-    /// The same for a batch of packets, which do not wait for those who change the host.
+    /// The same before a batch of packets, without waiting for a thread that changes the host.
     #[inline]
     pub(crate) fn catch_up_for_batch(&mut self) {
         self.net.catch_up_if_free();
@@ -100,8 +100,8 @@ impl<H: Host> Stack<H> {
             }
             return;
         };
-        // Where it stands among those that take the same packets does not change by what does not
-        // move it.
+        // A change that does not move the socket keeps its place among those that take the same
+        // packets.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
             (Kind::Datagram(before), ShadowKind::Datagram { peer, .. }) => before.peer != *peer,

@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Subject::of_frame(LinkType::Ethernet, &packet[..9]), Subject::Any);
     }
 
-    /// The sender of what is quoted is here, whoever reports.
+    /// The sender of the quoted packet is this host, whichever host reports.
     #[test]
     fn an_error_is_about_what_it_quotes() {
         for (protocol, body, subject) in [

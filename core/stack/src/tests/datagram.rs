@@ -309,7 +309,7 @@ fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
     }
 }
 
-/// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on
+/// SO_BINDTODEVICE without a change leaves the order of binding, which selects the receiver; as on
 /// Linux 6.18.
 #[test]
 fn a_device_that_stays_what_it_was_moves_nobody() {
@@ -366,8 +366,8 @@ fn groups_are_joined_left_and_looped() {
     }
 }
 
-/// Sends to a group that the sender itself is a member of; returns what came back and what the link
-/// saw.
+/// Sends to a group that the sender itself is a member of; returns its own copies and the packets
+/// on the link.
 fn to_own_group(
     link: LinkType,
     group: &str,
@@ -406,7 +406,7 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
             let looped: Vec<_> = looped.iter().map(|meta| meta.ttl).collect();
             assert_eq!((looped, &link_saw[..]), (vec![heard], seen), "{group} {ttl:?} {options:?}");
         };
-        // 1 unless said otherwise; the option; what the message itself says.
+        // Default of 1; the option; the message's own value.
         for group in ["239.1.2.3", "224.0.0.251", "224.0.0.1", "ff02::77", "ff05::77", "ff02::1"] {
             check(group, None, &[], 1, &[1]);
             let far = [MulticastTtl(5), MulticastHops(5)];
@@ -504,7 +504,7 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
     assert_eq!(arrives(&mut w, v6, Some(0)), 0);
 }
 
-/// Where the last datagram went is kept, and nothing of it stays when the socket is told otherwise.
+/// The last target is kept, but no part of it survives a change of the socket.
 #[test]
 fn a_socket_that_changes_sends_the_next_datagram_otherwise() {
     let mut w = World::new(WorldConfig::default());

@@ -1,4 +1,4 @@
-//! ICMP errors: what they make of connections and datagram sockets, and who is believed.
+//! ICMP errors: their effect on connections and datagram sockets, and checks of forged ones.
 
 use std::net::Ipv6Addr;
 
@@ -15,8 +15,8 @@ use crate::{
 const ROUTER: &str = "10.0.0.9";
 const ROUTER_V6: &str = "fd00::9";
 
-/// An ICMP error about `quote`, an IP packet that b sent, of the packet's version. `word` is what
-/// follows the checksum.
+/// An ICMP error about `quote`, an IP packet that b sent, of the packet's version. `word` stands
+/// behind the checksum.
 fn error_about(quote: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8> {
     let v4 = quote[0] >> 4 == 4;
     let quote = &quote[..quote.len().min(if v4 { 548 } else { 1232 })];
@@ -305,7 +305,7 @@ fn datagram_sockets_hear_of_what_will_not_pass_and_of_all_if_they_ask() {
     }
 }
 
-/// As on a link where nobody has the address.
+/// As on a link where no host has the address.
 #[test]
 fn a_neighbour_that_does_not_answer_is_no_error_of_a_datagram_socket() {
     let link = towpath_pool::LinkType::Ethernet;
@@ -363,7 +363,7 @@ fn errors_to_groups_and_about_the_other_version_are_nobodys() {
     assert!(seen_of_b(&mut w).iter().all(|packet| packet.len() > 1000 || packet.len() < 60));
 }
 
-/// A connection tries again what its link takes when the report is old.
+/// A connection tries its link's MTU again when the report is old.
 #[test]
 fn a_learnt_path_mtu_grows_old() {
     let (mut w, client, server, first) = in_flight("10.0.0.2:80", 6000);
@@ -379,8 +379,8 @@ fn a_learnt_path_mtu_grows_old() {
     assert_eq!(seen_of_b(&mut w).iter().map(Vec::len).max(), Some(1500));
 }
 
-/// Each way of IP_MTU_DISCOVER: what it does with what the path takes, with what the link takes,
-/// and with more.
+/// Each mode of IP_MTU_DISCOVER, with a datagram that fits the path, one that fits the link, and a
+/// longer one.
 #[test]
 fn datagrams_are_cut_or_refused_as_the_program_says() {
     use MtuDiscovery::*;
@@ -450,7 +450,7 @@ fn connecting_to_all_is_no_way() {
     }
 }
 
-/// Codes that nobody defined, and that fragments were missing elsewhere.
+/// Undefined codes, and the report that fragments were missing elsewhere.
 #[test]
 fn some_errors_are_told_to_nobody() {
     for (kind, code) in [(3, 16), (3, 255), (11, 1)] {
@@ -514,7 +514,7 @@ fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach(
     }
 }
 
-/// A socket that is bound to a device hears of what came in there, and is in nobody's way
+/// A socket that is bound to a device gets errors that came in there, and hides no other socket
 /// elsewhere.
 #[test]
 fn errors_pass_by_sockets_of_other_devices() {

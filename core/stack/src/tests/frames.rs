@@ -1,4 +1,4 @@
-//! Frames of a device come back, whatever was in them.
+//! Frames of a device are given back, whatever they contained.
 
 use std::cell::RefCell;
 use std::rc::Rc;

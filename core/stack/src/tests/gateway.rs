@@ -240,7 +240,7 @@ fn datagrams_and_echoes_of_strangers() {
     w.assert_ends_empty();
 }
 
-/// The old connection's last segments may still be on their way: what the new one sends may not
+/// The old connection's last segments may still be on their way: segments of the new one must not
 /// look like them.
 #[test]
 fn a_connection_that_follows_one_in_time_wait_begins_beyond_its_numbers() {

@@ -49,7 +49,7 @@ fn member(w: &mut World, group: IpAddr, iface: IfaceId) -> (SocketId, u32) {
     (id, user)
 }
 
-/// Sends to port 5353 out of `iface`; returns who heard it, and on which interface.
+/// Sends to port 5353 out of `iface`; returns the receivers, and their interfaces.
 fn heard(w: &mut World, to: IpAddr, iface: IfaceId) -> Vec<(u32, IfaceId)> {
     let (id, _) = w.a.open(SocketKind::Datagram, family_of(to).0);
     w.a.stack.set_option(id, SocketOption::Broadcast(true)).unwrap();
@@ -135,7 +135,7 @@ fn a_broadcast_is_heard_on_the_interface_that_it_went_out_of() {
     }
 }
 
-/// The copy has no link header, whatever link it is a copy for: a capture of what is dropped may
+/// The copy has no link header, whatever link it is a copy for: captures of dropped packets must
 /// not show one.
 #[test]
 fn a_copy_that_nobody_takes_is_dropped_as_a_packet_of_the_loopback() {

@@ -1,5 +1,4 @@
-//! Listeners: what their half-open connections know of them, what a flood may do, and what is no
-//! SYN.
+//! Listeners: options of half-open connections, floods, and segments that are no SYN.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -32,8 +31,8 @@ fn hops_and_class(packet: &[u8]) -> (u8, u8) {
     (header.hop_limit, header.traffic_class)
 }
 
-/// Peers that drop what comes from further away than a link (RFC 5082) have to see it from the
-/// first segment on to the last.
+/// Peers that drop packets from further away than a link (RFC 5082) need the right TTL from the
+/// first segment to the last.
 #[test]
 fn segments_without_a_connection_leave_as_the_listener_says() {
     for (listen, connect) in [("0.0.0.0:80", "10.0.0.2:80"), ("[::]:80", "[fd00::2]:80")] {
@@ -310,7 +309,7 @@ fn slow_clients_connect_while_a_listener_is_flooded() {
         let link = WorldConfig { delay_ns: delay_ms * MS, ..WorldConfig::default() };
         let mut w = World::new(link);
         let (listener, _) = w.b.listen("0.0.0.0:80", 511);
-        // The first second of the flood fills what there is.
+        // The first second of the flood fills the cache.
         for client in connect_under_flood(&mut w, 20, flood) {
             w.wait(1000, "connect", |w| {
                 w.b.accept(listener);
@@ -361,7 +360,7 @@ fn a_repeated_syn_keeps_its_place() {
         w.inject(&syn(0x0b00_0000 + n, 80));
         w.run(600);
     }
-    // The first is the oldest whatever it repeats, and the second is too young to go.
+    // The first is the oldest despite its repetitions, and the second is too young to be displaced.
     for n in [1, 3, 4] {
         w.inject(&syn(0x0b00_0000 + n, 80));
         w.b.turn();
@@ -451,7 +450,7 @@ fn a_listener_is_silent_about_what_means_nothing() {
         assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
         assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
     }
-    // Where nobody listens each is refused (RFC 9293 section 3.10.7.1), and an ACK here, too.
+    // Without a listener each is refused (RFC 9293 section 3.10.7.1), and an ACK here, too.
     for (n, flags) in (1u64..).zip(bad) {
         w.inject(&segment(0x0b00_0001, 81, flags, SeqNum(77), SeqNum(0)));
         w.b.turn();

@@ -11,7 +11,7 @@ const ETH: IfaceId = IfaceId(1);
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
-/// Everybody is told that the router of b is at `mac`.
+/// An announcement that the router of b is at `mac`.
 fn announce(w: &mut World, mac: MacAddr) {
     let router = [10, 0, 0, 1].into();
     let message = arp::Packet {

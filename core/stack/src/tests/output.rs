@@ -28,7 +28,7 @@ fn fill_by(w: &mut World, packets: usize, sender: Option<NonZeroU32>) {
     }
 }
 
-/// A device that takes nothing holds up what is to be sent, and nothing else.
+/// A stuck device holds up packets to send, and nothing else.
 #[test]
 fn a_connection_that_waits_for_a_stuck_device_still_hears_and_ends() {
     let mut w = World::new(WorldConfig::default());
@@ -246,8 +246,8 @@ fn all_that_wait_for_a_device_have_their_turn() {
     assert!(4 * least > *most, "from {least} to {most} bytes: {got:?}");
 }
 
-/// A connection whose bytes wait for the device acknowledges what it gets, or its peer would wait
-/// as well.
+/// A connection whose bytes wait for the device still acknowledges received ones, or its peer would
+/// wait as well.
 #[test]
 fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     let mut w = World::new(WorldConfig::default());
@@ -267,8 +267,8 @@ fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     assert!(acks > 0 && acks == output.len() - before, "{acks} acknowledgements");
 }
 
-/// Packets that a device does not take point to what the program wrote, in later turns too, and
-/// when its socket is gone.
+/// Packets that a device does not take point to the program's bytes, in later turns too, and when
+/// its socket is gone.
 #[test]
 fn what_waits_for_a_device_is_not_copied() {
     let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false };
@@ -291,7 +291,7 @@ fn what_waits_for_a_device_is_not_copied() {
     assert_eq!(sent, bytes);
 }
 
-/// As Linux: a datagram for which there is no room is lost, and an error for those only who ask for
+/// As on Linux: a datagram without room is lost, and an error only for sockets that asked for
 /// errors.
 #[test]
 fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
@@ -311,7 +311,7 @@ fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
     assert_eq!(w.a.drops(DropReason::OutputFull), 2);
 }
 
-/// Takes nothing, and gives what arrives.
+/// Takes no packets, and gives arriving ones.
 struct Stuck(Box<dyn towpath_pool::Port>);
 
 impl towpath_pool::Port for Stuck {
@@ -340,7 +340,7 @@ impl towpath_pool::Port for Stuck {
     }
 }
 
-/// Another interface, with nobody behind it but whoever there is a route to.
+/// Another interface, with no neighbours; routes may lead there.
 fn second(w: &mut World) -> IfaceId {
     let far = InterfaceConfig {
         name: "eth1".to_string(),

@@ -1,4 +1,4 @@
-//! Datagram sockets with a peer: from where, and from whom.
+//! Datagram sockets with a peer: senders that they accept, and source addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -101,7 +101,7 @@ fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
         assert_eq!(from(&mut w, peer, 1), [wide_user], "{any}");
         assert_eq!(from(&mut w, peer, 9555), [exact_user], "{any}");
         assert_eq!(from(&mut w, stranger, 9555), [open_user], "{any}");
-        // Errors about what it sends elsewhere find it, too.
+        // Errors about its datagrams to other destinations find it, too.
         let to = SocketAddr::new(peer, 77).to_string();
         send(&mut w.a, wide, Some(&to), b"x").unwrap();
         w.run(10);
@@ -244,7 +244,7 @@ fn the_one_that_was_connected_last_hears_the_peer() {
             w.run(1);
             let expected = connected.last().map(|last| sockets[*last].1);
             let users: Vec<_> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
-            // Without any, those that are bound.
+            // Without any, bound ones.
             let bound = sockets.iter().map(|(_, user)| *user).chain([open_user]);
             let is_right = match expected {
                 Some(user) => users == [user],

@@ -80,7 +80,7 @@ proptest! {
                     *byte = value;
                 }
             }
-            // Not the connection's own ports: mangling those is what a man in the middle does.
+            // Not the connection's own ports: only a man in the middle could mangle those.
             if let Some(ports) = bytes.get_mut(at + 20..at + 22) {
                 ports.copy_from_slice(&(port | 1).min(1023).to_be_bytes());
             }
@@ -96,8 +96,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The peer of an established connection may send what it likes: it harms this connection at
-    /// most. Other connections go on, and nothing is left when the programs have ended.
+    /// The peer of an established connection sends anything: it harms this connection at most.
+    /// Other connections go on, and no state is left when the programs have ended.
     #[test]
     fn a_hostile_peer_harms_itself(
         picks in prop::collection::vec(
@@ -180,7 +180,7 @@ fn fix_checksums(packet: &mut [u8]) {
     packet[36..38].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A connection's segment with a change, and what becomes of it.
+/// A connection's segment with a change, and its drop reason.
 #[test]
 fn each_reason_for_a_dropped_segment_is_counted() {
     use towpath_wire::tcp::{self, Flags, Timestamps};

@@ -24,7 +24,7 @@ const CUT: &[(u16, u8, u8, u32)] = &[
     (0x06, 0, 0, 0),
 ];
 
-/// Sends over the loopback, where nothing cuts what is to be cut.
+/// Sends over the loopback, which leaves merged datagrams merged.
 fn send_train(w: &mut World, port: u16, bytes: &[u8], size: u16) {
     let (id, _) = w.b.open(SocketKind::Datagram, Family::V4);
     let out = DatagramOut {

@@ -1,4 +1,4 @@
-//! A host that nobody turned for a while, though time passed.
+//! A host that was not turned for a while, though time passed.
 
 use super::world::{Conn, MS, World, WorldConfig};
 use crate::{Instant, KeepAlive, SocketOption};
@@ -26,8 +26,8 @@ fn windows(w: &World, conn: &Conn) -> (u32, u32) {
     (tcp.cwnd, tcp.unacked)
 }
 
-/// An acknowledgement that was put off and the timer of what it acknowledges, both late: the timer
-/// waits until the acknowledgement has come.
+/// A delayed acknowledgement and the retransmission timer that it stops, both late: the timer waits
+/// until the acknowledgement has come.
 #[test]
 fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     for both_ways in [false, true] {
@@ -52,8 +52,7 @@ fn an_acknowledgement_that_is_late_comes_before_the_timer_for_it() {
     }
 }
 
-/// Options that say of several connections at once that their peers should have been heard long
-/// ago.
+/// Options by which several connections' peers are overdue at once.
 #[test]
 fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
     let mut w = World::new(WorldConfig::default());

@@ -380,7 +380,7 @@ fn segments_of_b(w: &mut World) -> Vec<(Flags, usize, u32)> {
     headers.iter().map(|&(flags, len, seq)| (flags, len, seq - headers[0].2)).collect()
 }
 
-/// Everything in one turn of b: the write, the close, and what the device gets.
+/// All in one turn of b: the write, the close, and the packets for the device.
 #[test]
 fn an_answer_leaves_before_the_reset_of_a_close_with_unread_bytes() {
     for shut in [false, true] {
@@ -878,7 +878,7 @@ fn too_big(seen: &[u8], mtu: u16) -> Vec<u8> {
     bytes[..20].copy_from_slice(&seen[..20]);
     bytes[2..4].copy_from_slice(&68u16.to_be_bytes());
     bytes[6..12].copy_from_slice(&[0, 0, 64, 1, 0, 0]);
-    // From a router, to whoever sent the packet.
+    // From a router, to the sender of the packet.
     bytes[12..16].copy_from_slice(&[10, 0, 0, 77]);
     bytes[16..20].copy_from_slice(&seen[12..16]);
     let sum = checksum::finish(checksum::sum(&bytes[..20], 0));
@@ -905,7 +905,7 @@ fn a_way_that_is_found_anew_has_its_own_mtu() {
     w.run(100);
     assert_eq!(w.b.info(server.id).unwrap().mtu, Some(1000));
     w.take_seen();
-    // Bound to a device, the connection forgets its way and what routers said about it.
+    // Bound to a device, the connection forgets its path and its path MTU.
     w.b.stack.set_option(server.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
     w.b.write(&server, &[7; 5000]);
     w.run(2000);

@@ -33,7 +33,7 @@ struct RecvState {
     start: usize,
     unread: usize,
     capacity_max: usize,
-    /// The stack waits to hear of a read.
+    /// The stack waits for a report of a read.
     awaited: bool,
 }
 
@@ -44,7 +44,7 @@ impl Recv {
         Self(Rc::new(RefCell::new(state)))
     }
 
-    /// Whether the stack has to hear of the read that just was; once.
+    /// Whether the stack waits for a report of the last read; once.
     fn take_awaited(&self) -> bool {
         std::mem::take(&mut self.0.borrow_mut().awaited)
     }
@@ -113,7 +113,7 @@ struct SendState {
     ring: Arc<Mapping>,
     start: usize,
     len: usize,
-    /// Shows none of what it says that it has.
+    /// Shows none of the bytes that it announces.
     withholds: bool,
 }
 
@@ -123,12 +123,12 @@ impl Send {
         Self(Rc::new(RefCell::new(SendState { ring, start: 0, len: 0, withholds: false })))
     }
 
-    /// From now on it shows none of what it says that it has.
+    /// From now on it shows none of the bytes that it announces.
     pub fn withhold(&self) {
         self.0.borrow_mut().withholds = true;
     }
 
-    /// Puts in what fits; returns how many.
+    /// Puts in as many bytes as fit; returns their number.
     pub fn write(&self, bytes: &[u8]) -> usize {
         let mut state = self.0.borrow_mut();
         let capacity = state.ring.len();
@@ -177,8 +177,8 @@ impl SendBuffer for Send {
     fn release(&mut self, n: u32) {
         let mut state = self.0.borrow_mut();
         assert!(n as usize <= state.len);
-        // Packets keep what they point to; what is released may be used again at once otherwise:
-        // make a wrong use visible.
+        // Packets keep the bytes that they point to. Released bytes may be reused at once
+        // otherwise: make a wrong use visible.
         let capacity = state.ring.len();
         if Arc::strong_count(&state.ring) > 1 {
             let ring = Mapping::private(capacity).expect("memory");
@@ -417,7 +417,7 @@ fn losses(of_a_thousand: u64) -> Loss {
 type Seen = Rc<RefCell<Option<Vec<Vec<u8>>>>>;
 
 impl WorldConfig {
-    /// The cable. Devices refuse what they could not send.
+    /// The cable. Devices refuse packets that they could not send.
     fn cable(&self, seen: &Seen) -> Cable {
         let link = LinkConfig {
             rate: self.rate.map(|packets| packets * MTU as u64 * 8 * 1000),
@@ -541,7 +541,7 @@ impl Node {
         self.read_some(conn, usize::MAX)
     }
 
-    /// Reads at most `max` bytes, and tells the stack only if it asked for that, as programs do.
+    /// Reads at most `max` bytes, and reports that to the stack only on request, as programs do.
     pub fn read_some(&mut self, conn: &Conn, max: usize) -> Vec<u8> {
         let bytes = conn.recv.read(max);
         if !bytes.is_empty() && conn.recv.take_awaited() {

@@ -155,7 +155,7 @@ impl Groups {
         groups.filter(move |group| group.is_ipv6() == ipv6 && is_reported(*group))
     }
 
-    /// An IGMP querier asked about all groups; true when that changes what it is answered with.
+    /// Notes an IGMP query about all groups; true when later answers need another version.
     pub(super) fn on_igmp_query(&mut self, now: Instant, version: igmp::Version) -> bool {
         let before = self.version(now, false);
         match version {
@@ -166,7 +166,7 @@ impl Groups {
         before != self.version(now, false)
     }
 
-    /// The same of MLD.
+    /// Notes an MLD query likewise.
     pub(super) fn on_mld_query(&mut self, now: Instant, version: mld::Version) -> bool {
         let before = self.version(now, true);
         if version == mld::Version::V1 {

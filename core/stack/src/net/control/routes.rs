@@ -32,7 +32,7 @@ struct Stored {
 pub(super) struct RouteTable {
     /// In order of adding; copied when it changes while another thread goes through it.
     list: Arc<BTreeMap<u64, RouteEntry>>,
-    /// The same by network, those to a network by metric.
+    /// The routes by network, those to a network by metric.
     networks: BTreeMap<Prefix, Vec<Stored>>,
     fib: Fib,
     /// Ways that networks in `fib` have, and how many networks have each.
@@ -43,7 +43,7 @@ pub(super) struct RouteTable {
     /// Routes added so far.
     added: u64,
     generation: u64,
-    /// There is something that the last [`Fib`] does not have.
+    /// The last [`Fib`] is out of date.
     changed: bool,
 }
 
@@ -81,7 +81,7 @@ impl RouteTable {
         self.changed = true;
     }
 
-    /// Whether there is something new since last asked.
+    /// Whether routes have changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         core::mem::take(&mut self.changed)
     }

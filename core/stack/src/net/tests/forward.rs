@@ -566,7 +566,7 @@ fn large_packets_pass_whole_where_the_device_cuts_them() {
     }
 }
 
-/// Receives what left as the host does that it is for.
+/// Receives packets as their destination host does.
 fn received_by_far_end(packets: Vec<Packet>, v6: bool) -> Vec<Local> {
     let own = if v6 { format!("{FAR_V6}/32") } else { format!("{FAR_V4}/24") };
     let mut far = Host::new(MAC_B, &[&own], |config| config.link = LinkType::Ip);

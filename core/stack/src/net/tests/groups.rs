@@ -1,4 +1,4 @@
-//! Groups: what routers are told of them, when, and in whose words.
+//! Groups: reports to routers, their times, and their versions.
 
 use towpath_wire::{igmp, mld};
 
@@ -59,7 +59,7 @@ fn records(messages: &[(Ipv4Addr, u8, Vec<u8>)]) -> Vec<(u8, u8)> {
     found
 }
 
-/// A member of a group that has told so.
+/// A member of a group that has reported it.
 fn member() -> Host {
     let mut a = Host::a().settled();
     a.net.join_group(a.now, ETH, ip(GROUP), None);
@@ -71,7 +71,7 @@ fn member() -> Host {
 #[test]
 fn queries_within_the_delay_are_answered_once_and_not_at_once() {
     let mut a = member();
-    // The two that a router sends when somebody leaves a group (RFC 3376 §6.6.3.1).
+    // The two queries that a router sends after a leave (RFC 3376 §6.6.3.1).
     a.receive(&query_v3(100, GROUP));
     a.receive(&query_v3(100, GROUP));
     a.pass(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Neighbours: whose word is believed, who is answered, and what strangers cannot do.
+//! Neighbours: trusted and forged messages, answers, and floods of strangers.
 
 use super::*;
 
@@ -97,7 +97,7 @@ fn invented_addresses_displace_no_resolution_in_progress() {
     assert_eq!(a.drops(DropReason::NeighborQueueFull), 0);
     a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.2", MAC_B), "10.0.0.1"));
     assert_eq!(a.sent().len(), 1);
-    // The last of those who asked are remembered, so that answering them costs no question.
+    // The last requesters are remembered, so that answering them costs no request.
     assert!((1..=2048).contains(&a.net.neighbors().count()));
     let solicits = a.net.counters().control.solicits_sent;
     a.send_udp("fd00::9:0:0:7cf", 1).unwrap();

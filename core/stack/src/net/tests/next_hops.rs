@@ -1,4 +1,4 @@
-//! Next hops: who keeps a route to one follows it, at no cost.
+//! Next hops: a kept route follows its neighbour, at no cost.
 
 use super::*;
 

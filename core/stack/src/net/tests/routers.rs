@@ -1,4 +1,4 @@
-//! Routers: which one is used, when another one is, and what makes them come and go.
+//! Routers: choice, failover, and lifetimes by advertisements.
 
 use towpath_wire::ndp::RouteInfo;
 
@@ -169,8 +169,7 @@ fn only_a_router_that_says_so_itself_is_one_no_longer() {
         host.net.routes().any(|r| r.prefix == Prefix::ALL_V6 && r.next_hop == Some(router()))
     };
     assert!(is_used(&host));
-    // Without override, somebody else's link-layer address changes nothing at all (RFC 4861
-    // §7.2.5).
+    // Without override, another host's link-layer address changes nothing at all (RFC 4861 §7.2.5).
     host.receive(&from_numbered(1, &neighbor_advert(1, false, false, MAC_B), &[]));
     assert!(is_used(&host));
     host.receive(&from_numbered(1, &neighbor_advert(1, false, true, numbered(1).1), &[]));
@@ -212,7 +211,7 @@ fn nobody_locks_out_routers_that_come_later() {
     assert!(learnt(&host, Prefix::ALL_V6, Some(ip("fe80::1"))));
     assert!(learnt(&host, prefix("2001:db8::/64"), None));
 
-    // Nor does a crowd of routers; who repeats what it says is there again.
+    // Nor does a crowd of routers; a router that repeats its advertisement is there again.
     for n in 100..200 {
         host.receive(&from_numbered(n, &advert_of(n), &[]));
     }

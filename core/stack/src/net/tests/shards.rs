@@ -1,4 +1,4 @@
-//! Two shards with one control: what the parts tell each other is all that they need.
+//! Two shards with one control: their messages to each other are sufficient.
 
 use super::super::control::Control;
 use super::super::data::Data;
@@ -137,7 +137,7 @@ fn two_shards_ask_once_and_both_hear_the_answer() {
     assert_eq!(host.macs(1), []);
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![MAC_B]));
-    // The neighbour moves: any shard that hears of it tells all.
+    // The neighbour moves: the shard that sees the reply passes it on to all.
     let moved = MacAddr([2, 0, 0, 0, 0, 0xd]);
     host.receive(0, &arp_from_b(arp::Op::Reply, moved, "10.0.0.2"));
     host.exchange();
@@ -256,7 +256,7 @@ fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
         assert_eq!(frame[14 + 12..], sent[12..], "the packet that waited");
     }
     assert_eq!(host.control.counters.solicits_sent, 1);
-    // A TTL that ends is told by the shard that saw it.
+    // The shard that sees a TTL end reports it.
     let ended = frame(MAC_A, MAC_B, EtherType::IPV4, &to("10.0.0.2", "10.1.0.9", 1));
     for shard in [0, 1] {
         assert!(host.receive(shard, &ended).is_none());

@@ -105,7 +105,7 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     a.send_udp("10.0.0.2", 1).unwrap();
     assert!(Arc::ptr_eq(&new, &a.net.data.snapshot));
 
-    // A group costs the table of groups, and what a router says of the link none.
+    // A group costs the table of groups, and an advertisement about the link none.
     let (hosts, groups) = (&new.host.locals.hosts, &new.host.locals.groups);
     assert!(a.net.join_group(a.now, ETH, ip("239.9.9.9"), None));
     let joined = Arc::clone(&a.net.data.snapshot);

@@ -64,7 +64,7 @@ fn world() -> impl Strategy<Value = World> {
 impl World {
     fn router(&self) -> Host {
         let mut host = router_with(Forwarding { source_check: self.check }, NONE);
-        // More than one next hop, some of which nobody has asked for yet; equal routes to sources.
+        // More than one next hop, some of which are still unknown; equal routes to sources.
         let mut changes = vec![
             by("203.0.113.0/24", "10.0.0.2", None, How::Add),
             by("198.51.100.0/24", SILENT, None, How::Add),
@@ -124,7 +124,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// A frame to a router, and what came with it.
+/// A frame to a router, with metadata.
 fn given(host: &mut Host, fault: &Fault, n: usize) -> Packet {
     let len = match fault {
         Fault::Large => 1400,

@@ -90,8 +90,8 @@ fn the_others_are_not_told() {
     w.sides[0][1].stack.net.add_route(Prefix::ALL_V4, None, ETH, 1);
 }
 
-/// A route that no longer leads there: who sleeps is woken, for connections of its may wait for a
-/// device.
+/// A route no longer leads there: sleeping shards are woken, because connections of theirs may wait
+/// for a device.
 #[test]
 fn shards_that_sleep_are_woken_for_another_way() {
     let w = &mut Hosts::new(4, 1, StackConfig::default());
@@ -196,7 +196,7 @@ fn what_a_router_says_holds_in_each_shard_and_ends_in_each() {
     }
 }
 
-/// ICMP: what is quoted is too big, of 10.0.0.2 to 10.0.0.1.
+/// ICMP: the quoted packet from 10.0.0.2 to 10.0.0.1 is too big.
 fn too_big(quoted: &[u8], mtu: u16) -> Vec<u8> {
     let mut packet = vec![0; ipv4::HEADER_LEN + icmpv4::HEADER_LEN];
     packet.extend_from_slice(&quoted[..quoted.len().min(100)]);

@@ -1,4 +1,4 @@
-//! Frames that somebody on the link of two hosts sends, and what is read of theirs.
+//! Frames of another host on the link of two hosts, and readers of the hosts' frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -74,7 +74,7 @@ pub fn probe_for(target: &str) -> Vec<u8> {
     discovery("::", addr::solicited_node(target), &message, &[])
 }
 
-/// To whom host 0 sent questions where `target` is, since the last look.
+/// Destinations of host 0's requests for `target` since the last call.
 pub fn questions(w: &mut Hosts, target: &str) -> Vec<MacAddr> {
     let target: IpAddr = target.parse().expect("an address");
     let frames = w.take_seen();
@@ -102,7 +102,7 @@ pub fn questions(w: &mut Hosts, target: &str) -> Vec<MacAddr> {
     asked.collect()
 }
 
-/// To whom host 0 sent UDP over IPv4 since the last look.
+/// Destinations of host 0's UDP packets over IPv4 since the last call.
 pub fn receivers(w: &mut Hosts) -> Vec<MacAddr> {
     let frames = w.take_seen();
     let udp = frames.iter().filter_map(|bytes| {

@@ -35,7 +35,7 @@ fn leave(w: &mut Hosts, sock: Sock) {
     w.node(sock).stack.leave_group(now, sock.id, group(), ETH, None).expect("a member");
 }
 
-/// How many datagrams each member got when somebody sends one from a host.
+/// Datagrams that each member got when a host sends one.
 fn heard(w: &mut Hosts, members: &[Sock], side: usize) -> Vec<usize> {
     let sender = w.open(side, SocketKind::Datagram, Family::V4);
     w.send_to(sender, Some("239.1.2.3:5353"), b"to all").expect("sent");

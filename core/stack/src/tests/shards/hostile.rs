@@ -1,4 +1,4 @@
-//! Packets that somebody has tampered with, at any shard.
+//! Packets with tampered bytes, at any shard.
 
 use super::hosts::{End, Hosts, for_each_link};
 use crate::{BindOptions, Family, SocketKind};

@@ -221,7 +221,7 @@ impl Hosts {
         self.devices.iter().for_each(|device| device.borrow_mut().steers = true);
     }
 
-    /// Packets that shards of a host have handed each other, and changes that they have told.
+    /// Packets that shards of a host handed over, and changes that they took.
     pub fn exchanged(&self, side: usize) -> (u64, u64) {
         let told = |node: &Node| node.stack.member.as_ref().map_or(0, |member| member.seen);
         let nodes = || self.sides[side].iter();

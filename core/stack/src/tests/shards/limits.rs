@@ -35,7 +35,7 @@ fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
     assert_eq!(net.counters().data.neighbor_notices_full, untold);
     assert!(net.waiting() <= NEXT_HOPS_MAX);
     assert_eq!(w.drops(0, DropReason::ShardFull), 0);
-    // The first shard goes through what it was asked, and then there is room for what others ask.
+    // The first shard works off the requests, and then there is room for those of others.
     w.settle();
     let server = w.bound(1, SocketKind::Datagram, "10.0.0.2:53", BindOptions::default());
     for shard in 0..4 {
@@ -126,8 +126,8 @@ fn a_program_that_joins_and_leaves_does_not_keep_the_first_shard() {
     assert_eq!(w.drops(0, DropReason::OutputFull), 0);
 }
 
-/// The first shard, or another one, believes a report, and what it has to tell finds no room. The
-/// report comes once more.
+/// The first shard, or another one, believes a report, and finds no room to pass it on. The report
+/// comes once more.
 #[test]
 fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     let way = |n: u32| std::net::IpAddr::from((0x0a01_0100 + n).to_be_bytes());
@@ -178,7 +178,7 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     }
 }
 
-/// Many hosts send to ports on which there is nobody: all shards together tell as many of them as
+/// Many hosts send to ports without a socket: all shards together send as many errors as a single
 /// one would.
 #[test]
 fn errors_are_limited_for_the_host() {
@@ -249,7 +249,7 @@ fn packets_for_control_are_bounded() {
     assert!(w.sides[0].iter().all(|node| node.stack.net.waiting() == 0));
 }
 
-/// Turns one shard; returns whom it has mail for.
+/// Turns one shard; returns the shards that it has mail for.
 fn turn(w: &mut Hosts, side: usize, shard: usize) -> u16 {
     let node = &mut w.sides[side][shard];
     let (now, budget) = (node.now, Budget::default());

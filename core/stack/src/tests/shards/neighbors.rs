@@ -47,7 +47,7 @@ fn each_shard_reaches_a_neighbour_which_is_asked_for_once() {
             assert_eq!(w.datagrams(server).len(), clients.len());
             assert_eq!(questions(w, addr).len(), 1, "of {} shards", clients.len());
             assert_eq!(state(w, addr), Some(NeighborState::Reachable));
-            // The others know it now; who sends the first packet later does not wait for an answer.
+            // The other shards know it now; a later first packet does not wait for an answer.
             send_all(w, &clients, to);
             w.run(1);
             assert_eq!(w.datagrams(server).len(), clients.len());
@@ -169,7 +169,7 @@ fn pings_are_answered_by_each_shard() {
 }
 
 /// The better one of two routers is dead. Each shard uses the other, and the better one again once
-/// any shard hears its answer. A packet asks for that once a minute.
+/// any shard gets its answer. A packet asks for that once a minute.
 #[test]
 fn a_router_that_does_not_answer_is_passed_over_by_each_shard() {
     for_each_ethernet(|w| {

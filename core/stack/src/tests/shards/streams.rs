@@ -110,8 +110,7 @@ fn a_listener_is_known_at_once_and_forgotten_at_once() {
     });
 }
 
-/// A socket's place in the tables is another's as soon as it is gone, and what others have done is
-/// heard just then.
+/// A socket's place in the tables may be reused at once, while changes by other shards arrive.
 #[test]
 fn listeners_come_and_go_in_all_shards_at_once() {
     for_each_count(|w| {
@@ -405,7 +404,7 @@ fn binds_conflict_across_shards() {
     });
 }
 
-/// Ten ports towards one server: ten connections, whatever shards they are in, and no more.
+/// Ten ports towards one server: ten connections in any shards, and no more.
 #[test]
 fn ports_run_out_and_come_back() {
     for count in COUNTS {
@@ -483,7 +482,7 @@ fn a_program_may_choose_its_port() {
     });
 }
 
-/// The client waits in TIME-WAIT, and connects once more from the same port, from whatever shard.
+/// The client waits in TIME-WAIT, and connects once more from the same port, in any shard.
 #[test]
 fn a_port_in_time_wait_is_used_again() {
     for_each_link(|w| {
@@ -503,7 +502,8 @@ fn a_port_in_time_wait_is_used_again() {
     });
 }
 
-/// A router says that the server cannot be reached: whichever shard hears it, the connect fails.
+/// A router reports that the server is unreachable: the connect fails, whichever shard gets the
+/// report.
 #[test]
 fn an_icmp_error_finds_its_connection() {
     for_each_count(|w| {

@@ -31,7 +31,7 @@ pub struct Totals {
     bytes: AtomicU64,
     /// Children that were in the accept queue.
     queued: AtomicU64,
-    /// The users of those that were, and are not served yet.
+    /// The users of accepted children that are not served yet.
     accepted: Mutex<BTreeSet<u32>>,
     pub datagrams: AtomicU64,
     lost: AtomicU64,
@@ -149,7 +149,7 @@ impl Shard<'_> {
                 _ => {}
             }
         }
-        // A program closes what it has accepted.
+        // A program closes accepted connections.
         let totals = self.owner.totals;
         for (user, id) in std::mem::take(&mut self.ended) {
             if !totals.accepted.lock().unwrap().remove(&user) {
@@ -171,7 +171,7 @@ impl Shard<'_> {
         self.owner.totals.bytes.fetch_add(unread.into(), Ordering::Relaxed);
     }
 
-    /// A client that says what it has to say and goes.
+    /// A client that sends its bytes and closes.
     fn connect(&mut self, remote: SocketAddr) {
         let (now, user) = (self.now(), 0);
         let id = self.stack.open(SocketKind::Stream, Family::V4, user).expect("room");

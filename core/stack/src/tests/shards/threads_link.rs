@@ -1,5 +1,5 @@
-//! Shards on threads of their own, on a link with neighbours that send back what they get, while
-//! the host changes.
+//! Shards on threads of their own, on a link with neighbours that echo datagrams, while the host
+//! changes.
 #![allow(clippy::disallowed_methods)] // Shards run on threads here, with a clock that all read.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ const ROUNDS: u64 = 400;
 const ETH: IfaceId = IfaceId(1);
 
 /// A device with a queue for each shard. All hosts of the link are behind it, at one Ethernet
-/// address; they answer whoever asks for them, and send datagrams back.
+/// address; they answer every request, and echo datagrams.
 #[derive(Default)]
 struct Mirror(VecDeque<Packet>);
 

@@ -77,9 +77,8 @@ fn a_route_that_ends_by_time_alone_ends_in_each_shard() {
     assert!(!routed(w, 1));
 }
 
-/// Frames that anybody may send at any rate, about a neighbour that all shards use: those that say
-/// nothing new wake nobody. Nor does the shard that goes on using it, but for the first one, which
-/// answers.
+/// Frames that anybody may send at any rate, about a neighbour that all shards use. Without news
+/// they wake no shard. A renewed use wakes the first shard alone, which answers.
 #[test]
 fn what_is_not_new_wakes_no_other_shard() {
     let w = &mut Hosts::ethernet(8, 1, StackConfig::default(), false);
@@ -102,7 +101,7 @@ fn what_is_not_new_wakes_no_other_shard() {
     assert_eq!(woken, [0b1, 0b1000, 0]);
 }
 
-/// A message about a connection waits until the turn ends, and what is for control leaves with it.
+/// A message about a connection waits until the turn ends, and messages for control leave with it.
 #[test]
 fn a_notice_leaves_with_the_turn_that_tells_an_owner_something() {
     let w = &mut Hosts::ethernet(2, 1, StackConfig::default(), false);

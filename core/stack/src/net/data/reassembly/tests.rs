@@ -345,7 +345,7 @@ fn what_waits_too_long_is_given_up_with_the_first_fragment_quoted() {
     world.add(2, 8, &[5; 16], true);
     world.add_of(key("2001:db8::1", 3), 0, &[5; 16], true);
     assert_eq!(world.reassembly.next_timeout(), NOW + REASSEMBLY_V4_TIME);
-    // The time runs from the first fragment, whatever comes later.
+    // The time runs from the first fragment; later ones do not prolong it.
     world.now = NOW + REASSEMBLY_V4_TIME / 2;
     world.add(1, 64, &[5; 16], true);
     world.add(4, 0, &[5; 16], true);
