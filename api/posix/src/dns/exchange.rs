@@ -36,10 +36,10 @@ pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Op
     let mut asking = Asking { posix, conf, questions, answers: vec![None; questions.len()] };
     let first = if conf.rotate { random() as usize % conf.servers.len().max(1) } else { 0 };
     let mut edns = conf.edns;
-    for attempt in 0..conf.attempts {
+    for _ in 0..conf.attempts {
         for turn in 0..conf.servers.len() {
-            let server = conf.servers[(first + turn) % conf.servers.len()];
-            let timeout = patience(conf, attempt);
+            let place = (first + turn) % conf.servers.len();
+            let (server, timeout) = (conf.servers[place], patience(conf, place));
             let mut result = asking.ask_one(server, timeout, edns);
             if result == Ok(Turn::NoEdns) {
                 edns = false;
@@ -53,10 +53,11 @@ pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Op
     asking.answers
 }
 
-/// As glibc waits: longer each time, and then shared by the servers.
-fn patience(conf: &Conf, attempt: u32) -> Duration {
-    let doubled = conf.timeout * (1 << attempt);
-    let shared = if attempt == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
+/// Time for the answer of the server at `place`. As glibc waits: longer for each server, and then
+/// shared by their number.
+fn patience(conf: &Conf, place: usize) -> Duration {
+    let doubled = conf.timeout * (1 << place);
+    let shared = if place == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
     shared.max(Duration::from_secs(1))
 }
 
