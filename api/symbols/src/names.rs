@@ -75,6 +75,20 @@ pub unsafe extern "C" fn getaddrinfo(
     }
 }
 
+/// getaddrinfo_a(3). Threads of glibc look the names up, by functions that no library comes
+/// between: they ask the stack's resolver, as glibc is told here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getaddrinfo_a(
+    mode: c_int,
+    list: *mut *mut c_void,
+    count: c_int,
+    event: *mut libc::sigevent,
+) -> c_int {
+    nss::prepare();
+    // SAFETY: see `getaddrinfo`.
+    unsafe { real::getaddrinfo_a(mode, list, count, event) }
+}
+
 /// AI_ADDRCONFIG by the addresses of the stack: glibc would look at the kernel's. None: the hints
 /// are left to glibc as they are.
 fn narrowed(hints: Option<&addrinfo>) -> Result<Option<addrinfo>, c_int> {

@@ -16,9 +16,9 @@ use crate::control::Control;
 use crate::{Errno, Posix, Result, descriptor, poll, socket, transfer};
 
 /// Longest answer by UDP: no server sends more than the question allows, which is less.
-const DATAGRAM_MAX: usize = 4096;
+pub(super) const DATAGRAM_MAX: usize = 4096;
 /// Datagrams of one try that fit no question.
-const STRANGERS_MAX: usize = 64;
+pub(super) const STRANGERS_MAX: usize = 64;
 
 /// How a server's turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,13 +174,13 @@ impl Asking<'_> {
 }
 
 /// A socket that is connected to a nameserver. All of it waits until a deadline, in poll alone.
-struct Line {
+pub(super) struct Line {
     posix: &'static Posix,
     fd: i32,
 }
 
 impl Line {
-    fn connect(
+    pub(super) fn connect(
         posix: &'static Posix,
         server: SocketAddr,
         kind: i32,
@@ -200,7 +200,7 @@ impl Line {
         Ok(line)
     }
 
-    fn send(&self, bytes: &[u8], deadline: Deadline) -> Result<()> {
+    pub(super) fn send(&self, bytes: &[u8], deadline: Deadline) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let buffer = [Buffer { at: rest.as_ptr().cast_mut(), len: rest.len() }];
@@ -220,7 +220,7 @@ impl Line {
         Ok(())
     }
 
-    fn recv(&self, bytes: &mut [u8], deadline: Deadline) -> Result<usize> {
+    pub(super) fn recv(&self, bytes: &mut [u8], deadline: Deadline) -> Result<usize> {
         loop {
             let buffer = [Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }];
             // SAFETY: the buffer is that of a slice that may be written.
@@ -234,7 +234,7 @@ impl Line {
         }
     }
 
-    fn recv_all(&self, mut bytes: &mut [u8], deadline: Deadline) -> Result<()> {
+    pub(super) fn recv_all(&self, mut bytes: &mut [u8], deadline: Deadline) -> Result<()> {
         while !bytes.is_empty() {
             match self.recv(bytes, deadline)? {
                 0 => return Err(Errno(libc::ECONNRESET)),
@@ -287,7 +287,7 @@ fn distinct(count: usize) -> Vec<u16> {
 }
 
 /// A number that nobody can guess.
-fn random() -> u16 {
+pub(super) fn random() -> u16 {
     let mut bytes = [0; 2];
     let args = [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0];
     // SAFETY: that many bytes may be written.

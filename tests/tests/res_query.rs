@@ -1,0 +1,176 @@
+//! resolver(3), whose answers programs read themselves: over the stack, and byte for byte those of
+//! glibc over the kernel's network.
+
+use std::process::Command;
+
+use towpath_tests::{Namespace, Process, Scratch, program, towpath, wait_for_port};
+
+/// Addresses of nameservers: one that answers, one that is silent by UDP, one that fails. No
+/// program has the port at the last.
+const SERVERS: [&str; 4] = ["192.0.2.53", "192.0.2.54", "192.0.2.55", "192.0.2.56"];
+/// Answers come when they come: no question of the program is given up before.
+const CONF: &str =
+    "nameserver 192.0.2.53\nsearch search.example second.example\noptions timeout:30 attempts:1\n";
+/// Nameservers that the program asks after that, with seconds to wait for each.
+const ELSEWHERE: [&str; 4] = [
+    "30/192.0.2.55,192.0.2.53",
+    "30/192.0.2.56,192.0.2.53",
+    "30/192.0.2.55,192.0.2.55",
+    "30/192.0.2.56",
+];
+
+/// A host with nameservers, whose programs read `conf` in /etc/resolv.conf.
+struct Questioned {
+    ns: Namespace,
+    folder: Scratch,
+    program: String,
+    _server: Process,
+}
+
+impl Questioned {
+    /// None without privileges.
+    fn new(conf: &str) -> Option<Self> {
+        let ns = Namespace::new();
+        ns.name()?;
+        for server in SERVERS {
+            ns.run(&["ip", "addr", "add", &format!("{server}/32"), "dev", "lo"]).ok();
+        }
+        let folder = Scratch::new();
+        folder.write("resolv.conf", conf);
+        folder.write("aliases", "www web.example\nnick name.example\n");
+        let (source, binary) = (program("res_query/questions.c"), folder.file("questions"));
+        let gcc = Command::new("gcc")
+            .args(["-Wall", "-Wno-deprecated-declarations", "-o", &binary, &source, "-lresolv"])
+            .output()
+            .expect("gcc");
+        assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+        let failing = format!("!{}", SERVERS[2]);
+        let script = program("res_query/nameserver.py");
+        let server = ns.spawn(&["python3", &script, SERVERS[0], SERVERS[1], &failing]);
+        wait_for_port(&ns, SERVERS[0], 53);
+        Some(Self { ns, folder, program: binary, _server: server })
+    }
+
+    fn run(&self, line: &[&str]) -> String {
+        let (conf, aliases) = (self.folder.file("resolv.conf"), self.folder.file("aliases"));
+        let mount = "mount --bind \"$0\" /etc/resolv.conf && export HOSTALIASES=\"$1\" && shift && \
+            exec \"$@\"";
+        let whole = [&["unshare", "-m", "sh", "-c", mount, &conf, &aliases][..], line].concat();
+        self.ns.run(&whole).ok().stdout
+    }
+}
+
+/// Compares the program's output over the kernel's network with that over the stack, where the
+/// host names a nameserver that nobody reaches.
+fn compare(modes: &[&[&str]], elsewhere: &[&str]) {
+    let Some(kernel) = Questioned::new(CONF) else { return };
+    let expected = kernel.run(&[&[kernel.program.as_str()][..], elsewhere].concat());
+    assert!(expected.lines().count() > 250 && expected.contains(": 989 "), "{expected}");
+    let stack = Questioned::new(&CONF.replace("2.53", "2.99")).expect("as above");
+    let towpath = towpath();
+    for options in modes {
+        let run = [&[towpath.as_str(), "run", "-q", "--dns", SERVERS[0]][..], options].concat();
+        let line = [&run[..], &["--", &stack.program], elsewhere].concat();
+        let got = stack.run(&line);
+        for (got, expected) in got.lines().zip(expected.lines()) {
+            assert_eq!(got, expected, "{options:?}");
+        }
+        assert_eq!(got.lines().count(), expected.lines().count(), "{options:?}");
+    }
+}
+
+#[test]
+fn answers_are_those_of_glibc() {
+    compare(&[&[], &["--shards", "2"], &["--inline"]], &ELSEWHERE);
+}
+
+mod nightly {
+    /// The first server is given up after a second: a slow machine may give up the second, too.
+    #[test]
+    fn a_server_that_says_nothing_is_followed_by_the_next() {
+        super::compare(&[&[], &["--inline"]], &["1/192.0.2.54,192.0.2.53", "1/192.0.2.54"]);
+    }
+}
+
+/// A host whose resolver is on its loopback: the run's forwarder is asked, and the capture has it.
+#[test]
+fn a_capture_has_the_questions() {
+    const PYTHON: &str = "import ctypes\n\
+        libc, answer = ctypes.CDLL(None), ctypes.create_string_buffer(512)\n\
+        print(libc.res_query(b'name.example', 1, 44, answer, 512))\n\
+        print(libc.__res_search(b'a', 1, 1, answer, 512))\n\
+        libc.__res_state.restype = ctypes.c_void_p\n\
+        ctypes.memset(libc.__res_state(), 0, 568)\n\
+        print(libc.__res_init())\n\
+        print(*ctypes.string_at(libc.__res_state() + 24, 4))\n";
+    let Some(lab) = Questioned::new(&CONF.replace("192.0.2.53", "127.0.0.1")) else { return };
+    let script = program("res_query/nameserver.py");
+    let _stub = lab.ns.spawn(&["python3", &script, "127.0.0.1"]);
+    wait_for_port(&lab.ns, "127.0.0.1", 53);
+    let (towpath, file) = (towpath(), lab.folder.file("run.pcapng"));
+    let out = lab.run(&[&towpath, "run", "-q", "--pcap", &file, "--", "python3", "-c", PYTHON]);
+    assert_eq!(out, "76\n50\n0\n10 0 2 3\n");
+    let fields = ["-Y", "dns.flags.response==0", "-T", "fields", "-e", "ip.dst", "-e"];
+    let line = [&["tshark", "-r", &file][..], &fields, &["dns.qry.name", "-e", "dns.qry.type"]];
+    let asked = lab.run(&line.concat());
+    for question in ["10.0.2.3\tname.example\t44\n", "10.0.2.3\ta.search.example\t1\n"] {
+        assert!(asked.contains(question), "{asked}");
+    }
+}
+
+/// Names that a user has aliases for, and look-ups that threads of libc make.
+#[test]
+fn aliases_and_threads_of_libc_ask_over_the_stack() {
+    const PYTHON: &str = "import socket\n\
+        print(socket.gethostbyname_ex('nick'))\n\
+        print(sorted({i[4][0] for i in socket.getaddrinfo('NICK', 80)}))\n\
+        try: socket.gethostbyname('www')\n\
+        except OSError as e: print(e.errno)\n";
+    const THREADS: &str = r#"
+        #define _GNU_SOURCE
+        #include <arpa/inet.h>
+        #include <netdb.h>
+        #include <stdio.h>
+        int main(void) {
+            struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+            struct gaicb asked[3] = {{.ar_name = "name.example", .ar_request = &hints},
+                {.ar_name = "missing.example", .ar_request = &hints},
+                {.ar_name = "a", .ar_service = "http", .ar_request = &hints}};
+            struct gaicb *all[] = {&asked[0], &asked[1], &asked[2]};
+            printf("%d\n", getaddrinfo_a(GAI_WAIT, all, 3, NULL));
+            for (int i = 0; i < 3; i++) {
+                printf("%d\n", gai_error(all[i]));
+                if (gai_error(all[i])) continue;
+                struct sockaddr_in *to = (void *)all[i]->ar_result->ai_addr;
+                char text[INET_ADDRSTRLEN];
+                inet_ntop(AF_INET, &to->sin_addr, text, sizeof text);
+                printf("%.8s %d\n", text, ntohs(to->sin_port));
+            }
+            return 0;
+        }"#;
+    let Some(kernel) = Questioned::new(CONF) else { return };
+    let stack = Questioned::new(&CONF.replace("2.53", "2.99")).expect("as above");
+    let (source, binary) = (kernel.folder.file("threads.c"), kernel.folder.file("threads"));
+    kernel.folder.write("threads.c", THREADS);
+    let gcc = Command::new("gcc").args(["-o", &binary, &source]).status();
+    assert!(gcc.expect("gcc").success());
+    let towpath = towpath();
+    for line in [&["python3", "-c", PYTHON][..], &[&binary]] {
+        let expected = kernel.run(line);
+        assert!(expected.contains("192.0.2."), "{expected}");
+        let run = [towpath.as_str(), "run", "-q", "--dns", SERVERS[0], "--"];
+        assert_eq!(stack.run(&[&run[..], line].concat()), expected);
+    }
+}
+
+/// glibc goes its own way where the run has no nameserver.
+#[test]
+fn without_a_nameserver_the_hosts_is_asked() {
+    let Some(lab) = Questioned::new(CONF) else { return };
+    const PYTHON: &str = "import ctypes\n\
+        answer = ctypes.create_string_buffer(512)\n\
+        print(ctypes.CDLL(None).res_query(b'name.example', 1, 44, answer, 512))\n";
+    let towpath = towpath();
+    let line = [&towpath, "run", "-q", "--dns", "none", "--", "python3", "-c", PYTHON];
+    assert_eq!(lab.run(&line), "76\n");
+}
