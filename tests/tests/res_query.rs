@@ -174,3 +174,28 @@ fn without_a_nameserver_the_hosts_is_asked() {
     let line = [&towpath, "run", "-q", "--dns", "none", "--", "python3", "-c", PYTHON];
     assert_eq!(lab.run(&line), "76\n");
 }
+
+/// The stack has other addresses and routes than the kernel, by which glibc would sort.
+#[test]
+fn addresses_that_the_stack_reaches_come_first() {
+    const PYTHON: &str = "import socket\n\
+        print([i[4][0] for i in socket.getaddrinfo('name.example', 80, type=socket.SOCK_STREAM)])\n\
+        all = socket.getaddrinfo('name.example', 80, flags=socket.AI_CANONNAME)\n\
+        print(len(all), [i[3] for i in all if i[3]], all[0][4][0])\n";
+    let Some(lab) = Questioned::new(CONF) else { return };
+    let towpath = towpath();
+    let run = |addresses: &[&str]| {
+        let tap = [&towpath, "run", "-q", "--tap", "--dns", SERVERS[0]];
+        let addresses: Vec<_> = addresses.iter().flat_map(|at| ["--address", at]).collect();
+        lab.run(&[&tap[..], &addresses, &["--", "python3", "-c", PYTHON]].concat())
+    };
+    // The kernel has no route to the name's IPv6 address.
+    let out = run(&["10.77.0.2/24", "2001:db8:0:5::2/64"]);
+    let v6_first = "['2001:db8::7', '192.0.2.7', '192.0.2.8']\n9 ['name.example'] 2001:db8::7\n";
+    assert_eq!(out, v6_first);
+    // Now the kernel has the address, and the stack has no IPv6.
+    lab.ns.run(&["ip", "addr", "add", "2001:db8::7/64", "dev", "lo", "nodad"]).ok();
+    let out = run(&["10.77.0.2/24"]);
+    let v4_first = "['192.0.2.7', '192.0.2.8', '2001:db8::7']\n9 ['name.example'] 192.0.2.7\n";
+    assert_eq!(out, v4_first);
+}

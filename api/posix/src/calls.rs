@@ -165,8 +165,9 @@ pub const CALLS: &[Call] = &[
          `towpath run --add-host` to theirs, and back. glibc does all else, with the stack's \
          resolver in the place of `dns` and `resolve` of nsswitch.conf: the run's nameserver is \
          asked over the stack. Without one (`--dns none`, `--tap` without `--dns`) libc asks over \
-         the kernel's network. AI_ADDRCONFIG looks at the stack's addresses; the order of \
-         addresses is that of the kernel's routes",
+         the kernel's network. AI_ADDRCONFIG looks at the stack's addresses. getaddrinfo's \
+         order is RFC 6724's by the stack's addresses and routes (gai.conf(5)); behind the gateway \
+         by the kernel's, since sockets of the host reach the destinations",
     ),
     works(
         "getaddrinfo_a",

@@ -10,7 +10,7 @@
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
 //!   `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
 //!   `sandbox`, `signals`: the functions, by kind;
-//! - `names`, `nss`, `res`, `res_state`: those about names of hosts;
+//! - `names`, `ordering`, `nss`, `res`, `res_state`: those about names of hosts;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
 //!   number.
 
@@ -29,6 +29,7 @@ mod limits;
 mod names;
 mod nss;
 mod opening;
+mod ordering;
 mod pipes;
 mod polling;
 mod positional;

@@ -11,7 +11,7 @@ use libc::{addrinfo, c_char, c_int, c_void, hostent, sockaddr, socklen_t, utsnam
 use towpath_posix::given::Hostname;
 use towpath_posix::{given, names};
 
-use crate::{POSIX, nss, real};
+use crate::{POSIX, nss, ordering, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo(
@@ -31,7 +31,13 @@ pub unsafe extern "C" fn getaddrinfo(
         let (flags, family) =
             hints.as_ref().map_or((0, libc::AF_UNSPEC), |hints| (hints.ai_flags, hints.ai_family));
         let own = if flags & libc::AI_NUMERICHOST == 0 { own_addresses(node) } else { None };
-        let Some(all) = own else { return real::getaddrinfo(node, service, hints, to) };
+        let Some(all) = own else {
+            let result = real::getaddrinfo(node, service, hints, to);
+            if result == 0 {
+                ordering::order(to);
+            }
+            return result;
+        };
         let of = |wanted: c_int| {
             all.iter().filter(move |ip| wanted == libc::AF_UNSPEC || family_of(ip) == wanted)
         };
@@ -406,7 +412,7 @@ unsafe fn within(
 }
 
 /// The address of a sockaddr.
-unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
+pub(crate) unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
     let len = len as usize;
     if addr.is_null() || len < size_of::<libc::sockaddr_in>() {
         return None;

@@ -244,6 +244,21 @@ impl Line {
         Ok(())
     }
 
+    /// The address of the stack that the server sees.
+    pub(super) fn local(&self) -> Option<IpAddr> {
+        let mut bytes = [0; size_of::<libc::sockaddr_in6>()];
+        let mut len = bytes.len() as libc::socklen_t;
+        // SAFETY: that many bytes may be written.
+        unsafe {
+            socket::getsockname(self.posix, self.fd, bytes.as_mut_ptr().cast(), &raw mut len)
+                .ok()?;
+        }
+        match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
+            libc::AF_INET => bytes[4..].first_chunk::<4>().map(|ip| IpAddr::from(*ip)),
+            _ => bytes[8..].first_chunk::<16>().map(|ip| IpAddr::from(*ip)),
+        }
+    }
+
     /// Until something happened, or a signal handler ran; ETIMEDOUT at the deadline.
     fn wait(&self, events: i16, deadline: Deadline) -> Result<()> {
         let mut fds = [libc::pollfd { fd: self.fd, events, revents: 0 }];

@@ -8,12 +8,13 @@
 //! - `message`: questions and answers; `conf`: resolv.conf(5); `switch`: nsswitch.conf(5);
 //! - `exchange`: asking servers, by UDP and TCP;
 //! - [`raw`]: whole messages, as res_query(3) gives them; `substitution`: their nameservers;
-//! - `aliases`: HOSTALIASES.
+//! - `aliases`: HOSTALIASES; `order`: which address of a name comes first.
 
 mod aliases;
 mod conf;
 mod exchange;
 mod message;
+mod order;
 pub mod raw;
 mod substitution;
 mod switch;
@@ -26,6 +27,7 @@ use message::{A, AAAA, Answer, Name, PTR, Question, rcode};
 
 use crate::{Posix, names, resolver};
 
+pub use order::order;
 pub use substitution::Substitution;
 
 /// Longest nsswitch.conf that is read. Debian's has 500 bytes.
