@@ -8,7 +8,7 @@ use crate::result::{
 use crate::scenario::{FlowPlan, Plan, Traffic};
 use crate::trace::Traces;
 use crate::traffic::Tally;
-use crate::units::Time;
+use crate::units::{Size, Time};
 use crate::world::World;
 use towpath_tcp::{CongestionKind, Info};
 
@@ -56,12 +56,13 @@ pub fn run(
         let memory = world.memory() + recorder.memory();
         if memory > plan.memory_max {
             return Err(format!(
-                "given up at {} of {}: packets and samples take {} MiB, the limit is {} MiB; give \
-                 queues a limit, raise `sample`, or raise `limits.memory`",
+                "given up at {} of {}: packets, buffers and samples take {}, the limit is {}; have \
+                 shorter queues, smaller buffers or fewer flows, raise `sample`, or raise \
+                 `limits.memory`",
                 Time(world.now),
                 Time(plan.duration_ns),
-                memory >> 20,
-                plan.memory_max >> 20
+                Size(memory),
+                Size(plan.memory_max)
             ));
         }
         progress(number as f64 / samples as f64);

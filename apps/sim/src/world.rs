@@ -253,10 +253,11 @@ impl World {
         }
     }
 
-    /// Bytes of packets on links and of traces.
-    pub fn memory(&self) -> u64 {
+    /// Bytes of packets on links, of sockets' buffers, and of traces.
+    pub fn memory(&mut self) -> u64 {
         let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
-        packets as u64 * PACKET_BYTES + self.traces.bytes()
+        let buffers: u64 = self.hosts.iter_mut().map(|host| host.node.buffer_bytes()).sum();
+        packets as u64 * PACKET_BYTES + buffers + self.traces.bytes()
     }
 
     /// Writes what is left of the captures.

@@ -98,6 +98,17 @@ fn a_run_beyond_its_limits_is_given_up_with_the_reason() {
     assert!(error.contains("the limit is 4 MiB"), "{error}");
 }
 
+#[test]
+fn the_limit_of_memory_counts_what_programs_do_not_read() {
+    let stall = "{ end = \"to\", what = \"read\", at = \"0s\", for = \"4s\" }";
+    let flow = format!("kind = \"exchange\"\nbytes = 4000000\ncount = 8\nstall = [{stall}]");
+    let text = pair("rate = \"1gbit\"\ndelay = \"1ms\"", &flow);
+    let with = |limit: &str| run(&format!("{text}[limits]\nmemory = \"{limit}\"\n"), ONE);
+    let error = with("16MiB").expect_err("32 MB wait in receive buffers");
+    assert!(error.contains("packets, buffers and samples take"), "{error}");
+    with("64MiB").expect("32 MB and the send buffers");
+}
+
 /// A folder that goes with the test.
 struct Folder(PathBuf);
 
