@@ -157,13 +157,14 @@ impl World {
         world
     }
 
-    /// Runs up to a time; false when `events_max` is reached before. Queues are as they are at that
-    /// time.
+    /// Runs up to a time; false when `events_max` is reached before, and another call goes on from
+    /// there. Queues are as they are at that time.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
-        while let Some((at, actor)) = self.schedule.pop(end) {
+        loop {
             if self.events >= events_max {
                 return false;
             }
+            let Some((at, actor)) = self.schedule.pop(end) else { break };
             self.call(at, actor);
         }
         self.now = end;
