@@ -73,7 +73,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let seeds: Vec<u64> = one.runs.iter().map(|run| run.seed).collect();
     assert_eq!(seeds, [1, 2, 3]);
     assert_ne!(one.runs[0].flows[0].bytes, one.runs[1].flows[0].bytes);
-    assert!(table(&one).contains("3 runs, mean and 95 % confidence"));
+    assert!(table(&one).contains("\n3 runs: mean, and half of its 95 % confidence"));
 }
 
 #[test]
