@@ -403,7 +403,7 @@ mod tests {
                 exported.extend(names.map(str::to_owned));
             }
         }
-        // Those of the macros that make functions.
+        // Calls made by the macros that define functions.
         exported.remove("$name");
         exported.remove("$other");
         let listed: BTreeSet<String> = CALLS
