@@ -1,7 +1,6 @@
 //! The engine's state of one socket: in the table what all have, in boxes what few have.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 use towpath_ring::{EngineRecv, EngineSend};
 use towpath_shm::layout::Kind;
