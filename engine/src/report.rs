@@ -1,6 +1,7 @@
 //! Reports of an engine about itself.
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +159,8 @@ pub struct TcpFigures {
     pub lastrcv_ms: Option<u64>,
     /// Since the last segment that was accepted, each of which has an ACK.
     pub lastack_ms: Option<u64>,
+    /// Bytes a second that SO_MAX_PACING_RATE allows; None: any number.
+    pub pacing_rate: Option<NonZeroU64>,
     /// Segments that the peer has.
     pub delivered: u32,
     /// Time with something to send.

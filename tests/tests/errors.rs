@@ -302,7 +302,7 @@ fn sockets_of_a_running_stack() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
     let script = folder.write(
         "open.py",
-        "import socket,time\na=socket.socket();a.bind(('127.0.0.1',7640));a.listen(7)\nc=socket.socket();c.connect(('127.0.0.1',7640))\n\
+        "import socket,time\na=socket.socket();a.bind(('127.0.0.1',7640));a.listen(7)\nc=socket.socket();c.setsockopt(1,47,1000000);c.connect(('127.0.0.1',7640))\n\
          s,_=a.accept();c.sendall(b'x'*100)\nu=socket.socket(type=socket.SOCK_DGRAM);u.bind(('0.0.0.0',7641))\n\
          print('open',flush=True);time.sleep(60)",
     );
@@ -333,7 +333,11 @@ fn sockets_of_a_running_stack() {
     let table = ss(&["-tan"]);
     assert!(table.starts_with("State"), "{table}");
     assert_eq!(table.lines().filter(|l| l.starts_with("ESTAB")).count(), 2, "{table}");
-    assert!(ss(&["-ti"]).contains("cubic"), "{}", ss(&["-ti"]));
+    let info = ss(&["-ti"]);
+    // SO_MAX_PACING_RATE of one end.
+    let paced = info.matches(" pacing_rate 8Mbps/8Mbps ").count();
+    assert!(info.contains("cubic") && paced == 1, "{info}");
+    assert_eq!(server["pacing_rate"], Value::Null, "{all:#}");
     process.stop();
     let gone = ns.run(&[towpath.as_str(), "ss", "-aj", &pid.to_string()]);
     assert_eq!(gone.code(), 2, "{}", gone.stdout);

@@ -51,6 +51,7 @@ struct Figures {
     wait_mean_ms: f64,
     /// None: the waits of a part of the run are counted.
     wait_p95_ms: Option<f64>,
+    events: f64,
     wall_s: f64,
 }
 
@@ -101,7 +102,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 /// Simulated seconds a second of the runs, without start, end and report. Ours has the making of
 /// hosts in it, which ns-3's has not.
 fn speed(towpath: &Path, peer: &Path) -> Result<()> {
-    let table = Table::new(true, &["flows", "simulated s/s", "ns-3", "times as fast"]);
+    let heads = ["flows", "simulated s/s", "ns-3", "times as fast", "million events/s", "ns-3"];
+    let table = Table::new(true, &heads);
     for flows in [10, 100, 1000] {
         let network = Dumbbell {
             rate_mbit: 1000.,
@@ -115,11 +117,14 @@ fn speed(towpath: &Path, peer: &Path) -> Result<()> {
         };
         let (ours, theirs) = (network.ours(towpath)?, network.theirs(peer, false)?);
         let a_second = |figures: &Figures| f64::from(network.duration_s) / figures.wall_s;
+        let events = |figures: &Figures| figures.events / figures.wall_s / 1e6;
         table.row(&[
             &flows,
             &format!("{:.2}", a_second(&ours)),
             &format!("{:.2}", a_second(&theirs)),
             &format!("{:.1}", theirs.wall_s / ours.wall_s),
+            &format!("{:.2}", events(&ours)),
+            &format!("{:.2}", events(&theirs)),
         ]);
     }
     Ok(())
@@ -195,7 +200,8 @@ impl Dumbbell {
             let [before, mean_before, _] = waits(&self.run_ours(towpath, self.waits_from_s)?.0)?;
             ((count * mean_ms - before * mean_before) / (count - before), None)
         };
-        Ok(Figures { goodputs_mbit, wait_mean_ms, wait_p95_ms, wall_s })
+        let events = run["events"].as_f64().unwrap_or(f64::NAN);
+        Ok(Figures { goodputs_mbit, wait_mean_ms, wait_p95_ms, events, wall_s })
     }
 
     /// The run in the report, and its seconds as `towpath sim` tells them: hosts are made in them,
@@ -238,6 +244,7 @@ impl Dumbbell {
             goodputs_mbit: bytes.map(|bytes| self.mbit(bytes)).collect(),
             wait_mean_ms: number("wait_mean_s") * 1e3,
             wait_p95_ms: (self.waits_from_s == 0).then(|| number("wait_p95_s") * 1e3),
+            events: number("events"),
             wall_s: number("wall_s"),
         })
     }
@@ -343,6 +350,7 @@ mod tests {
             goodputs_mbit: goodputs_mbit.to_vec(),
             wait_mean_ms,
             wait_p95_ms: Some(50.),
+            events: 1.,
             wall_s: 1.,
         }
     }

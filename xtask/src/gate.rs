@@ -6,6 +6,7 @@
 pub mod binaries;
 pub mod dpdk;
 pub mod pool;
+pub mod room;
 pub mod step;
 
 use std::path::Path;
@@ -72,6 +73,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !options.quick {
         step::step("packages", crate::debian::install)?;
     }
+    step::step("room on the disk", || room::check(&target(root)))?;
     let mut builds = None;
     step::step("build of the tests", || {
         builds = Some(binaries::build(root)?);

@@ -78,7 +78,7 @@ fn addresses(posix: &'static Posix) -> Vec<IpAddr> {
     ips.filter(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())).collect()
 }
 
-fn ip(addr: &RawAddr) -> Option<IpAddr> {
+pub(crate) fn ip(addr: &RawAddr) -> Option<IpAddr> {
     match i32::from(addr.family) {
         libc::AF_INET => {
             let [a, b, c, d, ..] = addr.ip;

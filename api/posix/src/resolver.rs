@@ -4,8 +4,8 @@
 //! loopback. That is not the stack's, where nobody answers: programs with a resolver of their own
 //! (c-ares in Node.js, dig, nginx and haproxy that are given the file) would resolve nothing. They
 //! read the file with the nameserver that the run has for them in its place, and so does
-//! [`crate::dns`]. libc's own resolver (res_query) reads the file past us, and asks over the
-//! kernel's network.
+//! [`crate::dns`]. libc itself reads the file past us: [`crate::dns::Substitution`] says which
+//! of the nameservers that it found there are to be the run's.
 
 use std::ffi::CStr;
 
@@ -16,10 +16,10 @@ use towpath_shm::layout::RawAddr;
 use crate::{Errno, Posix, Result};
 
 /// What resolvers read.
-const PATH: &CStr = c"/etc/resolv.conf";
+pub(crate) const PATH: &CStr = c"/etc/resolv.conf";
 /// Longer files are left as they are. Three nameservers and six domains of full length take half of
 /// it.
-const FILE_MAX: usize = 4096;
+pub(crate) const FILE_MAX: usize = 4096;
 
 /// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the
 /// file.
@@ -111,12 +111,12 @@ fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Text
 }
 
 /// What stands behind `nameserver`.
-fn address_in(line: &[u8]) -> Option<&[u8]> {
+pub(crate) fn address_in(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"nameserver")?;
     rest.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')).then(|| rest.trim_ascii())
 }
 
-fn is_loopback(address: &[u8]) -> bool {
+pub(crate) fn is_loopback(address: &[u8]) -> bool {
     let text = std::str::from_utf8(address).unwrap_or_default();
     match text.parse() {
         // To the unspecified address is to this machine as well.

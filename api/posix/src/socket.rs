@@ -7,7 +7,7 @@ use towpath_client::interrupt::Handled;
 use towpath_client::{Client, Error, Socket, listener};
 use towpath_client::{Deadline, wait};
 use towpath_shm::control::{FAST_OPEN, IF_FAILED, Request, call};
-use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
+use towpath_shm::layout::{Kind, RawAddr, Slot, connect_asked, flags, op, option_bit, shut};
 
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
@@ -262,8 +262,11 @@ pub(crate) fn connect_to_send(
     to: Option<RawAddr>,
     patience: Patience,
 ) -> Result<()> {
-    let Some(addr) = to else { return fail(libc::EINVAL) };
-    connect_stream(handle, addr, true, patience)
+    match handle.slot.connect_asked.load(Acquire) {
+        // The SYN goes now, to the peer that connect(2) named.
+        connect_asked::DEFERRED => Ok(()),
+        _ => connect_stream(handle, to.unwrap_or_default(), true, patience),
+    }
 }
 
 fn connect_stream(
@@ -272,10 +275,14 @@ fn connect_stream(
     fast_open: bool,
     patience: Patience,
 ) -> Result<()> {
-    let asked = &handle.slot.connect_asked;
-    if asked.load(Acquire) == 0 {
+    let asked = handle.slot.connect_asked.load(Acquire);
+    let under_way = flags::CONNECTING | flags::OPENING;
+    if asked == connect_asked::TOLD {
         if handle.slot.flags.load(Acquire) & flags::CONNECTED != 0 {
             return fail(libc::EISCONN);
+        }
+        if addr.family == 0 {
+            return fail(libc::EINVAL);
         }
         let reply = handle.call(call::CONNECT, |request| {
             request.addr = addr;
@@ -283,19 +290,22 @@ fn connect_stream(
         })?;
         if reply.a == FAST_OPEN {
             // The first write sends the SYN.
+            note_connect(handle, connect_asked::DEFERRED);
             return Ok(());
         }
-        // A socket that another thread has closed has nothing to remember.
-        let _ = handle.change(|slot| slot.connect_asked.store(1, Release));
+        note_connect(handle, connect_asked::STARTED);
         if patience.nonblocking {
             // As on Linux, which never sees the answer before connect returns.
             return fail(libc::EINPROGRESS);
         }
-    } else if patience.nonblocking && handle.slot.flags.load(Acquire) & flags::CONNECTING != 0 {
+    } else if asked == connect_asked::DEFERRED {
+        // Linux says so without blocking; otherwise it waits for a SYN that nobody sends.
+        return fail(libc::EISCONN);
+    } else if patience.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);
     }
     let attempt = || match handle.slot.flags.load(Acquire) {
-        seen if seen & flags::CONNECTING != 0 => Err(Error::WouldBlock),
+        seen if seen & under_way != 0 => Err(Error::WouldBlock),
         seen if seen & flags::CONNECTED != 0 && seen & flags::DEAD == 0 => Ok(()),
         _ => {
             handle.socket.take_error(handle.client)?;
@@ -310,14 +320,24 @@ fn connect_stream(
         // new, and what was shut is open. `disconnect` fails only where the socket was closed
         // meanwhile, or the engine has ended.
         Err(errno) => {
-            let _ = disconnect(handle, IF_FAILED);
+            forget_failed(handle);
             Err(errno)
         }
         Ok(()) => {
-            let _ = handle.change(|slot| slot.connect_asked.store(0, Release));
+            note_connect(handle, connect_asked::TOLD);
             Ok(())
         }
     }
+}
+
+/// A socket that another thread has closed has nothing to note.
+pub(crate) fn note_connect(handle: &Handle, asked: u8) {
+    let _ = handle.change(|slot| slot.connect_asked.store(asked, Release));
+}
+
+/// A socket whose connect failed, and whose program knows that, is as new.
+pub(crate) fn forget_failed(handle: &Handle) {
+    let _ = disconnect(handle, IF_FAILED);
 }
 
 /// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or
@@ -328,7 +348,7 @@ fn disconnect(handle: &Handle, when: u32) -> Result<()> {
     })?;
     handle.change(|slot| {
         slot.shut.store(0, Relaxed);
-        slot.connect_asked.store(0, Release);
+        slot.connect_asked.store(connect_asked::TOLD, Release);
     })
 }
 
@@ -350,7 +370,9 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
         // Nothing to send, but a listener that hears nothing listens no more.
         Kind::Listener if bits & shut::READ == 0 => return Ok(()),
         Kind::Listener => return disconnect(&handle, 0),
-        Kind::Stream if seen & flags::CONNECTING != 0 => return disconnect(&handle, 0),
+        Kind::Stream if seen & (flags::CONNECTING | flags::OPENING) != 0 => {
+            return disconnect(&handle, 0);
+        }
         Kind::Stream => handle.is_open_stream(),
         _ => seen & flags::CONNECTED != 0,
     };
@@ -394,8 +416,8 @@ pub unsafe fn getpeername(
     len: *mut libc::socklen_t,
 ) -> Result<()> {
     let handle = Handle::new(posix, fd)?;
-    let connected = handle.slot.flags.load(Acquire) & flags::CONNECTED != 0;
-    if !connected || handle.kind() == Kind::Stream && !handle.is_open_stream() {
+    let seen = handle.slot.flags.load(Acquire) & (flags::CONNECTED | flags::OPENING);
+    if seen != flags::CONNECTED || handle.kind() == Kind::Stream && !handle.is_open_stream() {
         return fail(libc::ENOTCONN);
     }
     let remote = address::remote(handle.slot);

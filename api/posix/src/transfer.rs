@@ -102,6 +102,40 @@ pub unsafe fn recv(
     }
 }
 
+/// read(2) and readv(2). As sock_read_iter, which takes no datagram for an empty buffer.
+///
+/// # Safety
+/// As for [`recv`].
+pub unsafe fn read(
+    posix: &'static Posix,
+    fd: i32,
+    buffers: &[Buffer],
+    flags: i32,
+) -> Result<usize> {
+    if Buffer::total(buffers) == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recv(posix, fd, buffers, flags) }.map(|arrival| arrival.len)
+}
+
+/// writev(2). As vfs_writev, which sends no empty datagram: write(2) does.
+///
+/// # Safety
+/// As for [`send`].
+pub unsafe fn write_vector(
+    posix: &'static Posix,
+    fd: i32,
+    buffers: &[Buffer],
+    flags: i32,
+) -> Result<usize> {
+    if Buffer::total(buffers) == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send(posix, fd, buffers, flags, None, &Control::default()) }
+}
+
 /// Where a message is to go, as sendto(2) and sendmsg(2) are told. A stream knows.
 ///
 /// # Errors

@@ -6,9 +6,10 @@
 //!
 //! - `state`: state of the process's calls; `real`: libc's functions, found once;
 //! - `cancel`: cancellation points; `complaint`: messages of the library itself;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `names`, `nss`,
-//!   `limits`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
+//!   `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
 //!   `sandbox`, `signals`: the functions, by kind;
+//! - `names`, `ordering`, `nss`, `res`, `res_state`: those about names of hosts;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
 //!   number.
 
@@ -27,12 +28,15 @@ mod limits;
 mod names;
 mod nss;
 mod opening;
+mod ordering;
 mod pipes;
 mod polling;
 mod positional;
 mod processes;
 mod real;
 mod refusals;
+mod res;
+mod res_state;
 mod sandbox;
 mod signals;
 mod sockets;
@@ -55,6 +59,7 @@ pub use stdio::write_out_streams;
 /// engine, if there is to be one.
 pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     real::resolve_all();
+    res::resolve_all();
     std::panic::set_hook(Box::new(report_panic));
     processes::has_handlers();
     cancel::prepare();

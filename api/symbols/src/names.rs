@@ -12,7 +12,7 @@ use libc::{addrinfo, c_char, c_int, c_void, hostent, sockaddr, socklen_t, utsnam
 use towpath_posix::given::Hostname;
 use towpath_posix::{given, names};
 
-use crate::{POSIX, nss, real};
+use crate::{POSIX, nss, ordering, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo(
@@ -32,7 +32,13 @@ pub unsafe extern "C" fn getaddrinfo(
         let (flags, family) =
             hints.as_ref().map_or((0, libc::AF_UNSPEC), |hints| (hints.ai_flags, hints.ai_family));
         let own = if flags & libc::AI_NUMERICHOST == 0 { own_addresses(node) } else { None };
-        let Some(all) = own else { return real::getaddrinfo(node, service, hints, to) };
+        let Some(all) = own else {
+            let result = real::getaddrinfo(node, service, hints, to);
+            if result == 0 {
+                ordering::order(to);
+            }
+            return result;
+        };
         let of = |wanted: c_int| {
             all.iter().filter(move |ip| wanted == libc::AF_UNSPEC || family_of(ip) == wanted)
         };
@@ -74,6 +80,20 @@ pub unsafe extern "C" fn getaddrinfo(
         }
         result
     }
+}
+
+/// getaddrinfo_a(3). Threads of glibc look the names up, by functions that no library comes
+/// between: they ask the stack's resolver, as glibc is told here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getaddrinfo_a(
+    mode: c_int,
+    list: *mut *mut c_void,
+    count: c_int,
+    event: *mut libc::sigevent,
+) -> c_int {
+    nss::prepare();
+    // SAFETY: see `getaddrinfo`.
+    unsafe { real::getaddrinfo_a(mode, list, count, event) }
 }
 
 /// AI_ADDRCONFIG by the addresses of the stack: glibc would look at the kernel's. None: the hints
@@ -393,7 +413,7 @@ unsafe fn within(
 }
 
 /// The address of a sockaddr.
-unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
+pub(crate) unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
     let len = len as usize;
     if addr.is_null() || len < size_of::<libc::sockaddr_in>() {
         return None;

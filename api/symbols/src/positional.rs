@@ -1,7 +1,6 @@
 //! Reads and writes at a position, which sockets do not have.
 
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
-use towpath_posix::control::Control;
 use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 
 use crate::cancel::point;
@@ -43,7 +42,7 @@ unsafe fn read_vector(
     // SAFETY: as the program called preadv2.
     unsafe {
         let to = transfer::buffers(to, count, libc::EINVAL)?;
-        Ok(transfer::recv(&POSIX, fd, to, flags)?.len)
+        transfer::read(&POSIX, fd, to, flags)
     }
 }
 
@@ -62,7 +61,7 @@ unsafe fn write_vector(
     // SAFETY: as the program called pwritev2.
     unsafe {
         let from = transfer::buffers(from, count, libc::EINVAL)?;
-        transfer::send(&POSIX, fd, from, flags, None, &Control::default())
+        transfer::write_vector(&POSIX, fd, from, flags)
     }
 }
 

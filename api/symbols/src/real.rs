@@ -228,6 +228,9 @@ reals! {
         node: *const c_char, service: *const c_char, hints: *const addrinfo,
         to: *mut *mut addrinfo,
     ) -> c_int;
+    getaddrinfo_a(
+        mode: c_int, list: *mut *mut c_void, count: c_int, event: *mut libc::sigevent,
+    ) -> c_int;
     gethostbyname(name: *const c_char) -> *mut hostent;
     gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent;
     gethostbyname_r(
@@ -250,6 +253,10 @@ reals! {
         addr: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
         service: *mut c_char, service_len: socklen_t, flags: c_int,
     ) -> c_int;
+    __res_init() -> c_int;
+    __res_ninit(state: *mut c_void) -> c_int;
+    __res_state() -> *mut c_void;
+    __h_errno_location() -> *mut c_int;
     if_nameindex() -> *mut libc::if_nameindex;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_
     // SAFETY: as called, here and in every function of this file.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
-            return recv_plain(fd, to, len, 0);
+            return point(|| answer::size(transfer::read(&POSIX, fd, &buffer(to, len), 0)));
         }
         real::read(fd, to, len)
     }
@@ -118,9 +118,9 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let recv = |to| Ok(transfer::recv(&POSIX, fd, to, 0)?.len);
+            let read = |to| transfer::read(&POSIX, fd, to, 0);
             return point(|| {
-                answer::size(transfer::buffers(to, count, libc::EINVAL).and_then(recv))
+                answer::size(transfer::buffers(to, count, libc::EINVAL).and_then(read))
             });
         }
         real::readv(fd, to, count)
@@ -133,9 +133,9 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let send = |from| transfer::send(&POSIX, fd, from, 0, None, &Control::default());
+            let write = |from| transfer::write_vector(&POSIX, fd, from, 0);
             return point(|| {
-                answer::size(transfer::buffers(from, count, libc::EINVAL).and_then(send))
+                answer::size(transfer::buffers(from, count, libc::EINVAL).and_then(write))
             });
         }
         if netlink::is_ours(&POSIX, fd) {

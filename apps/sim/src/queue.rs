@@ -41,6 +41,43 @@ const LIMIT: usize = 1000;
 const KINDS: &[&str] =
     &["pfifo", "bfifo", "pfifo_fast", "tbf", "red", "codel", "fq_codel", "pie", "cobalt"];
 
+/// Parameters of a discipline, for messages.
+fn parameters(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "tbf" => &["rate", "burst", "limit"],
+        "red" => &[
+            "limit",
+            "min",
+            "max",
+            "avpkt",
+            "burst",
+            "bandwidth",
+            "probability",
+            "ecn",
+            "noecn",
+            "harddrop",
+            "adaptive",
+        ],
+        "codel" | "cobalt" => &["limit", "target", "interval", "ecn", "noecn"],
+        "fq_codel" => {
+            &["limit", "flows", "quantum", "target", "interval", "memory_limit", "ecn", "noecn"]
+        }
+        "pie" => &["limit", "target", "tupdate", "ecn", "noecn"],
+        _ => &["limit"],
+    }
+}
+
+/// Values that a parameter takes.
+fn expected(key: &str) -> &'static str {
+    match key {
+        "target" | "interval" | "tupdate" => "a time above 0 with its unit, as 5ms",
+        "rate" | "bandwidth" => "a rate above 0 with its unit, as 10mbit",
+        "probability" => "a number above 0 and up to 1",
+        "flows" => "a number from 1 to 65536",
+        _ => "a number above 0",
+    }
+}
+
 impl QueueSpec {
     /// Reads words as those of `tc qdisc add … `, as "fq_codel limit 1000 target 5ms noecn".
     ///
@@ -151,10 +188,8 @@ impl<'a> Words<'a> {
     /// Reads all parameters; `know` says `None` to one that means nothing.
     fn read(&mut self, mut know: impl FnMut(&str, &str) -> Option<()>) -> Result<(), String> {
         while let Some((key, value)) = self.pair()? {
-            let wrong = || {
-                let what = format!("{key} {value}");
-                format!("qdisc `{}`: `{}` is not a valid parameter", self.kind, what.trim_end())
-            };
+            let wrong =
+                || format!("qdisc `{}`: `{key} {value}`: expected {}", self.kind, expected(key));
             know(key, value).ok_or_else(wrong)?;
         }
         Ok(())
@@ -163,6 +198,11 @@ impl<'a> Words<'a> {
     /// The next key and its value; flags have none.
     fn pair(&mut self) -> Result<Option<(&'a str, &'a str)>, String> {
         let Some(key) = self.words.next() else { return Ok(None) };
+        let known = parameters(self.kind);
+        if !known.contains(&key) {
+            let what = format!("parameter of qdisc `{}`:", self.kind);
+            return Err(unknown_name(&what, key, known));
+        }
         if FLAGS.contains(&key) {
             return Ok(Some((key, "")));
         }
@@ -393,15 +433,45 @@ mod tests {
             ("", "expected one of pfifo"),
             ("pfifo limit", "`limit` needs a value"),
             ("pfifo limit 0", "`limit 0`"),
-            ("codel target 5", "`target 5`"),
-            ("codel flows 5", "`flows 5`"),
+            ("codel target 5", "`target 5`: expected a time above 0 with its unit, as 5ms"),
+            (
+                "codel targt 5ms",
+                "unknown parameter of qdisc `codel`: `targt`; did you mean `target`?",
+            ),
+            ("codel flows 5", "`flows`; expected one of limit, target, interval, ecn, noecn"),
+            ("fq_codel flows 65537", "`flows 65537`: expected a number from 1 to 65536"),
+            ("pfifo depth", "`depth`; expected one of limit"),
             ("tbf rate 8mbit", "needs `burst`"),
-            ("pie interval 5ms", "`interval 5ms`"),
+            ("pie interval 5ms", "`interval`; expected one of limit, target, tupdate"),
             ("red limit 9kb min 5kb max 5kb", "`min 5000` is not below `max 5000`"),
-            ("codel harddrop", "`harddrop` is not"),
+            ("codel harddrop", "`harddrop`; expected one of"),
         ] {
             let error = QueueSpec::parse(words).expect_err(words);
             assert!(error.contains(wanted), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn parameters_that_messages_name_are_read() {
+        for kind in KINDS {
+            let needed = match *kind {
+                "tbf" => "rate 8mbit burst 10kb limit 20kb",
+                "red" => "limit 90kb min 15kb max 45kb",
+                _ => "",
+            };
+            for key in parameters(kind) {
+                let value = match *key {
+                    "ecn" | "noecn" | "harddrop" | "adaptive" => "",
+                    "target" | "interval" | "tupdate" => "7ms",
+                    "rate" | "bandwidth" => "8mbit",
+                    "probability" => "0.5",
+                    "min" => "16kb",
+                    "max" => "46kb",
+                    _ => "1000",
+                };
+                let words = format!("{kind} {needed} {key} {value}");
+                assert!(QueueSpec::parse(&words).is_ok(), "{words}");
+            }
         }
     }
 }

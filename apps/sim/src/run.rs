@@ -8,7 +8,7 @@ use crate::result::{
 use crate::scenario::{FlowPlan, Plan, Traffic};
 use crate::trace::Traces;
 use crate::traffic::Tally;
-use crate::units::Time;
+use crate::units::{Size, Time};
 use crate::world::World;
 use towpath_tcp::{CongestionKind, Info};
 
@@ -43,30 +43,42 @@ pub fn run(
     let samples = plan.duration_ns.div_ceil(plan.sample_ns);
     for number in 1..=samples {
         let end = (number * plan.sample_ns).min(plan.duration_ns);
-        if !world.run_until(end, plan.events_max) {
-            return Err(format!(
-                "given up at {} of {}: {} events, the limit; shorten `duration`, lower rates, or \
-                 raise `limits.events`",
-                Time(world.now),
-                Time(plan.duration_ns),
-                plan.events_max
-            ));
+        // Samples of a large scenario are few, and memory may be full long before the next one.
+        while !world.run_until(end, plan.events_max.min(world.events + EVENTS_BETWEEN_LOOKS)) {
+            if world.events >= plan.events_max {
+                return Err(format!(
+                    "given up at {} of {}: {} events, the limit; shorten `duration`, lower rates, \
+                     or raise `limits.events`",
+                    Time(world.now),
+                    Time(plan.duration_ns),
+                    plan.events_max
+                ));
+            }
+            check_memory(plan, &mut world, &recorder)?;
         }
         recorder.sample(plan, &mut world);
-        let memory = world.memory() + recorder.memory();
-        if memory > plan.memory_max {
-            return Err(format!(
-                "given up at {} of {}: packets and samples take {} MiB, the limit is {} MiB; give \
-                 queues a limit, raise `sample`, or raise `limits.memory`",
-                Time(world.now),
-                Time(plan.duration_ns),
-                memory >> 20,
-                plan.memory_max >> 20
-            ));
-        }
+        check_memory(plan, &mut world, &recorder)?;
         progress(number as f64 / samples as f64);
     }
     recorder.result(plan, seed, world)
+}
+
+/// Events between two looks at the memory: fewer than half a gigabyte of packets.
+const EVENTS_BETWEEN_LOOKS: u64 = 200_000;
+
+fn check_memory(plan: &Plan, world: &mut World, recorder: &Recorder) -> Result<(), String> {
+    let memory = world.memory() + recorder.memory();
+    if memory <= plan.memory_max {
+        return Ok(());
+    }
+    Err(format!(
+        "given up at {} of {}: packets, buffers and samples take {}, the limit is {}; have shorter \
+         queues, smaller buffers or fewer flows, raise `sample`, or raise `limits.memory`",
+        Time(world.now),
+        Time(plan.duration_ns),
+        Size(memory),
+        Size(plan.memory_max)
+    ))
 }
 
 /// Samples so far.

@@ -100,6 +100,21 @@ impl fmt::Display for Time {
     }
 }
 
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, shift) = match self.0 {
+            0..=0x3ff => ("B", 0),
+            0x400..=0xf_ffff => ("KiB", 10),
+            0x10_0000..=0x3fff_ffff => ("MiB", 20),
+            _ => ("GiB", 30),
+        };
+        let number = self.0 as f64 / (1u64 << shift) as f64;
+        let whole = number.fract() == 0.;
+        let number = if whole { number.to_string() } else { short(number) };
+        write!(f, "{number} {unit}")
+    }
+}
+
 /// A time in the unit in which its number is short.
 pub fn seconds(value: f64) -> String {
     let (number, unit) = match value {
@@ -244,5 +259,7 @@ mod tests {
         assert_eq!(seconds(0.), "0 s");
         assert_eq!(bits_per_second(9_480_000.), "9.48 Mbit/s");
         assert_eq!(bits_per_second(123_400_000.), "123 Mbit/s");
+        let sizes = [900, 1 << 10, 100_000, 1 << 22, 1_400_000_000].map(|it| Size(it).to_string());
+        assert_eq!(sizes, ["900 B", "1 KiB", "97.7 KiB", "4 MiB", "1.30 GiB"]);
     }
 }

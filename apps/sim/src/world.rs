@@ -157,13 +157,14 @@ impl World {
         world
     }
 
-    /// Runs up to a time; false when `events_max` is reached before. Queues are as they are at that
-    /// time.
+    /// Runs up to a time; false when `events_max` is reached before, and another call goes on from
+    /// there. Queues are as they are at that time.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
-        while let Some((at, actor)) = self.schedule.pop(end) {
+        loop {
             if self.events >= events_max {
                 return false;
             }
+            let Some((at, actor)) = self.schedule.pop(end) else { break };
             self.call(at, actor);
         }
         self.now = end;
@@ -253,10 +254,11 @@ impl World {
         }
     }
 
-    /// Bytes of packets on links and of traces.
-    pub fn memory(&self) -> u64 {
+    /// Bytes of packets on links, of sockets' buffers, and of traces.
+    pub fn memory(&mut self) -> u64 {
         let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
-        packets as u64 * PACKET_BYTES + self.traces.bytes()
+        let buffers: u64 = self.hosts.iter_mut().map(|host| host.node.buffer_bytes()).sum();
+        packets as u64 * PACKET_BYTES + buffers + self.traces.bytes()
     }
 
     /// Writes what is left of the captures.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use towpath_sim::{
     Bql, CardOptions, Example, ExampleReport, Latency, Load, OnOffOptions, PingOptions, Rate,
-    SendMode, SendOptions, TcOptions, Time, Transport, qdisc_words, read, text,
+    SendMode, SendOptions, TcOptions, Time, Transport, qdisc_words, read, svg, text,
 };
 
 const MS: u64 = 1_000_000;
@@ -190,6 +190,19 @@ fn frames_leave_at_the_line_rate_unless_their_writer_looks_too_seldom() {
     assert!(late[0].sent_per_s > 1_400_000. && late[1].sent_per_s < 1_300_000., "{late:?}");
     let slow = run(with(MS).example()).latency;
     assert!(slow[0].sent_per_s < 300_000., "256 frames each millisecond: {slow:?}");
+}
+
+#[test]
+fn frames_have_charts_and_samples_in_a_run_without_a_line() {
+    let all = SendOptions { packets: 20_000, ..send(SendMode::Write) };
+    let report =
+        run(SendOptions { card: CardOptions { every: ms(1_000), ..all.card }, ..all }.example());
+    let [off, on] = [0, 1].map(|at| report.latency[at].device_bytes);
+    assert!(off > 12_000. && on < 8_000., "{off} and {on} after 14 ms");
+    let page = report.html();
+    assert!(page.contains("<b>Bytes in the device</b>") && page.contains("Side by side"));
+    let picture = svg(&report.report);
+    assert!(picture.contains("Bytes in the device") && !picture.contains("-0\""), "{picture}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let seeds: Vec<u64> = one.runs.iter().map(|run| run.seed).collect();
     assert_eq!(seeds, [1, 2, 3]);
     assert_ne!(one.runs[0].flows[0].bytes, one.runs[1].flows[0].bytes);
-    assert!(table(&one).contains("3 runs, mean and 95 % confidence"));
+    assert!(table(&one).contains("\n3 runs: mean, and half of its 95 % confidence"));
 }
 
 #[test]
@@ -96,6 +96,17 @@ fn a_run_beyond_its_limits_is_given_up_with_the_reason() {
     let text = pair(link, "kind = \"cbr\"\nrate = \"50mbit\"");
     let error = run(&(text + "[limits]\nmemory = \"4MiB\"\n"), ONE).expect_err("a limit of memory");
     assert!(error.contains("the limit is 4 MiB"), "{error}");
+}
+
+#[test]
+fn the_limit_of_memory_counts_what_programs_do_not_read() {
+    let stall = "{ end = \"to\", what = \"read\", at = \"0s\", for = \"4s\" }";
+    let flow = format!("kind = \"exchange\"\nbytes = 4000000\ncount = 8\nstall = [{stall}]");
+    let text = pair("rate = \"1gbit\"\ndelay = \"1ms\"", &flow);
+    let with = |limit: &str| run(&format!("{text}[limits]\nmemory = \"{limit}\"\n"), ONE);
+    let error = with("16MiB").expect_err("32 MB wait in receive buffers");
+    assert!(error.contains("packets, buffers and samples take"), "{error}");
+    with("64MiB").expect("32 MB and the send buffers");
 }
 
 /// A folder that goes with the test.

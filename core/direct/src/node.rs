@@ -11,7 +11,7 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::direct::{Direct, DirectConfig, DirectCounters, Stray};
 use crate::event::NodeEvent;
 use crate::handle::SocketHandle;
-use crate::table::{Kind, Life};
+use crate::table::{Entry, Kind, Life};
 
 /// Settings of a node.
 #[derive(Debug, Clone, Default)]
@@ -116,6 +116,21 @@ impl<P: Port + ?Sized> Node<P> {
     /// A snapshot of a socket, with TCP's figures of a connection; `None` when the handle is dead.
     pub fn info(&self, handle: SocketHandle) -> Option<SocketInfo> {
         self.stack.info(self.now, self.direct.table.get(handle)?.id)
+    }
+
+    /// Memory of all sockets' buffers in bytes, as far as it was ever written to.
+    pub fn buffer_bytes(&mut self) -> u64 {
+        let Self { stack, direct, .. } = self;
+        let of = |entry: &Entry| match &entry.kind {
+            Kind::Listener { .. } => 0,
+            Kind::Datagram { bytes, .. } => *bytes as u64,
+            Kind::Stream => {
+                let recv = stack.recv_buffer(entry.id).map_or(0, |buffer| buffer.memory_bytes());
+                let send = stack.send_buffer(entry.id).map_or(0, |buffer| buffer.memory_bytes());
+                u64::from(recv) + u64::from(send)
+            }
+        };
+        direct.table.iter().map(of).sum()
     }
 
     /// Sockets that their owner may call, in the order of their places. Children in accept queues

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use towpath_tcp::{Config, Connection, Instant, isn};
+use towpath_tcp::{Config, Connection, Instant};
 use towpath_wire::addr;
 
 use crate::error::ConnectError;
@@ -10,10 +10,8 @@ use crate::fast_open::Beginning;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{Family, Host, SocketId};
 use crate::net::{IfaceId, Route};
-use crate::socket::{Bound, Kind, News, Settings, Socket, Stream};
+use crate::socket::{Bound, Kind, Settings, Socket, Stream};
 use crate::stack::Stack;
-use crate::timer::TimerId;
-use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 
 impl<H: Host> Stack<H> {
     /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the
@@ -181,22 +179,19 @@ impl<H: Host> Stack<H> {
         fast_open: bool,
     ) -> Result<(Stream<H>, Beginning), ConnectError> {
         let hash = self.keys.table.ends(&flow);
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
-        //# F() MUST NOT be computable from the outside (MUST-9)
-        let mut iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
+        let mut iss_min = None;
         match self.find_flow(hash, &flow) {
             None => {}
             // An earlier connection of ours, in TIME-WAIT for long enough.
             Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
-                if let Some(entry) = self.time_waits.get(at) {
-                    iss = isn::not_before(entry.state.iss_min(), iss);
-                }
+                iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);
             }
             Some(_) => return Err(ConnectError::AddrInUse),
         }
         self.counters.tcp_connects += 1;
+        let iss = self.initial_sequence(now, &flow, iss_min);
         let config = self.tcp_config(now, &settings, &flow, iface);
         self.paths.follow(&mut self.net);
         let path = self.paths.shrink(&route, &self.net);
@@ -207,22 +202,8 @@ impl<H: Host> Stack<H> {
                 (Connection::connect(config, iss, offset, now), Beginning::Plain)
             }
         };
-        let stream = Stream {
-            flow,
-            connection: Some(connection),
-            recv,
-            send,
-            packet: settings.packet.towards(flow.remote),
-            iface,
-            path: Some(path),
-            timer: TimerId::NONE,
-            uses_port: None,
-            unreachable: None,
-            news: News::default(),
-            tuning: RecvTuning::default(),
-            tune_at: now + PERIOD_DEFAULT,
-        };
-        Ok((stream, beginning))
+        let stream = Stream::new(now, flow, connection, &settings, iface, recv, send);
+        Ok((Stream { path: Some(path), ..stream }, beginning))
     }
 
     /// The settings of a connection, with segment sizes for its path.

@@ -208,6 +208,18 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// The SYN of a connect with Fast Open no longer waits for bytes.
+    pub fn open_without_bytes(&mut self, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        let kind = self.sockets.get_mut(index).map(|socket| &mut socket.kind);
+        if let Some(Kind::Stream(stream)) = kind
+            && let Some(connection) = &mut stream.connection
+        {
+            connection.open_without_bytes();
+            self.mark_dirty(index);
+        }
+    }
+
     /// The owner is done with a socket, and must not use its id any more. [`SocketEvent::Closed`]
     /// follows when the socket and its buffers are gone, for a connection perhaps minutes later.
     ///

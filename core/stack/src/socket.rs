@@ -39,7 +39,7 @@ use crate::path::Path;
 use crate::shards::{Child, ShardId};
 use crate::slab::{List, NONE};
 use crate::timer::TimerId;
-use crate::tuning::RecvTuning;
+use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 use crate::unreached::Unreached;
 
 /// A socket.
@@ -345,6 +345,20 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// A listener without connections.
+    pub fn new(settings: Settings, backlog: u32) -> Self {
+        Self {
+            settings,
+            backlog,
+            waiting: 0,
+            promised: 0,
+            fast_opening: 0,
+            half_open: List::default(),
+            lenient_until: Instant::ZERO,
+            among: None,
+        }
+    }
+
     /// Whether no place is left in the queue. As on Linux the queue holds one more than the
     /// backlog.
     pub fn is_full(&self) -> bool {
@@ -488,6 +502,33 @@ impl News {
 }
 
 impl<H: Host> Stream<H> {
+    /// The stream of a new connection. Its path is found when it sends first.
+    pub fn new(
+        now: Instant,
+        flow: Flow,
+        connection: Connection,
+        settings: &Settings,
+        iface: Option<IfaceId>,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Self {
+        Self {
+            flow,
+            connection: Some(connection),
+            recv,
+            send,
+            packet: settings.packet.towards(flow.remote),
+            iface,
+            path: None,
+            timer: TimerId::NONE,
+            uses_port: None,
+            unreachable: None,
+            news: News::default(),
+            tuning: RecvTuning::default(),
+            tune_at: now + PERIOD_DEFAULT,
+        }
+    }
+
     /// The path MTU is another one: the connection cuts its segments to it.
     pub fn on_path_mtu(&mut self) {
         if let (Some(path), Some(connection)) = (&self.path, &mut self.connection) {

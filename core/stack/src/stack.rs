@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use towpath_pool::Batch;
-use towpath_tcp::Instant;
+use towpath_tcp::{Instant, SeqNum, isn};
 
 use crate::bind_addr::Table;
 use crate::binds::Binds;
@@ -302,6 +302,20 @@ impl<H: Host> Stack<H> {
             FlowRef::TimeWait(index) => self.time_waits.get(index).map(|entry| &entry.flow),
             FlowRef::Pending(index) => self.handshakes.pending.get(index).map(|entry| &entry.flow),
         }
+    }
+
+    /// The first sequence number of a connection. `iss_min`: an old connection between the same
+    /// ports used numbers up to there.
+    pub(crate) fn initial_sequence(
+        &self,
+        now: Instant,
+        flow: &Flow,
+        iss_min: Option<SeqNum>,
+    ) -> SeqNum {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+        //# F() MUST NOT be computable from the outside (MUST-9)
+        let iss = isn::initial_sequence(self.keys.isn.flow(flow), now);
+        iss_min.map_or(iss, |min| isn::not_before(min, iss))
     }
 
     pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {

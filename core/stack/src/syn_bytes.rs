@@ -8,7 +8,7 @@
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
-use towpath_tcp::{Buffers, Config, Connection, Instant, SeqNum, isn};
+use towpath_tcp::{Buffers, Config, Connection, Instant, SeqNum};
 use towpath_wire::fast_open::FastOpen;
 
 use crate::fast_open::{Beginning, End, Opening};
@@ -133,8 +133,7 @@ impl<H: Host> Stack<H> {
     ) -> u32 {
         let NewChild { user, family, recv, send, offer, settings, sharing } = child;
         let Incoming { flow, hash, ref segment, ref local, .. } = *incoming;
-        let iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
-        let iss = iss_min.map_or(iss, |min| isn::not_before(min, iss));
+        let iss = self.initial_sequence(now, &flow, iss_min);
         let buffers = Buffers {
             recv_free: recv.free(),
             recv_capacity: recv.capacity(),
@@ -145,7 +144,8 @@ impl<H: Host> Stack<H> {
         let offset = self.timestamp_offset(&flow);
         let (connection, received) =
             Connection::accept_with_data(config, segment, iss, offset, now, buffers);
-        let mut stream = self.stream_with(now, flow, connection, settings, iface, recv, send);
+        let mut stream: Stream<H> =
+            Stream::new(now, flow, connection, &settings, iface, recv, send);
         if let Some(write) = received.write {
             let bytes = incoming.payload().slice(write.payload_offset, write.len);
             if stream.recv.write_at(write.fifo_offset, &bytes) {

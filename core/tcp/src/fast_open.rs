@@ -44,6 +44,8 @@ impl FastOpen {
     const DATA_ACKED: u8 = 8;
     /// The SYN or SYN-ACK went more than once.
     const REPEATED: u8 = 16;
+    /// The SYN waits for no bytes.
+    const HURRIED: u8 = 32;
     /// Place of a [`FastOpenFailure`].
     const FAIL_SHIFT: u8 = 6;
 
@@ -159,6 +161,11 @@ impl Connection {
         }
     }
 
+    /// The SYN of an active open waits no more for bytes: the program wrote none on purpose.
+    pub fn open_without_bytes(&mut self) {
+        self.fast_open.add(FastOpen::HURRIED);
+    }
+
     /// Whether the SYN of this active open was sent more than once.
     pub fn has_repeated_syn(&self) -> bool {
         self.fast_open.is_client() && self.fast_open.has(FastOpen::REPEATED)
@@ -181,7 +188,8 @@ impl Connection {
         let first = self.snd_nxt == self.iss;
         let mut len = 0;
         if self.fast_open.is_client() && first {
-            if buffers.send_len == 0 && !self.fin_queued {
+            let waits = !self.fin_queued && !self.fast_open.has(FastOpen::HURRIED);
+            if buffers.send_len == 0 && waits {
                 return None;
             }
             len = buffers.send_len.min(self.syn_payload_max());

@@ -194,10 +194,6 @@ impl Shard {
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
         let options = bind_options(self.host.slots.shared(slot), entry.rare());
         let bound = self.stack.bind(id, addr, options)?;
-        if let Some(entry) = self.host.slots.get_mut(slot) {
-            let named = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
-            entry.set_rare(|rare| rare.bound = named);
-        }
         let local = self.present_own(family, bound);
         self.host.slots.shared(slot).local.store(&local);
         self.host.slots.set_flags(slot, flags::BOUND, 0);

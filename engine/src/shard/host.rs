@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
@@ -35,9 +35,6 @@ pub(crate) const ERRORS_MAX: usize = 64;
 
 /// When a connection that waited found no memory for its place in the accept queue.
 const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
-
-const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// A slot in the sweep's queue, where its transmit FIFO was when the sweep last looked, and since
 /// when.
@@ -202,22 +199,8 @@ impl Host {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
             };
-            if seen & (flags::CONNECTING | flags::OPENING) != 0 {
-                self.forget_chosen_address(slot);
-            }
             self.slots.fail(slot, errno);
         }
-    }
-
-    /// A connect failed. As on Linux getsockname(2) tells the address no more, except one that a
-    /// bind named; of a chosen port it tells the number.
-    fn forget_chosen_address(&mut self, slot: u32) {
-        let Some(entry) = self.slots.get(slot) else { return };
-        let any = if entry.family == AF_INET6 { ANY_V6 } else { ANY_V4 };
-        let shared = self.slots.shared(slot);
-        let ip = entry.rare().bound.unwrap_or(any);
-        let named = SocketAddr::new(ip, shared.local.load().port);
-        shared.local.store(&present(entry.family, named));
     }
 
     fn on_closed(&mut self, slot: u32) {

@@ -108,6 +108,11 @@ impl Shard {
     fn set_here(&mut self, slot: u32, what: u32, value: u64) {
         match what {
             setting::ZERO_COPY => self.note_copied(slot),
+            setting::OPEN => {
+                if let Some(id) = self.host.slots.get(slot).and_then(|entry| entry.id) {
+                    self.stack.open_without_bytes(id);
+                }
+            }
             setting::TIMESTAMPING => self.set_stamping(slot, clamp(value)),
             setting::WINDOW_CLAMP => self.set_window_clamp(slot, clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(slot, clamp(value)),

@@ -232,6 +232,7 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         lastsnd_ms: info.since_data_sent.map(millis),
         lastrcv_ms: info.since_data_recv.map(millis),
         lastack_ms: info.since_ack_recv.map(millis),
+        pacing_rate: info.max_pacing_rate,
         delivered: info.delivered,
         busy_ms: millis(info.busy_time),
         rwnd_limited_ms: millis(info.rwnd_limited),

@@ -16,6 +16,8 @@ use crate::fifo::{Geometry, there};
 struct Memory {
     mapping: Option<Arc<Mapping>>,
     shift: u32,
+    /// Bytes from its start that were ever written: the kernel has pages for these alone.
+    touched: u32,
 }
 
 impl Memory {
@@ -40,6 +42,7 @@ impl Memory {
                 to += len as usize;
             }
         }
+        self.touched = used;
         // Fragments that are still about keep the old memory alive.
         self.mapping = Some(Arc::new(new));
         self.shift = 0u32.wrapping_sub(head);
@@ -67,6 +70,7 @@ impl Memory {
                     to.copy_from(at, from, offset, len as usize);
                     at += len as usize;
                 }
+                self.touched = used;
             }
             _ => *self = old,
         }
@@ -82,7 +86,7 @@ impl Memory {
         Fragments::new(Stretch::new(mapping, a, a_len), second)
     }
 
-    fn write(&self, position: u32, data: &Payload<'_>) {
+    fn write(&mut self, position: u32, data: &Payload<'_>) {
         let Some(mapping) = &self.mapping else {
             return;
         };
@@ -93,6 +97,21 @@ impl Memory {
                 done += len;
             }
         }
+        self.touch(position, data.len());
+    }
+
+    /// Notes that bytes were written.
+    fn touch(&mut self, position: u32, n: u32) {
+        for (at, len) in self.geometry().stretches(position, n) {
+            if len > 0 {
+                self.touched = self.touched.max(at as u32 + len);
+            }
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.mapping = None;
+        self.touched = 0;
     }
 }
 
@@ -215,8 +234,13 @@ impl HeapRecv {
     /// Gives the memory back if nothing is in it; for connections that have been idle for a while.
     pub fn release_idle(&mut self) {
         if self.unread() == 0 && self.ahead == 0 {
-            self.memory.mapping = None;
+            self.memory.give_back();
         }
+    }
+
+    /// Bytes of memory for which the kernel has pages.
+    pub fn memory_bytes(&self) -> u32 {
+        self.memory.touched
     }
 }
 
@@ -366,13 +390,20 @@ impl HeapSend {
     /// Gives the memory back if nothing is in it; for connections that have been idle for a while.
     pub fn release_idle(&mut self) {
         if self.is_empty() {
-            self.memory.mapping = None;
+            self.memory.give_back();
         }
+    }
+
+    /// Bytes of memory for which the kernel has pages.
+    pub fn memory_bytes(&self) -> u32 {
+        self.memory.touched
     }
 
     /// `n` bytes were put into [`HeapSend::spare`], from its start: they are to be sent.
     pub fn commit(&mut self, n: u32) {
-        self.tail = self.tail.wrapping_add(n.min(self.room()));
+        let n = n.min(self.room());
+        self.memory.touch(self.tail, n);
+        self.tail = self.tail.wrapping_add(n);
     }
 }
 
@@ -448,6 +479,37 @@ mod tests {
         assert!(!recv.write_at(16 << 10, &payload(b"x")));
         recv.release_idle();
         assert!(recv.memory.mapping.is_none());
+    }
+
+    #[test]
+    fn memory_counts_once_it_was_written_to() {
+        let mut recv = HeapRecv::new(64 << 10, 64 << 10);
+        assert_eq!(recv.memory_bytes(), 0);
+        for _ in 0..3 {
+            // A reader that keeps up has the same bytes written again and again.
+            assert!(recv.write_at(0, &payload(&[1; 1000])));
+            recv.commit(1000);
+            assert_eq!(recv.memory_bytes(), 1000);
+            recv.consume(1000);
+        }
+        assert!(recv.write_at(5000, &payload(&[1; 1000])));
+        assert_eq!(recv.memory_bytes(), 6000);
+
+        let mut send = HeapSend::new(16 << 10, 1 << 20);
+        let spare = send.spare();
+        drop(spare);
+        assert_eq!(send.memory_bytes(), 0);
+        send.commit(3000);
+        assert_eq!(send.write(&payload(&[1; 1000])), 1000);
+        assert_eq!(send.memory_bytes(), 4000);
+        // The larger memory has what was queued, and nothing else.
+        send.release(1500);
+        send.want_capacity(100_000);
+        assert_eq!(send.write(&payload(&[1; 500])), 500);
+        assert_eq!(send.memory_bytes(), 3000);
+        send.release(3000);
+        send.release_idle();
+        assert_eq!(send.memory_bytes(), 0);
     }
 
     #[test]

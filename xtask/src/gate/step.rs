@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use crate::interrupt;
 
 /// Limit on a step: five times the slowest one of a cold gate on two cores.
-pub const STEP_LIMIT: Duration = Duration::from_secs(900);
+pub const STEP_LIMIT: Duration = Duration::from_secs(1500);
 /// Interval at which a wait looks whether the chore was interrupted.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 

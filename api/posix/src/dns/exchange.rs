@@ -16,9 +16,9 @@ use crate::control::Control;
 use crate::{Errno, Posix, Result, descriptor, poll, socket, transfer};
 
 /// Longest answer by UDP: no server sends more than the question allows, which is less.
-const DATAGRAM_MAX: usize = 4096;
+pub(super) const DATAGRAM_MAX: usize = 4096;
 /// Datagrams of one try that fit no question.
-const STRANGERS_MAX: usize = 64;
+pub(super) const STRANGERS_MAX: usize = 64;
 
 /// How a server's turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,10 @@ pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Op
     let mut asking = Asking { posix, conf, questions, answers: vec![None; questions.len()] };
     let first = if conf.rotate { random() as usize % conf.servers.len().max(1) } else { 0 };
     let mut edns = conf.edns;
-    for attempt in 0..conf.attempts {
+    for _ in 0..conf.attempts {
         for turn in 0..conf.servers.len() {
-            let server = conf.servers[(first + turn) % conf.servers.len()];
-            let timeout = patience(conf, attempt);
+            let place = (first + turn) % conf.servers.len();
+            let (server, timeout) = (conf.servers[place], patience(conf, place));
             let mut result = asking.ask_one(server, timeout, edns);
             if result == Ok(Turn::NoEdns) {
                 edns = false;
@@ -53,10 +53,11 @@ pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Op
     asking.answers
 }
 
-/// As glibc waits: longer each time, and then shared by the servers.
-fn patience(conf: &Conf, attempt: u32) -> Duration {
-    let doubled = conf.timeout * (1 << attempt);
-    let shared = if attempt == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
+/// Time for the answer of the server at `place`. As glibc waits: longer for each server, and then
+/// shared by their number.
+fn patience(conf: &Conf, place: usize) -> Duration {
+    let doubled = conf.timeout * (1 << place);
+    let shared = if place == 0 { doubled } else { doubled / conf.servers.len().max(1) as u32 };
     shared.max(Duration::from_secs(1))
 }
 
@@ -173,13 +174,13 @@ impl Asking<'_> {
 }
 
 /// A socket that is connected to a nameserver. All of it waits until a deadline, in poll alone.
-struct Line {
+pub(super) struct Line {
     posix: &'static Posix,
     fd: i32,
 }
 
 impl Line {
-    fn connect(
+    pub(super) fn connect(
         posix: &'static Posix,
         server: SocketAddr,
         kind: i32,
@@ -199,7 +200,7 @@ impl Line {
         Ok(line)
     }
 
-    fn send(&self, bytes: &[u8], deadline: Deadline) -> Result<()> {
+    pub(super) fn send(&self, bytes: &[u8], deadline: Deadline) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let buffer = [Buffer { at: rest.as_ptr().cast_mut(), len: rest.len() }];
@@ -219,7 +220,7 @@ impl Line {
         Ok(())
     }
 
-    fn recv(&self, bytes: &mut [u8], deadline: Deadline) -> Result<usize> {
+    pub(super) fn recv(&self, bytes: &mut [u8], deadline: Deadline) -> Result<usize> {
         loop {
             let buffer = [Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }];
             // SAFETY: the buffer is that of a slice that may be written.
@@ -233,7 +234,7 @@ impl Line {
         }
     }
 
-    fn recv_all(&self, mut bytes: &mut [u8], deadline: Deadline) -> Result<()> {
+    pub(super) fn recv_all(&self, mut bytes: &mut [u8], deadline: Deadline) -> Result<()> {
         while !bytes.is_empty() {
             match self.recv(bytes, deadline)? {
                 0 => return Err(Errno(libc::ECONNRESET)),
@@ -241,6 +242,21 @@ impl Line {
             }
         }
         Ok(())
+    }
+
+    /// The address of the stack that the server sees.
+    pub(super) fn local(&self) -> Option<IpAddr> {
+        let mut bytes = [0; size_of::<libc::sockaddr_in6>()];
+        let mut len = bytes.len() as libc::socklen_t;
+        // SAFETY: that many bytes may be written.
+        unsafe {
+            socket::getsockname(self.posix, self.fd, bytes.as_mut_ptr().cast(), &raw mut len)
+                .ok()?;
+        }
+        match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
+            libc::AF_INET => bytes[4..].first_chunk::<4>().map(|ip| IpAddr::from(*ip)),
+            _ => bytes[8..].first_chunk::<16>().map(|ip| IpAddr::from(*ip)),
+        }
     }
 
     /// Until something happened, or a signal handler ran; ETIMEDOUT at the deadline.
@@ -286,7 +302,7 @@ fn distinct(count: usize) -> Vec<u16> {
 }
 
 /// A number that nobody can guess.
-fn random() -> u16 {
+pub(super) fn random() -> u16 {
     let mut bytes = [0; 2];
     let args = [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0];
     // SAFETY: that many bytes may be written.

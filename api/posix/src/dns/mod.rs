@@ -6,11 +6,17 @@
 //! services, hints, order and memory of answers stay glibc's (nsswitch.conf(5)).
 //!
 //! - `message`: questions and answers; `conf`: resolv.conf(5); `switch`: nsswitch.conf(5);
-//! - `exchange`: asking servers, by UDP and TCP.
+//! - `exchange`: asking servers, by UDP and TCP;
+//! - [`raw`]: whole messages, as res_query(3) gives them; `substitution`: their nameservers;
+//! - `aliases`: HOSTALIASES; `order`: which address of a name comes first.
 
+mod aliases;
 mod conf;
 mod exchange;
 mod message;
+mod order;
+pub mod raw;
+mod substitution;
 mod switch;
 
 use std::ffi::CString;
@@ -20,6 +26,9 @@ use conf::Conf;
 use message::{A, AAAA, Answer, Name, PTR, Question, rcode};
 
 use crate::{Posix, names, resolver};
+
+pub use order::order;
+pub use substitution::Substitution;
 
 /// Longest nsswitch.conf that is read. Debian's has 500 bytes.
 const SWITCH_MAX: usize = 16 << 10;
@@ -88,8 +97,15 @@ pub fn addresses(posix: &'static Posix, name: &str, family: Family) -> Result<Fo
         Family::Both if conf.no_aaaa => &[A],
         Family::Both => &[A, AAAA],
     };
+    let alias = if name.contains('.') { None } else { aliases::of(name.as_bytes()) };
+    let alias = alias.and_then(|alias| String::from_utf8(alias).ok());
+    // An alias of the user's is no name to search for.
+    let (name, domains) = match &alias {
+        Some(alias) => (alias.as_str(), vec![""]),
+        None => (name, conf::candidates(&conf, name)),
+    };
     let mut worst = Failure::NotFound;
-    for domain in conf::candidates(&conf, name) {
+    for domain in domains {
         let Some(wire) = Name::new(name.as_bytes(), domain.as_bytes()) else { continue };
         let questions: Vec<_> =
             kinds.iter().map(|&kind| Question { name: wire.clone(), kind }).collect();

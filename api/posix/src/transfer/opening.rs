@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use towpath_client::Error;
-use towpath_shm::layout::{RawAddr, flags};
+use towpath_shm::layout::{RawAddr, connect_asked, flags, setting};
 
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
-use crate::socket::peer;
+use crate::socket::{forget_failed, note_connect, peer};
 use crate::{Errno, Result, address};
 
 /// The address of a connection that MSG_FASTOPEN opens.
@@ -30,17 +30,33 @@ pub(super) unsafe fn peer_to_open(
     }
 }
 
-/// As tcp_sendmsg_fastopen: a call that may wait returns when the handshake is over, and tells how
-/// it ended.
-pub(super) fn await_handshake(handle: &Handle, patience: Patience) -> Result<()> {
+/// The first write of a connection sends its SYN, with bytes or without. As tcp_sendmsg_fastopen:
+/// a call that may wait returns when the handshake is over, and tells how it ended.
+pub(super) fn open(handle: &Handle, sent: usize, patience: Patience) -> Result<()> {
+    if sent == 0 {
+        handle.client.setting(handle.socket, setting::OPEN, 1);
+    }
     let attempt = || match handle.slot.flags.load(Acquire) {
         seen if seen & flags::OPENING != 0 => Err(Error::WouldBlock),
         seen if seen & flags::DEAD != 0 => handle.socket.take_error(handle.client),
         _ => Ok(()),
     };
-    match handle.blocking(patience, attempt) {
+    let ended = match patience.nonblocking {
+        true => fail(libc::EAGAIN),
+        false => handle.blocking(patience, attempt),
+    };
+    match ended {
         // The bytes are taken, and leave all the same.
-        Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) => Ok(()),
-        result => result,
+        Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) if sent > 0 => Ok(()),
+        Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
+        Err(errno @ Errno(libc::EINTR | libc::ERESTART)) => Err(errno),
+        Err(errno) => {
+            forget_failed(handle);
+            Err(errno)
+        }
+        Ok(()) => {
+            note_connect(handle, connect_asked::TOLD);
+            Ok(())
+        }
     }
 }

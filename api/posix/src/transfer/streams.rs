@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::stream::OnError;
 use towpath_client::{Buffer, Error, stream, urgent};
-use towpath_shm::layout::{RawAddr, flags};
+use towpath_shm::layout::{RawAddr, connect_asked, flags};
 
 use super::arrival::Arrival;
 use super::memory::{is_brief, wait_for_memory};
-use super::opening::await_handshake;
+use super::opening::open;
 use super::peek::{move_peek_offset, peek_offset};
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
-use crate::socket::connect_to_send;
+use crate::socket::{connect_to_send, note_connect};
 use crate::{Errno, Result};
 
 /// MAX_RW_COUNT: what one call moves at most.
@@ -115,6 +115,9 @@ pub(super) unsafe fn send_stream(
     let wanted = Buffer::total(buffers).min(COUNT_MAX);
     let more = how & libc::MSG_MORE != 0;
     let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
+    if opening {
+        note_connect(handle, connect_asked::STARTED);
+    }
     let mut done = 0;
     loop {
         // SAFETY: the caller's promise.
@@ -142,8 +145,8 @@ pub(super) unsafe fn send_stream(
             Err(errno) => return Err(errno),
         }
         if done >= wanted {
-            if opening && !patience.nonblocking {
-                await_handshake(handle, patience)?;
+            if opening {
+                open(handle, done, patience)?;
             }
             return Ok(done);
         }

@@ -38,12 +38,22 @@ impl Queueable for Frame {
     }
 }
 
+/// Time that the frames take on the wire one after the other.
+pub(super) fn wire_ns(device: &DevicePlan, packets: u64, bytes: u64) -> u128 {
+    let ring = &device.ring;
+    let bits = u128::from(bytes + ring.overhead) * 8 * u128::from(packets);
+    bits * 1_000_000_000 / u128::from(ring.rate)
+}
+
 impl Writing {
     /// Refuses a device that cannot be, and a run that would be too long.
     pub fn check(&self) -> Result<(), String> {
         let ring = self.device.ring;
-        if !(1..=65_536).contains(&ring.descriptors) || self.packets == 0 {
-            return Err("a ring needs 1 to 65536 descriptors, and a run packets".into());
+        if !(1..=65_536).contains(&ring.descriptors) {
+            return Err(format!("`ring` is {}; expected 1 to 65536 descriptors", ring.descriptors));
+        }
+        if self.packets == 0 {
+            return Err("`packets` is 0; expected more".into());
         }
         if !(1..=ring.descriptors).contains(&ring.frames) {
             return Err(format!(
@@ -54,8 +64,7 @@ impl Writing {
         if !(14..=1514).contains(&self.bytes) {
             return Err(format!("`size` is {}; expected 14 to 1514 bytes", self.bytes));
         }
-        let bits = u128::from(self.bytes + ring.overhead) * 8 * u128::from(self.packets);
-        let wire_ns = bits * 1_000_000_000 / u128::from(ring.rate);
+        let wire_ns = wire_ns(&self.device, self.packets, self.bytes);
         if wire_ns > u128::from(DURATION_MAX_NS) {
             return Err(format!("{} packets take more than a day at this rate", self.packets));
         }

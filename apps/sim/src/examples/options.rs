@@ -7,7 +7,7 @@ use towpath_link::RingConfig;
 use towpath_qdisc::QueueLimitsConfig;
 
 use super::example::{Example, Work};
-use super::frames::Writing;
+use super::frames::{Writing, wire_ns};
 use super::load::{Load, NO_QDISC, Pings, SAMPLES_OF_LINE, sample_of};
 use crate::scenario::DevicePlan;
 use crate::units::{Rate, Time, bits_per_second};
@@ -316,13 +316,16 @@ impl SendOptions {
             frames: card.frames(),
             delay_ns: card.tx_delay_ns(),
         };
+        // A run that is over before its first line has samples all the same.
+        let all_ns = wire_ns(&DevicePlan { ring, limits: None }, *packets, *size);
+        let line_ns = u64::try_from(all_ns).unwrap_or(u64::MAX).min(card.every.0);
         let writings = card.bql.runs().iter().map(|is_on| Writing {
             variant: variant(*is_on),
             device: DevicePlan { ring, limits: is_on.then(QueueLimitsConfig::default) },
             packets: *packets,
             bytes: *size,
             poll_ns: poll.0,
-            sample_ns: (card.every.0 / SAMPLES_OF_LINE).max(1),
+            sample_ns: (line_ns / SAMPLES_OF_LINE).max(1),
         });
         let writings: Vec<Writing> = writings.collect();
         writings.iter().try_for_each(Writing::check)?;
@@ -481,7 +484,10 @@ fn ping_flow(
     interval: Time,
 ) -> Result<String, String> {
     if start >= end {
-        return Err(format!("a run that ends at {end} has no time for pings; give it more"));
+        return Err(format!(
+            "pings would begin at {start} and end at {end}, a second before the run; raise \
+             `duration`"
+        ));
     }
     Ok(format!(
         "\n[[flow]]\nname = \"ping\"\nkind = \"ping\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
@@ -494,7 +500,7 @@ fn ping_flow(
 fn check(load: Load, duration: Time) -> Result<Load, String> {
     if load.from >= load.to || load.to > duration {
         return Err(format!(
-            "the load is from {} to {}; expected a time in the run of {duration}",
+            "`load` is from {} to {}; expected a time in the run of {duration}",
             load.from, load.to
         ));
     }

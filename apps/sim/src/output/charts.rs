@@ -46,7 +46,10 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     links.truncate(LINKS_MAX);
     // Beside a long queue the others are lines at 0.
     let longest = links.first().map_or(0., |link| link.sojourn.max_s);
-    links.retain(|link| link.sojourn.max_s > longest / 100. || link.lost + link.queue_dropped > 0);
+    links.retain(|link| {
+        let has_drops = link.lost + link.queue_dropped > 0;
+        link.sojourn.max_s > longest / 100. || has_drops || link.device.is_some()
+    });
     links
 }
 
@@ -101,7 +104,7 @@ pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
             "Wait in the queue",
             &format!("of {name}: the longest of each sample."),
             Unit::Seconds,
-            waits,
+            unless_0(waits),
         ),
         distribution(
             &format!("Latency of {of}"),
@@ -120,6 +123,12 @@ fn distribution(title: &str, caption: &str, series: Vec<Series>) -> Chart {
         is_log: true,
         ..over_time(title, caption, Unit::Share, series)
     }
+}
+
+/// The series, or none where all of them are 0: an axis without a value says nothing.
+fn unless_0(series: Vec<Series>) -> Vec<Series> {
+    let has_value = series.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
+    if has_value { series } else { Vec::new() }
 }
 
 /// Titles of the charts of a run that tell most of it.
@@ -156,27 +165,25 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             .map(|link| line(&way(link), times, (0..times.len()).map(|at| Some(value(link, at)))));
         lines.collect::<Vec<_>>()
     };
-    let drops = of_link(|link, at| link.series.dropped[at] as f64);
-    let has_drops = drops.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
     let mut charts = vec![
         over_time("Goodput", GOODPUT, Unit::Bits, goodput),
         over_time(
             "Queue",
             "packets that wait in front of a link.",
             Unit::Packets,
-            of_link(|link, at| link.series.backlog_packets[at] as f64),
+            unless_0(of_link(|link, at| link.series.backlog_packets[at] as f64)),
         ),
         over_time(
             "Wait in the queue",
             "the longest of each sample.",
             Unit::Seconds,
-            of_link(|link, at| link.series.sojourn_max_s[at]),
+            unless_0(of_link(|link, at| link.series.sojourn_max_s[at])),
         ),
         over_time(
             "Drops",
             "packets that the queue dropped or the wire lost, in each sample.",
             Unit::Packets,
-            if has_drops { drops } else { Vec::new() },
+            unless_0(of_link(|link, at| link.series.dropped[at] as f64)),
         ),
         over_time("Round trip", "TCP's smoothed estimate; dots are measured.", Unit::Seconds, rtt),
         over_time("Congestion window", "what TCP lets be in flight.", Unit::Bytes, cwnd),
@@ -236,7 +243,10 @@ fn sequence(run: &RunResult, trace: &Trace) -> Vec<Chart> {
         let at = secs(first.at_ns);
         let near = run.sample_s.partition_point(|time| *time < at).min(run.sample_s.len() - 1);
         let rtt = flow.series.srtt_s.get(near).copied().flatten().unwrap_or(0.05).max(1e-4);
-        let window = Some((at - 3. * rtt, at + 5. * rtt));
+        // The connection may begin or end within that time.
+        let begin = trace.sent.first().map_or(at, |segment| secs(segment.at_ns));
+        let end = trace.acks.last().map_or(at + rtt, |ack| secs(ack.at_ns)).max(at);
+        let window = Some(((at - 3. * rtt).max(begin), (at + 5. * rtt).min(end)));
         let caption = "around the first retransmission.";
         let zoom = over_time(&title, caption, Unit::Bytes, all);
         charts.push(Chart { window, from_0: false, ..zoom });

@@ -62,15 +62,19 @@ fn figures(out: &mut String, title: &str, figures: impl Iterator<Item = String>)
     out.push_str("</div>\n");
 }
 
+/// A table without the columns that are empty in all rows.
 fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    let rows: Vec<Vec<String>> = rows.collect();
+    let is_used = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
+    let columns: Vec<usize> = (0..head.len()).filter(is_used).collect();
     out.push_str("<div class=wide><table><tr>");
-    head.iter().for_each(|cell| {
-        let _ = write!(out, "<th>{cell}");
+    columns.iter().for_each(|column| {
+        let _ = write!(out, "<th>{}", head[*column]);
     });
-    for row in rows {
+    for row in &rows {
         out.push_str("<tr>");
-        row.iter().for_each(|cell| {
-            let _ = write!(out, "<td>{}", escaped(cell));
+        columns.iter().for_each(|column| {
+            let _ = write!(out, "<td>{}", escaped(&row[*column]));
         });
     }
     out.push_str("</table></div>\n");
@@ -229,6 +233,7 @@ mod tests {
         for words in wanted {
             assert!(page.contains(words), "{words}");
         }
+        assert!(page.contains("<th>dropped<th>latency p95<tr>"), "one bulk flow has no fairness");
         for foreign in ["http:", "https:", "<script", "NaN", "inf"] {
             assert!(!page.contains(foreign), "{foreign}");
         }

@@ -26,14 +26,15 @@ pub fn table(report: &Report) -> String {
         out.push('\n');
     }
     for summary in &report.summaries {
-        let _ =
-            writeln!(out, "{} {} runs, mean and 95 % confidence", summary.variant, summary.runs);
+        let comma = if summary.variant.is_empty() { "" } else { ", " };
+        let (name, runs) = (&summary.variant, summary.runs);
+        let _ = writeln!(out, "{name}{comma}{runs} runs: mean, and half of its 95 % confidence");
         let rows = summary.figures.iter().map(|figure| {
             let value = value(figure.figure, figure.mean);
             let ci = value_of_interval(figure.figure, figure.ci95);
             vec![figure.of.clone(), figure.figure.to_owned(), value, format!("+-{ci}")]
         });
-        columns(&mut out, &["of", "figure", "mean", ""], rows.collect());
+        columns(&mut out, &["of", "figure", "mean", "95 %"], rows.collect());
         out.push('\n');
     }
     out

@@ -53,7 +53,13 @@ fn plainly(message: &str) -> String {
         let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
         return unknown_name(what, name, &known);
     }
-    message.lines().next().unwrap_or(message).to_owned()
+    let message = message.lines().next().unwrap_or(message);
+    match message.rsplit_once(", expected ") {
+        Some((wrong, "u8" | "u16" | "u32" | "u64" | "usize")) => {
+            format!("{wrong}, expected a whole number of 0 or more")
+        }
+        _ => message.to_owned(),
+    }
 }
 
 /// A sentence about a name that is none of `known`.

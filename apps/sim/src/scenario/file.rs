@@ -29,6 +29,8 @@ pub(crate) struct File {
     pub flows: Vec<FlowKeys>,
     #[serde(default, rename = "variant")]
     pub variants: Vec<VariantKeys>,
+    /// Values by their path, each of which is tried with each other one.
+    pub sweep: Option<Spanned<toml::Table>>,
 }
 
 fn one() -> u64 {

@@ -22,6 +22,7 @@ pub use plan::{
 
 use file::File;
 use network::Network;
+use variant::Variant;
 
 /// Longest run: a day of virtual time.
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
@@ -38,30 +39,27 @@ const FLOW_SERIES: u64 = 4;
 const WAY_SERIES: u64 = 5;
 const DEVICE_SERIES: u64 = 5;
 
-/// The plans of a scenario: one, or one for each variant in the order of the file.
+/// The plans of a scenario: one, or one for each variant in the order of the file. A sweep makes
+/// variants, in the order of its paths, and the last one changes first.
 ///
 /// # Errors
 /// The first mistake in the text.
 pub fn read(text: &str) -> Result<Vec<Plan>, ScenarioError> {
     let file: File = toml::from_str(text).map_err(|e| ScenarioError::of_toml(text, &e))?;
     let base = plan(text, &file, "")?;
-    if file.variants.is_empty() {
+    let variants = variant::variants(text, &file)?;
+    if variants.is_empty() {
         return Ok(vec![base]);
     }
     let mut plans: Vec<Plan> = Vec::new();
-    for variant in &file.variants {
-        let (name, at) = (variant.name.get_ref(), variant.name.span().start);
-        if plans.iter().any(|plan| plan.variant == *name) {
-            let message = format!("two variants have the name `{name}`; rename one of them");
-            return Err(ScenarioError::at(text, at, message));
-        }
+    for Variant { name, set, at } in variants {
         let of_variant = |error: ScenarioError| {
             ScenarioError::at(text, at, format!("variant `{name}`: {}", error.message))
         };
-        let changed = variant::apply(text, &variant.set).map_err(of_variant)?;
+        let changed = variant::apply(text, &set).map_err(of_variant)?;
         let file: File = toml::from_str(&changed)
             .map_err(|e| of_variant(ScenarioError::of_toml(&changed, &e)))?;
-        plans.push(plan(&changed, &file, name).map_err(of_variant)?);
+        plans.push(plan(&changed, &file, &name).map_err(of_variant)?);
     }
     Ok(plans)
 }

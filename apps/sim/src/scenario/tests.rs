@@ -113,6 +113,36 @@ set = {{ "flow.up.congestion" = "reno", duration = "3s" }}
 }
 
 #[test]
+fn a_sweep_tries_each_value_with_each_other() {
+    let sweep = "[sweep]\n\"topology.delay\" = [\"5ms\", \"50ms\"]\nduration = [\"2s\"]\n";
+    let of = |text: &str| {
+        let plans = read(text).unwrap();
+        let delay = |plan: &Plan| plan.links[0].ways[0].config.delay_ns / 1_000_000;
+        let plans = plans.iter().map(|plan| (plan.variant.clone(), delay(plan), plan.duration_ns));
+        plans.collect::<Vec<_>>()
+    };
+    let two = 2_000_000_000;
+    let wanted = [("duration 2s, delay 5ms", 5, two), ("duration 2s, delay 50ms", 50, two)];
+    assert_eq!(of(&format!("{PAIR}{sweep}")), wanted.map(|(n, d, t)| (n.to_owned(), d, t)));
+
+    let variants = "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n";
+    let names: Vec<String> =
+        of(&format!("{PAIR}{variants}{sweep}")).into_iter().map(|plan| plan.0).collect();
+    assert_eq!(names[1..3], ["a, duration 2s, delay 50ms", "b, duration 2s, delay 5ms"]);
+
+    let mistake = |sweep: &str| {
+        let error = read(&format!("{PAIR}[sweep]\n{sweep}\n")).expect_err(sweep);
+        assert!(error.line > Some(11), "{error}");
+        error.message
+    };
+    assert!(mistake("duration = \"2s\"").contains("expected a list of values for `duration`"));
+    assert!(mistake("duration = []").contains("expected a list of values"));
+    assert!(mistake("\"topology.dely\" = [\"2s\"]").contains("unknown key `dely`"));
+    let many = (1..=201).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    assert!(mistake(&format!("seed = [{many}]")).contains("more than 200 combinations"));
+}
+
+#[test]
 fn mistakes_name_the_line_and_what_was_meant() {
     let cases = [
         ("delay = \"10ms\"", "dely = \"10ms\"", 7, "unknown key `dely`; did you mean `delay`?"),
@@ -126,8 +156,9 @@ fn mistakes_name_the_line_and_what_was_meant() {
         ("to = \"b\"", "to = \"b\"\nresponse = \"1kB\"", 9, "`response` means nothing"),
         ("to = \"b\"", "to = \"b\"\nstart = \"2s\"", 9, "it has to start before"),
         ("kind = \"bulk\"", "kind = \"request\"", 9, "needs `response`"),
-        ("delay = \"10ms\"", "qdisc = \"pfifo limt 3\"", 7, "`limt 3`"),
+        ("delay = \"10ms\"", "qdisc = \"pfifo limt 3\"", 7, "did you mean `limit`?"),
         ("title = \"t\"", "title = \"t\"\nsample = \"1us\"", 3, "at least"),
+        ("title = \"t\"", "title = \"t\"\nseed = -1", 3, "a whole number of 0 or more"),
         ("rate = \"10mbit\"", "loss = \"101%\"", 6, "a share"),
         ("delay = \"10ms\"", "lose = { first = 1 }", 7, "`count`"),
         (

@@ -3,6 +3,66 @@
 use toml::{Table, Value};
 
 use super::error::{ScenarioError, unknown_name};
+use super::file::File;
+
+/// Most variants of a sweep, times those that the file lists.
+const SWEEP_MAX: usize = 200;
+
+/// Values that a variant replaces, by their path.
+pub(super) struct Variant {
+    pub name: String,
+    pub set: Table,
+    /// Byte of the file that errors name.
+    pub at: usize,
+}
+
+/// The variants that a file lists, each with all combinations of the values of its sweep.
+pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, ScenarioError> {
+    let mut variants: Vec<Variant> = Vec::new();
+    for keys in &file.variants {
+        let (name, at) = (keys.name.get_ref(), keys.name.span().start);
+        if variants.iter().any(|variant| variant.name == *name) {
+            let message = format!("two variants have the name `{name}`; rename one of them");
+            return Err(ScenarioError::at(text, at, message));
+        }
+        variants.push(Variant { name: name.clone(), set: keys.set.clone(), at });
+    }
+    let Some(sweep) = &file.sweep else { return Ok(variants) };
+    let at = sweep.span().start;
+    let wrong = |message: String| ScenarioError::at(text, at, format!("`sweep`: {message}"));
+    if variants.is_empty() {
+        variants.push(Variant { name: String::new(), set: Table::new(), at });
+    }
+    for (path, values) in sweep.get_ref() {
+        let values = match values {
+            Value::Array(values) if !values.is_empty() => values,
+            _ => return Err(wrong(format!("expected a list of values for `{path}`"))),
+        };
+        if variants.len() * values.len() > SWEEP_MAX {
+            return Err(wrong(format!(
+                "more than {SWEEP_MAX} combinations; leave some values out"
+            )));
+        }
+        let with = |variant: &Variant, value: &Value| {
+            let mut set = variant.set.clone();
+            set.insert(path.clone(), value.clone());
+            Variant { name: joined(&variant.name, path, value), set, at: variant.at }
+        };
+        variants = variants
+            .iter()
+            .flat_map(|variant| values.iter().map(move |value| with(variant, value)))
+            .collect();
+    }
+    Ok(variants)
+}
+
+/// The name of a variant with one more value: that of its key and the value.
+fn joined(name: &str, path: &str, value: &Value) -> String {
+    let key = path.rsplit('.').next().unwrap_or(path);
+    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let comma = if name.is_empty() { "" } else { ", " };
+    format!("{name}{comma}{key} {value}")
+}
 
 /// The text of a scenario with the values of `set` in their places and without variants.
 ///
@@ -11,6 +71,7 @@ use super::error::{ScenarioError, unknown_name};
 pub(super) fn apply(text: &str, set: &Table) -> Result<String, ScenarioError> {
     let mut table: Table = text.parse().map_err(|e| ScenarioError::of_toml(text, &e))?;
     table.remove("variant");
+    table.remove("sweep");
     for (path, value) in set {
         put(&mut table, path, value.clone())?;
     }

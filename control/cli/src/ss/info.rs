@@ -50,6 +50,11 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
             out.show(name, since);
         }
     }
+    if let Some(rate) = tcp.pacing_rate {
+        // Nothing but the program bounds the rate: the one in use is the one that was set.
+        let rate = bits_per_second(rate.get());
+        out.flag(&format!("pacing_rate {rate}/{rate}"), true);
+    }
     out.unless_0("delivered", tcp.delivered.into());
     if tcp.busy_ms > 0 {
         out.show("busy", format_args!("{}ms", tcp.busy_ms));
@@ -75,6 +80,20 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
     out.unless_0("rcv_ooopack", tcp.rcv_ooopack.into());
     out.show("snd_wnd", tcp.snd_wnd);
     out.show("rcv_wnd", tcp.rcv_wnd);
+}
+
+/// A rate in bytes a second as `ss` writes it, with three digits.
+fn bits_per_second(bytes: u64) -> String {
+    let (mut value, mut units) = (bytes as f64 * 8., ["", "k", "M", "G", "T"].into_iter());
+    let mut unit = units.next().unwrap_or_default();
+    while value >= 999.5 {
+        let Some(larger) = units.next() else { break };
+        (value, unit) = (value / 1000., larger);
+    }
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let text = format!("{value:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}bps")
 }
 
 fn ms(us: u32) -> f64 {
@@ -151,4 +170,27 @@ pub(super) fn extended(socket: &Socket) -> String {
         out.show("v6only", u8::from(socket.v6_only));
     }
     out.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rates are in bits, as those of iproute2.
+    #[test]
+    fn rates_in_the_words_of_ss() {
+        let rows = [
+            (1, "8bps"),
+            (500, "4kbps"),
+            (12_500, "100kbps"),
+            (124_990, "1Mbps"),
+            (1_234_567, "9.88Mbps"),
+            (2_500_000, "20Mbps"),
+            (1_500_000_000, "12Gbps"),
+            (u64::MAX, "147573953Tbps"),
+        ];
+        for (bytes, text) in rows {
+            assert_eq!(bits_per_second(bytes), text, "{bytes}");
+        }
+    }
 }

@@ -77,6 +77,7 @@ pub(super) fn figures() -> TcpFigures {
         lastsnd_ms: Some(12),
         lastrcv_ms: None,
         lastack_ms: None,
+        pacing_rate: None,
         delivered: 0,
         busy_ms: 10,
         rwnd_limited_ms: 5,

@@ -195,6 +195,59 @@ fn a_reset_handshake_keeps_its_place_for_a_minute() {
     }
 }
 
+/// The listener's one place is free again for each next child. The program ends children before
+/// and after their handshakes.
+#[test]
+fn children_that_end_leave_their_place() {
+    let (mut w, listener) = world(1, StackConfig::default());
+    fetch_cookie(&mut w, listener);
+    for round in 0..20u64 {
+        let client = open_with(&mut w, b"bytes");
+        w.wait(1, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).expect("accepted");
+        assert_eq!(w.b.stack.counters().tcp_fast_opens, round + 1);
+        if round % 2 == 0 {
+            w.run(100);
+        }
+        if round % 3 == 0 {
+            w.b.read(&server);
+        }
+        match round % 4 {
+            0 | 1 => w.b.abort(server.id),
+            _ => w.b.close(server.id),
+        }
+        w.run(100);
+        w.a.close(client.id);
+        w.run(100);
+    }
+    assert_eq!(w.b.stack.counters().tcp_fast_open_overflows, 0);
+    assert!(w.b.stack.fast_opens.opening.is_empty());
+}
+
+/// A listener that ends with children in their handshakes, and the next one on its port.
+#[test]
+fn places_do_not_outlive_their_listener() {
+    let (mut w, mut listener) = world(1, StackConfig::default());
+    fetch_cookie(&mut w, listener);
+    for round in 0..10u64 {
+        let client = open_with(&mut w, b"bytes");
+        w.wait(1, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).expect("accepted");
+        assert_eq!(w.b.stack.counters().tcp_fast_opens, round + 1);
+        w.b.close(listener);
+        if round % 2 == 0 {
+            w.a.abort(client.id);
+        }
+        (listener, _) = w.b.listen("0.0.0.0:80", 100);
+        w.b.stack.set_option(listener, SocketOption::FastOpenQueue(1)).expect("a listener");
+        w.run(50);
+        w.b.abort(server.id);
+        w.run(100);
+    }
+    assert_eq!(w.b.stack.counters().tcp_fast_open_overflows, 0);
+    assert!(w.b.stack.fast_opens.opening.is_empty());
+}
+
 /// A cookie shows that its sender is where it says: it needs no place among half-open connections.
 #[test]
 fn a_client_with_a_cookie_gets_in_while_the_listener_is_flooded() {
@@ -233,6 +286,25 @@ fn the_program_closes_before_the_handshake_is_over() {
     w.b.close(server.id);
     w.b.close(listener);
     w.assert_ends_empty();
+}
+
+#[test]
+fn a_write_without_bytes_sends_the_syn() {
+    let (mut w, listener) = world(10, StackConfig::default());
+    fetch_cookie(&mut w, listener);
+    w.keep_seen();
+    let (client, waits) = w.a.connect_fast(SERVER);
+    assert!(waits, "there is a cookie");
+    w.run(100);
+    assert_eq!(syns(&mut w), []);
+    w.a.stack.open_without_bytes(client.id);
+    w.run(100);
+    assert!(w.a.host.has(client.user, SocketEvent::Connected));
+    assert_eq!(syns(&mut w)[0].2, 0);
+    let server = w.b.accept(listener).expect("accepted");
+    w.a.write(&client, b"later");
+    w.run(100);
+    assert_eq!(w.b.read(&server), b"later");
 }
 
 #[test]

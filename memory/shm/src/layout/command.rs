@@ -136,6 +136,8 @@ pub mod setting {
     pub const URGENT: u32 = 47;
     /// MSG_ZEROCOPY: what one call sent has been copied, and the program is told so.
     pub const ZERO_COPY: u32 = 48;
+    /// A write without bytes: a SYN that waits for the first ones goes.
+    pub const OPEN: u32 = 49;
 }
 }
 

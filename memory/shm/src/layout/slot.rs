@@ -142,7 +142,7 @@ pub struct Slot {
     pub keepcnt: AtomicU16,
     /// Protocol of the socket (6, 17, 1, 58). Engine.
     pub protocol: AtomicU8,
-    /// 1: connect(2) has not told how the connect ended that it started. Program.
+    /// A value of [`connect_asked`]. Program.
     pub connect_asked: AtomicU8,
     /// TCP_NOTSENT_LOWAT, 0: none. Looked at where [`option_bit::NOTSENT_LOWAT`] is set. Program.
     pub notsent_lowat: AtomicU32,
@@ -224,6 +224,16 @@ pub mod flags {
             n += 1;
         }
     };
+}
+
+/// Values of [`Slot::connect_asked`], which is what Linux keeps as SS_CONNECTING.
+pub mod connect_asked {
+    /// A call has told how each connect ended.
+    pub const TOLD: u8 = 0;
+    /// A connect was started, and no call has told yet how it ended.
+    pub const STARTED: u8 = 1;
+    /// The same, and its SYN waits for the first write: Linux's `defer_connect`.
+    pub const DEFERRED: u8 = 2;
 }
 
 /// Parts of [`Slot::urgent`], which is what Linux keeps in `urg_seq` and `urg_data`.

@@ -1,0 +1,48 @@
+//! Aliases that a user has for names, in the file that HOSTALIASES names (hostname(7)).
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
+
+use crate::resolver;
+
+/// Longest file that is read.
+const FILE_MAX: usize = 64 << 10;
+
+/// The name that the user's file has for `name`, which is asked for as it is.
+pub fn of(name: &[u8]) -> Option<Vec<u8>> {
+    let path = CString::new(std::env::var_os("HOSTALIASES")?.into_vec()).ok()?;
+    let mut file = vec![0; FILE_MAX];
+    let len = resolver::read(&path, &mut file).ok()??;
+    find(&file[..len], name)
+}
+
+/// The first line with `name` decides, as in glibc, even where no alias stands in it.
+fn find(text: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    for line in text.split(|byte| *byte == b'\n') {
+        let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());
+        // Names of DNS do not differ by case (RFC 4343).
+        let is_it = words.next()?.eq_ignore_ascii_case(name);
+        let behind = words.next().map(<[u8]>::trim_ascii_start);
+        if is_it {
+            let alias = behind?.split(u8::is_ascii_whitespace).next()?;
+            return (!alias.is_empty()).then(|| alias.to_vec());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_aliases() {
+        let text = b"www web.example\nDB\t  db.example. # x\nalone\nlast last.example";
+        let of = |name: &str| find(text, name.as_bytes()).map(|n| String::from_utf8(n).unwrap());
+        assert_eq!(of("WWW").as_deref(), Some("web.example"));
+        assert_eq!(of("db").as_deref(), Some("db.example."));
+        for none in ["alone", "w", "web.example", ""] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! res_query(3) and its kin: whole messages of nameservers, as glibc gives them to programs.
+//!
+//! - `question`: messages to servers, and whether an answer fits;
+//! - `send`: asking servers, by UDP and TCP.
+//!
+//! The settings are those of the program's `struct __res_state`, which `api/symbols` reads.
+
+mod question;
+mod send;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{aliases, exchange};
+use crate::{Errno, Posix};
+
+pub use send::{Sent, send};
+
+/// Longest name as a text, with escapes (MAXDNAME of arpa/nameser.h).
+const TEXT_MAX: usize = 1025;
+
+/// Options of a resolver: RES_* of resolv.h.
+pub mod flag {
+    /// RES_INIT: the settings are there.
+    pub const INIT: u64 = 1;
+    /// RES_USEVC: all by TCP.
+    pub const USE_VC: u64 = 8;
+    /// RES_IGNTC: truncated answers are answers.
+    pub const IGNORE_TRUNCATION: u64 = 0x20;
+    /// RES_RECURSE: servers are to ask others.
+    pub const RECURSE: u64 = 0x40;
+    /// RES_DEFNAMES: names without dots are searched for.
+    pub const DEFAULT_NAMES: u64 = 0x80;
+    /// RES_DNSRCH: names are searched for in all domains.
+    pub const SEARCH: u64 = 0x200;
+    /// RES_NOALIASES: HOSTALIASES is not read.
+    pub const NO_ALIASES: u64 = 0x1000;
+    /// RES_ROTATE: servers are asked first in turn.
+    pub const ROTATE: u64 = 0x4000;
+    /// RES_USE_EDNS0: questions have an OPT record.
+    pub const USE_EDNS0: u64 = 0x10_0000;
+    /// RES_USE_DNSSEC: the OPT record has the bit DO.
+    pub const USE_DNSSEC: u64 = 0x80_0000;
+    /// RES_NOTLDQUERY: names without dots are not asked for as they are.
+    pub const NO_TOP_LEVEL: u64 = 0x100_0000;
+    /// RES_TRUSTAD: AD is asked for, and kept.
+    pub const TRUST_AD: u64 = 0x400_0000;
+}
+
+/// RCODEs of RFC 1035 §4.1.1.
+mod code {
+    pub const NO_ERROR: u8 = 0;
+    pub const FORMAT_ERROR: u8 = 1;
+    pub const SERVER_FAILURE: u8 = 2;
+    pub const NAME_ERROR: u8 = 3;
+    pub const NOT_IMPLEMENTED: u8 = 4;
+    pub const REFUSED: u8 = 5;
+}
+
+/// h_errno of netdb.h.
+pub mod h_errno {
+    /// There is no such name.
+    pub const HOST_NOT_FOUND: i32 = 1;
+    /// No server had an answer.
+    pub const TRY_AGAIN: i32 = 2;
+    /// Asking again does not help.
+    pub const NO_RECOVERY: i32 = 3;
+    /// The name has other records.
+    pub const NO_DATA: i32 = 4;
+}
+
+/// The settings of one `struct __res_state`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StubSettings {
+    /// Nameservers, with their ports.
+    pub servers: Vec<SocketAddr>,
+    /// Domains that are put behind a name.
+    pub domains: Vec<Vec<u8>>,
+    /// See [`flag`].
+    pub flags: u64,
+    /// Dots from which on a name is asked for as it is first.
+    pub ndots: usize,
+    /// Time for the first server's answer (`retrans`).
+    pub timeout: Duration,
+    /// How often all servers are asked (`retry`).
+    pub attempts: u32,
+    /// Failures of servers are answers (`pfcode`).
+    pub takes_failures: bool,
+}
+
+impl StubSettings {
+    fn has(&self, flags: u64) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Time for the answer of the server at `place`, as glibc waits.
+    fn patience(&self, place: usize) -> Duration {
+        let shift = place.min(8) as u32;
+        let count = if place == 0 { 1 } else { self.servers.len() as u32 };
+        (self.timeout * (1 << shift) / count.max(1)).max(Duration::from_secs(1))
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// See [`h_errno`].
+    pub h_errno: i32,
+    /// The new errno; None: it stays.
+    pub errno: Option<i32>,
+}
+
+impl Unanswered {
+    fn new(h_errno: i32, errno: impl Into<Option<i32>>) -> Self {
+        Self { h_errno, errno: errno.into() }
+    }
+}
+
+/// How a question ended.
+#[derive(Debug)]
+pub struct Asked {
+    /// The answer, or the last one that said why there is none. May be empty.
+    pub message: Vec<u8>,
+    /// The length that the program is told.
+    pub result: Result<usize, Unanswered>,
+}
+
+impl Asked {
+    fn failed(h_errno: i32, errno: impl Into<Option<i32>>) -> Self {
+        Self { message: Vec::new(), result: Err(Unanswered::new(h_errno, errno)) }
+    }
+
+    fn is_server_failure(&self) -> bool {
+        self.message.get(3).is_some_and(|byte| byte & 15 == code::SERVER_FAILURE)
+    }
+}
+
+/// A program's question but for the name, and how to ask it.
+#[derive(Debug)]
+pub struct StubResolver<'a> {
+    /// The process.
+    pub posix: &'static Posix,
+    /// How to ask.
+    pub settings: &'a StubSettings,
+    /// Class of the records.
+    pub class: i32,
+    /// Type of the records.
+    pub kind: i32,
+    /// Bytes that the program has room for.
+    pub room: usize,
+}
+
+impl StubResolver<'_> {
+    /// res_query(3).
+    pub fn query(&self, name: &[u8]) -> Asked {
+        let (settings, room) = (self.settings, self.room);
+        let id = exchange::random();
+        let Some(message) =
+            question::message(id, name, self.class, self.kind, settings.flags, room)
+        else {
+            return Asked::failed(h_errno::NO_RECOVERY, libc::EMSGSIZE);
+        };
+        let Sent { message, result } = send(self.posix, settings, &message, room);
+        let result = match result {
+            Ok(len) => judge(&message).map(|()| len),
+            Err(Errno(errno)) => Err(Unanswered::new(h_errno::TRY_AGAIN, errno)),
+        };
+        Asked { message, result }
+    }
+
+    /// res_querydomain(3).
+    pub fn query_domain(&self, name: &[u8], domain: Option<&[u8]>) -> Asked {
+        let len = name.len() + domain.map_or(0, |domain| domain.len() + 1);
+        // glibc has no name without letters here, other than in res_query.
+        if len >= TEXT_MAX - 1 || (domain.is_none() && name.is_empty()) {
+            return Asked::failed(h_errno::NO_RECOVERY, None);
+        }
+        match domain {
+            Some(domain) => self.query(&[name, b".", domain].concat()),
+            None => self.query(name),
+        }
+    }
+
+    /// res_search(3).
+    pub fn search(&self, name: &[u8]) -> Asked {
+        let dots = name.iter().filter(|byte| **byte == b'.').count();
+        let is_whole = name.ends_with(b".");
+        let may_be_alias = dots == 0 && !self.settings.has(flag::NO_ALIASES);
+        if let Some(alias) = may_be_alias.then(|| aliases::of(name)).flatten() {
+            return self.query(&alias);
+        }
+        let mut as_it_is = None;
+        if is_whole || dots >= self.settings.ndots {
+            let asked = self.query_domain(name, None);
+            if is_whole || asked.result.is_ok() {
+                return asked;
+            }
+            as_it_is = Some(asked);
+        }
+        let wanted = if dots == 0 { flag::DEFAULT_NAMES } else { flag::SEARCH };
+        let searches = !is_whole && self.settings.has(wanted);
+        let errno = as_it_is.as_ref().and_then(|asked| asked.result.err()?.errno);
+        let mut search = Search { errno, ..Search::default() };
+        if searches && let Some(found) = self.search_domains(name, &mut search) {
+            return found;
+        }
+        let skips_top = self.settings.has(flag::NO_TOP_LEVEL) && dots == 0 && search.has_searched;
+        if as_it_is.is_none() && !search.has_root && !skips_top {
+            let asked = self.query_domain(name, None);
+            if asked.result.is_ok() {
+                return asked;
+            }
+            search.errno = asked.result.err().and_then(|why| why.errno).or(search.errno);
+            search.last = Some(asked);
+        }
+        search.ended(as_it_is)
+    }
+
+    /// Some: the end of the search.
+    fn search_domains(&self, name: &[u8], search: &mut Search) -> Option<Asked> {
+        for domain in &self.settings.domains {
+            search.has_searched = true;
+            let domain = domain.strip_prefix(b".").unwrap_or(domain);
+            search.has_root |= domain.is_empty();
+            let mut asked = self.query_domain(name, Some(domain));
+            let Err(why) = &mut asked.result else { return Some(asked) };
+            if why.errno == Some(libc::ECONNREFUSED) {
+                why.h_errno = h_errno::TRY_AGAIN;
+                return Some(asked);
+            }
+            search.errno = why.errno.or(search.errno);
+            let goes_on = match why.h_errno {
+                h_errno::NO_DATA => {
+                    search.has_nodata = true;
+                    true
+                }
+                h_errno::HOST_NOT_FOUND => true,
+                h_errno::TRY_AGAIN => asked.is_server_failure(),
+                _ => false,
+            };
+            search.has_server_failure |= goes_on && asked.is_server_failure();
+            search.last = Some(asked);
+            if !goes_on || !self.settings.has(flag::SEARCH) {
+                break;
+            }
+        }
+        None
+    }
+}
+
+/// Failures that a search without an answer met.
+#[derive(Default)]
+struct Search {
+    has_searched: bool,
+    has_root: bool,
+    has_nodata: bool,
+    has_server_failure: bool,
+    /// Errno of the last question that set one.
+    errno: Option<i32>,
+    last: Option<Asked>,
+}
+
+impl Search {
+    /// Tells of the name as it is, if it came first; else what says most.
+    fn ended(self, as_it_is: Option<Asked>) -> Asked {
+        let why = |asked: &Option<Asked>| asked.as_ref().and_then(|asked| asked.result.err());
+        let (first, last) = (why(&as_it_is), why(&self.last));
+        let h_errno = match (first, last) {
+            (Some(first), _) => first.h_errno,
+            _ if self.has_nodata => h_errno::NO_DATA,
+            _ if self.has_server_failure => h_errno::TRY_AGAIN,
+            (None, Some(last)) => last.h_errno,
+            (None, None) => h_errno::HOST_NOT_FOUND,
+        };
+        let asked = self.last.or(as_it_is);
+        let message = asked.map(|asked| asked.message).unwrap_or_default();
+        Asked { message, result: Err(Unanswered::new(h_errno, self.errno)) }
+    }
+}
+
+/// Whether an answer has records.
+fn judge(message: &[u8]) -> Result<(), Unanswered> {
+    let h_errno = match message[3] & 15 {
+        code::NO_ERROR if message[6..8] != [0, 0] => return Ok(()),
+        code::NO_ERROR => h_errno::NO_DATA,
+        code::NAME_ERROR => h_errno::HOST_NOT_FOUND,
+        code::SERVER_FAILURE => h_errno::TRY_AGAIN,
+        _ => h_errno::NO_RECOVERY,
+    };
+    Err(Unanswered::new(h_errno, None))
+}

@@ -1,0 +1,180 @@
+//! Sending a message to nameservers in turn, as res_send(3) does, over sockets of the stack.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use towpath_client::Deadline;
+
+use super::question::{self, HEADER};
+use super::{StubSettings, code, flag};
+use crate::dns::exchange::{DATAGRAM_MAX, Line, STRANGERS_MAX, random};
+use crate::{Errno, Posix, Result};
+
+/// Longer messages go by TCP (PACKETSZ of arpa/nameser.h).
+const QUESTION_MAX: usize = 512;
+/// A server that resets a connection is asked once more.
+const CONNECTIONS: usize = 2;
+
+/// How sending ended.
+#[derive(Debug)]
+pub struct Sent {
+    /// The answer; or that of the server which failed last.
+    pub message: Vec<u8>,
+    /// The length that the program is told. By TCP it may be longer than the program's room.
+    pub result: Result<usize>,
+}
+
+/// Judgement on a datagram.
+enum Verdict {
+    Answer,
+    CutOff,
+    Failure,
+}
+
+/// Sends `message`. The answer goes to a place with room for `room` bytes.
+pub fn send(posix: &'static Posix, settings: &StubSettings, message: &[u8], room: usize) -> Sent {
+    let count = settings.servers.len();
+    let mut sending = Sending { posix, settings, message, room, last: Vec::new() };
+    if room < HEADER {
+        return sending.ended(Err(Errno(libc::EINVAL)));
+    }
+    if count == 0 {
+        return sending.ended(Err(Errno(libc::ESRCH)));
+    }
+    let first = if settings.has(flag::ROTATE) { usize::from(random()) % count } else { 0 };
+    let mut by_tcp = settings.has(flag::USE_VC) || message.len() > QUESTION_MAX;
+    let (mut was_heard, mut errno) = (false, Errno(libc::ETIMEDOUT));
+    for _ in 0..settings.attempts {
+        for turn in 0..count {
+            let at = (first + turn) % count;
+            let (server, timeout) = (settings.servers[at], settings.patience(at));
+            if !by_tcp {
+                match sending.by_udp(server, timeout) {
+                    Ok(Verdict::Answer) => return sending.ended_by_udp(),
+                    Ok(Verdict::CutOff) => by_tcp = true,
+                    Ok(Verdict::Failure) => was_heard = true,
+                    Err(errno) => was_heard |= errno == Errno(libc::ETIMEDOUT),
+                }
+            }
+            if by_tcp {
+                match sending.by_tcp(server, timeout) {
+                    Ok(()) => return sending.ended_by_tcp(),
+                    Err(failed) => errno = failed,
+                }
+            }
+        }
+        // TCP has its own ways of trying again.
+        if by_tcp {
+            break;
+        }
+    }
+    if !by_tcp && !was_heard {
+        errno = Errno(libc::ECONNREFUSED);
+    }
+    sending.ended(Err(errno))
+}
+
+struct Sending<'a> {
+    posix: &'static Posix,
+    settings: &'a StubSettings,
+    message: &'a [u8],
+    room: usize,
+    last: Vec<u8>,
+}
+
+impl Sending<'_> {
+    fn by_udp(&mut self, server: SocketAddr, timeout: Duration) -> Result<Verdict> {
+        let deadline = Deadline::after(timeout);
+        let line = Line::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
+        line.send(self.message, deadline)?;
+        let mut bytes = vec![0; self.room.clamp(DATAGRAM_MAX, usize::from(u16::MAX))];
+        for _ in 0..STRANGERS_MAX {
+            let len = line.recv(&mut bytes, deadline)?;
+            let unread = question::is_unread(self.message, &bytes[..len]);
+            if unread || question::is_answered(self.message, &bytes[..len]) {
+                bytes.truncate(len);
+                self.last = bytes;
+                return Ok(if unread { Verdict::Failure } else { self.verdict() });
+            }
+        }
+        Err(Errno(libc::ETIMEDOUT))
+    }
+
+    fn verdict(&self) -> Verdict {
+        let header = &self.last[..HEADER];
+        let (code, is_empty) = (header[3] & 15, |at: usize| header[at..at + 2] == [0, 0]);
+        let may_be_known_elsewhere =
+            matches!(code, code::SERVER_FAILURE | code::NOT_IMPLEMENTED | code::REFUSED);
+        // Neither AA nor RA, no records: the server refers to others.
+        let is_referral = code == code::NO_ERROR
+            && header[2] & 4 == 0
+            && header[3] & 0x80 == 0
+            && is_empty(6)
+            && is_empty(10);
+        let knows_no_edns = code == code::FORMAT_ERROR && self.settings.has(flag::USE_EDNS0);
+        if knows_no_edns || (may_be_known_elsewhere || is_referral) && !self.settings.takes_failures
+        {
+            return Verdict::Failure;
+        }
+        let cut_off = header[2] & 2 != 0 && !self.settings.has(flag::IGNORE_TRUNCATION);
+        if cut_off { Verdict::CutOff } else { Verdict::Answer }
+    }
+
+    fn by_tcp(&mut self, server: SocketAddr, timeout: Duration) -> Result<()> {
+        let mut result = Err(Errno(libc::ECONNRESET));
+        for _ in 0..CONNECTIONS {
+            result = self.by_one_connection(server, timeout);
+            if result != Err(Errno(libc::ECONNRESET)) {
+                break;
+            }
+        }
+        result
+    }
+
+    fn by_one_connection(&mut self, server: SocketAddr, timeout: Duration) -> Result<()> {
+        let len = u16::try_from(self.message.len()).map_err(|_| Errno(libc::EMSGSIZE))?;
+        let deadline = Deadline::after(timeout);
+        let line = Line::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
+        // Length and message in one segment: some servers read no more.
+        line.send(&[&len.to_be_bytes(), self.message].concat(), deadline)?;
+        for _ in 0..STRANGERS_MAX {
+            let mut len = [0; 2];
+            line.recv_all(&mut len, deadline)?;
+            let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
+            line.recv_all(&mut bytes, deadline)?;
+            if bytes.len() < HEADER {
+                return Err(Errno(libc::EMSGSIZE));
+            }
+            // The connection is this question's alone: only the identifier is compared, as in
+            // glibc.
+            if bytes.get(..2) == self.message.get(..2) {
+                self.last = bytes;
+                return Ok(());
+            }
+        }
+        Err(Errno(libc::ETIMEDOUT))
+    }
+
+    /// A datagram is cut to the program's room, and so is its length.
+    fn ended_by_udp(self) -> Sent {
+        let len = self.last.len().min(self.room);
+        self.ended(Ok(len))
+    }
+
+    /// An answer by TCP that has no room is marked as cut off, and its whole length is told.
+    fn ended_by_tcp(mut self) -> Sent {
+        let len = self.last.len();
+        if len > self.room {
+            self.last[2] |= 2;
+        }
+        self.ended(Ok(len))
+    }
+
+    fn ended(mut self, result: Result<usize>) -> Sent {
+        // AD is to be believed only where the user says so (RFC 6840 §5.8, `trust-ad`).
+        if !self.settings.has(flag::TRUST_AD) && self.last.len() >= HEADER {
+            self.last[3] &= !0x20;
+        }
+        Sent { message: self.last, result }
+    }
+}

@@ -1,0 +1,161 @@
+//! `struct __res_state` of resolv.h: the settings of glibc's resolver, which programs may change.
+
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use libc::{c_char, c_int, c_ulong, c_void, in_addr, sockaddr_in, sockaddr_in6};
+use towpath_posix::dns::Substitution;
+use towpath_posix::dns::raw::StubSettings;
+
+/// MAXNS and MAXDNSRCH of resolv.h.
+const SERVERS_MAX: usize = 3;
+const DOMAINS_MAX: usize = 6;
+/// Bits of `ndots`, the lowest of their word.
+const NDOTS_MASK: u32 = 15;
+
+/// Fields that glibc alone looks at are named by their places in resolv.h.
+#[repr(C)]
+pub struct ResState {
+    retrans: c_int,
+    retry: c_int,
+    pub options: c_ulong,
+    nscount: c_int,
+    nsaddr_list: [sockaddr_in; SERVERS_MAX],
+    pub id: u16,
+    dnsrch: [*const c_char; DOMAINS_MAX + 1],
+    _defdname: [c_char; 256],
+    pfcode: c_ulong,
+    /// `ndots`, and other fields of a few bits.
+    bits: u32,
+    _sort_list: [[u32; 2]; 10],
+    _hooks: [*const c_void; 2],
+    pub res_h_errno: c_int,
+    _vcsock: c_int,
+    _flags: u32,
+    ext: Extension,
+}
+
+/// `_u._ext` of the structure.
+#[repr(C)]
+struct Extension {
+    _nscount: u16,
+    _nsmap: [u16; SERVERS_MAX],
+    _nssocks: [c_int; SERVERS_MAX],
+    _nscount6: u16,
+    _nsinit: u16,
+    nsaddrs: [*mut sockaddr_in6; SERVERS_MAX],
+    _index: [u32; 2],
+}
+
+// The layout is that of glibc, since 2.2 (resolv/bits/types/res_state.h).
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(
+    size_of::<ResState>() == 568
+        && std::mem::offset_of!(ResState, dnsrch) == 72
+        && std::mem::offset_of!(ResState, pfcode) == 384
+        && std::mem::offset_of!(ResState, res_h_errno) == 496
+        && std::mem::offset_of!(ResState, ext.nsaddrs) == 536
+);
+
+impl ResState {
+    /// The settings, with servers as programs of the run ask them.
+    ///
+    /// # Safety
+    /// glibc has filled in the state, or the program has as resolv.h says.
+    pub unsafe fn settings(&self, substitution: &Substitution) -> StubSettings {
+        // SAFETY: the caller's promise.
+        let (servers, domains) = unsafe { (self.servers(), self.domains()) };
+        StubSettings {
+            servers: substitution.apply(&servers),
+            domains,
+            flags: self.options,
+            ndots: (self.bits & NDOTS_MASK) as usize,
+            timeout: Duration::from_secs(u64::try_from(self.retrans).unwrap_or(0)),
+            attempts: u32::try_from(self.retry).unwrap_or(0),
+            takes_failures: self.pfcode != 0,
+        }
+    }
+
+    /// Servers in their order; IPv6 addresses are in memory of their own.
+    unsafe fn servers(&self) -> Vec<SocketAddr> {
+        let count = usize::try_from(self.nscount).unwrap_or(0).min(SERVERS_MAX);
+        let mut all = Vec::with_capacity(count);
+        for (v4, v6) in self.nsaddr_list.iter().zip(self.ext.nsaddrs).take(count) {
+            if v4.sin_family != 0 || v6.is_null() {
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                all.push(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)));
+            } else {
+                // SAFETY: glibc's allocation, or the program's.
+                let v6 = unsafe { v6.read_unaligned() };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                // A scope is a link of the host: no such server is reached by the stack.
+                if v6.sin6_scope_id == 0 {
+                    all.push(SocketAddrV6::new(ip, port, 0, 0).into());
+                }
+            }
+        }
+        all
+    }
+
+    unsafe fn domains(&self) -> Vec<Vec<u8>> {
+        let all = self.dnsrch.iter().take_while(|domain| !domain.is_null());
+        // SAFETY: texts, see above; the list ends with null or with the array.
+        all.map(|domain| unsafe { CStr::from_ptr(*domain) }.to_bytes().to_vec()).collect()
+    }
+
+    /// Puts the servers that programs of the run ask into the structure, for programs that look
+    /// at it.
+    ///
+    /// # Safety
+    /// glibc has just filled in the state.
+    pub unsafe fn substitute(&mut self, substitution: &Substitution) {
+        // SAFETY: the caller's promise.
+        let before = unsafe { self.servers() };
+        let servers = substitution.apply(&before);
+        if servers == before {
+            return;
+        }
+        let mut count = 0;
+        for server in servers.iter().take(SERVERS_MAX) {
+            // SAFETY: as above.
+            count += usize::from(unsafe { self.put(count, *server) });
+        }
+        self.nscount = count as c_int;
+    }
+
+    /// Whether there was memory for the server.
+    unsafe fn put(&mut self, at: usize, server: SocketAddr) -> bool {
+        let (family, ip) = match server {
+            SocketAddr::V4(v4) => (libc::AF_INET, u32::from_ne_bytes(v4.ip().octets())),
+            SocketAddr::V6(_) => (0, 0),
+        };
+        if let SocketAddr::V6(v6) = server {
+            let place = &mut self.ext.nsaddrs[at];
+            // SAFETY: glibc frees the memory in res_nclose, by free(3).
+            unsafe {
+                if place.is_null() {
+                    *place = libc::malloc(size_of::<sockaddr_in6>()).cast();
+                }
+                if place.is_null() {
+                    return false;
+                }
+                place.write(sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as u16,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: 0,
+                });
+            }
+        }
+        self.nsaddr_list[at] = sockaddr_in {
+            sin_family: family as u16,
+            sin_port: server.port().to_be(),
+            sin_addr: in_addr { s_addr: ip },
+            sin_zero: [0; 8],
+        };
+        true
+    }
+}

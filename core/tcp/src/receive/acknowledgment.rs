@@ -1,0 +1,299 @@
+//! The fifth step of RFC 9293 §3.10.7.4: the ACK field, with what it says of round trips, losses
+//! and the peer's window.
+
+use core::time::Duration;
+
+use towpath_wire::tcp::Flags;
+
+use crate::congestion::Acked;
+use crate::connection::Connection;
+use crate::counters::Limit;
+use crate::disposition::{DropReason, FifoChanges};
+use crate::event::pending;
+use crate::recovery::Phase;
+use crate::segment::{Buffers, Segment};
+use crate::state::State;
+use crate::time::Instant;
+
+impl Connection {
+    /// Fifth, check the ACK field.
+    #[inline]
+    pub(super) fn check_ack(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        buffers: Buffers,
+        received: &mut FifoChanges,
+    ) -> Result<(), DropReason> {
+        if !segment.flags.contains(Flags::ACK) {
+            return Err(DropReason::NoAck);
+        }
+        if self.state == State::SynReceived {
+            self.check_ack_of_syn(now, segment, received)?;
+        }
+        if !self.is_ack_in_range(segment) {
+            self.owed.ack |= self.challenge.allow(now);
+            return Err(DropReason::BadAck);
+        }
+        if segment.ack.lt(self.snd_una) {
+            return Ok(());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+        //# As long as the receiving TCP peer continues to send acknowledgments in response to the
+        //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
+        self.timers.window_probes = 0;
+        let news = !segment.options.sack.is_empty()
+            && self.recovery.on_sack(
+                &segment.options.sack,
+                segment.ack.max(self.snd_una),
+                self.snd_nxt,
+            );
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and
+        //# receive window sizes in the connection record and do all window computations with 32
+        //# bits (REC-1).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# The window size MUST be treated as an unsigned number, or else large window sizes will
+        //# appear like negative windows and TCP will not work (MUST-1).
+        let window = self.window_of(segment);
+        let advanced = segment.ack.gt(self.snd_una);
+        if advanced {
+            self.advance_una(now, segment, received);
+        } else if self.is_duplicate(segment, window, news) {
+            self.recovery.on_dup_ack(
+                segment.segments.max(1),
+                self.mss(),
+                self.snd_una,
+                self.snd_nxt,
+            );
+        }
+        if self.flight() > 0 {
+            self.look_for_loss();
+        }
+        self.update_window(segment, window, advanced);
+        self.arm_persist(now);
+        self.note_limit(now, buffers.send_len.saturating_sub(received.released));
+        self.check_ack_of_fin(now);
+        Ok(())
+    }
+
+    /// Whether SEG.ACK is the number of a byte that was sent, and not too old a one.
+    fn is_ack_in_range(&self, segment: &Segment) -> bool {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and
+        //# mitigation that implementations MAY choose to include (MAY-12).
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+        //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
+        //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
+        // SEG.ACK is not before our first byte either, since bytes that were never sent cannot have
+        // been acknowledged. The FIN counts like a byte: its acknowledgement may overtake segments
+        // that the peer sent before it had the FIN.
+        let acked = self.counters.bytes_acked + u64::from(self.fin_acked());
+        let age_max = self.max_snd_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
+        segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1)
+    }
+
+    /// SEG.WND in bytes.
+    fn window_of(&self, segment: &Segment) -> u32 {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
+        //# be scaled.
+        let is_scaled = !segment.flags.contains(Flags::SYN);
+        u32::from(segment.window) << if is_scaled { self.snd_wscale } else { 0 }
+    }
+
+    fn check_ack_of_syn(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        received: &mut FifoChanges,
+    ) -> Result<(), DropReason> {
+        if !segment.ack.is_within(self.snd_una + 1, self.flight()) {
+            self.owed.set_reset_reply(segment.ack);
+            return Err(DropReason::BadAck);
+        }
+        self.owed.syn = false;
+        self.set_send_window(self.window_of(segment), segment.seq, segment.ack);
+        self.on_syn_acked(now, segment, received);
+        Ok(())
+    }
+
+    /// The peer has our SYN, and maybe bytes behind it (`fast_open`).
+    pub(super) fn on_syn_acked(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        received: &mut FifoChanges,
+    ) {
+        let retransmitted = self.timers.retransmits > 0;
+        let is_syn_alone = self.flight() <= 1;
+        self.measure(now, segment);
+        self.snd_una = segment.ack;
+        received.released = self.snd_una - (self.iss + 1);
+        self.recovery.on_advance(self.iss, self.snd_una, self.snd_nxt, self.mss());
+        self.timers.retransmit = Instant::FAR;
+        self.on_established(now, retransmitted);
+        if !is_syn_alone {
+            self.small_end = self.small_end.max(self.snd_una);
+            self.limited_end = self.limited_end.max(self.snd_una);
+            self.on_early_bytes_acked(now, received.released);
+        }
+        self.raise(pending::CONNECTED);
+    }
+
+    /// SND.UNA < SEG.ACK: bytes of ours arrived.
+    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
+        let old = self.snd_una;
+        let fin_acked = self.fin_in_flight() && segment.ack == self.snd_nxt;
+        let acked = segment.ack - old;
+        self.measure(now, segment);
+        let limited = old.lt(self.limited_end);
+        self.snd_una = segment.ack;
+        let bytes = acked - u32::from(fin_acked);
+        received.released = bytes;
+        self.counters.bytes_acked += u64::from(bytes);
+
+        let mss = self.mss();
+        let phase = self.recovery.phase;
+        let over = self.recovery.on_advance(old, self.snd_una, self.snd_nxt, mss);
+        if phase != Phase::Recovery && bytes > 0 {
+            let srtt = self.rtt.srtt().unwrap_or_default();
+            let after_timeout = phase == Phase::Loss && !over;
+            self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
+        }
+        // Marks that SND.UNA has passed follow it. Left behind, they would come to lie half the
+        // space away, where the order of sequence numbers turns round.
+        self.small_end = self.small_end.max(self.snd_una);
+        self.limited_end = self.limited_end.max(self.snd_una);
+        self.snd_wl2 = self.snd_wl2.max(self.snd_una);
+
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+        //# (5.3) When an ACK is received that acknowledges new data, restart the retransmission timer so
+        //# that it will expire after RTO seconds (for the current value of RTO).
+        self.timers.retransmits = 0;
+        self.timers.unreachable = false;
+        // Bytes got through: should the window shut again, its probes begin with the shortest
+        // interval.
+        self.timers.persist_backoff = 0;
+        self.note_progress(now);
+        self.timers.retransmit =
+            if self.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
+    }
+
+    /// Takes a round-trip time if this ACK gives one (RFC 6298 §3: Karn's algorithm).
+    fn measure(&mut self, now: Instant, segment: &Segment) {
+        if let Some((end, sent)) = self.timed() {
+            if segment.ack.geq(end) {
+                self.stop_timing();
+                self.rtt.on_sample(segment.arrival.since(sent));
+            }
+            return;
+        }
+        // Bytes were sent twice, so only a timestamp tells which copy the acknowledgement answers.
+        // The echo of an earlier copy tells no round trip. A receiver that had that copy, and whose
+        // answer was lost, repeats its timestamp in the answer to the last one. A sample of it
+        // would be as long as the timeout, which would grow until it is the longest there is.
+        let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
+        if let Some(timestamps) = segment.options.timestamps
+            && self.timestamps
+            && repeated
+            && timestamps.echo != 0
+            && timestamps.echo.wrapping_sub(self.counters.rare().ts_repeated) as i32 >= 0
+        {
+            let elapsed_ms =
+                now.millis().wrapping_add(self.ts_offset).wrapping_sub(timestamps.echo);
+            if elapsed_ms <= 300_000 {
+                self.rtt.on_sample(Duration::from_millis(u64::from(elapsed_ms.max(1))));
+            }
+        }
+    }
+
+    /// RFC 5681 §2; with SACK, RFC 6675 §2: an ACK that reports something new.
+    fn is_duplicate(&self, segment: &Segment, window: u32, news: bool) -> bool {
+        if self.flight() == 0 || segment.ack != self.snd_una {
+            return false;
+        }
+        if self.sack {
+            return news;
+        }
+        segment.payload_len == 0
+            && !segment.flags.intersects(Flags::SYN | Flags::FIN)
+            && window == self.snd_wnd
+    }
+
+    fn look_for_loss(&mut self) {
+        if self.recovery.dup_acks() == 0 && self.recovery.sacked_bytes() == 0 {
+            return;
+        }
+        let mss = self.mss();
+        if self.recovery.detect(mss, self.snd_una, self.snd_nxt) {
+            self.congestion.on_loss(self.flight(), mss);
+        }
+        if self.recovery.should_enter(self.snd_una) {
+            self.recovery.enter(self.snd_una, self.snd_nxt);
+            self.congestion.on_loss(self.flight(), mss);
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# If (SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)), set SND.WND <- SEG.WND,
+    //# set SND.WL1 <- SEG.SEQ, and set SND.WL2 <- SEG.ACK.
+    fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
+        let newer = self.snd_wl1.lt(segment.seq)
+            || self.snd_wl1 == segment.seq && self.snd_wl2.leq(segment.ack);
+        // When the peer sends old bytes again its sequence numbers go back. Its window is news all
+        // the same if it acknowledges more than ever before. Otherwise, with SND.UNA moved and the
+        // old SND.WND kept, the right edge would move without the peer's word. An edge further
+        // right is news, too.
+        if advanced || newer || (segment.ack + window).gt(self.window_end()) {
+            let reopened = self.snd_wnd == 0 && window > 0 && self.flight() > 0;
+            if reopened && self.recovery.on_window_reopened(self.snd_una, self.snd_nxt) {
+                self.stop_timing();
+            }
+            self.snd_wnd = window;
+            if window > self.max_snd_wnd {
+                self.max_snd_wnd = window;
+                //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+                //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
+                //# segment (regardless of the value of IW).
+                // A larger window of the peer makes segments larger (`half_window`). Without room
+                // for one in the congestion window the connection would stop for ever.
+                self.congestion.on_mss(self.mss());
+            }
+            self.snd_wl1 = segment.seq;
+            self.snd_wl2 = segment.ack;
+        }
+    }
+
+    fn check_ack_of_fin(&mut self, now: Instant) {
+        if !self.fin_acked() {
+            return;
+        }
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.raise(pending::SEND_CLOSED);
+                if self.orphaned {
+                    self.arm_fin_wait2(now);
+                }
+            }
+            State::Closing => {
+                self.raise(pending::SEND_CLOSED);
+                self.enter_time_wait();
+            }
+            State::LastAck => {
+                self.raise(pending::SEND_CLOSED);
+                self.enter_closed();
+            }
+            _ => {}
+        }
+    }
+
+    /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing
+    /// holds the sender back (`Info::busy_time`).
+    pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
+        if self.flight() == 0 && send_len == 0 {
+            self.counters.enter(now, Limit::Idle);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The seventh and eighth step of RFC 9293 §3.10.7.4: the text and the FIN. The text gets a place
+//! in the receive FIFO, and an acknowledgment now or later.
+
+use towpath_wire::tcp::{Flags, SeqNum};
+
+use super::acceptance::Text;
+use crate::connection::{Connection, WhenRead};
+use crate::disposition::{DropReason, FifoChanges, Write};
+use crate::event::pending;
+use crate::ranges::Inserted;
+use crate::segment::{Buffers, Segment};
+use crate::state::State;
+use crate::time::Instant;
+
+/// An acceptable segment begins less than this before RCV.NXT: sixteen times the longest that IP
+/// carries.
+const SEQ_AGE_MAX: u32 = 1 << 20;
+
+/// Number of new bytes that are acknowledged at once, even if they are less than two segments. On a
+/// link with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
+/// acknowledgement each time. The RFC's rule is a lower bound.
+const ACK_BYTES_MAX: u32 = 16 * 1024;
+
+impl Connection {
+    /// Seventh, process the segment text; eighth, check the FIN bit.
+    #[inline]
+    pub(super) fn process_text(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        text: Text,
+        buffers: Buffers,
+        received: &mut FifoChanges,
+    ) {
+        if !self.state.may_receive() {
+            if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
+                self.owed.ack = true;
+            }
+            return;
+        }
+        let cut = text.len + text.payload_offset < segment.payload_len;
+        if text.len > 0 {
+            if self.orphaned {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+                //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
+                //# to show that data was lost (SHLD-3).
+                // The RST follows the bytes written before CLOSE: Linux has sent those by then.
+                self.abort();
+                // The segment's ACK counts: bytes that it acknowledges are not in front of the last
+                // ones.
+                received.payload_dropped = Some(DropReason::AfterClose);
+                return;
+            }
+            self.store(now, segment, text, buffers, received);
+        } else if segment.payload_len > 0 {
+            // A window probe, or an old duplicate with a new ACK.
+            self.owed.ack = true;
+            received.payload_dropped = cut.then_some(DropReason::OutOfWindow);
+        }
+        if text.fin && received.payload_dropped.is_none() {
+            self.owed.ack = true;
+            let fin = text.seq + text.len;
+            if fin == self.rcv_nxt {
+                self.process_fin();
+                return;
+            }
+            self.assembler.get_or_insert_default().fin = Some(fin);
+        }
+        if self.fin_ahead() == Some(self.rcv_nxt) {
+            self.process_fin();
+        }
+    }
+
+    /// The text of a SYN whose sender is known.
+    pub(crate) fn take_syn_text(
+        &mut self,
+        now: Instant,
+        syn: &Segment,
+        buffers: Buffers,
+        received: &mut FifoChanges,
+    ) {
+        let text = self.trim(syn.seq + 1, syn.payload_len, false);
+        if text.len > 0 {
+            self.store(now, syn, text, buffers, received);
+        }
+    }
+
+    /// Finds the place of new payload in the receive FIFO.
+    fn store(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        text: Text,
+        buffers: Buffers,
+        received: &mut FifoChanges,
+    ) {
+        let offset = text.seq - self.rcv_nxt;
+        let room = buffers.recv_free.saturating_sub(offset);
+        let len = text.len.min(room);
+        if len == 0 {
+            self.owed.ack = true;
+            received.payload_dropped = Some(DropReason::NoRoom);
+            return;
+        }
+        if len < text.len {
+            received.payload_dropped = Some(DropReason::NoRoom);
+        }
+        let end = text.seq + len;
+        let mut urgent = received.payload_dropped.is_some();
+        if offset == 0 {
+            let old = self.rcv_nxt;
+            self.rcv_nxt = end;
+            if let Some(assembler) = &mut self.assembler {
+                self.rcv_nxt = assembler.advance(end);
+                urgent = true;
+                if assembler.is_empty() {
+                    self.assembler = None;
+                }
+            }
+            received.commit = self.rcv_nxt - old;
+            self.keep_edges_ahead();
+            // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half
+            // the space behind. No acceptable segment begins before this.
+            self.snd_wl1 = self.snd_wl1.max(self.rcv_nxt - SEQ_AGE_MAX);
+            self.counters.bytes_received += u64::from(received.commit);
+        } else if !self.hold(text.seq, end, received) {
+            return;
+        }
+        received.write =
+            Some(Write { payload_offset: text.payload_offset, fifo_offset: offset, len });
+        self.counters.last_data_recv = now;
+        self.schedule_ack(now, segment, urgent);
+    }
+
+    /// Takes note of text behind a gap, from `seq` to `end`. False: the text is held already, or
+    /// cannot be.
+    fn hold(&mut self, seq: SeqNum, end: SeqNum, received: &mut FifoChanges) -> bool {
+        self.owed.ack = true;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid
+        //# segment arrives that is in the window but not at the left window edge (MAY-13).
+        self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
+        let rare = self.counters.rare_mut();
+        rare.out_of_order_in = rare.out_of_order_in.wrapping_add(1);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# Segments with higher beginning sequence numbers SHOULD be held for later processing
+        //# (SHLD-31).
+        match self.assembler.get_or_insert_default().insert(seq, end) {
+            Inserted::New => true,
+            Inserted::Known => false,
+            Inserted::Full => {
+                received.payload_dropped = Some(DropReason::TooManyRanges);
+                false
+            }
+        }
+    }
+
+    /// Decides whether new bytes are acknowledged now or later.
+    fn schedule_ack(&mut self, now: Instant, segment: &Segment, urgent: bool) {
+        let segments = segment.segments.max(1);
+        let size = (segment.payload_len / u32::from(segments)).min(u32::from(u16::MAX)) as u16;
+        self.rcv_mss = self.rcv_mss.max(size);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+        //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of
+        //# new data
+        let two = (2 * u32::from(self.rcv_mss)).min(ACK_BYTES_MAX);
+        let enough = self.rcv_nxt - self.rcv_acked >= two || segments >= 2;
+        let ends_write = size < self.rcv_mss || segment.flags.contains(Flags::PSH);
+        if ends_write && self.when_read == WhenRead::Nothing {
+            self.when_read = WhenRead::Acknowledges;
+        }
+        if urgent || enough || self.timers.quick_acks > 0 || self.assembler.is_some() {
+            self.owed.ack = true;
+        } else if self.timers.delayed_ack == Instant::FAR {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+            //# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18)
+            self.timers.delayed_ack = now + self.settings.delayed_ack();
+        }
+    }
+
+    fn process_fin(&mut self) {
+        self.rcv_nxt += 1;
+        self.keep_edges_ahead();
+        self.assembler = None;
+        self.owed.ack = true;
+        self.raise(pending::PEER_CLOSED);
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.enter_time_wait(),
+            _ => {}
+        }
+    }
+
+    /// Where the peer's FIN is, once seen and not yet in order.
+    pub(super) fn fin_ahead(&self) -> Option<SeqNum> {
+        self.assembler.as_ref().and_then(|assembler| assembler.fin)
+    }
+}

@@ -1,0 +1,51 @@
+"""Calls that are asked to move no bytes: which of them ask the socket at all."""
+from transcript import *
+
+signal.signal(signal.SIGPIPE, lambda *_: print("SIGPIPE"))
+
+
+def calls(what, sock):
+    fd = sock.fileno()
+    sock.setblocking(False)
+    show(f"{what} read", os.read, fd, 0)
+    show(f"{what} readv of none", os.readv, fd, [])
+    show(f"{what} readv", os.readv, fd, [bytearray(0)])
+    show(f"{what} preadv2", os.preadv, fd, [bytearray(0)], -1, os.RWF_HIPRI)
+    show(f"{what} preadv2 elsewhere", os.preadv, fd, [bytearray(0)], 1, os.RWF_HIPRI)
+    show(f"{what} writev of none", os.writev, fd, [])
+    show(f"{what} writev", os.writev, fd, [b"", b""])
+    show(f"{what} pwritev2", os.pwritev, fd, [b""], -1, os.RWF_HIPRI)
+    show(f"{what} pwritev2 elsewhere", os.pwritev, fd, [b""], 1, os.RWF_HIPRI)
+
+
+calls("udp", socket.socket(type=socket.SOCK_DGRAM))
+show("udp write", os.write, socket.socket(type=socket.SOCK_DGRAM).fileno(), b"")
+first, second = datagrams()
+first.connect(second.getsockname())
+second.connect(first.getsockname())
+calls("empty udp", first)
+second.send(b"datagram")
+print("arrived:", settled(first, "IN"))
+calls("full udp", first)
+show("udp recv of none takes it", first.recv, 0)
+show("udp recv", first.recv, 9)
+show("udp write", os.write, first.fileno(), b"")
+delivered()
+print("empty ones:", settled(second, "IN"))
+show("udp recv", second.recv, 9, socket.MSG_DONTWAIT)
+show("udp recv", second.recv, 9, socket.MSG_DONTWAIT)
+
+calls("tcp", socket.socket())
+calls("listener", listener())
+client, accepted = pair()
+calls("connected", client)
+show("connected recv", client.recv, 0)
+accepted.send(b"x")
+print("arrived:", settled(client, "IN"))
+calls("full", client)
+show("full recv", client.recv, 0)
+accepted.shutdown(socket.SHUT_WR)
+client.shutdown(socket.SHUT_WR)
+print("ended:", settled(client, "HUP"))
+calls("ended", client)
+show("ended write", os.write, client.fileno(), b"")
