@@ -121,7 +121,8 @@ impl Point {
                 thread.number.store(towpath_ring::thread_id(), Relaxed);
             }
             let outermost = thread.point.load(Relaxed).cast_const();
-            // The outermost point was left, or is stale at this very place: this one takes over.
+            // Without an outermost point, or with one that was left, perhaps at this very place,
+            // this one takes over.
             if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
                 self.mark.store(Self::MARK, Relaxed);
                 // A cancellation finds the mark where it finds the place.

@@ -1,8 +1,9 @@
-//! Builds the libraries that are loaded into programs, which the binary carries inside itself, so that `towpath` is one
-//! file.
+//! Builds the libraries that are loaded into programs, which the binary carries inside itself, so
+//! that `towpath` is one file.
 //!
 //! Cargo has no stable way to depend on the file of a cdylib, hence the nested `cargo build`. A
-//! packager who builds the libraries apart names them in TOWPATH_PRELOAD_LIBRARY and TOWPATH_INLINE_LIBRARY.
+//! packager who builds the libraries apart names them in TOWPATH_PRELOAD_LIBRARY and
+//! TOWPATH_INLINE_LIBRARY.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let given = LIBRARIES.map(|(_, variable)| given(variable));
-    // What is built is not watched: it is newer than the start of this build, so that the next one would build all again.
+    // The built libraries are not watched: they are newer than the start of this build, so that the
+    // next one would build all again.
     let folder = given.iter().any(Option::is_none).then(build);
     let mut hasher = DefaultHasher::new();
     for ((package, variable), given) in LIBRARIES.into_iter().zip(given) {
@@ -58,8 +60,8 @@ fn commit() -> Option<String> {
     if top.canonicalize().ok()? != root {
         return None;
     }
-    // The log of HEAD grows with each commit and each checkout; without logs it is the file of the branch
-    // that changes, or the file of all branches. A file that is not there would mean a build each time.
+    // The log of HEAD grows with each commit and each checkout. Without logs, the file of the
+    // branch changes, or the file of all branches. A missing file would mean a build each time.
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_else(|| "HEAD".into());
     for name in ["HEAD", "logs/HEAD", &branch, "packed-refs"] {
         let path = git(&["rev-parse", "--git-path", name]).map(|path| root.join(path));
@@ -87,8 +89,8 @@ fn build() -> PathBuf {
     for source in SOURCES {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
-    // A target directory of its own, because the outer build holds the lock of the usual one; and one for all
-    // profiles of the outer build, because the libraries are the same in each.
+    // The target directory differs from the usual one, whose lock the outer build holds. All
+    // profiles of the outer build share it, because the libraries are the same in each.
     let out = PathBuf::from(variable("OUT_DIR"));
     let usual = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
     let target_dir = usual.unwrap_or(&out).join("preload");

@@ -34,24 +34,24 @@
 //!
 //! | list | what is in it | who does it, when |
 //! |---|---|---|
-//! | `to_send` | datagram sockets with more to send than a turn allowed | `datagrams`, some in each turn |
-//! | `to_return` | datagram sockets whose FIFO lent bytes to packets | `datagrams`, after the stack's turn |
-//! | `to_accept` | connections that wait for their first bytes (TCP_DEFER_ACCEPT) | `host`, when these come, or in time |
-//! | `to_offer` | those of them whose listener is in another shard, and bytes have come | `among`, in the same turn |
-//! | `to_offer_again` | listeners that had no memory for a connection of another shard | `among`, a tenth of a second later |
+//! | `to_send` | datagram sockets with more to send than a turn allows | `datagrams`, some a turn |
+//! | `to_return` | datagram sockets whose FIFO lent bytes | `datagrams`, after the stack's turn |
+//! | `to_accept` | connections without bytes (TCP_DEFER_ACCEPT) | `host`, with bytes, or in time |
+//! | `to_offer` | those with bytes and a listener in another shard | `among`, in the same turn |
+//! | `to_offer_again` | listeners without memory for such a connection | `among`, 0.1 s later |
 //! | `to_reset_failed` | those of them that failed meanwhile | `lifecycle`, in the same turn |
-//! | `to_reset_unclaimed` | connections taken off a queue by a process that then let go of the listener | `lifecycle`, a second later |
-//! | `to_close_parked` | sockets in messages that nobody has received | `lifecycle`, half a minute later |
-//! | `to_tell_lingering` | closed sockets whose close(2) waits for the peer | `lifecycle`, some in each turn |
-//! | `to_bury` | sockets that the stack and all processes let go of | `lifecycle`, in the same turn |
-//! | `to_reuse` | slots of buried sockets that a thread is inside still | `reuse`, when it tells or its process dies |
+//! | `to_reset_unclaimed` | taken connections whose listener was let go | `lifecycle`, 1 s later |
+//! | `to_close_parked` | sockets in messages without a receiver | `lifecycle`, 30 s later |
+//! | `to_tell_lingering` | closed sockets whose close(2) waits | `lifecycle`, some in each turn |
+//! | `to_bury` | sockets that stack and processes let go of | `lifecycle`, in the same turn |
+//! | `to_reuse` | slots of buried sockets with a thread inside | `reuse`, when it leaves or dies |
 //! | `to_disinherit` | clones whose process has not begun | `births`, half a minute later |
-//! | `to_restrict` | channels of programs that run and have not said HELLO | `births`, seconds later |
-//! | `to_resume` | datagram sockets whose device has taken what they waited for | `return_lent`, in the same turn |
+//! | `to_restrict` | channels of programs without a HELLO | `births`, seconds later |
+//! | `to_resume` | datagram sockets whose device has room | `return_lent`, in the same turn |
 //! | `to_publish` | sockets whose TCP state programs do not know yet | `tell`, in the same turn |
 //! | `to_tell` | sockets of whose news some holders do not know | `tell`, some in each turn |
 //! | `to_sweep` | sockets with memory, or that may have some | `sweep`, some at a time |
-//! | `to_go_on` | processes whose CLONE or HELLO has more sockets than a portion | `portions`, one in each turn |
+//! | `to_go_on` | processes with a long CLONE or HELLO | `portions`, one in each turn |
 //! | `to_cut_off` | processes that broke the rules | `ending`, in the same turn |
 #![warn(missing_docs)]
 

@@ -1,7 +1,7 @@
 //! Messages between the registry and a shard, and their way from one thread to the other.
 //!
 //! ```text
-//!   registry ── orders ──► shard      what processes want of it that came on their control sockets; queries
+//!   registry ── orders ──► shard      requests of processes from their control sockets; queries
 //!            ◄── notices ──           what became of it; descriptors to be closed; who has ended
 //! ```
 //!

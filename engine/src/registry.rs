@@ -2,7 +2,7 @@
 //! descriptors each is given.
 //!
 //! ```text
-//!   control socket ─► hear ─► room? ─► begin ─► order ─► shard ─► notice ─► heed ─► the answer, with descriptors
+//!   control socket ─► hear ─► room? ─► begin ─► order ─► shard ─► notice ─► heed ─► answer
 //! ```
 //!
 //! A thread of its own turns the registry, and may be slow, or a shard's thread does between two

@@ -1,9 +1,9 @@
-//! What the tests with real programs share: a network namespace of their own, a folder of their
-//! own, processes that end with the test, and the two ways to reach a program on Towpath.
+//! Parts of the tests with real programs: network namespaces, folders, processes, and the two ways
+//! to reach a program on Towpath.
 //!
 //! Everything here undoes itself on drop, by id: a test that fails leaves nothing behind.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stderr)] // For whoever reads why a test failed.
+#![allow(clippy::print_stderr)] // For readers of a failed test.
 
 mod namespace;
 mod process;
@@ -57,9 +57,10 @@ impl Mode {
         }
     }
 
-    /// Options of `towpath run` for this mode; `ports` are published under their own numbers. `$TOWPATH_TEST_SHARDS` is
-    /// the number of shards: all tests should pass with any. `$TOWPATH_TEST_HOSTING=inline` puts the stack into the
-    /// program's own process ([`is_inline`]): all tests pass, but for those that say why they cannot (decision 9).
+    /// Options of `towpath run` for this mode; `ports` are published under their own numbers.
+    /// `$TOWPATH_TEST_SHARDS` is the number of shards: all tests should pass with any.
+    /// `$TOWPATH_TEST_HOSTING=inline` puts the stack into the program's own process
+    /// ([`is_inline`]): all tests pass, but for those that say why they cannot (decision 9).
     pub fn options(self, ports: &[u16]) -> Vec<String> {
         let mut options: Vec<_> = match self {
             Self::Rootless => {
@@ -135,14 +136,15 @@ pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Outpu
     start(ns, mode, ports, command).wait(Duration::from_secs(120))
 }
 
-/// Waits until a program on Towpath listens on a port of its own, without a connection that it would have to serve.
+/// Waits until a program on Towpath listens on a port of its own, without a connection that it
+/// would have to serve.
 pub fn wait_for_listener(run: &Process, port: u16) {
     let (towpath, id, end) = (towpath(), run.id().to_string(), format!(":{port}"));
     eventually(&format!("something listens on port {port}"), || {
         let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(PATIENCE);
         let sockets: serde_json::Value = serde_json::from_str(&out.stdout).unwrap_or_default();
         let mut all = sockets.as_array().into_iter().flatten();
-        // One that is only bound is shown as well.
+        // Sockets that are only bound are shown as well.
         all.any(|socket| {
             let local = socket["local"].as_str().unwrap_or_default();
             socket["state"] == "LISTEN" && local.ends_with(&end)

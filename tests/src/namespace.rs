@@ -34,7 +34,7 @@ impl Namespace {
         Self { name: Some(name), users: None }
     }
 
-    /// What it is called; None without root.
+    /// Name of the namespace; None without root.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

@@ -13,7 +13,7 @@ pub struct Process {
     stderr: Collected,
 }
 
-/// What a finished process left.
+/// Output and status of a finished process.
 #[derive(Debug)]
 pub struct Output {
     line: String,
@@ -24,7 +24,8 @@ pub struct Output {
 
 impl Process {
     pub fn spawn(line: &[&str]) -> Self {
-        // Whoever runs the tests in the background of a script ignores what Ctrl-C sends, and so would all that they start.
+        // Tests in the background of a script ignore SIGINT and SIGQUIT, and so would their
+        // programs.
         let mut child = Command::new("env")
             .arg("--default-signal=INT,QUIT")
             .args(line)
@@ -43,12 +44,12 @@ impl Process {
         self.child.id()
     }
 
-    /// What it wrote to stderr so far.
+    /// Text that the process wrote to stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.so_far()
     }
 
-    /// What it wrote to stdout so far.
+    /// Text that the process wrote to stdout so far.
     pub fn stdout(&self) -> String {
         self.stdout.so_far()
     }

@@ -58,7 +58,8 @@ fn the_program_is_killed_in_mid_transfer() {
     }
 }
 
-/// The write end of the pipe by which the kernel ends a run's programs when towpath and the guardian have gone.
+/// The write end of the pipe by which the kernel ends a run's programs when towpath and the
+/// guardian have gone.
 fn lifeline(guardian: u32) -> OwnedFd {
     let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
     let number = own.flatten().find_map(|entry| {
@@ -71,8 +72,9 @@ fn lifeline(guardian: u32) -> OwnedFd {
     pidfd_getfd(process, number.expect("its pipe"), PidfdGetfdFlags::empty()).expect("a descendant")
 }
 
-/// `kill -9` of towpath and of its guardian, which cannot act upon towpath's death. It is stopped as a debugger stops
-/// it: with SIGSTOP, the kernel would send SIGHUP to the process group that it leaves orphaned.
+/// `kill -9` of towpath and of its guardian, which cannot act upon towpath's death. The guardian is
+/// stopped as a debugger stops it. With SIGSTOP, the kernel would send SIGHUP to the process group
+/// that it leaves orphaned.
 fn kill_both(towpath: u32, guardian: u32) {
     let [towpath, guardian] = [towpath, guardian].map(|id| Pid::from_raw(id as i32));
     ptrace::seize(guardian, ptrace::Options::empty()).expect("a descendant may be traced");
@@ -86,8 +88,8 @@ fn kill_both(towpath: u32, guardian: u32) {
     assert_eq!(end, WaitStatus::Signaled(guardian, Signal::SIGKILL, false));
 }
 
-/// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it, is killed with it,
-/// and the lifeline, by which the kernel would, is held open here.
+/// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it,
+/// is killed with it, and the lifeline, by which the kernel would, is held open here.
 #[test]
 fn the_engine_is_killed_in_mid_transfer() {
     if is_inline() {
@@ -118,7 +120,8 @@ fn the_engine_is_killed_in_mid_transfer() {
     }
 }
 
-/// Threads that wait without a time limit, in more than one process: nobody but the kernel tells them.
+/// Threads that wait without a time limit, in more than one process: nobody but the kernel tells
+/// them.
 #[test]
 fn who_waits_for_ever_learns_that_the_engine_was_killed() {
     if is_inline() {
@@ -161,7 +164,7 @@ fn status_and_signals_pass_through() {
 #[test]
 fn the_stack_outlives_the_first_process() {
     if is_inline() {
-        // It is in that process.
+        // The engine is in the killed process.
         return;
     }
     let (ns, folder) = (Namespace::new(), Scratch::new());

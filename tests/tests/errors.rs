@@ -110,7 +110,8 @@ fn a_port_in_use() {
     let ns = Namespace::new();
     let hold = |kind: &str, port: u16| {
         let script = format!(
-            "import socket,time\ns=socket.socket(type=socket.{kind})\ns.bind(('127.0.0.1',{port}))\n\
+            "import socket,time\ns=socket.socket(type=socket.{kind})\n\
+             s.bind(('127.0.0.1',{port}))\n\
              if s.type == socket.SOCK_STREAM: s.listen()\nprint('held',flush=True)\ntime.sleep(60)"
         );
         let holder = ns.spawn(&["python3", "-c", &script]);
@@ -141,7 +142,8 @@ fn no_tap() {
     let hidden = format!("mount -t tmpfs none /dev/net && exec {towpath} run --tap -- true");
     refused(&ns.run(&["unshare", "-m", "sh", "-c", &hidden]), 125, &["/dev/net/tun", "modprobe"]);
     let open = format!(
-        "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec {} {copy} run --tap -- true",
+        "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && \
+         exec {} {copy} run --tap -- true",
         NOBODY.join(" ")
     );
     refused(
@@ -302,8 +304,10 @@ fn sockets_of_a_running_stack() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
     let script = folder.write(
         "open.py",
-        "import socket,time\na=socket.socket();a.bind(('127.0.0.1',7640));a.listen(7)\nc=socket.socket();c.setsockopt(1,47,1000000);c.connect(('127.0.0.1',7640))\n\
-         s,_=a.accept();c.sendall(b'x'*100)\nu=socket.socket(type=socket.SOCK_DGRAM);u.bind(('0.0.0.0',7641))\n\
+        "import socket,time\na=socket.socket();a.bind(('127.0.0.1',7640));a.listen(7)\n\
+         c=socket.socket();c.setsockopt(1,47,1000000);c.connect(('127.0.0.1',7640))\n\
+         s,_=a.accept();c.sendall(b'x'*100)\n\
+         u=socket.socket(type=socket.SOCK_DGRAM);u.bind(('0.0.0.0',7641))\n\
          print('open',flush=True);time.sleep(60)",
     );
     let process = start(&ns, Mode::Rootless, &[], &["python3", &script]);

@@ -8,7 +8,7 @@ use towpath_tests::{
 
 const FRAMES: &str = "20000";
 
-/// What 20 000 frames of every kind are bound to reach.
+/// Drop reasons that 20 000 frames of every kind are bound to reach.
 const REASONS: &[&str] = &[
     "fragment_invalid",
     "fragment_overlap",
@@ -29,8 +29,9 @@ const REASONS: &[&str] = &[
     "unknown_protocol",
 ];
 
-/// Reasons for which mangled copies of the download's own segments are dropped. At least one is reached in each
-/// run; which one depends on how far the download is by then. The stack's tests reach each of them.
+/// Reasons for which mangled copies of the download's own segments are dropped. At least one is
+/// reached in each run; which one depends on how far the download is by then. The stack's tests
+/// reach each of them.
 const REASONS_OF_CONNECTIONS: &[&str] = &[
     "tcp_after_close",
     "tcp_bad_ack",

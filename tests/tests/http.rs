@@ -110,7 +110,7 @@ mod nightly {
     }
 }
 
-/// Nobody listens: the program hears it as it would from the kernel.
+/// Without a listener, the program gets the same error as on the kernel.
 #[test]
 fn a_refused_connection_is_refused() {
     for &mode in Mode::all() {

@@ -1,4 +1,4 @@
-//! What a connection costs that does nothing.
+//! Memory of an idle connection.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -8,7 +8,8 @@ use towpath_tests::{program, towpath};
 
 /// Connections: few, and more.
 const COUNTS: [u32; 2] = [500, 3000];
-/// All memory of one end of a connection; 979 to 988 measured. `core/stack/src/socket.rs` says what it is.
+/// All memory of one end of a connection; 979 to 988 measured. `core/stack/src/socket.rs` says what
+/// it is.
 const BYTES_MAX: f64 = 1008.0;
 /// The part of it that is shared with the program: its slot.
 const BYTES_SHARED: f64 = 256.0;

@@ -14,7 +14,8 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 fn start(ns: &Namespace, mode: Mode, ports: &[u16], options: &[&str], command: &[&str]) -> Process {
     let (towpath, own) = (towpath(), mode.options(ports));
     let mut line = vec![towpath.as_str(), "run", "--inline"];
-    // The environment of the tests may ask for it, too, and it may be given once; or for several shards, which it has not.
+    // The environment of the tests may ask for it, too, and it may be given once; or for several
+    // shards, which it has not.
     let goes_with_it = |word: &&str| *word != "--inline" && !word.starts_with("--shards");
     let own = own.iter().map(String::as_str).filter(goes_with_it);
     line.extend(own.chain(options.iter().copied()));
@@ -154,7 +155,8 @@ fn is_delivered_at_the_end(mode: Mode, way: &[&str], end: i32) {
     let run = start(&ns, mode, &[8103], &[], &line);
     wait_for_listener(&run, 8103);
     let script = format!(
-        "import socket,time\ns=socket.create_connection(('{}',8103)); s.sendall(b'x'); time.sleep(1)\n\
+        "import socket,time\ns=socket.create_connection(('{}',8103)); s.sendall(b'x'); \
+         time.sleep(1)\n\
          n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)",
         mode.host()
     );
@@ -174,12 +176,13 @@ fn children_are_served_until_the_program_ends() {
     assert_eq!((out.code(), &*out.stdout), (3, "child: Network is down\n"), "{}", out.stderr);
 }
 
-/// What PROGRAM has written is waited for, and what its children have is not.
+/// The run's end waits for bytes that PROGRAM has written, not for those of its children.
 #[test]
 fn what_was_written_is_delivered_while_children_run() {
     for &mode in Mode::all() {
         let ns = Namespace::new();
-        let script = "import socket,time\nl=socket.create_server(('0.0.0.0',8111)); print('listens', flush=True)\n\
+        let script = "import socket,time\n\
+                      l=socket.create_server(('0.0.0.0',8111)); print('listens', flush=True)\n\
                       c=l.accept(); time.sleep(100)";
         let taker = ns.spawn(&["python3", "-c", script]);
         eventually("it listens", || taker.stdout().contains("listens"));
@@ -187,7 +190,8 @@ fn what_was_written_is_delivered_while_children_run() {
             start(&ns, mode, &[8110], &[], &["python3", &program("inline/parent.py"), mode.peer()]);
         wait_for_listener(&run, 8110);
         let script = format!(
-            "import socket,time\ns=socket.create_connection(('{}',8110)); s.sendall(b'x'); time.sleep(5)\n\
+            "import socket,time\ns=socket.create_connection(('{}',8110)); s.sendall(b'x'); \
+             time.sleep(5)\n\
              n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)",
             mode.host()
         );
@@ -199,8 +203,8 @@ fn what_was_written_is_delivered_while_children_run() {
     }
 }
 
-/// Threads that wait, in calls that have the process's descriptors with them and in others, neither keep a program from its
-/// end nor see that the stack has left it, which many take for a reason to give up.
+/// Waiting threads do not keep a program from its end, in calls with and without the process's
+/// descriptors. Nor do they see that the stack has left: many programs would give up.
 #[test]
 fn other_threads_do_not_end_what_exit_waits_for() {
     const PROGRAM: &str = r#"
@@ -260,14 +264,16 @@ int main(void) {
     assert!(gcc.expect("gcc").success());
     let run = start(&ns, Mode::Rootless, &[8114], &[], &[&binary]);
     wait_for_listener(&run, 8114);
-    let script = "import socket,time\ns=socket.create_connection(('127.0.0.1',8114)); time.sleep(3)\n\
+    let script = "import socket,time\ns=socket.create_connection(('127.0.0.1',8114)); \
+                  time.sleep(3)\n\
                   n=0\nwhile d:=s.recv(1<<16): n+=len(d)\nprint(n)";
     let got = ns.run(&["python3", "-c", script]).ok().stdout;
     let out = run.wait(SERVED_WITHIN);
     assert_eq!((out.code(), &out.stdout), (3, &got), "{}", out.stderr);
 }
 
-/// A signal for PROGRAM's process means then what it means for the run, and the status is PROGRAM's.
+/// A signal for PROGRAM's process means then what it means for the run, and the status is
+/// PROGRAM's.
 #[test]
 fn a_program_that_leaves_is_cut_off_by_a_signal() {
     let ns = Namespace::new();
@@ -275,7 +281,8 @@ fn a_program_that_leaves_is_cut_off_by_a_signal() {
     let run = start(&ns, Mode::Rootless, &[8112], &[], &line);
     wait_for_listener(&run, 8112);
     let process = holder(&run, 8112);
-    let script = "import socket,time\ns=socket.create_connection(('127.0.0.1',8112)); s.sendall(b'x')\n\
+    let script = "import socket,time\ns=socket.create_connection(('127.0.0.1',8112)); \
+                  s.sendall(b'x')\n\
                   time.sleep(100)";
     let _reader = ns.spawn(&["python3", "-c", script]);
     eventually("it leaves", || run.stderr().contains("Ctrl-C cuts them off"));
@@ -283,7 +290,7 @@ fn a_program_that_leaves_is_cut_off_by_a_signal() {
     assert_eq!(run.wait(PATIENCE).code(), 3);
 }
 
-/// Nobody accepts for a stack that is not there any more.
+/// A published port refuses clients once the stack has gone.
 #[test]
 fn published_ports_are_closed_when_the_stack_has_gone() {
     let folder = Scratch::new();
@@ -337,7 +344,8 @@ fn a_limit_of_descriptors_is_told_and_passed_on() {
     let run = start(&ns, Mode::Rootless, &[8116], &[], &line);
     eventually("it is full", || run.stdout().contains("full"));
     for _ in 0..5 {
-        let script = "import socket\ns=socket.create_connection(('127.0.0.1',8116)); s.sendall(b'x'); print(s.recv(9))";
+        let script = "import socket\ns=socket.create_connection(('127.0.0.1',8116)); \
+                      s.sendall(b'x'); print(s.recv(9))";
         assert_eq!(ns.run(&["python3", "-c", script]).ok().stdout, "b'x'\n");
     }
     let told = "own: (64, 80)\nchild: [['64', '80']]\n(64, 80)\n(64, 80)\n(64, 80)\n\
@@ -345,7 +353,7 @@ fn a_limit_of_descriptors_is_told_and_passed_on() {
     assert_eq!(run.wait(SERVED_WITHIN).ok().stdout, told);
 }
 
-/// What `towpath ss` says of a run.
+/// Output of `towpath ss` about a run.
 fn sockets_of(run: &Process) -> Output {
     Process::spawn(&[&towpath(), "ss", &run.id().to_string()]).wait(SERVED_WITHIN)
 }
@@ -379,7 +387,8 @@ fn the_engines_descriptors_are_not_the_programs() {
     let run = start(&ns, Mode::Rootless, &[8105], &[], &line);
     wait_for_listener(&run, 8105);
     for _ in 0..20 {
-        let script = "import socket\ns=socket.create_connection(('127.0.0.1',8105)); s.sendall(b'x'); print(s.recv(9))";
+        let script = "import socket\ns=socket.create_connection(('127.0.0.1',8105)); \
+                      s.sendall(b'x'); print(s.recv(9))";
         assert_eq!(ns.run(&["python3", "-c", script]).ok().stdout, "b'x'\n");
     }
     let out = run.wait(SERVED_WITHIN).ok();
@@ -440,6 +449,6 @@ fn a_program_without_sockets_ends_with_its_status() {
     let script = "import os,signal; os.kill(os.getpid(), signal.SIGKILL)";
     let out = start(&ns, Mode::Rootless, &[], &[], &["python3", "-c", script]);
     assert!(!out.wait(SERVED_WITHIN).success());
-    // It is as good as any other run, and another one may follow.
+    // Another run may follow the killed one.
     run(&ns, Mode::Rootless, &[], &["true"]).ok();
 }

@@ -69,12 +69,13 @@ fn loopback_inside_the_stack() {
     let ns = Namespace::new();
     let line = format!(
         "python3 {script} server 7005 & server=$!; \
-         for n in $(seq 200); do python3 {script} client 127.0.0.1 7005 1 >/dev/null 2>&1 && break; sleep .1; done; \
-         python3 {script} client 127.0.0.1 7005 50; status=$?; kill $server; exit $status"
+         for n in $(seq 200); do python3 {script} client 127.0.0.1 7005 1 >/dev/null 2>&1 && \
+         break; sleep .1; done; python3 {script} client 127.0.0.1 7005 50; status=$?; \
+         kill $server; exit $status"
     );
     let out = run(&ns, Mode::Rootless, &[], &["bash", "-c", &line]).ok();
     assert_eq!(out.stdout, "all echoed\n");
-    // It was the stack's loopback, not the namespace's.
+    // The loopback was the stack's, not the namespace's: a client outside does not reach it.
     let server = start(&ns, Mode::Rootless, &[], &["python3", &script, "server", "7005"]);
     wait_for_listener(&server, 7005);
     let outside = ns.run(&["python3", &script, "client", "127.0.0.1", "7005", "1"]);

@@ -1,5 +1,5 @@
-//! Programs end with bytes on their way: all of them arrive, or the peer sees a reset, never a clean end
-//! of a stream that is not whole.
+//! Programs end with bytes on their way. All of them arrive, or the peer sees a reset, never a
+//! clean end of an incomplete stream.
 
 use rustix::process::Signal;
 use towpath_tests::{
@@ -64,7 +64,7 @@ send(socket.create_connection(('{peer}', {port})), '{how}')"
     start(ns, mode, &[], &["python3", "-c", &script])
 }
 
-/// What either says of the stream: how many bytes, what end, and the digest.
+/// A side's report of the stream: number of bytes, kind of end, and digest.
 fn told(by: &str) -> (usize, String, String) {
     let mut words = by.lines().last().expect("a line").split(' ');
     let mut word = || words.next().expect("three words").to_owned();

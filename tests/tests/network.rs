@@ -1,4 +1,5 @@
-//! What the network is to a program: IPv6 as well as IPv4, ping, UDP, names, and captures of it all.
+//! The network as a program sees it: IPv6 as well as IPv4, ping, UDP, names, and captures of it
+//! all.
 
 use towpath_tests::{
     Mode, Namespace, Scratch, eventually, program, run, start, towpath, wait_for_port,
@@ -6,7 +7,8 @@ use towpath_tests::{
 
 /// A UDP server that answers each datagram in capitals, on both families.
 const UDP_ECHO: &str = "import socket,sys\n\
-    s=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM); s.setsockopt(41,26,0); s.bind(('::',int(sys.argv[1])))\n\
+    s=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM); s.setsockopt(41,26,0); \
+    s.bind(('::',int(sys.argv[1])))\n\
     while True:\n d,a=s.recvfrom(65536); s.sendto(d.upper(),a)";
 
 /// A client that sends three sizes and checks the answers.
@@ -74,8 +76,9 @@ fn udp_in_both_directions() {
         eventually("the host's server", || ns.shell("ss -lun | grep -q 7604").success());
         let out = run(&ns, mode, &[], &["python3", "-c", UDP_CLIENT, mode.peer(), "7604"]).ok();
         assert_eq!(out.stdout, "echoed\n", "{mode:?}");
-        // Nobody there: the ICMP error arrives as the error of the connected socket.
-        let script = "import socket,sys\ns=socket.socket(2,2); s.settimeout(5); s.connect((sys.argv[1],9)); s.send(b'x')\n\
+        // Without a receiver, the ICMP error arrives as the error of the connected socket.
+        let script = "import socket,sys\ns=socket.socket(2,2); s.settimeout(5); \
+                      s.connect((sys.argv[1],9)); s.send(b'x')\n\
             try: s.recv(10)\nexcept ConnectionRefusedError: print('refused')";
         let out = run(&ns, mode, &[], &["python3", "-c", script, mode.peer()]).ok();
         assert_eq!(out.stdout, "refused\n", "{mode:?}");
@@ -134,8 +137,8 @@ const NAMESERVER: &str = "import socket,struct,sys,threading\n\
     while True:\n\
     \x20 q,a=u.recvfrom(4096); u.sendto(answer(q),a)";
 
-/// A host with systemd-resolved names a nameserver on its loopback. Node.js asks it by itself, and so does
-/// this program, by TCP.
+/// A host with systemd-resolved names a nameserver on its loopback. Node.js asks it by itself, and
+/// so does this program, by TCP.
 #[test]
 fn a_nameserver_on_the_hosts_loopback_answers() {
     const BY_TCP: &str = "import socket,struct\n\
@@ -238,7 +241,7 @@ impl Row {
     }
 }
 
-/// What each of these scripts begins with: names that are the same for both families.
+/// Beginning of the scripts: names that are the same for both families.
 const FAMILIES: &str = "import socket,struct,sys,time,errno,select\n\
     far=sys.argv[1]; v6=':' in far; family=socket.AF_INET6 if v6 else socket.AF_INET\n\
     LEVEL,TTL,TOS,MTU,DISCOVER=(41,16,67,24,23) if v6 else (0,2,1,14,10)\n\
@@ -310,8 +313,9 @@ fn hops_are_seen_from_a_program() {
     }
 }
 
-/// How far a datagram to a group goes is the same on the kernel's link and on ours: as the option, the message
-/// and the group's scope say. With 0 it stays on the host, where members hear it all the same.
+/// A datagram to a group goes as far on the stack's link as on the kernel's: by the option, the
+/// message and the group's scope. With 0 it stays on the host, where members receive it all the
+/// same.
 #[test]
 fn groups_are_reached_as_far_as_the_sender_says() {
     if Mode::all().len() == 1 {
@@ -322,7 +326,8 @@ fn groups_are_reached_as_far_as_the_sender_says() {
     let line = ["python3", "-B", &script, "eth0", "10.77.0.2"];
     let kernel = Namespace::new();
     // The other end has no addresses of its own: what it received is the link's, never the host's.
-    let links = "set -e; ip link add eth0 type veth peer name other; sysctl -qw net.ipv6.conf.other.disable_ipv6=1
+    let links = "set -e; ip link add eth0 type veth peer name other; \
+                 sysctl -qw net.ipv6.conf.other.disable_ipv6=1
          ip addr add 10.77.0.2/24 dev eth0; ip addr add fd00:77::2/64 dev eth0 nodad
          ip link set other up; ip link set eth0 up; ip route add 224.0.0.0/4 dev eth0";
     kernel.shell(links).ok();
@@ -338,8 +343,8 @@ fn groups_are_reached_as_far_as_the_sender_says() {
     assert!(theirs.contains("on the link [5]") && theirs.contains("heard [0] on the link []"));
 }
 
-/// What becomes of datagrams that are too long is the same as on the kernel in each way of IP_MTU_DISCOVER: what
-/// the call says, each time, what is in the error queue, and what the link sees.
+/// Datagrams that are too long are treated as on the kernel, with each value of IP_MTU_DISCOVER.
+/// Compared are the results of the calls, the error queue, and the packets on the link.
 #[test]
 fn datagrams_are_cut_or_refused_as_on_the_kernel() {
     if Mode::all().len() == 1 {
@@ -347,7 +352,8 @@ fn datagrams_are_cut_or_refused_as_on_the_kernel() {
         return;
     }
     let kernel = Namespace::new();
-    let links = "set -e; ip link add eth0 type veth peer name other; sysctl -qw net.ipv6.conf.other.disable_ipv6=1
+    let links = "set -e; ip link add eth0 type veth peer name other; \
+                 sysctl -qw net.ipv6.conf.other.disable_ipv6=1
          ip addr add 10.77.0.2/24 dev eth0; ip addr add fd00:77::2/64 dev eth0 nodad
          ip link set other up; ip link set eth0 up
          ip neigh add 10.77.0.1 lladdr 02:00:00:00:00:01 dev eth0
@@ -356,9 +362,11 @@ fn datagrams_are_cut_or_refused_as_on_the_kernel() {
     for peer in ["10.77.0.1", "fd00:77::1"] {
         let line = ["python3", "-B", &program("mtu.py"), "eth0", peer];
         let theirs = kernel.run(&line).ok().stdout;
-        // The TAP device's end in the namespace is the neighbour, which has to take them in silence.
+        // The TAP device's end in the namespace is the neighbour, which has to take them in
+        // silence.
         let ns = Namespace::new();
-        let sink = "import socket,time\ns=socket.socket(10,2); s.setsockopt(41,26,0); s.bind(('::',7000))\n\
+        let sink = "import socket,time\ns=socket.socket(10,2); s.setsockopt(41,26,0); \
+                    s.bind(('::',7000))\n\
              print('ready',flush=True); time.sleep(60)";
         let sink = ns.spawn(&["python3", "-c", sink]);
         eventually("the sink", || sink.stdout() == "ready\n");
@@ -368,7 +376,8 @@ fn datagrams_are_cut_or_refused_as_on_the_kernel() {
     }
 }
 
-/// Who asks for errors (IP_RECVERR) hears of each hop from the hop itself: so do ping and traceroute.
+/// A socket with IP_RECVERR gets the errors of each hop from the hop itself, as ping and traceroute
+/// need.
 #[test]
 fn hops_report_to_the_program() {
     let Some(row) = Row::new() else { return };
@@ -376,19 +385,22 @@ fn hops_report_to_the_program() {
         "u=make(2,ttl=1); u.setsockopt(LEVEL,25 if v6 else 11,1); u.sendto(b'probe',(far,33434))\n\
          p=select.poll(); p.register(u,0); assert p.poll(5000)\n\
          data,control,_,addr=u.recvmsg(100,512,socket.MSG_ERRQUEUE)\n\
-         c=control[0][2]; print(data,addr[0]==far,addr[1],c[4:7].hex(),socket.inet_ntop(u.family,c[24:40] if v6 else c[20:24]))\n\
+         c=control[0][2]; \
+         print(data,addr[0]==far,addr[1],c[4:7].hex(),socket.inet_ntop(u.family,c[24:40] if v6 \
+         else c[20:24]))\n\
          u.setsockopt(LEVEL,DISCOVER,2)\n\
          try: u.sendto(bytes(60000),(far,33434)); print('sent')\n\
          except OSError as e: assert e.errno==errno.EMSGSIZE,e\n\
          assert p.poll(5000)\n\
          data,control,_,addr=u.recvmsg(100,512,socket.MSG_ERRQUEUE)\n\
-         e=struct.unpack('iBBBxI',control[0][2][:12]); print(data,addr[0]==far,errno.errorcode[e[0]],e[1:])\n",
+         e=struct.unpack('iBBBxI',control[0][2][:12]); \
+         print(data,addr[0]==far,errno.errorcode[e[0]],e[1:])\n",
     );
     let ends = [("020b00", "Time to live exceeded"), ("030300", "Time exceeded: Hop limit")];
     for ((far, router), (kind, words)) in Row::FAR.into_iter().zip(Row::ROUTER).zip(ends) {
         let towpath = towpath();
         let out = row.near.run(&[&towpath, "run", "--", "python3", "-c", &probe, far]).ok();
-        // What the stack's own link does not take it reports itself.
+        // The stack itself reports datagrams that its own link does not take.
         let too_long = "b'' True EMSGSIZE (1, 0, 0, 16384)";
         assert_eq!(out.stdout, format!("b'probe' True 33434 {kind} {router}\n{too_long}\n"));
         let out = row.near.run(&[&towpath, "run", "--", "ping", "-n", "-c1", "-t1", "-W5", far]);
@@ -402,19 +414,22 @@ fn hops_report_to_the_program() {
 fn ttl_and_class_go_along() {
     let Some(row) = Row::new() else { return };
     let server = script(
-        "s=make(2,ttl=33,tos=0x2a); details(s); s.settimeout(60); s.bind((far,7700)); print('ready',flush=True)\n\
+        "s=make(2,ttl=33,tos=0x2a); details(s); s.settimeout(60); s.bind((far,7700)); \
+         print('ready',flush=True)\n\
          while True:\n d,a,ttl,tos=receive(s); s.sendto(b'%d %#x'%(ttl,tos),a)\n",
     );
     let client = script(
         "s=make(2,ttl=50,tos=0x8b); details(s); s.connect((far,7700)); s.send(b'x')\n\
          d,_,ttl,tos=receive(s); print(d.decode(),ttl,hex(tos))\n\
-         t=make(1,tos=0x48); t.connect((far,7701)); t.setsockopt(LEVEL,TOS,0x10); t.send(b'x'); t.recv(1)\n",
+         t=make(1,tos=0x48); t.connect((far,7701)); t.setsockopt(LEVEL,TOS,0x10); t.send(b'x'); \
+         t.recv(1)\n",
     );
     for (far, prefix) in Row::FAR.into_iter().zip(["tos", "class"]) {
         let server = row.far.spawn(&["python3", "-c", &server, far]);
         eventually("the server", || server.stdout().contains("ready"));
         let echo = "import socket,sys\n\
-            s=socket.create_server((sys.argv[1],7701),family=socket.AF_INET6 if ':' in sys.argv[1] else 2)\n\
+            s=socket.create_server((sys.argv[1],7701),family=socket.AF_INET6 if ':' in \
+            sys.argv[1] else 2)\n\
             while True:\n c=s.accept()[0]; c.sendall(c.recv(1))";
         let _echo = row.far.spawn(&["python3", "-c", echo, far]);
         wait_for_port(&row.far, far, 7701);
@@ -434,7 +449,8 @@ fn ttl_and_class_go_along() {
     }
 }
 
-/// Whoever forbids fragments learns how long a datagram may be; whoever does not gets it through.
+/// A socket that forbids fragments learns how long a datagram may be; another one gets it through
+/// in fragments.
 #[test]
 fn a_path_mtu_is_told() {
     let Some(row) = Row::new() else { return };

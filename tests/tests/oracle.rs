@@ -1,8 +1,8 @@
-//! The kernel as the oracle: small programs print what sockets do, on the kernel and on Towpath, and
-//! must say the same.
+//! The kernel as the oracle: small programs print what sockets do, on the kernel and on Towpath,
+//! and must say the same.
 //!
-//! A program is a file of `programs/oracle` that needs nothing but loopback and prints nothing that a
-//! stack may choose. What it should print is written down nowhere: the kernel is asked every time.
+//! A program is a file of `programs/oracle` that needs nothing but loopback and prints nothing that
+//! a stack may choose. The expected output is written down nowhere: the kernel is asked every time.
 #![allow(clippy::print_stderr)] // Tests say what they leave out.
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Published ports come and go with the program's sockets: the host's kernel refuses clients while
-//! nothing listens inside, and lets them in from the moment at which listen(2) has returned.
+//! Published ports come and go with the program's sockets. The host's kernel refuses clients while
+//! nothing listens inside, and lets them in as soon as listen(2) has returned.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};

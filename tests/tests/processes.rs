@@ -29,8 +29,9 @@ fn static_programs_hold_what_they_were_given_and_no_more() {
     );
 }
 
-/// In a chroot without the preload library's file what is executed leaves the stack, is named, and can be
-/// refused. What runs already goes on as ever. (With the file there it is as on the kernel: `oracle/chroot.c`.)
+/// In a chroot without the preload library's file what is executed leaves the stack, is named, and
+/// can be refused. Running programs go on as ever. (With the file there, all is as on the kernel:
+/// `oracle/chroot.c`.)
 #[test]
 fn programs_executed_in_a_chroot_without_the_library_leave_the_stack() {
     let (ns, folder, towpath) = (Namespace::new(), Scratch::new(), towpath());
@@ -78,8 +79,8 @@ fn programs_executed_in_a_chroot_without_the_library_leave_the_stack() {
     assert!(!out.stdout.contains("image writes"), "{}", out.stdout);
 }
 
-/// An engine without descriptors for another process says so where the program asks for one, and those
-/// that are there can become other programs, however many descriptors are left over.
+/// An engine without descriptors for another process refuses where the program asks for one.
+/// Processes that are there can execute other programs, however few descriptors are left.
 #[test]
 fn a_run_has_only_so_many_processes() {
     let (ns, towpath) = (Namespace::new(), towpath());
@@ -90,7 +91,8 @@ fn a_run_has_only_so_many_processes() {
         let out = ns.spawn(&line).wait(PATIENCE).ok();
         assert_eq!(
             out.stdout,
-            "fork: EAGAIN\nposix_spawn: EAGAIN\npopen: EAGAIN\nexec: as ever\nafterwards: as ever\n",
+            "fork: EAGAIN\nposix_spawn: EAGAIN\npopen: EAGAIN\nexec: as ever\n\
+             afterwards: as ever\n",
             "{limit}"
         );
     }

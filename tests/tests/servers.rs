@@ -13,10 +13,13 @@ fn nginx_config(folder: &Scratch, port: u16) -> String {
     folder.write(
         "nginx.conf",
         format!(
-            "daemon off; master_process on; worker_processes 2; pid {root}/nginx.pid; error_log {root}/error.log;\n\
+            "daemon off; master_process on; worker_processes 2; pid {root}/nginx.pid; \
+             error_log {root}/error.log;\n\
              events {{ worker_connections 512; }}\n\
-             http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; fastcgi_temp_path {root}/f;\n\
-             uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; sendfile on; tcp_nopush on; keepalive_requests 100000;\n\
+             http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; \
+             fastcgi_temp_path {root}/f;\n\
+             uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; sendfile on; tcp_nopush on; \
+             keepalive_requests 100000;\n\
              server {{ listen {port}; root {root}; }} }}\n"
         ),
     )
@@ -47,8 +50,10 @@ fn nginx_reload_fails_no_request() {
         wait_for_listener(&nginx, 7101);
         let script = format!(
             "import http.client,time\nend=time.time()+4\nn=0\n\
-             while time.time()<end:\n c=http.client.HTTPConnection('{}',7101,timeout=40); c.request('GET','/',headers={{'Connection':'close'}})\n \
-             r=c.getresponse(); b=r.read(); assert r.status==200 and len(b)==17*64,(r.status,len(b)); c.close(); n+=1\nprint(n)",
+             while time.time()<end:\n c=http.client.HTTPConnection('{}',7101,timeout=40); \
+             c.request('GET','/',headers={{'Connection':'close'}})\n \
+             r=c.getresponse(); b=r.read(); \
+             assert r.status==200 and len(b)==17*64,(r.status,len(b)); c.close(); n+=1\nprint(n)",
             mode.host()
         );
         // Load besides: its kept connections may be closed by a worker that goes, as on the kernel.
@@ -114,7 +119,8 @@ fn redis_with_pipelining() {
         }
         let cli = ["redis-cli", "-h", mode.host(), "-p", "7200"];
         let big = format!(
-            "{{ printf 'SET big '; head -c 3000000 /dev/zero | tr '\\0' x; echo; }} | {} && {} STRLEN big",
+            "{{ printf 'SET big '; head -c 3000000 /dev/zero | tr '\\0' x; echo; }} | {} && \
+             {} STRLEN big",
             cli.join(" "),
             cli.join(" ")
         );
@@ -153,7 +159,8 @@ fn openssl_server_and_client() {
         wait_for_listener(&server, 7300);
         let fetch = |host: &str, port: u16| {
             format!(
-                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | openssl s_client -quiet -connect {host}:{port} 2>/dev/null"
+                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | \
+                 openssl s_client -quiet -connect {host}:{port} 2>/dev/null"
             )
         };
         let out = ns.shell(&fetch(mode.host(), 7300));
@@ -170,8 +177,8 @@ fn openssl_server_and_client() {
     }
 }
 
-/// An iperf3 server ends its listener with each test and makes a new one; between the two it resets who
-/// comes. It says when it listens again.
+/// An iperf3 server ends its listener with each test and makes a new one; between the two it resets
+/// who comes. The server prints a line when it listens again.
 struct Iperf {
     server: Process,
     tests: usize,
@@ -244,7 +251,8 @@ fn iperf3_measures(is_quick: bool) {
         for udp in
             [&["-u", "-b", "100M", "-l", "1200"][..], &["-u", "-b", "100M", "-l", "1200", "-R"]]
         {
-            // Also on the kernel datagrams are lost that a program has no processor to read in time.
+            // Also on the kernel datagrams are lost that a program has no processor to read in
+            // time.
             let mut losses = vec![udp_loss(&ns, &mut server, mode, udp)];
             while is_quick && !losses.last().is_some_and(few_are_lost) {
                 assert!(losses.len() < 3, "{mode:?} {udp:?}: {losses:?}");

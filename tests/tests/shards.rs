@@ -19,12 +19,13 @@ def serve(peer):
         data += part
     peer.sendall(data)
     peer.close()
-threads = [threading.Thread(target=serve, args=(listener.accept()[0],)) for _ in range(int(sys.argv[2]))]
+threads = [threading.Thread(target=serve, args=(listener.accept()[0],)) for _ in \
+range(int(sys.argv[2]))]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 ";
 
-/// That many clients of it at once.
+/// A number of clients of the server at once.
 const CLIENT: &str = "
 import hashlib, socket, sys, threading
 to, failed = (sys.argv[1], int(sys.argv[2])), []
@@ -192,7 +193,8 @@ fn processors(folder: &Scratch) -> String {
     format!("LD_PRELOAD={library}")
 }
 
-/// Without `--shards`, a machine with many processors has several shards, and a thread as long as that is enough.
+/// Without `--shards`, a machine with many processors has several shards, and a thread as long as
+/// that is enough.
 #[test]
 fn many_processors_are_made_use_of_when_they_are_needed() {
     let folder = Scratch::new();
@@ -222,7 +224,8 @@ fn many_processors_are_made_use_of_when_they_are_needed() {
     }
 }
 
-/// Where the kernel may not be told whose packets are whose, shards hand them on, and the user is told.
+/// Where the kernel may not be told whose packets are whose, shards hand them on, and the user is
+/// told.
 #[test]
 fn packets_that_are_not_steered_arrive() {
     if Mode::all().len() == 1 {

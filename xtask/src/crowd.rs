@@ -65,7 +65,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let program = ready.strip_prefix("ready ").context("the server")?.parse()?;
     let asked = format!("{HOST}:{}", PORT + 1);
     println!(
-        "| connections | engine | shared | program | in all, bytes each | p50 µs | p99 µs | opened in |"
+        "| connections | engine | shared | program | in all, bytes each | p50 µs | p99 µs | \
+         opened in |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     let (mut holders, mut held, mut first) = (Vec::new(), 0, None);

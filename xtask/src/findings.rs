@@ -153,8 +153,10 @@ mod tests {
     fn names_that_are_there_are_found() {
         for outcome in [
             "mended: `Flow` is a `struct`. `towpath-ring: memory_comes_back`",
-            "`towpath-ring: windows::tests::memory_comes_back`, `windows::*`, `memory_*`; see `memory_comes_back`",
-            "Kernel programs `sockets`, `forks::shut` and `shut`. `--strict`, `src/lib.rs`, `a word`",
+            "`towpath-ring: windows::tests::memory_comes_back`, `windows::*`, `memory_*`; \
+             see `memory_comes_back`",
+            "Kernel programs `sockets`, `forks::shut` and `shut`. `--strict`, \
+             `src/lib.rs`, `a word`",
         ] {
             assert_eq!(missing(outcome, &some()), [""; 0], "{outcome}");
         }

@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn statics_are_found_and_those_of_threads_are_not() {
         let code = "static A: u8 = 0;\npub(crate) static B: u8 = 0;\n/// static C\n&'static str\n\
-                    std::thread_local! {\n    static D: Cell<u8> = const { Cell::new(0) };\n}\nstatic E: u8 = 0;";
+                    std::thread_local! {\n    static D: Cell<u8> = const { Cell::new(0) };\n}\n\
+                    static E: u8 = 0;";
         let found: Vec<_> = statics(code).collect();
         assert_eq!(
             found,
@@ -294,7 +295,8 @@ mod tests {
 
     #[test]
     fn a_wall_is_for_code_and_not_for_comments() {
-        let code = "use crate::engine::Engine;\n/// See [`crate::poller::Poller`].\nlet a = crate::wire::len();";
+        let code = "use crate::engine::Engine;\n/// See [`crate::poller::Poller`].\n\
+                    let a = crate::wire::len();";
         assert!(uses(code, "engine") && uses(code, "wire"));
         for beside in ["use super::super::data::Data;", "use super::data::Data;"] {
             assert!(uses(beside, "net::data") && !uses(beside, "net::control"));

@@ -54,8 +54,8 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     Ok(addr)
 }
 
-/// Whether there is an address of at least a family, and of no more bytes than any: what connect(2)
-/// and sendto(2) look at before they bind the socket.
+/// Whether the length fits an address: at least a family, at most a sockaddr_storage. connect(2)
+/// and sendto(2) check this much before they bind the socket.
 pub fn has_family(at: *const libc::sockaddr, len: libc::socklen_t) -> bool {
     let lens = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     !at.is_null() && lens.contains(&(len as usize))
@@ -124,8 +124,8 @@ pub fn encode(addr: &RawAddr) -> ([u8; 28], usize) {
     }
 }
 
-/// An address as a socket of `family` shows it: IPv6 sockets show IPv4 as ::ffff:a.b.c.d, and an
-/// address that is not set as the family's any-address.
+/// An address as a socket of `family` shows it. IPv6 sockets show IPv4 as ::ffff:a.b.c.d; an unset
+/// address is shown as the family's any-address.
 pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     let is_v4 = u32::from(addr.family) == INET;
     match family {

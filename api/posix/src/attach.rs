@@ -21,9 +21,9 @@ pub fn from_environment(posix: &'static Posix) -> Result<()> {
     control.map_or(Ok(()), |control| over(posix, control, None))
 }
 
-/// The socket that TOWPATH_CONTROL names, and what this process is to have as its hard limit of
-/// descriptors: from now on there is to be an attachment. No socket: there is none under that
-/// number, and every call will fail. None: this process is to have the kernel's sockets.
+/// The socket that TOWPATH_CONTROL names, and the hard limit of descriptors that this process must
+/// set itself. From now on the process counts as attached. No socket: the number is not open, and
+/// every call will fail. None: this process is to have the kernel's sockets.
 pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Option<u64>)> {
     // SAFETY: getauxval only looks.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -45,8 +45,8 @@ pub fn remember_library(posix: &'static Posix) {
 /// that of the engine, if it is in this process. Once in a process.
 ///
 /// # Errors
-/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this
-/// process may not have the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
+/// ENETDOWN when the engine does not answer, EPROTO when it is of another build. ENOMEM when
+/// RLIMIT_AS does not leave the address space, EMFILE when no descriptor is free.
 pub fn over(posix: &'static Posix, control: Fd, wheel: Option<&'static Wheel>) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();

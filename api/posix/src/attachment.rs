@@ -11,9 +11,9 @@ use crate::errno::fail;
 /// The attachment that a process has, or is to have.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    /// Where the attachment's pointer is: a page that the kernel wipes in a child that was forked
-    /// without us (inside libc, or by a bare clone). Such a child would share its parent's rings.
-    /// Null before there is a page.
+    /// Page with the attachment's pointer. The kernel wipes it in a child that is forked without
+    /// this library (inside libc, or by a bare clone). Otherwise the child would share its parent's
+    /// rings. Null before there is a page.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
 }

@@ -1,4 +1,4 @@
-//! What becomes of every call that touches sockets: the source of `docs/posix.md`.
+//! Every call that touches sockets, and how it is answered: the source of `docs/posix.md`.
 //!
 //! A test holds this list, the option table and the functions of `api/symbols` equal to each other
 //! and to the document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document anew.
@@ -7,23 +7,23 @@ use std::fmt::Write;
 
 use crate::option::{Effect, OPTIONS};
 
-/// What a call does with a socket of ours.
+/// Support of a call on a socket of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// What Linux does.
+    /// Works as on Linux.
     Works,
     /// The kernel does it, on the real object behind the descriptor or on other descriptors.
     Kernel,
-    /// It fails, or does not see our sockets: see the note.
+    /// Fails, or does not see the stack's sockets: see the note.
     Missing,
 }
 
-/// One or more C functions of a kind.
+/// C functions that are supported alike.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     /// As in C, separated by blanks.
     pub names: &'static str,
-    /// What becomes of them.
+    /// Support of the functions.
     pub state: State,
     /// Where it differs from Linux, or how it is done.
     pub note: &'static str,
@@ -43,7 +43,10 @@ const fn missing(names: &'static str, note: &'static str) -> Call {
 pub const CALLS: &[Call] = &[
     works(
         "socket",
-        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: not there yet: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
+        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" \
+         sockets). SOCK_RAW: not there yet: EPERM, as for a user without privileges, also as \
+         root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the \
+         kernel's",
     ),
     kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init", ""),
     works(
@@ -54,12 +57,18 @@ pub const CALLS: &[Call] = &[
     works("accept accept4", "by any process that holds the listener"),
     works(
         "connect",
-        "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP association, and makes a TCP socket unconnected (with a reset) or a listener listen no more",
+        "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP \
+         association, and makes a TCP socket unconnected (with a reset) or a listener listen no \
+         more",
     ),
     works("read write readv writev", ""),
     works(
         "recv recvfrom recvmsg recvmmsg",
-        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE. MSG_OOB on TCP, with the mark at which reads stop; EOPNOTSUPP on ping sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_RXQ_OVFL, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
+        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, \
+         MSG_ERRQUEUE. MSG_OOB on TCP, with the mark at which reads stop; EOPNOTSUPP on ping \
+         sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, \
+         IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, \
+         SO_RXQ_OVFL, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
     ),
     works(
         "send sendto sendmsg sendmmsg",
@@ -78,7 +87,8 @@ pub const CALLS: &[Call] = &[
         "at position -1, the only one that sockets have; RWF_NOWAIT is MSG_DONTWAIT",
     ),
     works(
-        "lseek lseek64 pread pread64 pwrite pwrite64 preadv preadv64 pwritev pwritev64 __pread_chk __pread64_chk",
+        "lseek lseek64 pread pread64 pwrite pwrite64 preadv preadv64 pwritev pwritev64 \
+         __pread_chk __pread64_chk",
         "ESPIPE",
     ),
     kernel("__fdelt_chk", ""),
@@ -89,26 +99,40 @@ pub const CALLS: &[Call] = &[
     works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
     works(
         "fcntl fcntl64",
-        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of a thread): whom SIGURG goes to: a process of the run, or those of the run in a group. It goes to descendants of the engine's process alone, as /proc shows them, and not to those that became another user's by sudo. O_ASYNC, and any signal with F_SETSIG: EINVAL, there is no SIGIO",
+        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, \
+         F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of \
+         a thread): whom SIGURG goes to: a process of the run, or those of the run in a group. It \
+         goes to descendants of the engine's process alone, as /proc shows them, and not to those \
+         that became another user's by sudo. O_ASYNC, and any signal with F_SETSIG: EINVAL, there \
+         is no SIGIO",
     ),
     works(
         "ioctl",
-        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFDSTADDR, SIOCGIFBRDADDR, SIOCGIFTXQLEN (1000), SIOCGIFMETRIC and SIOCGIFMAP (0). SIOCETHTOOL: EOPNOTSUPP. What would change an interface: EPERM. Others: ENOTTY, also SIOCGSTAMP, for good: SO_TIMESTAMP tells the time of each datagram with the datagram",
+        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, \
+         FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, \
+         SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFDSTADDR, \
+         SIOCGIFBRDADDR, SIOCGIFTXQLEN (1000), SIOCGIFMETRIC and SIOCGIFMAP (0). SIOCETHTOOL: \
+         EOPNOTSUPP. What would change an interface: EPERM. Others: ENOTTY, also SIOCGSTAMP, for \
+         good: SO_TIMESTAMP tells the time of each datagram with the datagram",
     ),
     works(
         "close dup dup2 dup3 close_range closefrom",
-        "close waits for SO_LINGER, with O_NONBLOCK too; the number is free by then. Descriptors of this library stay open",
+        "close waits for SO_LINGER, with O_NONBLOCK too; the number is free by then. Descriptors \
+         of this library stay open",
     ),
     works(
-        "fstat fstat64 __fxstat __fxstat64 stat stat64 __xstat __xstat64 fstatat fstatat64 __fxstatat __fxstatat64 statx",
-        "say that it is a socket, also of /proc/self/fd and /dev/fd; each has an inode number of its own",
+        "fstat fstat64 __fxstat __fxstat64 stat stat64 __xstat __xstat64 fstatat fstatat64 \
+         __fxstatat __fxstatat64 statx",
+        "say that it is a socket, also of /proc/self/fd and /dev/fd; each has an inode number of \
+         its own",
     ),
     works(
         "readlink readlinkat __readlink_chk __readlinkat_chk",
         "of /proc/PID/fd, within the run: socket:[inode]. Others see one socket, which is not open",
     ),
     works(
-        "isatty tcgetattr fsync fdatasync ftruncate ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 sync_file_range",
+        "isatty tcgetattr fsync fdatasync ftruncate ftruncate64 fallocate fallocate64 \
+         posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 sync_file_range",
         "what the kernel says of its sockets: ENOTTY, EINVAL, ENODEV, ESPIPE; advice is taken",
     ),
     kernel("fstatfs", "as of a socket"),
@@ -116,18 +140,25 @@ pub const CALLS: &[Call] = &[
     works("poll ppoll select pselect", "our and the kernel's descriptors together"),
     works(
         "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2",
-        "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. While our sockets keep a thread busy, kernel descriptors that were not ready in its last 16 calls are looked at in every eighth. A forked child has its own copy of the part about our sockets; over exec that part is lost",
+        "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our \
+         and the kernel's descriptors together. While our sockets keep a thread busy, kernel \
+         descriptors that were not ready in its last 16 calls are looked at in every eighth. A \
+         forked child has its own copy of the part about our sockets; over exec that part is lost",
     ),
     works(
         "fork vfork _Fork __register_atfork forkpty login_tty",
-        "vfork is fork. Handlers of pthread_atfork may use sockets, unless the program brings a malloc of its own (jemalloc, tcmalloc). A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
+        "vfork is fork. Handlers of pthread_atfork may use sockets, unless the program brings a \
+         malloc of its own (jemalloc, tcmalloc). A run has 4095 processes at most, a child of its \
+         first process with all that descend from it half of them, and a process 512 children \
+         that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
     ),
     works(
         "execve execv execvp execvpe execl execlp execle fexecve execveat",
         "the new image keeps sockets that are not close-on-exec, also where there is no /proc",
     ),
     works(
-        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclosefrom_np system popen pclose daemon",
+        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 \
+         posix_spawn_file_actions_addclosefrom_np system popen pclose daemon",
         "what a static program does not inherit it keeps open for up to 5 s",
     ),
     missing(
@@ -135,12 +166,16 @@ pub const CALLS: &[Call] = &[
         "the child of a process that is made without fork finds its engine gone: ENETDOWN",
     ),
     works(
-        "sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt",
-        "handlers that are set so interrupt calls that wait whenever they come; one that is set by a system call without libc does while the thread sleeps",
+        "sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset \
+         siginterrupt",
+        "handlers that are set so interrupt calls that wait whenever they come; one that is set \
+         by a system call without libc does while the thread sleeps",
     ),
     works(
         "pthread_cancel",
-        "ends calls that wait and are cancellation points; close lingers on. A thread with PTHREAD_CANCEL_ASYNCHRONOUS is not ended within these; it must not call others, as POSIX says",
+        "ends calls that wait and are cancellation points; close lingers on. A thread with \
+         PTHREAD_CANCEL_ASYNCHRONOUS is not ended within these; it must not call others, as POSIX \
+         says",
     ),
     works(
         "_exit _Exit",
@@ -148,11 +183,13 @@ pub const CALLS: &[Call] = &[
     ),
     works(
         "prctl",
-        "as the kernel has it; once a program filters its system calls (PR_SET_SECCOMP, seccomp), waiting makes none that are not on every list",
+        "as the kernel has it; once a program filters its system calls (PR_SET_SECCOMP, seccomp), \
+         waiting makes none that are not on every list",
     ),
     works(
         "getrlimit getrlimit64 setrlimit setrlimit64 prlimit prlimit64",
-        "of RLIMIT_AS, the process's own: the address space of the library's shared memory (65 GiB) does not count. All else is the kernel's",
+        "of RLIMIT_AS, the process's own: the address space of the library's shared memory (65 \
+         GiB) does not count. All else is the kernel's",
     ),
     works(
         "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
@@ -201,21 +238,26 @@ pub const CALLS: &[Call] = &[
     works(
         "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",
         "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of \
-         the run (`towpath run --dns`), /etc/hosts begins with the hosts of `--add-host`, and files of \
-         /proc/net show the stack, as above",
+         the run (`towpath run --dns`), /etc/hosts begins with the hosts of `--add-host`, and \
+         files of /proc/net show the stack, as above",
     ),
     works(
         "readdir readdir64 readdir_r readdir64_r getdents64",
-        "/proc/self/fd and fdinfo without the descriptors of this library, of which close, fcntl, fstat, stat and readlink say that they are not open. scandir lists them, other processes see them (lsof), and they count against RLIMIT_NOFILE",
+        "/proc/self/fd and fdinfo without the descriptors of this library, of which close, fcntl, \
+         fstat, stat and readlink say that they are not open. scandir lists them, other processes \
+         see them (lsof), and they count against RLIMIT_NOFILE",
     ),
     works(
         "fdopen freopen freopen64",
-        "a stream over our calls; fileno of it is EBADF. Streams that were there before work on what dup2 puts under them",
+        "a stream over our calls; fileno of it is EBADF. Streams that were there before work on \
+         what dup2 puts under them",
     ),
     works("dprintf vdprintf __dprintf_chk __vdprintf_chk", "printed into memory, then sent"),
     works(
         "syscall",
-        "by the numbers of the functions of this list, and clone without CLONE_VM and a stack; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
+        "by the numbers of the functions of this list, and clone without CLONE_VM and a stack; \
+         io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel \
+         unseen",
     ),
     missing(
         "res_query res_search res_send res_nquery res_nsearch res_nsend",
@@ -227,20 +269,24 @@ pub const CALLS: &[Call] = &[
 const HEAD: &str = "\
 # The POSIX socket API on Towpath
 
-<!-- Generated from api/posix/src/calls.rs and option/table.rs: TOWPATH_BLESS=1 cargo test -p towpath-posix -->
+<!-- Generated from api/posix/src/calls.rs and option/table.rs: \
+TOWPATH_BLESS=1 cargo test -p towpath-posix -->
 
 What becomes of each call and option of a program that runs on Towpath. Nothing succeeds in silence:
 what is not there fails with the errno that Linux gives where a feature is missing or a privilege is
 needed.
 
 - **works**: as on Linux, with the differences that the note names.
-- **kernel**: goes to the kernel; on a socket of ours it acts on the O_PATH descriptor that stands behind
+- **kernel**: goes to the kernel; on a socket of ours it \
+acts on the O_PATH descriptor that stands behind
   every number: what needs an open file is EBADF.
 - **missing**: fails, or does not see our sockets.
 
 Sockets of other families (AF_UNIX, AF_PACKET, ...) are the kernel's in every respect. On
-AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; to a program outside it, what it
-receives is a socket that is not open (EBADF). What is in a message and in no program is kept for 30 seconds.
+AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; \
+to a program outside it, what it
+receives is a socket that is not open (EBADF). \
+What is in a message and in no program is kept for 30 seconds.
 
 AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK (with IFLA_STATS64), RTM_GETADDR,
 RTM_GETROUTE, RTM_GETNEIGH and RTM_GETRULE are answered for all entries, links, routes and
@@ -277,24 +323,36 @@ its memory is read for that (/proc/PID/mem), as a user who may trace it: where
 kernel.yama.ptrace_scope forbids it, no process is named
 (`towpath ss -p` names them). In another network namespace the files are the kernel's.
 
-Limits that follow from how it is done: programs that make system calls without libc (static binaries,
-Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
-program instead of EFAULT (except a null pointer, any into the first page, and that of a path which the kernel reads
-first, so all but those of exec; checking every other one would cost a system call per call), and a process that is
+Limits that follow from how it is done: \
+programs that make system calls without libc (static binaries,
+Go) are not seen (what they inherit stays open until they end, as on Linux, \
+but they cannot use it), set-user-id programs are left alone, \
+a pointer that is not valid is a fault in the
+program instead of EFAULT (except a null pointer, \
+any into the first page, and that of a path which the kernel reads
+first, so all but those of exec; checking every other one would cost a system call per call), \
+and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
 Ports that nobody chose are those of the host's net.ipv4.ip_local_port_range, as the run found
 it when it began; the Rust library takes those from 32768 to 60999.
 
-Signal handlers may call the functions of sockets that signal-safety(7) names, whatever they interrupt.
-What a handler sends on the very socket on which the interrupted call is sending goes out when that call
-goes on: a handler that waits for the answer waits in vain, and when there is no room for it the handler
-gets EAGAIN. On top of a call that has the part in question, epoll's functions fail with EDEADLK and fork
-with EAGAIN. A handler must not leave a socket call by siglongjmp, and lists of more than 64 descriptors in
+Signal handlers may call the functions of sockets that signal-safety(7) \
+names, whatever they interrupt.
+What a handler sends on the very socket on which the \
+interrupted call is sending goes out when that call
+goes on: a handler that waits for the answer waits in vain, \
+and when there is no room for it the handler
+gets EAGAIN. On top of a call that has the part in question, \
+epoll's functions fail with EDEADLK and fork
+with EAGAIN. A handler must not leave a socket call by siglongjmp, \
+and lists of more than 64 descriptors in
 poll and select are allocated.
 
-What is sent over loopback arrives when the engine has had its turn, microseconds after send(2) has returned; on Linux
-it is there already. Who waits for it does not see a difference. A recv(2) or poll(2) that does not wait may
+What is sent over loopback arrives when the engine has had its turn, \
+microseconds after send(2) has returned; on Linux
+it is there already. Who waits for it does not see a difference. \
+A recv(2) or poll(2) that does not wait may
 be too early.
 
 ## Calls
@@ -307,7 +365,8 @@ const OPTIONS_HEAD: &str = "
 ## Options
 
 **works** also says that reading gives what was set; **only** names the one value that can be set,
-because it describes what happens anyway, and the errno for all others; **engine** is answered by the
+because it describes what happens anyway, \
+and the errno for all others; **engine** is answered by the
 engine; **refused** names the errno.
 
 | option | state | note |

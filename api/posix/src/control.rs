@@ -15,7 +15,7 @@ const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const ALIGN: usize = size_of::<usize>();
 
-/// What control messages said about a datagram to be sent.
+/// Control messages about a datagram to be sent, parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct Control {
     /// Interface, 0: any.
@@ -42,7 +42,7 @@ impl Default for Control {
     }
 }
 
-/// Whose control messages: those of other protocols mean nothing to it.
+/// Protocol of the socket: messages of other protocols mean nothing to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     Tcp,
@@ -70,7 +70,7 @@ impl For {
 }
 
 impl Control {
-    /// What the messages in `bytes` say to a socket.
+    /// Parses the messages in `bytes` for a socket.
     pub(crate) fn parse(bytes: &[u8], handle: &Handle) -> Result<Self> {
         parse(bytes, For::of(handle))
     }
@@ -124,7 +124,7 @@ fn apply(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> Result<()
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             control.tos = byte(int()?)?
         }
-        // What AF_UNIX sockets understand does no harm.
+        // Messages of AF_UNIX are ignored, as on Linux.
         (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
         (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
             [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
             self.truncated = true;
             return;
         };
-        // What does not fit is cut, as put_cmsg does.
+        // A message that does not fit is cut, as put_cmsg does.
         let len = (HEADER + data.len()).min(at.len());
         self.truncated |= len < HEADER + data.len();
         at[..8].copy_from_slice(&len.to_ne_bytes());
@@ -178,8 +178,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Messages about the `len` bytes that the program reads from a stream: when the newest byte
-/// received so far arrived, and how many bytes are left to be read (TCP_INQ).
+/// Messages about `len` bytes read from a stream: the arrival time of the newest byte, and the
+/// number of bytes left to be read (TCP_INQ).
 pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut Writer<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {

@@ -126,7 +126,7 @@ fn from_datagrams(
     chunk: &mut [u8],
     flags: u32,
 ) -> Result<usize> {
-    // What is taken cannot be put back.
+    // Bytes taken from the socket cannot be put back, so the pipe must have room first.
     wait_for_pipe(to, libc::POLLOUT, flags)?;
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
     // SAFETY: the chunk is ours.
@@ -173,7 +173,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
             return Ok(());
         }
         handle.socket.want_room(handle.client);
-        // It may have come before it was asked for.
+        // Room that came before the request wakes nobody up: look again.
         if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
     handle.blocking(patience, writable)?;
@@ -198,8 +198,8 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     Ok(len)
 }
 
-/// Room to send, or a little if there is none now: the first write gets memory, and a write waits
-/// for another thread that took the room.
+/// Room to send, or a little if there is none now: the first write allocates the FIFO. A write
+/// waits where another thread took the room.
 ///
 /// # Errors
 /// Why nothing can be sent at all, which makes a socket writable too.

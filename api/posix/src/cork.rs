@@ -13,7 +13,7 @@ use towpath_shm::layout::DatagramHeader;
 use crate::Result;
 use crate::errno::fail;
 
-/// What was said with the first part holds for the whole, as on Linux.
+/// A datagram in parts (MSG_MORE). The header of the first part holds for the whole, as on Linux.
 #[derive(Debug)]
 pub struct Corked {
     generation: u32,
@@ -50,7 +50,8 @@ impl Cork {
     }
 
     /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to
-    /// send yet. What gets longer than `most` says of the header is lost altogether, as on Linux.
+    /// send yet. A datagram that gets longer than `most` allows for its header is dropped, as on
+    /// Linux.
     ///
     /// # Safety
     /// The buffers must be valid for reads.

@@ -87,8 +87,8 @@ fn release(posix: &'static Posix, taken: descriptors::Taken) {
     }
 }
 
-/// What is about to get one more descriptor. An epoll set counts them itself, under the hub's lock,
-/// which comes before the table's.
+/// An entry that is about to get one more descriptor. An epoll set counts them itself, under the
+/// hub's lock, which comes before the table's.
 struct Retained(Entry);
 
 impl Retained {
@@ -134,8 +134,9 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     }
 }
 
-/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours. What was at
-/// `new` is closed in the same step; a descriptor of this library moves away. Gives `new`.
+/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours. The old
+/// descriptor `new` is closed in the same step; a descriptor of this library moves away. Gives
+/// `new`.
 ///
 /// # Errors
 /// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one
@@ -189,7 +190,8 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        // Of numbers that nobody has: what is closed below is closed in the copy.
+        // No descriptor has the number u32::MAX: the call only copies the table. The code below
+        // closes descriptors of the copy.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
     // The numbers of an engine in this process are the last.

@@ -20,11 +20,11 @@ pub fn current() -> *const *const c_char {
     unsafe { environ.cast() }
 }
 
-/// What a program finds as TOWPATH_CONTROL: a number, and behind a colon what it is to limit itself
-/// to.
+/// Value of TOWPATH_CONTROL: a descriptor's number, and behind a colon the limit that the program
+/// must set itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Of its control socket.
+    /// Number of the program's control socket.
     pub number: i32,
     /// Its hard limit of descriptors, where whoever started it could not lower that for it.
     pub descriptors_max: Option<u64>,
@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(Place::parse(&place.text()), Some(place));
         }
         assert!(["", "-1", ":5", "x", "5 "].iter().all(|text| Place::parse(text).is_none()));
-        // What nobody of ours has written limits nothing.
+        // Text behind the colon that this library has not written limits nothing.
         assert_eq!(Place::parse("5:x").map(|place| place.descriptors_max), Some(None));
     }
 

@@ -13,12 +13,12 @@ use crate::errno::fail;
 use crate::turning::{Next, Turning};
 use crate::{Errno, Posix, Result, table};
 
-/// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it;
-/// those of ours are kept beside it, and [`wait`] brings both together.
+/// epoll_create1(2). The set is one of the kernel's, with the kernel's descriptors in it.
+/// Descriptors of the stack are kept beside it, and [`wait`] reports both.
 ///
 /// # Errors
-/// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal
-/// handler that interrupts a call which has the lock of all sets.
+/// As epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler
+/// that interrupts a call which has the lock of all sets.
 pub fn create(posix: &'static Posix, flags: i32) -> Result<i32> {
     let mut hub = posix.process.lock_reactor()?;
     let _table = table::lock(posix);
@@ -282,7 +282,7 @@ pub unsafe fn wait(
         stay.get_up(client);
         let woken = woken?;
         if woken & 1 << cookie::KICK != 0 {
-            // Of several threads in a set another one may have been meant.
+            // Where several threads wait in a set, the kick may be for another one.
             turning.on_kick();
         }
         if woken & 1 << cookie::PROGRAM != 0 {

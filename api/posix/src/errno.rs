@@ -6,7 +6,7 @@ use towpath_client::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What every call here gives: a C function returns -1 for `Err` and has the number in `errno`.
+/// Result of every call here: a C function returns -1 for `Err` and has the number in `errno`.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 impl From<Error> for Errno {

@@ -1,6 +1,6 @@
-//! What a new process image needs to find its engine: a channel, and the control socket, of which
-//! the environment ([`crate::environment`]) tells the number. What is known of programs that this
-//! one starts is in `spawns`.
+//! Preparations for a new process image, which must find its engine: a channel, and the control
+//! socket, whose number is in the environment ([`crate::environment`]). `spawns` keeps the state of
+//! programs that this one starts.
 
 use std::ffi::{CStr, c_char};
 
@@ -19,9 +19,9 @@ use crate::{Posix, Result, limit, rights};
 use crate::spawns::Host;
 pub use crate::spawns::Pipe;
 
-/// Where the seat is put: an action that closes all from a number on becomes one for each number up
-/// to the seat, so it is not as high as the library's other descriptors (16384). Small programs use
-/// no numbers up there.
+/// Lowest number of the seat. Spawn actions that close all numbers from one on become one action
+/// for each number up to the seat. The library's other descriptors (16384) would be too high for
+/// that. Small programs use no numbers up there.
 const SEAT_LOWEST: i32 = 900;
 /// A number that no descriptor has: the kernel gives none beyond fs.nr_open, which is below 2^31 at
 /// most.
@@ -62,9 +62,9 @@ pub unsafe fn exec<T>(
     result
 }
 
-/// An engine is in this process, which ends with this image. What it executes is to have another
-/// one: it finds `socket` in the place of a control socket, and `library` makes the engine. Once in
-/// a process.
+/// The engine is in this process, and ends with this image. A program that it executes makes
+/// another one: it finds `socket` in the place of a control socket, and `library` makes the engine.
+/// Once in a process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(Host { socket, library });
@@ -91,7 +91,7 @@ impl Host {
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
-        // What such a program executes in turn finds that its network is down.
+        // Programs that a program outside the stack executes find that their network is down.
         let number = if sockets == Sockets::Stack { self.socket.get() } else { NOWHERE };
         // Not both libraries: they have the same functions.
         let preload_with = |theirs: Option<&CStr>| {
@@ -190,8 +190,8 @@ impl Spawning {
         let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
-            // Nobody asked for it; or the limit is below it by now, and no other number is left
-            // alone.
+            // No program asked for the seat, or the limit is below it by now. Spawn actions spare
+            // no other number.
             _ => {
                 control.set_inheritable(true);
                 control.get()

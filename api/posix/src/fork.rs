@@ -1,12 +1,12 @@
 //! fork(2): the child gets a channel of its own, on which it holds what the parent holds.
 //!
-//! The locks of the library are held while the process is copied, so that the child's copies of
-//! what they protect are whole. But the handlers of pthread_atfork(3), which libc runs before and
-//! after, may use sockets or wait for threads that do and that start programs, and those would wait
-//! for the locks for ever. So the locks are taken and given back by such handlers, too
-//! ([`prepare`], [`parent`], [`child`]), which are the first that libc is told of: it runs the
-//! first ones innermost. What can make fork fail is done before any ([`fork`]). Where libc forks by
-//! itself it is done in [`prepare`], and a child that cannot have a channel finds that there is
+//! The locks of the library are held while the process is copied, so that the child's copies of the
+//! protected data are whole. Handlers of pthread_atfork(3), which libc runs before and after, may
+//! use sockets. The handlers may also wait for threads that use sockets or start programs; with the
+//! locks held they would wait for ever. So such handlers take and release the locks, too
+//! ([`prepare`], [`parent`], [`child`]). The library registers them first, because libc runs the
+//! first ones innermost. Steps that can make fork fail come before all handlers ([`fork`]). Where
+//! libc forks by itself, [`prepare`] does these steps, and a child that cannot have a channel finds
 //! none.
 
 use std::cell::Cell;
@@ -35,7 +35,7 @@ struct Fork {
     held: Option<Held>,
 }
 
-/// What is held while the process is copied, in the order in which it is given back.
+/// Locks held while the process is copied, in the order in which they are released.
 struct Held {
     /// The child gets entries and descriptors as they are at one moment.
     _table: table::Guard,
@@ -51,11 +51,11 @@ struct Held {
 }
 
 impl Fork {
-    /// The clone. None: there can be no child, as the run has as many processes as it can have, or
-    /// as this is a signal handler on top of another fork, or of a call that has a lock or is at a
-    /// FIFO: parent and child would both go on with it.
+    /// The clone. None where the run has as many processes as it can have, or where a signal
+    /// handler must not fork. The handler may interrupt another fork, a call that has a lock, or
+    /// one at a FIFO. Parent and child would both go on with the interrupted call.
     fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
-        // What others have told the engine for their own clone is not for this one.
+        // Requests of other threads about their own clones must not apply to this one.
         let _spawns = posix.spawns.lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
@@ -80,7 +80,7 @@ impl Fork {
         UNDER_WAY.set(Box::into_raw(Box::new(self)));
     }
 
-    /// That of this thread, at the end.
+    /// Takes the fork of this thread, at its end.
     fn take() -> Option<Box<Self>> {
         let fork = UNDER_WAY.replace(null_mut());
         // SAFETY: from `announce`, on this thread, and taken once.
@@ -89,8 +89,8 @@ impl Fork {
 }
 
 impl Held {
-    /// In the order in which other calls take them: one that begins a datagram in parts (MSG_MORE)
-    /// holds the lock of these, looks into options and interfaces, and may ask the engine.
+    /// Takes the locks in the order of other calls. A call that begins a datagram in parts
+    /// (MSG_MORE) holds their lock, looks into options and interfaces, and may ask the engine.
     fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = posix.spawns.lock()?;
@@ -170,7 +170,7 @@ pub fn child(posix: &'static Posix) {
         return;
     }
     let mut fork = Fork::take();
-    // This thread has another number now.
+    // The thread's number is another one in the child.
     posix.process.forked();
     posix.ends_no_more();
     exec::leave_host(posix);

@@ -1,4 +1,4 @@
-//! What a call acts on: the socket behind a descriptor, and how long the call may wait for it.
+//! The object of a call: the socket behind a descriptor, and how long the call may wait for it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Handle {
     pub posix: &'static Posix,
     /// The attachment.
     pub client: &'static Client,
-    /// Which socket.
+    /// The socket.
     pub socket: Socket,
     /// Its shared state.
     pub slot: &'static Slot,
@@ -39,7 +39,7 @@ pub struct Patience {
 }
 
 impl Handle {
-    /// What `fd` stands for.
+    /// The socket that `fd` stands for.
     ///
     /// # Errors
     /// ENOTSOCK for an epoll set, EBADF for a number that is not ours, ENETDOWN when the engine is
@@ -61,7 +61,7 @@ impl Handle {
         Ok(self.socket.change(self.client, change)?)
     }
 
-    /// What kind of socket it is now.
+    /// Kind of the socket, which may change.
     pub fn kind(&self) -> Kind {
         Kind::from_u32(self.slot.kind.load(Acquire)).unwrap_or(Kind::Free)
     }
@@ -125,7 +125,7 @@ impl Handle {
         }
     }
 
-    /// What an option was set to last, by this process; None: it never was.
+    /// Value that this process set an option to last; None: it never did.
     pub(crate) fn remembered(&self, level: i32, name: i32) -> Option<i32> {
         self.posix.remembered.value(self.socket, level, name)
     }

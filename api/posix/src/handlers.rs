@@ -22,7 +22,7 @@ pub(crate) const ENDING: [c_int; 8] = [
     libc::SIGUSR2,
 ];
 
-/// The program's handler of each signal. What was set last is left when the program goes back to
+/// The program's handler of each signal. A handler stays here when the program goes back to
 /// SIG_DFL: the kernel may have begun to deliver a signal to another thread.
 #[derive(Debug)]
 pub(crate) struct Handlers {
@@ -44,9 +44,9 @@ pub(crate) struct Handler(u64);
 
 /// SA_RESTART.
 const RESTART: u64 = 1 << 63;
-/// SA_SIGINFO. The kernel is always given this flag, so that a handler that wants the information
-/// finds it even if another thread is replacing the handler at that moment; handlers that did not
-/// ask for it ignore it.
+/// SA_SIGINFO. The kernel is always given this flag: a handler that wants the information finds it
+/// even if another thread replaces the handler meanwhile. Handlers without the flag ignore the
+/// information.
 const INFORMED: u64 = 1 << 62;
 const ADDRESS: u64 = INFORMED - 1;
 
@@ -89,8 +89,8 @@ impl Place {
 }
 
 impl Handler {
-    /// What `new` sets. `entry`, which the kernel has for every handler, stands for what it stood
-    /// for: a program that asked the kernel itself gives it back.
+    /// The handler that `new` sets. `entry`, which the kernel has for every handler, stands for the
+    /// handler known so far: a program that asked the kernel itself gives `entry` back.
     pub fn of(new: &libc::sigaction, known: Self, entry: usize) -> Self {
         let address = match new.sa_sigaction {
             at if at == entry => known.0 & ADDRESS,
@@ -100,7 +100,7 @@ impl Handler {
         Self(address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED))
     }
 
-    /// One at an address, of which the kernel alone knows the flags.
+    /// A handler at an address, whose flags the kernel alone knows.
     pub fn at(address: usize) -> Self {
         Self(address as u64)
     }
@@ -109,12 +109,12 @@ impl Handler {
         (self.0 & ADDRESS) as usize
     }
 
-    /// It was set with SA_RESTART.
+    /// Whether SA_RESTART is set.
     pub fn restarts(self) -> bool {
         self.0 & RESTART != 0
     }
 
-    /// It was set with SA_SIGINFO.
+    /// Whether SA_SIGINFO is set.
     pub fn is_informed(self) -> bool {
         self.0 & INFORMED != 0
     }

@@ -1,5 +1,5 @@
-//! The identity (device and inode number) of each socket, for programs that ask by fstat(2) and the
-//! like: to the kernel the descriptors of all of them are one socket.
+//! The identity (device and inode number) of each socket, for fstat(2) and the like. The kernel
+//! would answer alike for all: it has one file behind all their descriptors.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -12,13 +12,14 @@ use towpath_shm::layout::SLOTS_MAX;
 
 use crate::{Posix, descriptor};
 
-/// Half of the 32 bits that /proc/net and NETLINK_SOCK_DIAG have for an inode. The kernel counts its own
-/// from 1 on, and reaches this half after two thousand million pipes and sockets.
+/// Half of the 32 bits that /proc/net and NETLINK_SOCK_DIAG have for an inode. The kernel counts
+/// its own from 1 on, and reaches this half after two thousand million pipes and sockets.
 const FIRST_INODE: u32 = 1 << 31;
 /// Bits of the slot; those between are of the generation.
 const SLOT_BITS: u32 = SLOTS_MAX.trailing_zeros();
 
-/// What stat(2) tells files apart by. A socket has the same in all processes of a run.
+/// Device and inode number, by which stat(2) tells files apart. A socket has the same in all
+/// processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The device of all sockets.
@@ -81,7 +82,7 @@ pub fn is_hidden(posix: &'static Posix, name: &[u8]) -> bool {
 pub fn lists_descriptors(folder: i32) -> bool {
     // Nothing is allocated: this may be a child of a process with threads, between fork and exec.
     let (mut path, mut link) = ([0u8; 32], [0u8; 64]);
-    // It has room for the longest number, and ends with a zero.
+    // `path` has room for the longest number and the zero at the end.
     let _ = write!(&mut path[..], "/proc/self/fd/{folder}");
     let args = [
         libc::AT_FDCWD as usize,

@@ -106,7 +106,8 @@ pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
 /// Whether this is an IPv4 broadcast address, for which SO_BROADCAST is needed.
 pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
     let [a, b, c, d, ..] = addr.ip;
-    // Of a prefix up to /30 the last two bits are ones, which spares most destinations the look.
+    // A broadcast address of a prefix up to /30 ends with two ones. Most destinations do not, and
+    // are spared the search.
     if i32::from(addr.family) != libc::AF_INET || d & 3 != 3 {
         return false;
     }
@@ -177,7 +178,7 @@ fn broadcasts(posix: &'static Posix) -> Vec<[u8; 4]> {
     list(posix).unwrap_or_default().into_iter().filter(v4).map(address).collect()
 }
 
-/// One entry of getifaddrs(3), and what it points to.
+/// Entry of getifaddrs(3), with the memory that it points to.
 #[repr(C)]
 struct Entry {
     ifaddrs: libc::ifaddrs,
@@ -244,7 +245,7 @@ fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
 }
 
 /// `ifa_broadaddr`, or `ifa_dstaddr` where the link has no broadcasts: the address itself if it has
-/// no peer, as glibc makes it of the kernel's IFA_ADDRESS. Of IPv6 addresses the kernel tells
+/// no peer, as glibc makes it of the kernel's IFA_ADDRESS. For IPv6 addresses the kernel reports
 /// neither.
 fn other_end(interface: &Interface) -> [u8; 32] {
     if interface.addr.family != libc::AF_INET as u16 {
@@ -253,8 +254,8 @@ fn other_end(interface: &Interface) -> [u8; 32] {
     bytes(&broadcast_address(interface).unwrap_or(RawAddr { port: 0, ..interface.addr }))
 }
 
-/// The address with all host bits set, of IPv4 on a link that has broadcasts; a network of up to
-/// two addresses has none (RFC 3021).
+/// The IPv4 address with all host bits set, on a link that has broadcasts. A network of up to two
+/// addresses has none (RFC 3021).
 pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     let broadcasts = interface.flags & libc::IFF_BROADCAST as u32 != 0
         && interface.addr.family == libc::AF_INET as u16

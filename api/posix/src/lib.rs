@@ -1,17 +1,17 @@
 //! Socket calls with the meaning that Linux gives them, over [`towpath_client`].
 //!
-//! Each function is one call of the C API: it takes what the C function takes (raw descriptors and
-//! pointers, as the caller passed them), does what Linux does, and gives a `Result` with an
-//! [`Errno`]. Whether a descriptor is ours is for the caller to look up first
-//! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
+//! Each function is a call of the C API. Its arguments are the C function's (raw descriptors and
+//! pointers, as the caller passed them), its behaviour is Linux's, its error is an [`Errno`].
+//! Whether a descriptor is ours is for the caller to look up first ([`descriptor::is_ours`]); these
+//! functions answer EBADF (or ENOTSOCK) otherwise.
 //!
-//! What the calls of a process keep from one to the next is in a [`Posix`], which each function is
-//! given as its first argument, or in its [`handle::Handle`]. The crate has no variable of the
-//! process of its own.
+//! A [`Posix`] has the state that the calls of a process keep. Each function is given it as its
+//! first argument, or in its [`handle::Handle`]. The crate has no variable of the process of its
+//! own.
 //!
 //! # Errors
-//! The errnos are those of the manual page of each call, in the cases that Linux has them for; a
-//! page here names what the manual leaves open, or what is ours. All calls have in common:
+//! The errnos are those of each call's manual page, in the same cases as on Linux. The docs here
+//! name cases that the manual leaves open, or that the stack adds. All calls have in common:
 //! - EBADF and ENOTSOCK, as said above;
 //! - ENETDOWN: the engine is gone, or there is no attachment to one. A caller in a loop is to be
 //!   slowed down ([`Posix::rest_when_engine_is_gone`]; decision 6,
@@ -25,13 +25,13 @@
 //! - [`Posix`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image
 //!   needs; [`outside`]: who cannot have it; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
-//! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
-//!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
+//! - [`handle`]: the object of a call; [`socket`]: socket to shutdown; [`transfer`]: bytes;
+//!   [`message`]: sendmsg and recvmsg; [`control`]: control messages; [`copy`]: sendfile and
+//!   splice;
 //! - [`option`], [`ioctl`], [`interface`], [`names`], [`given`], [`netlink`], [`proc_net`],
-//!   [`resolver`], [`dns`];
-//!   [`signal`]: handlers that interrupt calls;
+//!   [`resolver`], [`dns`]; [`signal`]: handlers that interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
-//! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
+//! - [`calls`]: the list of all calls and their support, the source of `docs/posix.md`.
 
 #![warn(missing_docs)]
 

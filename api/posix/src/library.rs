@@ -1,5 +1,5 @@
-//! What the loader of another program needs so that this library is in it: the library's file,
-//! which LD_PRELOAD names, and that of the library that unwinds stacks.
+//! Files that put this library into another program: its own file, which LD_PRELOAD names, and the
+//! library that unwinds stacks, which its loader must find.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,7 @@ unsafe extern "C" {
 /// Where the loader found this library and what it needs, when this image started.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// What LD_PRELOAD was; leaked, null when there was none.
+    /// Value of LD_PRELOAD at the start; leaked, null when it was not set.
     preload: AtomicPtr<c_char>,
     /// The path of the unwinder; null when it is not a file of its own.
     unwinder: AtomicPtr<c_char>,
@@ -64,7 +64,7 @@ impl Library {
         self.preload().is_some_and(|ours| first(ours) == Some(path))
     }
 
-    /// What LD_PRELOAD was.
+    /// Value of LD_PRELOAD at the start.
     fn preload(&self) -> Option<&[u8]> {
         let ours = self.preload.load(Ordering::Relaxed);
         // SAFETY: leaked by `remember`.
@@ -79,9 +79,8 @@ impl Library {
         first(ours).is_none_or(readable)
     }
 
-    /// Whether the loader of another program finds the library that this one needs. It may be
-    /// elsewhere there than it is here: where the loader's configuration (ld.so.conf(5)) names it,
-    /// or in a usual folder.
+    /// Whether the loader of another program finds the library that this one needs. Its path may
+    /// differ there: a folder of the loader's configuration (ld.so.conf(5)), or a usual one.
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {
@@ -113,7 +112,7 @@ impl Library {
     }
 }
 
-/// Of LD_PRELOAD, whose parts colons or spaces stand between.
+/// First path in LD_PRELOAD, whose separators are colons and spaces.
 fn first(preload: &[u8]) -> Option<&[u8]> {
     preload.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty())
 }

@@ -1,14 +1,16 @@
 //! RLIMIT_AS, which the kernel holds against all mappings of a process, those of this library too.
 //!
-//! The shared memory of a run takes 65 GiB of address space, most of which is never touched: a
-//! program that limits itself to less than that could not map another page, and a program that it
-//! executes could not attach. So the kernel is told as much more, and the program what it has said.
+//! The shared memory of a run takes 65 GiB of address space, most of which is never touched. A
+//! program with a lower limit could not map another page, and programs that it executes could not
+//! attach. So the kernel is given a limit that is higher by that much, and the program sees the
+//! limit that it set.
 //!
-//! And RLIMIT_NOFILE, where an engine is in this process: the highest numbers are its own, and what
-//! the program may have ends below them. So the kernel's hard limit stays as it is, and the program
-//! is told its own, which is the kernel's for what it starts: a child lowers its limit as it is
-//! forked (`settle`), and a program that libc spawns as it begins, for which its environment says
-//! so. One without this library has it from its parent ([`lower_of`]).
+//! RLIMIT_NOFILE is treated here too, where an engine is in this process: the highest numbers are
+//! the engine's, and the program's end below them. So the kernel's hard limit stays, and the
+//! program is told a lower one. The children of the program get the lower one in the kernel, too. A
+//! forked child lowers its limit at once (`settle`); a program that libc spawns does so as it
+//! begins, told by its environment. A program without this library has it lowered by its parent
+//! ([`lower_of`]).
 
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};
 
@@ -24,12 +26,12 @@ const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
 /// The hard limit of descriptors that a program has set which has an engine in its process.
 #[derive(Debug)]
 pub(crate) struct Lowered(
-    /// One more than that; 0: it has set none.
+    /// The limit plus one; 0: none was set.
     AtomicU64,
 );
 
 impl Lowered {
-    /// It has set none.
+    /// No limit was set.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -52,7 +54,7 @@ pub(crate) fn settle(posix: &'static Posix) {
     }
 }
 
-/// Lowers this process's limits of descriptors in the kernel. It may always do so.
+/// Lowers this process's limits of descriptors in the kernel, which needs no privilege.
 pub(crate) fn lower(max: u64) {
     lower_by_kernel(0, max);
 }
@@ -89,7 +91,7 @@ pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> 
     has_ours && (pid == 0 || pid == own)
 }
 
-/// What the kernel is told; `before` is what it says now.
+/// The limit that the kernel is given; `before` is its present one.
 ///
 /// # Errors
 /// EPERM for more descriptors than the program was told that it may have; a privileged one may have
@@ -117,7 +119,7 @@ pub fn to_kernel(
     Ok(libc::rlimit { rlim_cur: more(limit.rlim_cur), rlim_max: more(limit.rlim_max) })
 }
 
-/// What the program is told.
+/// The limit that the program sees.
 pub fn to_program(posix: &'static Posix, resource: u32, limit: libc::rlimit) -> libc::rlimit {
     if resource == libc::RLIMIT_NOFILE {
         let most = u64::from(posix.process.descriptors.engines_from());

@@ -135,7 +135,7 @@ pub unsafe fn tell_sender(
 /// sendmmsg(2). Gives how many messages were sent, 1024 (UIO_MAXIOV) at most.
 ///
 /// # Errors
-/// Those of [`sendmsg`], when no message had been sent before.
+/// As [`sendmsg`], when no message had been sent before.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries.
@@ -165,7 +165,7 @@ pub unsafe fn sendmmsg(
 /// messages came, 1024 (UIO_MAXIOV) at most.
 ///
 /// # Errors
-/// Those of [`recvmsg`], when no message had come before; EINVAL for an invalid time limit.
+/// As [`recvmsg`], when no message had come before; EINVAL for an invalid time limit.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries, `timeout` to a timespec or be null.

@@ -1,8 +1,8 @@
 //! Programs that leave the stack: noticed before they are executed, because afterwards nobody is
 //! there to.
 //!
-//! The engine is told, which tells the user, and may not allow it. What cannot be looked at (a file
-//! that may be executed and not read, a path that changes meanwhile) is executed as ever.
+//! The engine is told; it warns the user, or forbids the program. Files that cannot be examined
+//! (executable but not readable, or moved meanwhile) are executed without a check.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ use towpath_shm::image::{self, Content, Outside};
 use crate::errno::fail;
 use crate::{Posix, Result, environment};
 
-/// What is about to be executed.
+/// A program that is about to be executed.
 #[derive(Debug, Clone, Copy)]
 pub enum Program<'a> {
     /// A path.
@@ -63,7 +63,7 @@ fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
     let len = path.len().min(DATA_MAX);
     let mut request =
         Request { call: call::OUTSIDE, a: why.number(), len: len as u32, ..Request::default() };
-    // Of a long path the end says more.
+    // The end of a long path says more than its beginning.
     request.data[..len].copy_from_slice(&path[path.len() - len..]);
     match client.call(&request) {
         Err(Error::Refused(libc::EACCES)) => fail(libc::EACCES),
@@ -134,7 +134,7 @@ fn in_search_path(name: &CStr) -> Option<PathBuf> {
 fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside> {
     match image::content(file) {
         Content::Program(elf) => {
-            // This process has the library: what can be preloaded is like it.
+            // Programs of this process's own kind can preload the library, too.
             let outside = elf.outside(image::own().as_ref()).or_else(|| image::raises(file));
             outside.or_else(|| where_it_runs(posix))
         }

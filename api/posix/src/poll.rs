@@ -112,8 +112,9 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// What was ours when the call began, and is the kernel's now: closed, as a rule, which Linux tells
-/// when it looks again because of something else. Whether there is any.
+/// Gives the kernel's list entries whose descriptor was the stack's when the call began, and is not
+/// any more. As a rule it was closed, which Linux reports with the next event of the list. Whether
+/// there is any.
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
@@ -133,7 +134,7 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
         let mask = match posix.process.descriptors.lookup(entry.fd) {
             Entry::Kernel => {
-                // It may have been ours in an earlier look.
+                // An earlier look may have found a descriptor of the stack here.
                 entry.revents = 0;
                 continue;
             }
@@ -155,10 +156,10 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     count
 }
 
-/// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a
-/// few sockets, as a runtime with time limits does before each recv and a server with select(2),
-/// sleeps on the sockets' own words: in the hub, every event of the process would wake it, and to
-/// wake it there costs the engine more.
+/// The sockets of ours in a list that names nothing else, and not many. A runtime with time limits
+/// waits so before each recv, and a server with select(2). The thread sleeps on the sockets' own
+/// words. In the hub, every event of the process would wake it, and a wake-up costs the engine
+/// more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,
@@ -221,7 +222,7 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     count
 }
 
-/// What ends a sleep beside what it is for.
+/// Ends of a sleep other than the events waited for.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     /// None: no limit.
@@ -327,7 +328,7 @@ unsafe fn kernel_sleep(list: &mut [libc::pollfd], terms: Terms) -> Result<usize>
     since.sleep(true, Limit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
 }
 
-/// What the kernel finds now.
+/// Looks at the kernel's descriptors without waiting.
 fn kernel_look(list: &mut [libc::pollfd]) -> Result<usize> {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a time limit, and no mask.
@@ -377,7 +378,7 @@ fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
 pub struct Sets {
     /// Read, write, exceptional.
     pub at: [*mut u64; 3],
-    /// One more than the highest descriptor.
+    /// Highest descriptor plus one.
     pub count: usize,
 }
 

@@ -1,16 +1,15 @@
-//! What the calls of this crate keep from one to the next.
+//! State that the calls of this crate keep from one to the next.
 //!
-//! There is one [`Posix`] a process, and no other variable of a process in this crate. Each
-//! function of the crate that needs one is given it, as `posix` or in its handle, and passes it on;
-//! the library that is loaded into a program has it, in a static of its own, which handlers of
-//! signals and of fork reach as all other calls do. So what a function depends on can be seen where
-//! it is called, and a test has as many processes as it likes. (A symbol that the library defines
-//! and this crate names would be shorter, but still be one for everything that is linked together.)
-//! To the calls that move bytes it is an address in a register.
+//! There is one [`Posix`] a process, and no other variable of a process in this crate. Functions
+//! that need it get it as `posix` or in their handle, and pass it on. The library that is loaded
+//! into a program has it in a static, which handlers of signals and of fork reach as all calls do.
+//! So each call shows the dependencies of its function, and a test has as many processes as it
+//! likes. (A symbol that the library defines and this crate names would be shorter, but still be
+//! one for everything that is linked together.) To the calls that move bytes it is an address in a
+//! register.
 //!
-//! A part that is no plain lock or number has its type in a file that knows neither of this one nor
-//! of the calls: what needs one part alone is a method of it, and a call is a function that takes
-//! the whole.
+//! A part that is no plain lock or number has a type in its own file, which names neither this file
+//! nor the calls. Functions of one part are its methods; a call is a function of the whole.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -33,7 +32,7 @@ use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
 use crate::spawns::Spawns;
 
-/// What the socket calls of a process keep.
+/// State that the socket calls of a process keep.
 ///
 /// ```
 /// static POSIX: towpath_posix::Posix = towpath_posix::Posix::new();
@@ -44,7 +43,7 @@ use crate::spawns::Spawns;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Posix {
-    /// Which descriptors are ours, and what threads wait with.
+    /// Descriptors of the stack, and the reactor that threads wait with.
     pub process: Process,
     pub(crate) attachment: Attachment,
     /// Taken for each change of our descriptors; see [`crate::table`].
@@ -69,7 +68,7 @@ pub struct Posix {
     pub(crate) groups: Groups,
     /// Numbers that were given to files of /proc/net; see [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
-    /// One answer at a time: a netlink socket has one peer.
+    /// Held during an answer: a netlink socket has one peer.
     pub(crate) answering: Lock<()>,
 }
 
@@ -78,8 +77,8 @@ pub struct Posix {
 const _: () = assert!(offset_of!(Posix, attachment) / 64 != offset_of!(Posix, changes) / 64);
 
 impl Posix {
-    /// That of a process without an attachment. All of it is zeroed memory, as [`Process::new`] has
-    /// it: one byte that is not would make all of a static a part of the file that is loaded.
+    /// The state of a process without an attachment. All of it is zeroed memory, as in
+    /// [`Process::new`]: a single other byte would put the whole static into the library's file.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -136,9 +135,8 @@ impl Posix {
 
     /// Lets a call wait before it tells that the engine has gone, if it has.
     ///
-    /// A server that logs an error of accept(2) and calls it again would otherwise fill a disk:
-    /// nothing that it does can help, and nothing makes it wait. Nobody waits for a network that is
-    /// not there.
+    /// A server that logs an error of accept(2) and calls it again would otherwise fill a disk: no
+    /// call of it helps, or blocks. A program that was never attached does not wait.
     pub fn rest_when_engine_is_gone(&self) {
         let gone = self.is_active() && self.client().is_ok_and(|client| !client.check_alive());
         if gone {
@@ -163,14 +161,14 @@ impl Posix {
     }
 
     /// From now on until [`Self::ends_no_more`] the calling thread ends the process, which has left
-    /// its engine. Other threads do not return from their calls meanwhile: in a process that ends
-    /// at once they would see no error of that either, and one that gives up for it would end the
-    /// process in its own way, with its own status.
+    /// its engine. Other threads do not return from their calls meanwhile. In a process that ends
+    /// at once they would see no error, and a thread that gives up could end it with another
+    /// status.
     pub fn begins_to_end(&self) {
         self.ends.store(thread_id(), Relaxed);
     }
 
-    /// What is left of the process may need the other threads.
+    /// Lets the other threads go on: a process that does not end after all may need them.
     pub fn ends_no_more(&self) {
         self.ends.store(0, Relaxed);
     }

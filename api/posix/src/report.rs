@@ -25,7 +25,7 @@ const CODE_COPIED: u8 = 1;
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 
-/// What an entry of the error queue says beside the bytes of the datagram.
+/// Entry of the error queue, without the bytes of the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     errno: u32,
@@ -34,9 +34,10 @@ pub struct Report {
     /// Path MTU, when that is what it is about.
     info: u32,
     is_v4: bool,
-    /// This host found the error itself, without a message from the network (SO_EE_ORIGIN_LOCAL).
+    /// The error is this host's own, without a message from the network (SO_EE_ORIGIN_LOCAL).
     is_local: bool,
-    /// It tells when a datagram was sent, in Unix time; `info` is the datagram's number then.
+    /// Unix time of a datagram's sending, in an entry about that; `info` is the datagram's number
+    /// then.
     pub sent_ns: Option<u64>,
     /// Sends with MSG_ZEROCOPY from number `info` to this one are done.
     copied_to: Option<u32>,

@@ -220,7 +220,7 @@ mod tests {
         let wanted =
             "# by systemd-resolved\nnameserver 10.0.2.3\noptions edns0 trust-ad\nsearch lan\n";
         assert_eq!(rewritten(stub, "10.0.2.3", true).as_deref(), Some(wanted));
-        // Others are reached as they are; what is replaced stands there once.
+        // Other nameservers stay as they are; the replacement stands there once.
         let mixed = "nameserver ::1\nnameserver\t192.0.2.1\nnameserver 127.0.0.1";
         let wanted = "nameserver fd00:2::3\nnameserver\t192.0.2.1\n";
         assert_eq!(rewritten(mixed, "fd00:2::3", true).as_deref(), Some(wanted));

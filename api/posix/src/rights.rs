@@ -1,8 +1,8 @@
 //! Sockets on their way between programs: over exec, posix_spawn, or SCM_RIGHTS.
 //!
-//! Before a descriptor goes, the token behind it is exchanged for one with the socket's name
-//! ([`towpath_shm::token`]), in place: to other threads both are the same, and nothing has to be
-//! undone if it does not go after all. Where it arrives the name is read.
+//! Before a descriptor is passed, its token is exchanged in place for one with the socket's name
+//! ([`towpath_shm::token`]). Other threads see no difference, so nothing must be undone if the
+//! descriptor stays after all. The receiving program reads the name.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
@@ -15,7 +15,7 @@ use towpath_shm::token::{self, Name, Run};
 
 use crate::{Posix, table};
 
-/// Which socket a descriptor says that it stands for.
+/// A descriptor's claim to a socket, read from its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     fd: i32,
@@ -49,15 +49,15 @@ fn listed() -> Option<Vec<i32>> {
     Some(numbers)
 }
 
-/// One more than the highest number that a descriptor of ours can have.
+/// Bound above the numbers that a descriptor of the stack can have.
 fn limit() -> i32 {
     let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
 }
 
 /// Whether a descriptor of a socket has no name. Otherwise it has its name already, or is no socket
-/// any more: functions of libc put descriptors in the place of others without us, as login_tty(3) a
-/// terminal in that of standard input.
+/// any more. Functions of libc replace descriptors without this library, as login_tty(3) does
+/// standard input.
 fn is_blank(client: &Client, fd: i32) -> bool {
     // SAFETY: borrowed for the time of one call, which says so if it is not open.
     token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow())
@@ -91,20 +91,20 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
         client.use_spare();
     }
     if given.is_err() {
-        // One may come through where many do not.
+        // A single token may come through where many do not.
         given = client.tokens(sockets().take(1));
     }
     let _signals = SignalsBlocked::new();
     let table = table::lock(posix);
     // Otherwise the engine is gone, or has no descriptor left; or other threads took all numbers
-    // that came free. Of a socket that it has ended there is no token, and nothing that the other
-    // program could do with it.
+    // that came free. A socket that the engine has ended has no token, and would be of no use to
+    // the other program.
     let mut named = 1;
     if let Ok(Tokens { tokens, dealt_with }) = given {
         for (n, token) in &tokens {
             let (fd, socket) = wanted[*n];
             if is_blank(client, fd) {
-                // It fails if the program closed the number without us.
+                // `exchange` fails if the program closed the number without this library.
                 let _ = table.exchange(fd, socket, token.as_raw_fd());
             }
         }

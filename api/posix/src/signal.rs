@@ -1,10 +1,9 @@
-//! Handlers of the program's signals: each says that it runs before it does
-//! ([`towpath_client::interrupt`]), as a call that waits in user space learns of it in no other
-//! way.
+//! Handlers of the program's signals. Each is announced ([`towpath_client::interrupt`]) before it
+//! runs: a call that waits in user space would not notice it otherwise.
 //!
 //! In the kernel an entry of ours stands for each handler of the program; which one it stands for
-//! is in a table here. The program is told what it has set. What it sets without libc goes to the
-//! kernel: such handlers run, but a call that they interrupt between two sleeps goes on.
+//! is in a table here. The program sees the handlers that it set. Handlers set without libc go to
+//! the kernel: they run, but a call that they interrupt between two sleeps goes on.
 
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
@@ -117,7 +116,7 @@ fn standing_in(address: usize) -> libc::sigaction {
     }
 }
 
-/// What the entry does: says that a handler runs, and gives its address.
+/// The entry's work: announces that a handler runs, and gives its address.
 pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
     let nothing = nothing as *const () as usize;

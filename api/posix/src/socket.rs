@@ -81,8 +81,8 @@ pub unsafe fn bind(
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    // The engine says EINVAL if it is bound. What the slot says may be old: a refused connect lets
-    // a port go.
+    // The engine says EINVAL if it is bound. The slot may be out of date: a refused connect lets a
+    // port go.
     handle.call(call::BIND, |request| request.addr = addr)?;
     if address::is_v6_host(&addr) {
         // As Linux: from then on it is a socket of IPv6 alone.
@@ -91,9 +91,9 @@ pub unsafe fn bind(
     Ok(())
 }
 
-/// Binds a datagram socket that has no port to a free one, as Linux does at the beginning of every
-/// connect and send (inet_autobind), however these end: to the address that a bind named, if its
-/// port has been let go of.
+/// Binds a datagram socket that has no port to a free one. Linux does so at the beginning of every
+/// connect and send (inet_autobind), even where these fail. The address is that of an earlier bind,
+/// if its port has been let go of.
 ///
 /// # Errors
 /// EAGAIN when no port is free.
@@ -158,7 +158,7 @@ pub unsafe fn accept4(
         inherit_shut(&handle, socket);
         descriptor::open(posix, client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
-    // It was closed: whatever that gave, the descriptor is gone.
+    // The descriptor is gone even where close(2) reports an error.
     let undo = |fd| {
         let _ = descriptor::close(posix, fd);
     };
@@ -170,8 +170,8 @@ pub unsafe fn accept4(
     Ok(new)
 }
 
-/// What was shut of a stream before it listened is shut of the connections that it accepts, as on
-/// Linux, where they begin as copies of it.
+/// Shuts the sides of an accepted connection that were shut of the listener before it listened. On
+/// Linux a connection begins as the listener's copy.
 fn inherit_shut(listener: &Handle, accepted: Socket) {
     let shut = listener.slot.shut.load(Relaxed);
     if shut != 0
@@ -230,7 +230,7 @@ pub unsafe fn connect(
 /// A peer as a socket reaches it.
 ///
 /// # Errors
-/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4, EAFNOSUPPORT where
+/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4. EAFNOSUPPORT where
 /// the socket is bound to an IPv4 address and the peer is one of IPv6.
 pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAddr> {
     let family = slot.family.load(Relaxed);
@@ -315,9 +315,10 @@ fn connect_stream(
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(Errno(errno @ (libc::EINTR | libc::ERESTART))) => fail(errno),
-        // This call tells how it ended; the next one is another connect. As __inet_stream_connect,
-        // which calls tcp_disconnect after one that failed: the socket is as new, and what was shut
-        // is open. What can go wrong is that it was closed meanwhile, or the engine has ended.
+        // The present call reports how the connect ended; the next one begins another. As
+        // __inet_stream_connect, which calls tcp_disconnect after one that failed: the socket is as
+        // new, and what was shut is open. `disconnect` fails only where the socket was closed
+        // meanwhile, or the engine has ended.
         Err(errno) => {
             forget_failed(handle);
             Err(errno)
@@ -351,8 +352,8 @@ fn disconnect(handle: &Handle, when: u32) -> Result<()> {
     })
 }
 
-/// shutdown(2). A listener that is shut down for reading listens no more, and a connect that is
-/// under way is given up: the socket is unconnected then.
+/// shutdown(2). A listener that is shut down for reading listens no more. A connect that is under
+/// way is given up, and leaves the socket unconnected.
 ///
 /// # Errors
 /// ENOTCONN without a peer: it is shut down all the same, as on Linux. EINVAL for an unknown `how`.

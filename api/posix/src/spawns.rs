@@ -1,4 +1,4 @@
-//! What is known of programs that this one starts.
+//! State of programs that this one starts.
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -20,7 +20,7 @@ pub struct Pipe {
     pub command: i32,
 }
 
-/// What is known of programs that this one starts.
+/// State of programs that this one starts.
 #[derive(Debug)]
 pub(crate) struct Spawns {
     started: Lock<Started>,
@@ -34,7 +34,7 @@ pub(crate) struct Spawns {
     host: AtomicPtr<Host>,
 }
 
-/// What a program needs that is executed in the place of one with an engine.
+/// Needs of a program that is executed in the place of one with an engine.
 #[derive(Debug)]
 pub(crate) struct Host {
     /// Under which the program is told of what to make an engine.
@@ -43,7 +43,7 @@ pub(crate) struct Host {
     pub library: Vec<u8>,
 }
 
-/// What the lock of [`Spawns`] protects.
+/// State under the lock of [`Spawns`].
 #[derive(Debug)]
 pub(crate) struct Started {
     /// The number at which a spawned program finds its control socket. `None` until the program
@@ -63,7 +63,7 @@ impl Spawns {
         Self { started: Lock::new(started), pipes, in_actions: Numbers::new(), host }
     }
 
-    /// What a program needs that is executed in the place of this one, if that has an engine.
+    /// Needs of a program that is executed in the place of this one, if this one has an engine.
     pub fn host(&self) -> Option<&Host> {
         // SAFETY: leaked by `set_host`, or null.
         unsafe { self.host.load(Acquire).as_ref() }

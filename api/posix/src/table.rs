@@ -1,28 +1,27 @@
 //! The order of things when descriptors change.
 //!
-//! A number has two sides: the entry in [`descriptors`], which is looked at first, and the kernel's
-//! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close,
-//! replace and take numbers all the time. So:
+//! A number has two sides: the entry in [`descriptors`] and the kernel's descriptor. Calls look at
+//! the entry first; those that find none, or do not look, act on the kernel's descriptor. Other
+//! threads may use, close, replace and take numbers all the time. So:
 //!
 //! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails
 //!   with EBADF. A thread that finds the entry gone, but not the descriptor, gets the error that it
 //!   would get a moment later.
-//! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry
-//!   is never left over for a number that is somebody else's by now. The kernel gives numbers
-//!   without asking us, so an entry goes before its descriptor is closed, and comes after its
-//!   descriptor is there: what we are told to close we close as the kernel would, even if another
-//!   thread closed it a moment before.
+//! - Both sides change under this lock, for which other changes of *our* numbers wait. Otherwise an
+//!   entry could be left over for a number that has another file by now. The kernel gives numbers
+//!   without asking us. So an entry goes before its descriptor is closed, and comes after its
+//!   descriptor is there. A number that the program closes is closed in the kernel too, even if
+//!   another thread closed it a moment before.
 //! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the
 //!   number is free, as in the kernel.
-//! - A signal handler may close descriptors on top of a thread that has the lock: it then goes on
-//!   without, which is as if its whole change came between two steps of the other one. Those bear
-//!   that of every number but their own, and to change a number that the interrupted call is
-//!   closing or replacing is as wrong on the kernel. Only [`Guard::exchange`] acts on numbers whose
-//!   owner does not know of it: signals are blocked there. They are not everywhere, for that takes
-//!   two system calls, which a program that has forbidden itself all but a few (seccomp) could not
-//!   make.
-//! - It is held while a process forks. The child's copy of the entries, which is memory, and that
-//!   of the descriptors, which is the kernel's, are then of one moment.
+//! - A signal handler may close descriptors on top of a thread that has the lock. The handler goes
+//!   on without the lock, as if its whole change came between two steps of the interrupted one. The
+//!   steps allow such a change of every number but their own. To change a number that the
+//!   interrupted call is closing or replacing is as wrong on the kernel. Only [`Guard::exchange`]
+//!   acts on numbers whose owner does not know of it, so it blocks signals. Other changes do not:
+//!   blocking takes two system calls, which a program under seccomp may have forbidden itself.
+//! - The lock is held while a process forks. The child's copy of the entries, which is memory, and
+//!   that of the descriptors, which is the kernel's, are then of one moment.
 
 use towpath_client::descriptors::{self, Descriptors, Entry};
 use towpath_client::syscall;
@@ -41,7 +40,7 @@ pub(crate) struct Guard {
 /// Waits for the lock.
 pub(crate) fn lock(posix: &'static Posix) -> Guard {
     // In a child that was made without us, where there is no client, the thread that held the lock
-    // may not exist. That child needs none: it has a single thread.
+    // may not exist. The child has a single thread, and needs no lock.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     Guard { descriptors: &posix.process.descriptors, _lock: lock }
 }
@@ -64,8 +63,8 @@ impl Guard {
     pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let new = match syscall::fcntl(fd, command, lowest) {
             Ok(new) => new as i32,
-            // Of RLIMIT_NOFILE 0, under which 0 is no valid lowest number; dup(2) and socket(2)
-            // have none.
+            // RLIMIT_NOFILE is 0, so that 0 is no valid lowest number. dup(2) and socket(2) have no
+            // such argument.
             Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
             Err(errno) => return fail(errno),
         };

@@ -4,15 +4,15 @@
 use towpath_client::wheel::{Abed, Helm, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
-/// What a thread is to the engine of its process while it waits.
+/// A waiting thread's part in turning the engine of its process.
 #[derive(Debug, Default)]
 pub(crate) struct Turning<'a> {
-    /// It is at the wheel.
+    /// Held while the thread turns the engine.
     pub helm: Option<Helm<'a>>,
     patience: Patience,
 }
 
-/// What comes next for a thread that waits.
+/// Next step of a waiting thread.
 pub(crate) enum Next<'a> {
     /// Something has come, perhaps for it.
     Look,

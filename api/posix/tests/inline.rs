@@ -197,7 +197,7 @@ fn blocked_signals() -> Vec<i32> {
     }
 }
 
-/// What the handler of [`a_handler_leaves_the_wheel_to_others`] has said, and is told.
+/// Signs between [`a_handler_leaves_the_wheel_to_others`] and its handler.
 static IS_IN_HANDLER: AtomicBool = AtomicBool::new(false);
 static MAY_RETURN: AtomicBool = AtomicBool::new(false);
 
@@ -323,7 +323,7 @@ fn the_wheel_is_handed_over() {
     ping_pong(&POSIX, 4, 2000);
 }
 
-/// Whatever the thread has whose turn it is.
+/// A turn takes the same part of the stack, however small the stack of the thread is.
 #[test]
 fn a_turn_takes_a_part_of_the_engines_stack() {
     static POSIX: Posix = Posix::new();
@@ -391,8 +391,8 @@ fn a_time_limit_ends_a_wait_while_others_are_busy() {
     });
 }
 
-/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the
-/// one that waits still: who sends does not wait.
+/// A thread returns with its own event. Only the thread that still waits can turn the engine then:
+/// the sending thread does not wait.
 #[test]
 fn who_waits_takes_over_from_who_leaves() {
     static POSIX: Posix = Posix::new();
@@ -517,7 +517,7 @@ fn who_stands_by_takes_the_wheel_back_after_a_request() {
     requests_beside_who_stands_by(&POSIX);
 }
 
-/// Of the thread with this name, when it has that.
+/// Voluntary sleeps of the thread with this name, once a thread has it.
 fn sleeps_of(name: &str) -> Option<u64> {
     let mut threads = std::fs::read_dir("/proc/self/task").expect("proc");
     let status = threads.find_map(|thread| {

@@ -2,7 +2,7 @@
 //! [`LEN_MIN`] bytes or more.
 //!
 //! ```text
-//! copies PID...   counts what the threads of these processes copy, and what threads do that these begin
+//! copies PID...   counts copies by the threads of these processes, and by later threads
 //! copies check    counts copies of its own, and fails unless the numbers are right
 //! ```
 //!

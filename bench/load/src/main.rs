@@ -2,13 +2,13 @@
 //! bench` compares stacks by.
 //!
 //! ```text
-//! load serve PORT                               the server, which says when it is there; see `serve`
-//! load ask HOST:PORT CONNECTIONS BYTES SECONDS  each connection sends BYTES and waits for their return
+//! load serve PORT                               the server, which reports its start; see `serve`
+//! load ask HOST:PORT CONNECTIONS BYTES SECONDS  each connection sends BYTES and awaits them
 //! load churn HOST:PORT CLIENTS BYTES SECONDS    each client connects, asks once and closes
-//! load users HOST:PORT USERS BYTES MS SECONDS   each user sends BYTES every MS milliseconds, answered or not
+//! load users HOST:PORT USERS BYTES MS SECONDS   each user sends BYTES every MS ms, answered or not
 //! load bulk HOST:PORT in|out|both FLOWS SECONDS bytes to the server, from it, or both at once
-//! load echo HOST:PORT WINDOW BYTES SECONDS      datagrams and their return, WINDOW of them under way
-//! load reach HOST:PORT                          whether somebody accepts a connection there, a second at the most
+//! load echo HOST:PORT WINDOW BYTES SECONDS      datagrams and their return, WINDOW at a time
+//! load reach HOST:PORT                          whether a connection is accepted within a second
 //! load cast HOST:PORT BYTES SECONDS             datagrams one way; the server says how many it got
 //! ```
 //!
@@ -58,7 +58,8 @@ fn main() -> Result<()> {
         }
         ["cast", to, bytes, time] => clients::cast(to.parse()?, bytes.parse()?, seconds(time)?)?,
         _ => bail!(
-            "serve, reach, ask, churn, users, bulk, echo or cast; see the top of bench/load/src/main.rs"
+            "serve, reach, ask, churn, users, bulk, echo or cast; \
+             see the top of bench/load/src/main.rs"
         ),
     };
     println!("{said}");

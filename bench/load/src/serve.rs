@@ -2,9 +2,11 @@
 //!
 //! | port | TCP | UDP |
 //! |---|---|---|
-//! | PORT | what comes goes back | what comes goes back |
-//! | PORT + 1 | what comes is swallowed, until the client has sent all; then it is closed | counted; a datagram of one byte is answered with how many there were, as 8 bytes, the largest first |
+//! | PORT | bytes are returned | datagrams are returned |
+//! | PORT + 1 | bytes are discarded until the client's FIN; then closed | datagrams are counted |
 //! | PORT + 2 | bytes are sent until the client closes | |
+//!
+//! A datagram of one byte at PORT + 1 is answered with their count, as 8 bytes in network order.
 //!
 //! Datagrams' sockets are there before the first connection is accepted.
 

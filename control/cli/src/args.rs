@@ -30,7 +30,8 @@ use values::{parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
-#[command(name = "towpath", version = env!("TOWPATH_VERSION"), about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(name = "towpath", version = env!("TOWPATH_VERSION"), about)]
+#[command(long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
@@ -85,9 +86,9 @@ pub struct RunArgs {
     /// Forward a port of this host to the program: [[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]
     ///
     /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
-    /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the host
-    /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
-    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
+    /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the
+    /// host chooses a free port, which is told on standard error when the run starts. Ranges of one
+    /// length may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
     /// device, as --tap, where the stack has an address of its own that others reach directly.
     ///
     /// fd:NUMBER:PORT takes a socket that towpath was started with, as by systemd's socket
@@ -106,20 +107,19 @@ pub struct RunArgs {
 
     /// Address of the stack with the length of its network, IPv4 or IPv6
     ///
-    /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64, or with --tap
-    /// 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on, that
-    /// this host is not in. The gateway, or with --tap the host, has the first other
-    /// address of the network; with --packet and --xdp the router has it, unless the kernel knows
-    /// another.
+    /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64. With --tap unless
+    /// given: 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on,
+    /// that this host is not in. The gateway, or with --tap the host, has the first other address
+    /// of the network. With --packet and --xdp the router has it, unless the kernel knows another.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
 
     /// Ports of the interface's own addresses for the stack: tcp:80, udp:53, tcp:8000-8010
     ///
     /// With --packet or --xdp. The stack then has the interface's Ethernet address and the kernel's
-    /// addresses there, or those of them that --address names. The kernel keeps all other ports, and
-    /// does not answer at these. For servers: connections that the program opens have ports of their
-    /// own, and answers to these are the kernel's.
+    /// addresses there, or those of them that --address names. The kernel keeps all other ports,
+    /// and does not answer at these. For servers: connections that the program opens have ports of
+    /// their own, and answers to these are the kernel's.
     #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = parse_port_range)]
     pub ports: Vec<PortRange>,
 
@@ -134,21 +134,24 @@ pub struct RunArgs {
     pub capture: CaptureArgs,
 
     /// Print the counters of the stack to standard error at the end
-    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
 
     /// Refuse programs whose sockets cannot be on the stack
     ///
-    /// What PROGRAM executes may be statically linked, written in Go, set-user-ID, built for another C library, or
-    /// in a chroot: its sockets are then this host's. Such a program is named once on standard error; with
-    /// --strict its execution fails with EACCES ("Permission denied").
+    /// Programs that PROGRAM executes may be statically linked, written in Go, set-user-ID, built
+    /// for another C library, or in a chroot. Their sockets are then this host's. Each such program
+    /// is named once on standard error; with --strict its execution fails with EACCES ("Permission
+    /// denied").
     #[arg(long)]
     pub strict: bool,
 
-    /// Seconds between SIGTERM and SIGKILL for what PROGRAM leaves behind when the run is asked to end
+    /// Seconds between SIGTERM and SIGKILL for what PROGRAM leaves behind when the run is asked to
+    /// end
     ///
-    /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,
-    /// and SIGKILL after this time. 0: SIGKILL at once.
+    /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started
+    /// gets SIGTERM, and SIGKILL after this time. 0: SIGKILL at once.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub stop_timeout: Duration,
 
@@ -156,15 +159,17 @@ pub struct RunArgs {
     ///
     /// PROGRAM's end is put down to SIGINT, SIGQUIT or SIGHUP when it follows within this time.
     /// Tests shorten it.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds, hide = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", hide = true)]
+    #[arg(value_parser = parse_seconds)]
     pub survived_after: Duration,
 
     /// Put the stack into PROGRAM's own process, where its threads turn it while they wait
     ///
-    /// A request and its answer then cost no change between processes. For servers and clients of one process, with an
-    /// event loop or with threads that wait each for itself. What PROGRAM starts has its sockets on the stack, too, until
-    /// PROGRAM ends. Not for a PROGRAM that executes another in its place, becomes a daemon, or forbids itself system
-    /// calls, nor with --pcap.
+    /// A request and its answer then cost no change between processes. For servers and clients of
+    /// one process, with an event loop or with threads that wait each for itself. Programs that
+    /// PROGRAM starts have their sockets on the stack, too, until PROGRAM ends. Not for a PROGRAM
+    /// that executes another in its place, becomes a daemon, or forbids itself system calls, nor
+    /// with --pcap.
     #[arg(long)]
     pub inline: bool,
 
@@ -178,11 +183,12 @@ pub struct RunArgs {
 
     /// Nameserver for the program: an address, or `none`
     ///
-    /// Without --tap, the program asks at 10.0.2.3 (and fd00:2::3), and what it asks goes to
-    /// this nameserver; unless given, to those of this host's /etc/resolv.conf, the next one when
-    /// one fails, also when they are on this host's loopback. In /etc/resolv.conf the program finds
-    /// 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is given here.
-    /// With a device, the program finds this nameserver there and must be able to reach it.
+    /// Without --tap, the program asks at 10.0.2.3 (and fd00:2::3), and its queries go to this
+    /// nameserver. Unless given, they go to those of this host's /etc/resolv.conf, the next one
+    /// when one fails, also when they are on this host's loopback. In /etc/resolv.conf the program
+    /// finds 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is
+    /// given here. With a device, the program finds this nameserver there and must be able to reach
+    /// it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
@@ -191,21 +197,23 @@ pub struct RunArgs {
 
     /// Divide the stack among threads: 1, 2, 4, 8, 16 or `auto`
     ///
-    /// Each connection is on one of them, so that one connection is not faster for it, and many are, where towpath
-    /// keeps a processor busy and others are free. `auto`: one thread on up to 4 processors; on more as many as are
-    /// needed, at most a quarter of them: whenever one has used a processor for four fifths of 100 ms, another takes half
-    /// of its connections over. A device of --tap that was made for this user must have been made with multi_queue, and
-    /// packets find their thread without a detour where towpath may load BPF programs, as root may; where either is not
-    /// so, `auto` is one thread. With --inline there is one.
+    /// Each connection is on one thread, and not faster for it. Many connections are faster where
+    /// towpath keeps a processor busy and others are free. `auto`: one thread on up to 4
+    /// processors; on more as many as are needed, at most a quarter of them. Whenever a thread has
+    /// used a processor for four fifths of 100 ms, another takes half of its connections over. A
+    /// device of --tap that was made for this user must have been made with multi_queue. Packets
+    /// find their thread without a detour where towpath may load BPF programs, as root may. Where
+    /// either is not so, `auto` is one thread. With --inline there is one.
     #[arg(long, value_name = "NUMBER", default_value = "auto", value_parser = parse_shards)]
     pub shards: Shards,
 
     /// Microseconds for which the stack looks for more to do before it sleeps
     ///
-    /// To be woken costs a thread some 10 to 50 µs, so that requests that follow each other are answered sooner, and more
-    /// of them, when it stays awake between them. It uses a processor in that time, gives it to whoever else wants it, and
-    /// does so only as long as it finds something as a rule: an idle stack sleeps. 0: it sleeps at once, as it does where
-    /// there is one processor, or a quota of the time of one, and where others compute.
+    /// A wake-up costs a thread some 10 to 50 µs. Requests that follow each other are answered
+    /// sooner, and more of them, when the thread stays awake between them. The thread uses a
+    /// processor in that time, but yields it to other threads. An idle stack sleeps: the thread
+    /// looks only as long as it finds something as a rule. 0: the stack sleeps at once, as it does
+    /// on a single processor, with a quota of the time of one, and where others compute.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = BUSY_POLL.as_micros() as u32)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
     pub busy_poll: u32,
@@ -267,15 +275,15 @@ impl RunArgs {
         match self.shards {
             Shards::Count(count) if self.inline && count > 1 => {
                 let message = format!(
-                    "--shards {count}: with --inline the stack is one part, which the threads of PROGRAM turn; leave one \
-                     of the two out"
+                    "--shards {count}: with --inline the stack is one part, which the threads of \
+                     PROGRAM turn; leave one of the two out"
                 );
                 Err(Failure::error(ExitCode::Failed, message))
             }
             Shards::Count(count) if !self.netem.is_empty() && count > 1 => {
                 let message = format!(
-                    "--shards {count}: with --netem the stack is one part, because its link has one queue; leave one of \
-                     the two out"
+                    "--shards {count}: with --netem the stack is one part, because its link has \
+                     one queue; leave one of the two out"
                 );
                 Err(Failure::error(ExitCode::Failed, message))
             }
@@ -294,7 +302,7 @@ pub enum Congestion {
     Newreno,
 }
 
-// Paragraphs are single lines: clap wraps them to the terminal. What is aligned is kept short.
+// Paragraphs are single lines: clap wraps them to the terminal. Aligned text is kept short.
 
 const LONG_ABOUT: &str = "\
 Run programs on a TCP/IP stack of their own.
@@ -332,12 +340,14 @@ resolution by the C library, Unix sockets and everything else stay with the kern
 Without --tap, a gateway in this process turns each flow into an ordinary socket of the host: the \
 program reaches what this user can reach, and -p lets others reach the program. The stack is \
 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3 and fd00:2::3; a \
-connection to the gateway's address reaches this host's loopback, unless --no-host-loopback is given.
+connection to the gateway's address reaches this host's loopback, unless --no-host-loopback is \
+given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
-that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, or SIGINT, \
-SIGQUIT and SIGHUP unless PROGRAM goes on for 10 s after them) ends with PROGRAM: what is left then gets SIGTERM, \
-and SIGKILL after --stop-timeout. When towpath is killed, everything that it started ends within a second.";
+that it started have ended, and what they wrote is delivered. A run that was asked to end \
+(SIGTERM, or SIGINT, SIGQUIT and SIGHUP unless PROGRAM goes on for 10 s after them) ends with \
+PROGRAM: what is left then gets SIGTERM, and SIGKILL after --stop-timeout. When towpath is \
+killed, everything that it started ends within a second.";
 
 const RUN_AFTER: &str = "\
 Exit status:
@@ -382,10 +392,10 @@ Examples:
 const SS_ABOUT: &str = "\
 Show the sockets of running stacks, with the options, columns and filters of ss(8).
 
-Without -l, -a or a state in the filter, sockets without a peer and connections in TIME-WAIT or SYN-RECV are \
-left out; without -t and -u, all kinds are shown. Each `towpath run` of this user is asked, or the one with the \
-given process id; root asks everybody's. A run that does not answer is named on standard error. What other users' \
-runs tell root is their word.
+Without -l, -a or a state in the filter, sockets without a peer and connections in TIME-WAIT or \
+SYN-RECV are left out; without -t and -u, all kinds are shown. Each `towpath run` of this user is \
+asked, or the one with the given process id; root asks everybody's. A run that does not answer is \
+named on standard error. What other users' runs tell root is their word.
 
   towpath ss -tlnp                               who listens
   towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows
@@ -401,13 +411,15 @@ change: every one is made, or none. Changes end with the run. They are for its o
 
   addr   show [dev DEV] [to PREFIX] | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
   route  show [dev DEV] [PREFIX] [via ADDRESS]
-         | add|replace|change|del [blackhole|unreachable|prohibit] PREFIX|default [via ADDRESS] [dev DEV]
+         | add|replace|change|del [blackhole|unreachable|prohibit] PREFIX|default [via ADDRESS] \
+         [dev DEV]
            [metric NUMBER]
-  neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS dev DEV
+  neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS \
+  dev DEV
   link   show [DEV] | set DEV [up|down] [mtu BYTES]
 
-As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the family, and \
-an interface that is set down loses its routes and neighbours.";
+As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the \
+family, and an interface that is set down loses its routes and neighbours.";
 
 const IP_AFTER: &str = "\
 Exit status, as of ip(8):
@@ -426,8 +438,8 @@ Examples:
       All lines as one change";
 
 const STATS_ABOUT: &str = "\
-Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the end, and of \
-its interfaces, and of devices and the rootless gateway.
+Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the \
+end, and of its interfaces, and of devices and the rootless gateway.
 
   towpath stats                   what is not zero
   towpath stats -j | jq .drops    every counter
@@ -436,9 +448,9 @@ its interfaces, and of devices and the rootless gateway.
 const LOAD_ABOUT: &str = "\
 Measure a server under load: TCP, UDP, HTTP/1.1, redis.
 
-Each user has a connection, sends a message, waits for the answer, and sends the next one: a closed \
-loop, which a slow server slows down. With --rate, requests are due by a schedule that the server \
-cannot delay: an open loop, where the time of an answer counts from when its request was due.
+Each user has a connection, sends a message, waits for the answer, and sends the next one: a \
+closed loop, which a slow server slows down. With --rate, requests are due by a schedule that the \
+server cannot delay: an open loop, where the time of an answer counts from when its request was due.
 
 The server must echo the message unless --answer says otherwise. Ctrl-C ends the run with the \
 figures so far, a second Ctrl-C ends it at once.";

@@ -24,7 +24,8 @@ pub struct Child {
     /// PROGRAM's process id.
     program: u32,
     link: Link,
-    /// Children that this process had before: the program that it was before it executed towpath had started them.
+    /// Children that this process had before: the program that it was before it executed towpath
+    /// had started them.
     others: Vec<Pid>,
     /// The write end of the lifeline, of which the guardian has one, too.
     lifeline: OwnedFd,
@@ -39,7 +40,7 @@ pub enum Ended {
     Killed(i32),
 }
 
-/// What has happened to it.
+/// News of PROGRAM and the processes of its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// PROGRAM has ended.
@@ -49,7 +50,8 @@ pub enum Event {
 }
 
 impl Child {
-    /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the pipe that programs hold.
+    /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the pipe that
+    /// programs hold.
     pub fn start(job: &Job, control: BorrowedFd<'_>, lifeline: OwnedFd) -> Result<Self> {
         let mut child = Self::begin(job, Some(control), lifeline)?;
         child.await_program(job)?;
@@ -149,7 +151,7 @@ impl Child {
     /// The next event, if there is one.
     ///
     /// # Errors
-    /// Somebody has killed the guardian: then what it guarded has been ended here.
+    /// The guardian was killed: towpath has ended the processes of the run itself.
     pub fn next(&self) -> Result<Option<Event>> {
         let news = match self.link.news()? {
             Received::Nothing => return Ok(None),

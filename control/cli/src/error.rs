@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-/// What `towpath` exits with when it is not PROGRAM's own status. `run` has 125, 126 and 127 as env(1),
+/// Exit status of `towpath` where it is not PROGRAM's own. `run` has 125, 126 and 127 as env(1),
 /// timeout(1) and docker have them, and no other: PROGRAM may well exit with 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Something on the command line is wrong, of `ip`, as of ip(8), whose 2 is the stack's refusal.
+    /// Something on the command line is wrong, of `ip`, as of ip(8), whose 2 is the stack's
+    /// refusal.
     IpUsage = 1,
     /// Something on the command line is wrong, of all commands but `run` and `ip`.
     Usage = 2,
@@ -32,7 +33,7 @@ impl From<ExitCode> for std::process::ExitCode {
 /// An error that carries its exit code through `anyhow`.
 #[derive(Debug)]
 pub struct Failure {
-    /// What towpath exits with.
+    /// Exit status of towpath.
     pub code: ExitCode,
     message: String,
 }

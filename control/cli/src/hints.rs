@@ -1,7 +1,7 @@
 //! Why clients of a published port are turned away, as far as the program's sockets tell.
 //!
-//! The gateway has the packets of the program and knows nothing of its sockets, and tells what it sees on the
-//! engine's thread, which cannot wait for an answer about them. So a thread of its own asks.
+//! The gateway has the program's packets, but does not know its sockets. Its notices come from the
+//! engine's thread, which cannot wait for an answer about sockets. So a separate thread asks.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +14,7 @@ use towpath_gateway::{ForwardProtocol, Notice};
 
 use crate::messages::Messages;
 
-/// Starts the thread that tells the user of `notices`. It ends when nobody can send any more.
+/// Starts the thread that tells the user of `notices`. The thread ends when no sender is left.
 ///
 /// # Errors
 /// There can be no more threads.
@@ -40,7 +40,7 @@ pub fn start(
                 },
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            // Of an engine that ends there is nothing more to hear than what the gateway knows.
+            // An engine that ends does not answer; the notice says what the gateway knows.
             let sockets = remote.sockets().unwrap_or_default();
             if let Some(text) = text(notice, &sockets, name) {
                 messages.post(&text);
@@ -97,7 +97,7 @@ fn text(
     ))
 }
 
-/// Name of a process. It may contain what a terminal takes for commands.
+/// Name of a process. The name may contain control sequences of a terminal.
 fn name(pid: u32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().escape_debug().to_string())
@@ -150,7 +150,7 @@ mod tests {
         ];
         assert_eq!(tcp(&others), None);
         assert_eq!(tcp(&[]), None);
-        // It has come meanwhile.
+        // A listener has come meanwhile.
         assert_eq!(tcp(&[loopback(), socket("tcp", "LISTEN", "0.0.0.0:80")]), None);
 
         let mut nameless = socket("udp", "UNCONN", "[::1]:53");

@@ -1,4 +1,5 @@
-//! A stack in PROGRAM's own process (`--inline`): what it is made of goes there, and what it has to say comes from there.
+//! A stack in PROGRAM's own process (`--inline`): towpath sends its parts there, and receives its
+//! reports.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -22,7 +23,8 @@ use crate::run::Outcome;
 use crate::served::is_somewhere;
 use crate::uplink::{device_gone, in_options};
 
-/// How long PROGRAM's process may take to say which sockets it has. It answers at once, unless it was stopped.
+/// Time that PROGRAM's process may take to say which sockets it has. The process answers at once,
+/// unless it was stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Layers of a stack that are believed, and counters of each.
 const LAYERS_MAX: usize = 16;
@@ -32,7 +34,7 @@ const COUNTERS_MAX: usize = 1024;
 pub struct Begun {
     /// As for any stack.
     pub facts: String,
-    /// What PROGRAM finds in the place of a control socket.
+    /// Descriptor that PROGRAM finds in the place of a control socket.
     pub control: OwnedFd,
     /// To ask it.
     pub desk: Desk,
@@ -48,7 +50,7 @@ pub struct Desk {
     home: Home,
     /// PROGRAM's process id; 0 before it has one.
     program: Arc<AtomicU32>,
-    /// What it answers; one asks at a time.
+    /// Answers of the process, under a lock so that a single thread asks at a time.
     answers: Arc<Mutex<Answers>>,
 }
 
@@ -57,7 +59,7 @@ struct Answers {
     unsent: Receiver<u64>,
 }
 
-/// Who hears PROGRAM's process.
+/// Receiver of messages from PROGRAM's process.
 pub struct Listener {
     home: Home,
     messages: Messages,
@@ -67,7 +69,8 @@ pub struct Listener {
     sockets: Sender<Vec<Value>>,
     unsent: Sender<u64>,
     leaves: OwnedFd,
-    /// What each program that begins is sent: PROGRAM, and what it executes in its own place.
+    /// Outfit for each program that begins: PROGRAM, and a program that it executes in its own
+    /// place.
     outfit: Outfit,
     descriptors: Vec<OwnedFd>,
 }
@@ -115,7 +118,7 @@ pub fn begin(
 }
 
 impl Desk {
-    /// What is not delivered is cut off.
+    /// Stops the stack: bytes that are not delivered are cut off.
     pub fn stop(&self) {
         self.home.mention(&Asked::Stop);
     }
@@ -155,7 +158,8 @@ impl Desk {
         let entries = entries.map_err(|why| match why {
             RecvTimeoutError::Timeout => self.silence(),
             RecvTimeoutError::Disconnected => {
-                "has no stack any more: it ended with the program in whose process it was (--inline)"
+                "has no stack any more: it ended with the program in whose process it was \
+                 (--inline)"
                     .to_owned()
             }
         })?;
@@ -234,7 +238,7 @@ impl Listener {
                     entries.extend(some);
                     entries.truncate(SLOTS_MAX as usize);
                     if last {
-                        // Nobody may wait for it any more.
+                        // The thread that asked may have given up.
                         let _ = self.sockets.send(std::mem::take(&mut entries));
                     }
                 }
@@ -260,7 +264,7 @@ impl Listener {
     }
 }
 
-/// What goes to a terminal.
+/// Layers of a report that may be shown on a terminal.
 fn believed(mut layers: Vec<Layer>) -> Vec<Layer> {
     let is_word = |name: &str| name.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
     layers.truncate(LAYERS_MAX);

@@ -1,15 +1,15 @@
 //! `towpath`: run programs on a TCP/IP stack of their own.
 //!
-//! `run` is most of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
-//! (`uplink`), and start PROGRAM with the preload library (`preload`, `child`).
+//! `run` is the largest part. First it examines PROGRAM (`program`), builds the stack and its
+//! uplink on a thread (`uplink`), and starts PROGRAM with the preload library (`preload`, `child`).
 //! PROGRAM is below a process that ends what PROGRAM leaves behind (`guardian`). Then `run` stays
 //! between it and the outside until all have ended (`supervise`, `signals`).
 //!
-//! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace.
-//! `router` forwards packets between networks (`apps/router`).
-//! `ss`, `ip`, `acl`, `port` and `stats` ask running ones over
-//! the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim` simulates networks. Files lie in folders that
-//! are this user's alone (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
+//! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `router`
+//! forwards packets between networks (`apps/router`). `ss`, `ip`, `acl`, `port` and `stats` ask
+//! running ones over the sockets of `towpath-model`, which `served` answers. `load` measures
+//! servers, `sim` simulates networks. Files lie in folders that are this user's alone
+//! (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
@@ -89,7 +89,8 @@ fn parse() -> Cli {
         if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {
             let word = word.to_string_lossy();
             messages::error(&format!(
-                "'{word}' is not one of towpath's commands; to run the program: towpath run -- {word}"
+                "'{word}' is not one of towpath's commands; to run the program: towpath run -- \
+                 {word}"
             ));
         } else {
             // A closed standard error leaves nobody to tell.
@@ -99,8 +100,8 @@ fn parse() -> Cli {
     })
 }
 
-/// `Err` when this program was given rights that its user does not have. PROGRAM and the environment
-/// are the user's choice, so the rights would be the user's.
+/// `Err` when this program was given rights that its user does not have. PROGRAM and the
+/// environment are the user's choice, so the rights would be the user's.
 fn unprivileged() -> anyhow::Result<()> {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     let raised = getuid() != geteuid() || getgid() != getegid();

@@ -1,9 +1,9 @@
 //! Messages to the user, on standard error.
 //!
-//! Standard error may be closed: then the message is lost, and nothing else happens (`eprintln!` would panic).
-//! Or it is a pipe that nobody reads: a write to it waits, possibly for ever. While PROGRAM runs that must
-//! happen to no thread that something depends on, neither the engine's, on which connections live, nor
-//! the main one, which passes signals on. So a thread of its own writes.
+//! Standard error may be closed: then the message is lost, and nothing else happens (`eprintln!`
+//! would panic). Or it is a pipe that nobody reads: a write to it waits, possibly for ever. While
+//! PROGRAM runs, neither the engine's thread may wait so, which serves connections, nor the main
+//! thread, which passes signals on. So a separate thread writes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 /// Messages that wait while standard error takes nothing. A run has a handful to tell.
 const QUEUE_MAX: usize = 64;
-/// How long [`Messages::say`] waits for its line to be written: enough for any reader that is there.
+/// How long [`Messages::say`] waits for its line to be written: enough for any reader that is
+/// there.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often [`Messages::finish`] asks whether it shall go on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Writes to standard error on this thread, which may wait for the reader: only before PROGRAM starts and after the
-/// run has ended.
+/// Writes to standard error on this thread, which may wait for the reader: only before PROGRAM
+/// starts and after the run has ended.
 pub fn write(text: &str) {
     // A closed standard error leaves nobody to tell.
     let _ = crate::output::write_all(rustix::stdio::stderr(), text.as_bytes());
@@ -78,14 +79,15 @@ impl Messages {
         }
     }
 
-    /// A remark that is to appear before PROGRAM's own output: waits for it to be written, [`PATIENCE`] at most.
+    /// A remark that is to appear before PROGRAM's own output: waits for it to be written,
+    /// [`PATIENCE`] at most.
     pub fn say(&self, text: &str) {
         self.post(text);
         self.wait_until(patience());
     }
 
-    /// What the user asked for (counters) or must know (errors), without a prefix, and with `--quiet`, too.
-    /// [`Self::finish`] waits for it.
+    /// Text that the user asked for (counters) or must know (errors), without a prefix, and with
+    /// `--quiet`, too. [`Self::finish`] waits for it.
     pub fn put(&self, text: String) {
         self.queue(text, true);
     }
@@ -174,7 +176,7 @@ mod tests {
             let _ = sender.send(text.to_owned());
         })
         .unwrap();
-        // One is being written, the queue is full, two find no room.
+        // The first message is being written, the queue is full, two find no room.
         messages.post("0");
         begun.recv().unwrap();
         messages.say("1");

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Writes all of `text` to standard output. That a reader has closed the pipe (`| head`) is not an error.
+/// Writes all of `text` to standard output. A pipe that its reader has closed (`| head`) is not an
+/// error.
 pub fn write(text: &[u8]) -> Result<()> {
     match write_all(rustix::stdio::stdout(), text) {
         Err(Errno::PIPE) => Ok(()),
@@ -14,9 +15,9 @@ pub fn write(text: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes all of `text`, and waits where the stream takes no more, also if O_NONBLOCK is set: the flag belongs to
-/// the open file, which PROGRAM and towpath's caller have, too, and may set. (std's `write_all` returns EAGAIN
-/// then, and the rest is lost.)
+/// Writes all of `text`, and waits where the stream takes no more, also if O_NONBLOCK is set. The
+/// flag belongs to the open file: PROGRAM and towpath's caller have it, too, and may set it. (std's
+/// `write_all` returns EAGAIN then, and the rest is lost.)
 pub fn write_all(to: BorrowedFd<'_>, mut text: &[u8]) -> Result<(), Errno> {
     while !text.is_empty() {
         match rustix::io::write(to, text) {

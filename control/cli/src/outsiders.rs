@@ -1,4 +1,5 @@
-//! Programs of the run whose sockets are the kernel's: named once each, or with `--strict` not let run.
+//! Programs of the run whose sockets are the kernel's: named once each, or with `--strict` not let
+//! run.
 
 use std::collections::HashSet;
 
@@ -6,8 +7,8 @@ use towpath_engine::Outsider;
 
 use crate::messages::Messages;
 
-/// Programs that are named, each once. A run with more of them has been told of enough; the counter `outsiders`
-/// goes on.
+/// Programs that are named, each once. A run with more of them has been told of enough; the counter
+/// `outsiders` goes on.
 const NAMED_MAX: usize = 64;
 
 /// Is told of each such program before it is executed, and decides.
@@ -33,7 +34,7 @@ impl Gate {
     }
 
     fn tell(&self, Outsider { pid, path, why }: Outsider<'_>) {
-        // It may contain what a terminal takes for commands.
+        // The path may contain control sequences of a terminal.
         let path = String::from_utf8_lossy(path);
         let path = path.escape_debug();
         if self.strict {
@@ -41,8 +42,8 @@ impl Gate {
             self.messages.put_error(&text);
         } else {
             self.messages.post(&format!(
-                "{path} {why}: its sockets are this host's, not the stack's (process {pid} executes it; \
-                 --strict refuses such programs)"
+                "{path} {why}: its sockets are this host's, not the stack's (process {pid} \
+                 executes it; --strict refuses such programs)"
             ));
         }
         if self.named.len() == NAMED_MAX {

@@ -1,4 +1,5 @@
-//! The libraries for programs: carried in this binary, written to files that the dynamic loader can map.
+//! The libraries for programs: carried in this binary, written to files that the dynamic loader can
+//! map.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,15 +15,15 @@ static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
 /// The one for a PROGRAM with the engine in itself.
 static INLINE: &[u8] = include_bytes!(env!("TOWPATH_INLINE_LIBRARY"));
 
-/// What the files of a version are called. The name comes from the content: runs of different versions
-/// do not disturb each other, and a program that executes another one later still finds its own.
+/// Name of the files of a version. The name comes from the content: runs of different versions do
+/// not disturb each other. A program that executes another one later still finds its own version.
 const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 
 /// The library's file, which stays where it is as long as this is not dropped.
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    /// That for a PROGRAM with the engine in itself, if it was asked for.
+    /// The library for a PROGRAM with the engine in itself, if it was asked for.
     inline: Option<PathBuf>,
     refusals: Vec<Refusal>,
     // The sign that a run uses it.
@@ -40,7 +41,7 @@ impl Library {
         self.inline.as_deref().unwrap_or(&self.path)
     }
 
-    /// What the user should know about the folders that would have come first.
+    /// Remarks for the user about refused folders that would have come first.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         let notable = self.refusals.iter().filter(|refusal| refusal.is_notable());
         let folder = self.path.parent().unwrap_or(&self.path).display();
@@ -48,7 +49,8 @@ impl Library {
     }
 }
 
-/// The library: TOWPATH_PRELOAD, or the built-in one in a file. With `inline` the built-in one for such a PROGRAM, too.
+/// The library: TOWPATH_PRELOAD, or the built-in one in a file. With `inline` the built-in one for
+/// such a PROGRAM, too.
 pub fn library(inline: bool) -> Result<Library> {
     let own = std::env::var_os("TOWPATH_PRELOAD").map(|path| {
         let path = Path::new(&path);
@@ -139,8 +141,9 @@ const INSTALLS_MAX: u32 = 8;
 
 /// Says that a run uses this version.
 ///
-/// None where a file system has no locks, or where a process of this very user sits on the lock. Then
-/// the worst is that a run of another version takes the library for unused while this one goes on.
+/// None where a file system has no locks, or where a process of this very user sits on the lock.
+/// Then the worst is that a run of another version takes the library for unused while this one goes
+/// on.
 fn in_use(folder: &Folder) -> Option<Lock> {
     for _ in 0..LOCK_TRIES {
         match folder.lock_shared(&lock_of(VERSION)) {
@@ -152,7 +155,8 @@ fn in_use(folder: &Folder) -> Option<Lock> {
     None
 }
 
-/// A run that holds the lock exclusively removes two files and lets it go: far less than all tries take.
+/// A run that holds the lock exclusively removes two files and lets it go: far less than all tries
+/// take.
 const LOCK_TRIES: u32 = 20;
 const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -168,7 +172,8 @@ fn lock_of(version: &str) -> String {
     format!("{version}.lock")
 }
 
-/// Removes what runs of this version wrote half of when they were killed. Best effort: it only takes up room.
+/// Removes what runs of this version wrote half of when they were killed. Best effort: it only
+/// takes up room.
 fn remove_torn(folder: &Folder) {
     let names = folder.names().unwrap_or_default();
     // See `Folder::replace`.
@@ -184,8 +189,8 @@ fn remove_torn(folder: &Folder) {
     }
 }
 
-/// Removes the libraries of other versions that no run uses, and what was left half-written of them.
-/// Best effort: they only take up room.
+/// Removes the libraries of other versions that no run uses, and what was left half-written of
+/// them. Best effort: they only take up room.
 fn remove_unused(folder: &Folder, keep: Option<&str>) {
     let names = folder.names().unwrap_or_default();
     let version_of = |name: &str| -> Option<String> {
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!(there(), ([false, false, false, true, true], true));
         drop(its_run);
         drop(second);
-        // What another version's starter does: ours is in use.
+        // Another version's starter leaves the library alone, because it is in use.
         remove_unused(&folder, Some("libtowpath-3"));
         assert_eq!(there(), ([false, false, false, false, true], true));
         let path = run.path().to_owned();

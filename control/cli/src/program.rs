@@ -17,8 +17,8 @@ use crate::error::{ExitCode, Failure};
 /// Finds `program` as a shell does and checks that it can be preloaded. Returns its path.
 ///
 /// # Errors
-/// [`Failure`] with the exit status of env(1): 127 where it is not found, 126 where it cannot be executed; 125 where
-/// the library cannot be loaded into it.
+/// [`Failure`] with the exit status of env(1): 127 where it is not found, 126 where it cannot be
+/// executed. 125 where the library cannot be loaded into it.
 pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     let path = find(program, std::env::var_os("PATH"))?;
     check(&path, program, SCRIPT_DEPTH_MAX)?;
@@ -138,7 +138,8 @@ fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
 fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     let missing = |what: &[u8]| {
         let hint = if what.ends_with(b"\r") {
-            "; the script's lines end with CR LF, as on Windows: dos2unix or sed -i 's/\\r$//' helps"
+            "; the script's lines end with CR LF, as on Windows: dos2unix or sed -i 's/\\r$//' \
+             helps"
         } else {
             ""
         };
@@ -160,7 +161,8 @@ fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     if path.exists() { Ok(path.to_owned()) } else { Err(missing(path.as_os_str().as_bytes())) }
 }
 
-/// The rest of the sentence that says why a program's sockets cannot be taken over: what the user can do.
+/// The rest of the sentence that says why a program's sockets cannot be taken over: what the user
+/// can do.
 fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
     let text = match outside {
         Outside::OtherMachine => " than towpath: use a build for this one",
@@ -179,12 +181,12 @@ fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
             );
         }
         Outside::SetId => {
-            ", so the system lets no library into it: run towpath as that user, or use a copy of the \
-             program without the bit"
+            ", so the system lets no library into it: run towpath as that user, or use a copy of \
+             the program without the bit"
         }
         Outside::Capabilities => {
-            ", so the system lets no library into it: run towpath as root, or use a copy of the program \
-             (copying drops them; low ports and ping need none here)"
+            ", so the system lets no library into it: run towpath as root, or use a copy of the \
+             program (copying drops them; low ports and ping need none here)"
         }
         Outside::NoLibrary | Outside::NoUnwinder => "",
     };
@@ -228,7 +230,7 @@ mod tests {
         (crate::error::exit_code(&error), error.to_string())
     }
 
-    /// This test's own file without its PT_INTERP: what a static program looks like.
+    /// The file of the present test, changed: without PT_INTERP it looks like a static program.
     fn changed(change: impl Fn(&mut [u8])) -> Vec<u8> {
         let mut bytes = std::fs::read("/proc/self/exe").unwrap();
         let table = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;

@@ -19,7 +19,8 @@ pub fn is_output(path: &Path) -> bool {
 pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     if is_output(path) {
         if rustix::termios::isatty(rustix::stdio::stdout()) {
-            let why = "--pcap -: standard output is a terminal, which cannot show packets: add | tcpdump -r -";
+            let why = "--pcap -: standard output is a terminal, which cannot show packets: add | \
+                       tcpdump -r -";
             return Err(Failure::error(ExitCode::Failed, why));
         }
         return Ok(Box::new(Output));
@@ -67,7 +68,8 @@ pub fn start(
     CaptureFile::new(out, limits, tell).context("--pcap")
 }
 
-/// Waits until the capture is written, as long as `go_on` says true, and tells the user what is missing in it.
+/// Waits until the capture is written, as long as `go_on` says true, and tells the user what is
+/// missing in it.
 pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) {
     if let Err(error) = capture.finish(go_on)
         && error.kind() == io::ErrorKind::TimedOut

@@ -30,7 +30,8 @@ use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{in_options, plan};
 use crate::{program, recording, stats};
 
-/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
+/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same
+/// one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
     args.check_inline()?;
@@ -39,7 +40,8 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
-        // The caller writes the error to standard error, which may wait for a reader: Ctrl-C must end that.
+        // The caller writes the error to standard error, which may wait for a reader: Ctrl-C must
+        // end that.
         signals.unblock();
     }
     result
@@ -103,7 +105,8 @@ fn run_beside(
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on);
     }
-    // However slowly standard error is read, the rest of the messages is written, unless a signal ends that.
+    // However slowly standard error is read, the rest of the messages is written, unless a signal
+    // ends that.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
     if alone {
@@ -137,7 +140,7 @@ fn begin_stack(
     Ok(stack)
 }
 
-/// What the guardian is told to start.
+/// The guardian's job: the program to start, and how.
 fn job(
     args: &RunArgs,
     path: &Path,
@@ -155,7 +158,8 @@ fn job(
     }
 }
 
-/// What `--stats` is for, if it was given; where PROGRAM's process had the counters and took them with it, `how` it ended.
+/// Prints the counters for `--stats`, if it was given. Where PROGRAM's process took them with it,
+/// the message says `how` it ended.
 fn put_stats(
     args: &RunArgs,
     messages: &Messages,
@@ -184,11 +188,12 @@ fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     }
 }
 
-/// The two ends of the pipe that ends programs when towpath and the guardian have been killed at once: one for
-/// programs, and one to keep.
+/// The lifeline, a pipe that ends programs when towpath and the guardian are killed at once.
+/// Programs get the read end; towpath keeps the write end.
 pub fn lifeline() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // Each process opens the pipe anew, also one that has become another user's; and none can open it to write.
+    // Each process opens the pipe anew, also one that has become another user's; and none can open
+    // it to write.
     rustix::fs::fchmod(&read, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
     Ok((read, write))
 }
@@ -198,15 +203,15 @@ fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
-/// What is left of a stack.
+/// Remains of a stack that has ended.
 pub struct Outcome {
     /// PROGRAM has used it.
     pub attached: bool,
-    /// What was counted; nothing if it ended without a word.
+    /// Counters; empty where the stack ended without a report.
     pub layers: Vec<Layer>,
 }
 
-/// Who turns the stack.
+/// Process that turns the stack.
 #[derive(Clone)]
 enum Host {
     /// A thread of this process.
@@ -215,7 +220,8 @@ enum Host {
     There(Desk),
 }
 
-/// The thread that turns the stack, or hears of it, as long as this process has PROGRAM's end of the control socket.
+/// The thread that turns the stack, or hears of it, as long as this process has PROGRAM's end of
+/// the control socket.
 struct StackThread {
     facts: String,
     host: Host,
@@ -232,7 +238,7 @@ struct RunningStack {
     thread: JoinHandle<Outcome>,
 }
 
-/// What the thread reports when the uplink is ready.
+/// Report of the stack's thread when the uplink is ready.
 struct Ready {
     facts: String,
     remote: Remote,
@@ -240,7 +246,8 @@ struct Ready {
 }
 
 impl StackThread {
-    /// Returns when the uplink is ready. It is built on the thread because a `Port` cannot go to another one.
+    /// Returns when the uplink is ready. The uplink is built on the thread because a `Port` cannot
+    /// go to another one.
     fn start(plan: Plan, messages: Messages, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
@@ -257,7 +264,8 @@ impl StackThread {
         Ok(Self { facts, host, control, rest: RunningStack { ended, leaves: None, thread } })
     }
 
-    /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is for what that starts.
+    /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is
+    /// for what that starts.
     fn inline(
         plan: &Plan,
         messages: &Messages,
@@ -276,7 +284,8 @@ impl StackThread {
         Ok(Self { facts, host, control, rest: RunningStack { ended, leaves, thread } })
     }
 
-    /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as one is open.
+    /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as
+    /// one is open.
     fn handed_over(self) -> RunningStack {
         drop(self.control);
         self.rest
@@ -321,10 +330,11 @@ fn turn(
         Ok((engine, ready, hints)) => (Some(engine), Ok(ready), hints),
         Err(error) => (None, Err(error), None),
     };
-    // It cannot fail: the receiver waits for this message.
+    // `send` cannot fail: the receiver waits for this message.
     let _ = ready.send(first);
     let report = engine.map_or_else(Report::default, Engine::run);
-    // The gateway has gone with the engine: what it told is posted before the run takes leave of the user.
+    // The gateway has gone with the engine: what it told is posted before the run takes leave of
+    // the user.
     if let Some(hints) = hints {
         let _ = hints.join();
     }
@@ -367,7 +377,8 @@ impl Observer for RunObserver<'_> {
             ));
         } else if let Some(unsent) = self.host.unsent() {
             self.messages.post(&format!(
-                "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts them off"
+                "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts \
+                 them off"
             ));
         }
     }
@@ -411,7 +422,8 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result
     Ok(Some(instance.context("a thread for answers")?))
 }
 
-/// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.
+/// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs
+/// one per flow.
 pub struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,
@@ -440,7 +452,8 @@ impl DescriptorLimit {
     }
 
     fn set(&self, limit: Rlimit) {
-        // The soft limit may always move below the hard one; where it may not, the gateway has fewer flows.
+        // The soft limit may always move below the hard one; where it may not, the gateway has
+        // fewer flows.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }

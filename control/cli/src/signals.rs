@@ -26,10 +26,10 @@ pub struct Signals {
     at_start: SignalState,
 }
 
-/// One that arrived.
+/// A signal that arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
-    /// Which.
+    /// The signal.
     pub signal: Signal,
     /// The terminal sent it, to the whole foreground process group: PROGRAM has it already.
     pub from_terminal: bool,
@@ -51,7 +51,7 @@ impl Signals {
         let _ = self.original.thread_set_mask();
     }
 
-    /// What PROGRAM gets.
+    /// Signal state that PROGRAM starts with.
     pub fn at_start(&self) -> SignalState {
         self.at_start
     }
@@ -78,8 +78,8 @@ impl Signals {
     }
 }
 
-/// Does what `signal` does by default, now: stops this process when it says so and nothing forbids it
-/// (the kernel does not stop an orphaned process group, which nobody could continue).
+/// Performs the default action of `signal` now: a stop signal stops this process. The kernel does
+/// not stop an orphaned process group, which no shell could continue.
 pub fn act(signal: Signal) -> Result<()> {
     let set = SigSet::from(signal);
     raise(signal)?;
@@ -89,9 +89,9 @@ pub fn act(signal: Signal) -> Result<()> {
     Ok(())
 }
 
-/// Ends this process as PROGRAM ended, so that the process that waits for it sees the same; a core dump of towpath
-/// would only mislead. Returns the shell's code for it where that is not possible: a signal that is
-/// ignored here (SIGPIPE) or unknown.
+/// Ends this process as PROGRAM ended, so that the process that waits for it sees the same; a core
+/// dump of towpath would only mislead. Returns the shell's code for it where that is not possible:
+/// a signal that is ignored here (SIGPIPE) or unknown.
 pub fn die(number: i32) -> u8 {
     let no_core = Rlimit { current: Some(0), maximum: Some(0) };
     if let (Ok(signal), Ok(())) =

@@ -8,7 +8,8 @@ use towpath_uplink::Layer;
 use crate::args::StatsFormat;
 use crate::child::Ended;
 
-/// Why there are none: the stack that has them was in the process of PROGRAM (`--inline`), which says them in exit(3).
+/// Why there are none: the stack that has them was in the process of PROGRAM (`--inline`), which
+/// says them in exit(3).
 pub fn missing(program: &str, ended: Ended) -> String {
     let how = match ended {
         Ended::Killed(signal) => format!("signal {signal} ended {program}"),

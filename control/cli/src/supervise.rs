@@ -1,24 +1,27 @@
 //! Between PROGRAM and the outside: passes signals on, and waits until the run has ended.
 //!
 //! ```text
-//!             TERM, INT, HUP, QUIT: asked          PROGRAM has ended
-//!   running ─────────────────────────► running ───────────────────► ending: SIGTERM for what is left,
-//!      │                                                             SIGKILL after the grace; then what was
-//!      │ PROGRAM has ended                  asked                    written has the rest of the grace
-//!      └──────────────────► lingering ─────────────────────────────► ending: the same, and what was written
-//!                              │                                     is cut off when nothing is left
+//!             TERM, INT, HUP, QUIT: asked     PROGRAM has ended
+//!   running ─────────────────────────► running ──────────────► ending: SIGTERM for what is left,
+//!      │                                                       SIGKILL after the grace; then what
+//!      │ PROGRAM has ended                  asked              was written has the rest of it
+//!      └──────────────────► lingering ───────────────────────► ending: the same, and what was
+//!                              │                               written is cut off when nothing
+//!                              │                               is left
 //!                              └──► nothing left, all delivered: the end
 //! ```
 //!
-//! With `--inline` PROGRAM's own process sends what was written, in exit(3), and ends when that is done: PROGRAM counts as
-//! ended from then on, but that its children, whose stack is there as well, are asked to end when the process has.
+//! With `--inline`, PROGRAM's own process delivers the written bytes in exit(3), and ends then.
+//! PROGRAM counts as ended from its exit(3) on. Its children, whose stack is in the same process,
+//! are asked to end only when the process has ended.
 //!
-//! A second signal while the run is ending says that its sender does not want to wait: SIGKILL, and bytes are cut off.
+//! A second signal while the run is ending says that its sender does not want to wait: SIGKILL, and
+//! bytes are cut off.
 //!
-//! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one command, a server
-//! SIGHUP for "read the configuration again", Java SIGQUIT for a question, and each goes on. Such a signal has asked
-//! for PROGRAM's end if that follows soon ([`Run::survived_after`]); otherwise PROGRAM ended by
-//! itself.
+//! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one
+//! command, a server SIGHUP for "read the configuration again", Java SIGQUIT for a question. Each
+//! goes on. PROGRAM's end is put down to a signal that came shortly before
+//! ([`Run::survived_after`]); otherwise PROGRAM ended by itself.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -36,9 +39,10 @@ use towpath_model::wait::wait;
 /// before it is mentioned.
 const MENTION_AFTER: Duration = Duration::from_secs(2);
 
-/// What is told while waiting.
+/// Receiver of news while the run is waited for.
 pub trait Observer {
-    /// PROGRAM ended some time ago, and the run goes on; `delivers`: for bytes that are not delivered yet.
+    /// PROGRAM ended some time ago, and the run goes on; `delivers`: for bytes that are not
+    /// delivered yet.
     fn lingering(&self, delivers: bool);
     /// The stack shall end now.
     fn stop(&self);
@@ -48,15 +52,16 @@ pub trait Observer {
     fn alone(&self) {}
 }
 
-/// What there is to wait for.
+/// A run, and the descriptors by which to wait for it.
 pub struct Run<'a, O> {
     /// PROGRAM, and what it started.
     pub child: &'a Child,
     /// Hangs up at the end of the stack.
     pub stack: BorrowedFd<'a>,
-    /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered. None: the stack is here.
+    /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered. None:
+    /// the stack is here.
     pub leaves: Option<BorrowedFd<'a>>,
-    /// Those for towpath.
+    /// Signals that towpath receives.
     pub signals: &'a Signals,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
@@ -76,18 +81,18 @@ struct Progress {
     /// Nothing that PROGRAM started lives.
     alone: bool,
     stack_ended: bool,
-    /// Somebody wants the run to end.
+    /// A signal has asked for the run's end.
     asked: Option<Asked>,
-    /// What is not delivered by then is cut off.
+    /// Time at which undelivered bytes are cut off.
     deliver_until: Option<Instant>,
     mention_at: Option<Instant>,
-    /// What lives then cannot be ended.
+    /// Time at which processes that still live are given up.
     give_up_at: Option<Instant>,
     stopped: bool,
 }
 
 impl Progress {
-    /// Nobody writes any more to what has to be delivered.
+    /// Whether the run only delivers bytes: no process writes any more.
     fn only_delivers(&self) -> bool {
         self.alone || self.leaves && self.ended.is_none()
     }
@@ -105,7 +110,8 @@ enum Asked {
 impl Asked {
     /// By the arrival of `arrived`, which is not the first wish after `before`.
     fn after(before: Option<Self>, arrived: Arrived, now: Instant) -> Self {
-        // A terminal that hangs up is gone; kill(1) with the same signal is how servers are told to reload.
+        // A terminal that hangs up is gone; kill(1) with the same signal is how servers are told to
+        // reload.
         let hung_up = arrived.signal == Signal::SIGHUP && arrived.from_terminal;
         let certain = arrived.signal == Signal::SIGTERM || hung_up;
         if certain || before == Some(Self::Certainly) {
@@ -125,13 +131,14 @@ impl Asked {
 }
 
 impl<O: Observer> Run<'_, O> {
-    /// Waits until PROGRAM has ended, and all that it started, and the stack. False: something is left that
-    /// cannot be ended.
+    /// Waits until PROGRAM has ended, and all that it started, and the stack. False: something is
+    /// left that cannot be ended.
     pub fn supervise(&self) -> Result<(Ended, bool)> {
         let mut at = Progress::default();
         loop {
             let leaves = self.wait(&mut at)?;
-            // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to end, too.
+            // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to
+            // end, too.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
             }
@@ -167,8 +174,8 @@ impl<O: Observer> Run<'_, O> {
         if !at.alone {
             waits.push(PollFd::new(&program, PollFlags::IN));
         }
-        // The stack may end before PROGRAM does, when no process of the run has its channel open any more (the
-        // library may not be loaded, for one). That is no reason to wake up.
+        // The stack may end before PROGRAM does, when no process of the run has its channel open
+        // any more (as without the library). Its end must not wake up towpath then.
         let leaves = self.leaves.filter(|_| at.ended.is_none() && !at.leaves);
         let leaves_at = waits.len();
         waits.extend(leaves.as_ref().map(|leaves| PollFd::new(leaves, PollFlags::IN)));
@@ -197,7 +204,8 @@ impl<O: Observer> Run<'_, O> {
         if at.ended.is_some() {
             let again = at.asked.replace(Asked::Certainly).is_some();
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
-            // PROGRAM has ended, so bytes are all that the run may wait for: a signal now cuts them off.
+            // PROGRAM has ended, so bytes are all that the run may wait for: a signal now cuts them
+            // off.
             at.deliver_until = Some(now);
         } else if at.leaves {
             at.asked = Some(Asked::Certainly);
@@ -233,7 +241,7 @@ impl<O: Observer> Run<'_, O> {
         if at.asked.is_none() {
             return;
         }
-        // It may take longer than a wish counts that may have been none.
+        // Delivery may take longer than `survived_after`, so the wish is certain from now on.
         at.asked = Some(Asked::Certainly);
         at.deliver_until = at.deliver_until.or(Some(now + self.grace));
         if at.ended.is_some() {
@@ -259,15 +267,16 @@ impl<O: Observer> Run<'_, O> {
     }
 }
 
-/// Whether a signal asks for the end of the run: not where it was ignored when towpath started, as nohup(1) has
-/// it with SIGHUP.
+/// Whether a signal asks for the end of the run: not where it was ignored when towpath started, as
+/// nohup(1) has it with SIGHUP.
 fn asks_to_end(signals: &Signals, signal: Signal) -> bool {
     let ends =
         matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP);
     ends && !signals.is_ignored(signal)
 }
 
-/// Whether a signal has arrived that ends towpath, now that the run has ended; the first of several.
+/// Whether a signal has arrived that ends towpath, now that the run has ended; the first of
+/// several.
 pub fn asked_to_end(signals: &Signals) -> Result<bool> {
     while let Some(Arrived { signal, .. }) = signals.next()? {
         if signal == Signal::SIGTSTP {

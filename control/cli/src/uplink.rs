@@ -12,7 +12,7 @@ use crate::messages::Messages;
 /// Checks options against each other.
 ///
 /// # Errors
-/// They contradict each other, with the sentence for the user.
+/// Options contradict each other; the error is a sentence for the user.
 pub fn plan(
     args: &RunArgs,
     capture: Option<CaptureFile>,
@@ -116,7 +116,8 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         PlanError::NoReplayAddress => error.to_string().replace("give one", "give an --address"),
         PlanError::Replay { .. } => format!("--replay {error}"),
         PlanError::GivenTwice(one, other) => format!(
-            "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
+            "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for \
+             one"
         ),
         PlanError::PortTaken { .. } => format!("-p {error}"),
         PlanError::AddressTaken { .. } | PlanError::AddressMissing { .. } => {

@@ -80,7 +80,7 @@ fn mistakes_on_the_command_line() {
         &["--tap=tp-x", "tp-x: command not found"],
     );
     refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
-    // What the device cannot have is refused before there is one.
+    // A value that the device cannot have is refused before the device is made.
     refused(&["run", "--tap", "--mtu", "65522", "true"], 125, &["--mtu 65522", "at most 65521"]);
     refused(&["run", "--dns", "localhost", "true"], 125, &["localhost", "not an IP address"]);
     refused(
@@ -154,7 +154,8 @@ fn standard_streams_are_the_programs() {
 
 #[test]
 fn signals_are_passed_on_once() {
-    let script = "n=0; trap 'n=$((n+1)); echo $n' USR1; trap 'exit $((10+n))' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "n=0; trap 'n=$((n+1)); echo $n' USR1; trap 'exit $((10+n))' TERM; echo ready; \
+                  while :; do sleep 0.05; done";
     let (mut child, mut lines) = ready(&["run", "--", "sh", "-c", script]);
     send(&child, Signal::SIGUSR1);
     // A shell may run the trap of TERM first where both signals are pending.
@@ -247,7 +248,8 @@ fn a_port_alone_is_published_at_a_free_port_of_the_host() {
     assert!(child.wait().expect("ended").success());
 }
 
-/// Prints the flags of eth0 as SIOCGIFFLAGS has them, then as netlink. With "kernel", of a TUN device that it makes.
+/// Prints the flags of eth0 as SIOCGIFFLAGS has them, then as netlink. With "kernel", of a TUN
+/// device that it makes.
 const FLAGS: &str = r#"
 import struct, sys
 from fcntl import ioctl
@@ -268,7 +270,7 @@ while b'eth0' not in rest[:struct.unpack_from('I', rest)[0]]: rest = rest[struct
 print(hex(struct.unpack_from('24xI', rest)[0]))
 "#;
 
-/// Such a link has no broadcasts and no neighbours to ask for, and groups: Java asks the flags for that.
+/// The rootless link has groups, but neither broadcasts nor neighbours: Java looks at the flags.
 #[test]
 fn the_rootless_link_has_the_flags_of_a_tun_device() {
     let ran = output(&["run", "--", "python3", "-c", FLAGS]);
@@ -350,7 +352,7 @@ fn tcpdump_reads_captures() {
     let folder = fresh::Folder::new();
     let file = folder.path().join("capture.pcapng");
     let path = file.to_string_lossy();
-    // One on the link, and one that is dropped on the loopback.
+    // The first packet is on the link; the second is dropped on the loopback.
     let script = "import socket\nfor ip in '10.0.2.2', '127.0.0.1':\n  \
                   try: socket.create_connection((ip, 9))\n  except ConnectionRefusedError: pass";
     let ran = output(&["run", "--pcap", &path, "python3", "-c", script]);
@@ -421,8 +423,8 @@ fn a_running_instance_answers_and_disappears() {
     refused(&["ss", &pid], 2, &[&pid]);
 }
 
-/// Port 1: parent and child have it. Port 2: only the child. Port 3: a server that has put itself into the
-/// background, whose parents have ended.
+/// Port 1: parent and child have it. Port 2: only the child. Port 3: a server that has put itself
+/// into the background, whose parents have ended.
 #[test]
 fn forked_processes_are_shown_with_what_they_hold() {
     let script = r#"
@@ -597,8 +599,9 @@ fn a_network_that_the_host_uses_is_left_to_it() {
     assert!(message.contains("172.31.0.2 and fd00:77:100::2 on tpb"), "{message}");
 }
 
-/// What docs/troubleshooting.md tells to type so that programs with `--tap` reach others than the host. As root in a
-/// network namespace of its own, with nft; elsewhere the test says that it is left out.
+/// Commands of docs/troubleshooting.md by which programs with `--tap` reach more than the host.
+/// Runs as root in its own network namespace, with nft; elsewhere the test says that it is left
+/// out.
 #[test]
 fn the_lines_of_the_documentation_let_programs_out() {
     if !device::is_possible() {

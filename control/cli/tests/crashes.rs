@@ -1,11 +1,11 @@
-//! towpath is killed at every step from its start to its end: nothing of the run lives on, and the next run finds
-//! nothing in its way and leaves nothing of the killed one behind.
+//! towpath is killed at every step from its start to its end. Nothing of the run lives on; the next
+//! run finds nothing in its way and removes the remains.
 //!
-//! A step is a system call that others can see something of (see [`STEPS`]). The test traces all threads of
-//! towpath (ptrace(2)) and kills the process in front of the first such call, of the second, and so on until it
-//! comes to its end. As root, in network and mount namespaces of its own; otherwise with a folder
-//! of its own. With
-//! `--tap`, which needs root, there are many more steps: nightly.
+//! A step is a system call that others can see something of (see [`STEPS`]). The test traces all
+//! threads of towpath (ptrace(2)). A kill comes in front of the first such call, then of the
+//! second, and so on until the process comes to its end. As root, in network and mount namespaces
+//! of its own; otherwise with a folder of its own. With `--tap`, which needs root, there are many
+//! more steps: nightly.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
 mod device;
@@ -24,9 +24,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Calls that change what others can see: files, locks, sockets and devices, messages, processes, signals. Those
-/// that open and close are not among them: a kill right before the next of these calls leaves the same behind, and
-/// the kernel closes all that a killed process has.
+/// Calls that change what others can see: files, locks, sockets and devices, messages, processes,
+/// signals. Calls that open and close are left out: a kill right before the next listed call leaves
+/// the same behind. The kernel closes all descriptors of a killed process.
 const STEPS: [libc::c_long; 23] = [
     libc::SYS_bind,
     libc::SYS_clone,
@@ -53,7 +53,7 @@ const STEPS: [libc::c_long; 23] = [
     libc::SYS_write,
 ];
 
-/// Of towpath, in its environment: what starts with it and outlives it has it, too.
+/// Variable in towpath's environment, by which the test finds processes that outlive towpath.
 const MARK: &str = "TOWPATH_TEST_CRASH";
 
 /// PROGRAM makes a process in a session of its own, and asks the run to end.
@@ -107,7 +107,7 @@ struct Place {
 enum Outcome {
     /// Before the step.
     Killed,
-    /// It had no such step.
+    /// The process had fewer steps.
     Ended,
 }
 
@@ -115,7 +115,8 @@ impl Place {
     fn new() -> Self {
         let runtime = fresh::Folder::new();
         let keeper = rustix::process::geteuid().is_root().then(|| {
-            let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && echo ready; read never";
+            let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && echo ready; \
+                          read never";
             let mut command = Command::new("unshare");
             command.args(["-nm", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut keeper = command.spawn().expect("unshare");
@@ -214,10 +215,11 @@ impl Drop for Place {
     }
 }
 
-/// Lets a traced process go on until it is to be killed or has ended. With the call before which that was.
+/// Lets a traced process go on until it is to be killed or has ended. With the call before which
+/// that was.
 fn follow_until(pid: Pid, step: usize) -> (Outcome, String) {
     let mut is_towpath = false;
-    // Of each thread whether it is in a system call.
+    // Threads, each with whether it is in a system call.
     let mut inside: HashMap<Pid, bool> = HashMap::new();
     let mut steps = 0;
     let mut killed = None;
@@ -258,7 +260,7 @@ fn follow_until(pid: Pid, step: usize) -> (Outcome, String) {
             _ => continue,
         };
         match ptrace::syscall(thread, signal) {
-            // It was killed, or another thread has ended the process.
+            // ESRCH: the thread was killed, or another one has ended the process.
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => panic!("{error}"),
         }

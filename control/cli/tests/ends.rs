@@ -88,7 +88,7 @@ impl Run {
         };
         let all = std::fs::read_dir("/proc").expect("/proc").flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        // Of one that has ended and is not waited for yet it is empty.
+        // The file of a zombie is empty.
         pids.filter(|pid| {
             std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| has_mark(&all))
         })
@@ -128,7 +128,7 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Whatever a failed test has left.
+    /// Kills the processes that a failed test has left.
     fn drop(&mut self) {
         for pid in self.alive() {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
@@ -142,9 +142,9 @@ fn names(pids: &BTreeSet<u32>) -> Vec<String> {
     pids.iter().map(|pid| String::from_utf8_lossy(&line(pid)).replace('\0', " ")).collect()
 }
 
-/// A daemon (two forks and a session of its own), a session, a child whose parent has ended, and one that
-/// ignores SIGTERM. All of them are there, and the parents gone, when PROGRAM goes on; it prints
-/// its number.
+/// A daemon (two forks and a session of its own), a session, a child whose parent has ended, and
+/// one that ignores SIGTERM. All of them are there, and the parents gone, when PROGRAM goes on; it
+/// prints its number.
 const FAMILY: &str = "
 import os, signal, sys, time
 read, write = os.pipe()
@@ -206,7 +206,7 @@ fn nothing_outlives_a_guardian_that_is_killed() {
     assert!(said.contains("which guards the run, was killed"), "{said}");
 }
 
-/// Nobody is left who could end anything: the kernel does.
+/// With both dead, the kernel ends the programs.
 #[test]
 fn nothing_outlives_a_towpath_and_its_guardian_that_are_killed_at_once() {
     let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
@@ -218,8 +218,8 @@ fn nothing_outlives_a_towpath_and_its_guardian_that_are_killed_at_once() {
     assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// A thread that the kernel cannot end yet keeps what the process has open: here for a tracer that does not let it
-/// go on, in life for a lock of the kernel's that a program holds.
+/// A thread that the kernel cannot end yet keeps the process's descriptors open. Here a tracer does
+/// not let the thread go on; in life, a program may hold a lock of the kernel.
 #[test]
 fn nothing_outlives_a_towpath_that_cannot_die_altogether() {
     let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
@@ -237,7 +237,7 @@ fn nothing_outlives_a_towpath_that_cannot_die_altogether() {
     assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// PROGRAM ends by SIGTERM. What is left of it is asked to end, too, and made to.
+/// PROGRAM ends by SIGTERM. Its remaining processes are asked to end, too, and then killed.
 #[test]
 fn a_run_that_is_asked_to_end_ends_with_the_program() {
     let run = Run::ready(&["--stop-timeout", "1"], &["python3", "-c", &family("forever()")]);
@@ -247,7 +247,8 @@ fn a_run_that_is_asked_to_end_ends_with_the_program() {
     assert!(started.elapsed() >= Duration::from_secs(1), "the deaf one has its time");
 }
 
-/// PROGRAM decides how it ends itself; its children, which do not know of that, are asked by the run.
+/// PROGRAM decides how it ends itself; its children, which do not know of that, are asked by the
+/// run.
 #[test]
 fn what_the_program_leaves_behind_gets_sigterm_and_can_end_well() {
     let script = "
@@ -275,7 +276,8 @@ fn a_program_that_ends_by_itself_leaves_its_children_running() {
     assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
 }
 
-/// An interpreter goes on after Ctrl-C, a server after SIGHUP: what it starts afterwards is as it would be.
+/// An interpreter goes on after Ctrl-C, a server after SIGHUP: what it starts afterwards is as it
+/// would be.
 #[test]
 fn a_signal_that_the_program_survived_does_not_end_its_children_later() {
     let script = "
@@ -300,7 +302,7 @@ exit 4";
     std::thread::sleep(Duration::from_millis(300));
     assert!(run.towpath.try_wait().expect("wait").is_none(), "the run goes on");
     assert!(run.alive().len() >= 3, "{:?}", names(&run.alive()));
-    // This is the first wish, so the child is asked to end, and not killed at once.
+    // SIGINT is the first wish, so the child is asked to end, and not killed at once.
     run.send(Signal::SIGINT);
     run.line("asked");
     assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
@@ -337,7 +339,8 @@ while :; do sleep 0.05; done";
 fn ignored_signals_and_blocked_ones_are_the_callers() {
     let caller = "
 import os, signal, sys
-for ignored in signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1: signal.signal(ignored, signal.SIG_IGN)
+for ignored in signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1: signal.signal(ignored, \
+signal.SIG_IGN)
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGUSR2, signal.SIGRTMIN + 3])
 os.execv(sys.argv[1], sys.argv[1:])";
@@ -375,7 +378,8 @@ fn a_killed_towpath_leaves_no_device_and_no_route() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "gone\n", "{output:?}");
 }
 
-/// In a terminal: Ctrl-Z stops the job, fg continues it, Ctrl-C ends it, and a shell has its terminal.
+/// In a terminal: Ctrl-Z stops the job, fg continues it, Ctrl-C ends it, and a shell has its
+/// terminal.
 #[test]
 fn job_control_works() {
     let script = r#"

@@ -410,8 +410,8 @@ fn signals_end_a_run_with_the_figures_so_far() {
     }
 }
 
-/// Runs a command on a terminal of its own, presses Ctrl-C when the view is there, and tells how
-/// it ended, whether the terminal is as before, and what was written to it.
+/// Runs a command on a terminal of its own, and presses Ctrl-C when the view is there. Prints how
+/// the command ended, whether the terminal is as before, and its output.
 const TERMINAL: &str = r#"
 import fcntl, json, os, struct, sys, termios
 master, slave = os.openpty()

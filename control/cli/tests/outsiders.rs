@@ -110,7 +110,8 @@ fn the_loader_as_a_program_does_not_leave_the_stack() {
     let show = "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n  \
                 s.connect(('10.0.2.2', 9)); print(s.getsockname()[0])";
     folder.file("show.py", 0o644, show.as_bytes());
-    // What a process executes that the loader runs is on the stack, too. python3 may be a script.
+    // Programs that a process executes are on the stack, even if the loader was started by name.
+    // python3 may be a script.
     let script = format!(
         "export PYTHON=$(python3 -c 'import sys; print(sys.executable)')
         ldd /bin/true >/dev/null && {loader} $(command -v sh) -c '{loader} $PYTHON show.py; true'"
@@ -129,7 +130,8 @@ fn the_loader_as_a_program_does_not_leave_the_stack() {
 fn go_is_found_behind_other_notes() {
     let folder = Folder::new();
     let mut bytes = std::fs::read("/bin/true").expect("true");
-    // The note of the ABI (GNU, type 1) becomes a build id of Go; the build id of GNU stays where it is.
+    // The note of the ABI (GNU, type 1) becomes a build id of Go; the build id of GNU stays where
+    // it is.
     let abi = [4, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, b'G', b'N', b'U', 0];
     let at = bytes.windows(16).position(|part| part == abi).expect("the note of the ABI");
     bytes[at + 8] = 4;

@@ -1,14 +1,15 @@
 //! Where a run keeps its library and its socket, when other users of the machine mean harm.
 //!
-//! Each test is a shell script in a mount namespace of its own, with a fresh /tmp, /run and /var/lib, so
-//! that users 1000 and 1001 can be played without a trace, and in a PID namespace, with which everything
-//! ends that it started. That takes root; without it a test says that it is left out.
+//! Each test is a shell script in a mount namespace of its own, with a fresh /tmp, /run and
+//! /var/lib. So users 1000 and 1001 are played without a trace. The script's PID namespace ends
+//! everything that the script started. Without root a test says that it is left out.
 
 #![allow(clippy::print_stderr)] // For readers of the output of the tests.
 
 use std::process::Command;
 
-/// `$T`: towpath, where every user may execute it. `as UID WORD...`: as that user, without its groups.
+/// `$T`: towpath, where every user may execute it. `as UID WORD...`: as that user, without its
+/// groups.
 const PRELUDE: &str = r#"
     set -eu
     unset XDG_RUNTIME_DIR TOWPATH_PRELOAD LD_PRELOAD
@@ -27,7 +28,7 @@ const PRELUDE: &str = r#"
     until_true() { until "$@"; do sleep 0.05; done; }
 "#;
 
-/// What the script wrote to standard output and to standard error; None: left out.
+/// Output of the script on standard output and standard error; None: left out.
 fn script(text: &str) -> Option<(String, String)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: needs root, to play other users");
@@ -315,7 +316,7 @@ END
     }
 }
 
-/// Nobody's rights are raised by towpath, so nobody may make it set-ID.
+/// Towpath must not raise its user's rights, so it refuses to run set-ID.
 #[test]
 fn a_set_id_towpath_refuses() {
     let refused = script(

@@ -1,4 +1,5 @@
-//! Standard error that is closed, or that nobody reads: what towpath has to say gets lost, and nothing else.
+//! Standard error that is closed, or that nobody reads: what towpath has to say gets lost, and
+//! nothing else.
 
 use std::process::{Command, Output};
 
@@ -37,12 +38,14 @@ fn a_closed_standard_error_changes_no_exit_status() {
     );
     assert_eq!(stdout(&output), "", "the pipe is gone");
     let output = bash(
-        "exec 3>&1; { \"$0\" run --stats -- sh -c 'echo x; sleep 0.2; exit 5' 2>&1; echo $? >&3; } | head -n 1 >/dev/null",
+        "exec 3>&1; { \"$0\" run --stats -- sh -c 'echo x; sleep 0.2; exit 5' 2>&1; echo $? >&3; \
+         } | head -n 1 >/dev/null",
     );
     assert_eq!(stdout(&output), "5\n");
 }
 
-/// Fills the pipe that is its child's standard error, which it never reads, and shows the child's output.
+/// Fills the pipe that is its child's standard error, which it never reads, and shows the child's
+/// output.
 const STALLED: &str = r#"
 import os, signal, subprocess, sys, time
 r, w = os.pipe()
@@ -105,7 +108,8 @@ print("echoed")
     // Towpath is opened before the mount, which may hide its folder.
     let script = "set -e; exec 9<\"$0\"; mount -t tmpfs -o mode=1777 none /tmp; cd /tmp; \
                   cat <&9 >towpath; chmod 755 towpath; exec 9<&-; \
-                  setpriv --reuid=1000 --regid=1000 --clear-groups python3 -c \"$1\" /tmp/towpath plain -- python3 -c \"$2\"";
+                  setpriv --reuid=1000 --regid=1000 --clear-groups python3 -c \"$1\" /tmp/towpath \
+                  plain -- python3 -c \"$2\"";
     let output = Command::new("unshare")
         .args(["-n", "-m", "bash", "-c", script])
         .args([towpath(), STALLED, program])

@@ -28,8 +28,8 @@
 //! A handshake and five bytes, with nothing in between:
 //! ```
 //! use towpath_tcp::{
-//!     Buffers, Config, Connection, ConnectionEvent, Disposition, HalfOpen, HalfOpenVerdict, Instant,
-//!     Outgoing, Plan, Segment, SeqNum,
+//!     Buffers, Config, Connection, ConnectionEvent, Disposition, HalfOpen, HalfOpenVerdict,
+//!     Instant, Outgoing, Plan, Segment, SeqNum,
 //! };
 //!
 //! let now = Instant(1_000_000_000);
@@ -61,7 +61,8 @@
 //! assert_eq!(client.poll_event(), Some(ConnectionEvent::Connected));
 //!
 //! // The last segment of the handshake carries the first bytes.
-//! let segment = arrive(send(&mut client, Buffers { send_len: 5, send_capacity: 65_536, ..empty }));
+//! let buffers = Buffers { send_len: 5, send_capacity: 65_536, ..empty };
+//! let segment = arrive(send(&mut client, buffers));
 //! let HalfOpenVerdict::Established(handshake) = half_open.on_segment(now, &segment) else {
 //!     panic!("it acknowledges the SYN")
 //! };

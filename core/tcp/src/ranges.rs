@@ -221,7 +221,10 @@ mod tests {
     proptest! {
         /// The model is a bit a number.
         #[test]
-        fn behaves_as_a_set(steps in prop::collection::vec((0u32..200, 1u32..20), 0..60), cut in 0u32..220) {
+        fn behaves_as_a_set(
+            steps in prop::collection::vec((0u32..200, 1u32..20), 0..60),
+            cut in 0u32..220,
+        ) {
             let mut ranges = Ranges::default();
             let mut model = [false; 256];
             for (at, len) in steps {
@@ -236,7 +239,10 @@ mod tests {
             let missing = model[cut as usize..230].iter().filter(|bit| !**bit).count();
             prop_assert_eq!(ranges.missing_in(seq(cut), seq(230)) as usize, missing);
             let first = (cut..230).find(|n| !model[*n as usize]);
-            prop_assert_eq!(ranges.first_missing(seq(cut), seq(230)).map(|range| range.0), first.map(seq));
+            prop_assert_eq!(
+                ranges.first_missing(seq(cut), seq(230)).map(|range| range.0),
+                first.map(seq)
+            );
             for pair in ranges.as_slice().windows(2) {
                 prop_assert!(pair[0].1.lt(pair[1].0));
             }

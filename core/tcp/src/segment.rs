@@ -41,8 +41,8 @@ impl Segment {
 /// How full the two byte FIFOs of a connection are, in bytes, now.
 ///
 /// ```text
-///   receive FIFO  | unread | ....... free ....... |      send FIFO  | in flight | unsent | . free . |
-///                          ^ rcv_nxt                                ^ snd_una   ^ snd_nxt
+///   receive FIFO  | unread | ..... free ..... |    send FIFO  | in flight | unsent | . free . |
+///                          ^ rcv_nxt                          ^ snd_una   ^ snd_nxt
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Buffers {

@@ -84,7 +84,11 @@ fn beside_this_file() -> Option<Box<dyn FailurePersistence>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: beside_this_file(), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 500,
+        failure_persistence: beside_this_file(),
+        ..ProptestConfig::default()
+    })]
 
     /// Both programs write, shut down, read to the end; in the end all is there and all is closed.
     #[test]
@@ -234,7 +238,11 @@ proptest! {
         pair.write(A, len);
         let took = pair.run_until(Duration::from_secs(1000), |pair| pair.b.received.len() == len);
         prop_assert_eq!(pair.sent(A, |packet| packet.retransmit), 0);
-        prop_assert!(pair.a.timeouts.iter().all(|kind| *kind == TimerKind::DelayedAck), "{:?}", pair.a.timeouts);
+        prop_assert!(
+            pair.a.timeouts.iter().all(|kind| *kind == TimerKind::DelayedAck),
+            "{:?}",
+            pair.a.timeouts
+        );
         // A round trip and a delayed ACK a chunk or window, and slow start.
         let trips = len.div_ceil(chunk.min(send_capacity).min(recv_capacity / 2)) + 10;
         let limit = ms(50) * trips as u32;
@@ -310,7 +318,13 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let near = prop_oneof![Just(0i64), -3i64..3, -70_000i64..70_000];
-    let flags = prop_oneof![4 => Just(0x10u16), 1 => Just(0x11), 1 => Just(0x12), 1 => Just(0x02), 1 => 0u16..256];
+    let flags = prop_oneof![
+        4 => Just(0x10u16),
+        1 => Just(0x11),
+        1 => Just(0x12),
+        1 => Just(0x02),
+        1 => 0u16..256,
+    ];
     let arrives = (
         near.clone(),
         near.clone(),

@@ -15,7 +15,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 pub enum HostError {
     /// The device is ours, but its addresses are the administrator's.
     #[error(
-        "setting up {name} needs CAP_NET_ADMIN: run with sudo, or have it done once with `{commands}`"
+        "setting up {name} needs CAP_NET_ADMIN: run with sudo, or have it done once with \
+         `{commands}`"
     )]
     NotPermitted {
         /// The device.

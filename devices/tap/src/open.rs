@@ -75,13 +75,16 @@ towpath_pool::counters! {
 pub enum OpenError {
     /// The kernel has no TUN/TAP, or the container does not show it.
     #[error(
-        "{path} is missing: load the module (`sudo modprobe tun`), or give the container the device \
-         (`--device /dev/net/tun`)",
+        "{path} is missing: load the module (`sudo modprobe tun`), or give the container the \
+         device (`--device /dev/net/tun`)",
         path = sys::TUN_PATH
     )]
     NoTun,
     /// The device file exists but may not be opened.
-    #[error("no permission to open {path}: `sudo chmod 666 {path}` is the usual mode", path = sys::TUN_PATH)]
+    #[error(
+        "no permission to open {path}: `sudo chmod 666 {path}` is the usual mode",
+        path = sys::TUN_PATH
+    )]
     TunForbidden,
     /// Neither CAP_NET_ADMIN nor a device made for this user.
     #[error(
@@ -125,7 +128,10 @@ pub enum OpenError {
         name: String,
     },
     /// Not a name an interface can have.
-    #[error("{name:?} is no interface name: 1 to {max} characters without space, '/' or ':'", max = sys::NAME_MAX)]
+    #[error(
+        "{name:?} is no interface name: 1 to {max} characters without space, '/' or ':'",
+        max = sys::NAME_MAX
+    )]
     BadName {
         /// The name that was given.
         name: String,

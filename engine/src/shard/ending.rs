@@ -5,7 +5,7 @@
 //! A process that ends stays on its channel until that is done, with nobody at the other end:
 //!
 //! ```text
-//!   commands that it gave → its locks and holds, socket by socket → locks of what it had closed → gone
+//!   its commands → its locks and holds, socket by socket → locks of closed sockets → gone
 //! ```
 //!
 //! Ends before a request count for its answer, as on Linux, where they are done when the last

@@ -21,8 +21,9 @@
 //! ```
 //! use std::os::fd::AsFd;
 //! use towpath_ring::{
-//!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung, SendBuffer,
-//!     Status, Wanted, Windows, append, doorbell, program_fifo, push_command, ring_engine,
+//!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung,
+//!     SendBuffer, Status, Wanted, Windows, append, doorbell, program_fifo, push_command,
+//!     ring_engine,
 //! };
 //! use towpath_shm::layout::{Command, op};
 //!

@@ -307,7 +307,11 @@ struct Thread {
 }
 
 thread_local_value! {
-    THREAD: Thread = Thread { id: Cell::new(0), held: Cell::new(0), words: [const { Cell::new(0) }; DEPTH] }
+    THREAD: Thread = Thread {
+        id: Cell::new(0),
+        held: Cell::new(0),
+        words: [const { Cell::new(0) }; DEPTH],
+    }
 }
 
 impl Thread {

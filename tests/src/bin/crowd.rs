@@ -1,15 +1,17 @@
-//! A server with very many connections that do nothing, its clients, and one who asks all the time: what
-//! `cargo xtask crowd` measures with, and `cargo xtask bench` its round trips.
+//! A server with very many idle connections, its clients, and a client that asks all the time.
+//! `cargo xtask crowd` measures with them; `cargo xtask bench` measures its round trips with the
+//! last.
 //!
 //! ```text
 //! crowd serve PORT COUNT                 accepts COUNT connections on PORT and answers on PORT + 1
 //! crowd answer PORT                      answers on PORT, one connection after the other
 //! crowd hold HOST:PORT COUNT SOURCE...   opens COUNT connections, from these addresses
-//! crowd ask HOST:PORT SECONDS            one connection's round trips: median, 99th percentile, number
+//! crowd ask HOST:PORT SECONDS            round trips: median, 99th percentile, number
 //! ```
 //!
-//! Each says on its standard output what has been reached, and holds what it has until its standard input ends. A
-//! process can have so many descriptors only: the first two make as many as it takes.
+//! Each reports progress on its standard output, and keeps its connections until its standard input
+//! ends. A process can have so many descriptors only: the first two make as many processes as
+//! needed.
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -25,8 +27,8 @@ use rustix::process::{
 
 /// Bytes of a question and of its answer.
 const ASKED: usize = 64;
-/// Ports that a client of the crowd uses. Linux gives no port by itself that a socket was bound to, whichever its
-/// address: those that it chooses from begin behind.
+/// Ports that a client of the crowd uses. Linux gives no port by itself that a socket was bound to,
+/// whichever its address: those that it chooses from begin behind.
 const PORTS: std::ops::RangeInclusive<u16> = 1024..=32_767;
 
 fn main() -> Result<()> {
@@ -42,7 +44,8 @@ fn main() -> Result<()> {
         }
         ["ask", to, seconds] => ask(to.parse()?, Duration::from_secs(seconds.parse()?)),
         _ => bail!(
-            "serve PORT COUNT, answer PORT, hold HOST:PORT COUNT SOURCE..., or ask HOST:PORT SECONDS"
+            "serve PORT COUNT, answer PORT, hold HOST:PORT COUNT SOURCE..., or ask HOST:PORT \
+             SECONDS"
         ),
     }
 }
@@ -57,8 +60,8 @@ fn share() -> Result<usize> {
     Ok(most.saturating_sub(OTHERS).max(1) as usize)
 }
 
-/// Lets processes of their own `take` connections, as many as each can hold, with the number that were taken before.
-/// They end when the result is dropped.
+/// Lets processes of their own `take` connections, as many as each can hold, with the number that
+/// were taken before. The processes end when the result is dropped.
 fn in_processes(
     count: usize,
     take: impl Fn(usize, usize) -> Result<Vec<OwnedFd>>,
@@ -101,7 +104,7 @@ impl Holders {
     }
 }
 
-/// What was reached, for who waits for the line.
+/// Reports progress to the process that waits for the line.
 fn say(what: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}")?;
@@ -131,7 +134,8 @@ fn serve(port: u16, count: usize) -> Result<()> {
     wait_for_the_end()
 }
 
-/// For ever, on one thread: whoever turns an engine in the program's own process is the one that answers.
+/// For ever, on one thread: whoever turns an engine in the program's own process is the one that
+/// answers.
 fn answer_in_turn(port: u16) -> Result<()> {
     let asked = TcpListener::bind(("0.0.0.0", port))?;
     loop {

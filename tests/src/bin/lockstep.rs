@@ -1,16 +1,18 @@
-//! Clients that wait for each answer before they go on, and a server of bytes: what `cargo xtask counts` counts with.
+//! Clients that wait for each answer before they go on, and a server of bytes: what `cargo xtask
+//! counts` counts with.
 //!
 //! ```text
-//! lockstep serve PORT                          takes or gives bytes on PORT, one connection after the other
-//! lockstep redis HOST:PORT WARM COUNT          GETs on one connection
-//! lockstep http HOST:PORT WARM COUNT           requests on one connection
-//! lockstep connections HOST:PORT WARM COUNT    a request on a connection of its own, again and again
-//! lockstep send HOST:PORT WARM COUNT           MiB to `serve` on one connection
-//! lockstep receive HOST:PORT WARM COUNT        MiB from it
+//! lockstep serve PORT                        takes or gives bytes on PORT, a connection at a time
+//! lockstep redis HOST:PORT WARM COUNT        GETs on one connection
+//! lockstep http HOST:PORT WARM COUNT         requests on one connection
+//! lockstep connections HOST:PORT WARM COUNT  requests, each on a connection of its own
+//! lockstep send HOST:PORT WARM COUNT         MiB to `serve` on one connection
+//! lockstep receive HOST:PORT WARM COUNT      MiB from it
 //! ```
 //!
-//! A client does WARM of them and says "ready". For each line on its standard input it does COUNT and says "done", until
-//! that ends. So whoever reads counters before and after reads them while all is quiet.
+//! A client does WARM of them and says "ready". For each line on its standard input it does COUNT
+//! and says "done", until that ends. So whoever reads counters before and after reads them while
+//! all is quiet.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-/// What a request of bulk data counts, and what is written and read at once.
+/// Bytes of a request of bulk data, and bytes written and read at once.
 const MIB: usize = 1 << 20;
 const AT_ONCE: usize = 128 << 10;
 /// A client that is not answered for so long fails.
@@ -55,7 +57,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// What was reached, for who waits for the line.
+/// Reports progress to the process that waits for the line.
 fn say(what: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}")?;

@@ -235,7 +235,8 @@ pub fn nginx(scratch: &Path) -> Vec<String> {
          http {{ access_log off; keepalive_requests 1000000; \
          client_body_temp_path {root}/b; proxy_temp_path {root}/p; fastcgi_temp_path {root}/f; \
          uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; \
-         server {{ listen {PORT} backlog=1024; location / {{ return 200 'hello from nginx'; }} }} }}"
+         server {{ listen {PORT} backlog=1024; \
+         location / {{ return 200 'hello from nginx'; }} }} }}"
     );
     let path = scratch.join("nginx.conf");
     std::fs::write(&path, config).expect("scratch file");

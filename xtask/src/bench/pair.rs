@@ -40,7 +40,8 @@ impl Pair {
         let errors = pair.file("server-errors");
         let server = quoted(server);
         let said = pair.order(&format!(
-            "{server} </dev/null >/dev/null 2>{errors} & trap \"kill $!; wait $!\" EXIT; trap exit TERM; echo $$ $!"
+            "{server} </dev/null >/dev/null 2>{errors} & trap \"kill $!; wait $!\" EXIT; \
+             trap exit TERM; echo $$ $!"
         ))?;
         let (shell, server) = said.split_once(' ').with_context(|| format!("{said:?}"))?;
         (pair.shell, pair.server) = (shell.parse()?, server.parse()?);

@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn versions_are_those_that_are_built() {
-        let lock = "[[package]]\nname = \"a\"\nversion = \"1.2.3\"\n\n[[package]]\nname = \"ab\"\nversion = \"4\"\n";
+        let lock = "[[package]]\nname = \"a\"\nversion = \"1.2.3\"\n\n\
+                    [[package]]\nname = \"ab\"\nversion = \"4\"\n";
         assert_eq!(locked(lock, "ab").as_deref(), Some("4"));
         assert_eq!(locked(lock, "b"), None);
         let module = "module m\n\nrequire (\n\ta.b/c v1.2.3 // indirect\n)\nrequire d v4\n";

@@ -125,7 +125,8 @@ impl Row {
             None => "missing | missing".to_owned(),
         };
         format!(
-            "| {work} | {unit} | {side} | {process} | {calls:.2} | {voluntary:.2} | {copied} | {involuntary:.2} | {faults:.2} | {} |",
+            "| {work} | {unit} | {side} | {process} | {calls:.2} | {voluntary:.2} | {copied} | \
+             {involuntary:.2} | {faults:.2} | {} |",
             names.join(", ")
         )
     }
@@ -134,10 +135,12 @@ impl Row {
         let copied = self.copied.as_ref();
         json!({
             "work": self.work, "unit": self.unit, "side": self.side, "process": self.process,
-            "system_calls": self.calls, "by_name": self.by_name.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "system_calls": self.calls,
+            "by_name": self.by_name.iter().cloned().collect::<BTreeMap<_, _>>(),
             "sleeps": self.voluntary, "preemptions": self.involuntary, "page_faults": self.faults,
             "copies": copied.map(|it| it.copies), "kib_copied": copied.map(|it| it.kib),
-            "kib_copied_by_place": copied.map(|it| it.by_place.iter().cloned().collect::<BTreeMap<_, _>>()),
+            "kib_copied_by_place": copied
+                .map(|it| it.by_place.iter().cloned().collect::<BTreeMap<_, _>>()),
         })
     }
 }
@@ -170,7 +173,8 @@ impl Rows {
     pub fn add(&mut self, rows: Vec<Row>) {
         if !self.is_json && self.rows.is_empty() {
             println!(
-                "| work | each | side | process | system calls | sleeps | copies | KiB copied | preempted | page faults | calls by name |"
+                "| work | each | side | process | system calls | sleeps | copies | KiB copied | \
+                 preempted | page faults | calls by name |"
             );
             println!("|{}", "---|".repeat(11));
         }

@@ -145,7 +145,8 @@ impl Row {
             .collect();
         json!({
             "check": self.name, "verdict": self.verdict(), "runs": self.runs,
-            "tests": self.tests.len(), "seconds": self.time.as_secs_f64(), "failures": failures, "slowest": slowest,
+            "tests": self.tests.len(), "seconds": self.time.as_secs_f64(),
+            "failures": failures, "slowest": slowest,
             "error": self.error,
         })
     }

@@ -107,7 +107,8 @@ pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
     let y =
         |part: f64| HEIGHT - FOOT - (HEIGHT - FOOT - 8.) * (-(1. - part).max(1e-4).log10()) / NINES;
     let mut text = format!(
-        "<h4>{title}</h4><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">",
+        "<h4>{title}</h4><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+         aria-label=\"{title}\">",
         title = escaped(title)
     );
     for (part, name) in [(0., "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")]
@@ -175,7 +176,8 @@ fn draw<T>(
 ) -> String {
     let height = ROW * lines.len() as f64;
     let mut text = format!(
-        "<h4>{title}</h4><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">",
+        "<h4>{title}</h4><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"{title}\">",
         title = escaped(title)
     );
     for (n, line) in lines.iter().enumerate() {
@@ -201,7 +203,8 @@ fn bar(text: &mut String, class: &str, from: f64, to: f64, y: f64) {
     let (top, width) = (y + (ROW - BAR) / 2., (to - from).max(0.));
     let _ = write!(
         text,
-        "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{BAR}\"/>"
+        "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" \
+         height=\"{BAR}\"/>"
     );
 }
 

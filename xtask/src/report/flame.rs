@@ -121,10 +121,14 @@ fn class(name: &str, row: usize) -> &'static str {
 
 /// For the page's style.
 pub const STYLE: &str = "\
-.flame{overflow:hidden;margin:.2rem 0 1rem}.flame .all{position:relative;min-width:100%;font-size:11px}\
-.flame i{position:absolute;height:1.2em;overflow:hidden;white-space:nowrap;cursor:pointer;box-sizing:border-box;\
-font:normal 11px/1.3 system-ui,sans-serif;padding-left:2px;border-right:1px solid var(--back);color:#111}\
-.flame .role{background:#d8d4c8}.flame .linux{background:#b4bac6}.flame .ours{background:#86b4f0}.flame .other{background:#c5d6a5}";
+.flame{overflow:hidden;margin:.2rem 0 1rem}\
+.flame .all{position:relative;min-width:100%;font-size:11px}\
+.flame i{position:absolute;height:1.2em;overflow:hidden;white-space:nowrap;cursor:pointer;\
+box-sizing:border-box;\
+font:normal 11px/1.3 system-ui,sans-serif;padding-left:2px;\
+border-right:1px solid var(--back);color:#111}\
+.flame .role{background:#d8d4c8}.flame .linux{background:#b4bac6}\
+.flame .ours{background:#86b4f0}.flame .other{background:#c5d6a5}";
 
 /// Makes what is pointed at as wide as the page; all of it again by the row of all.
 pub const SCRIPT: &str = "\

@@ -43,8 +43,9 @@ fn head(report: &Report) -> String {
     let versions: Vec<String> =
         report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     let mut text = format!(
-        "<h1>Towpath beside others</h1><p>Measured on {}: {}, {} cores, {:.0} GiB of memory, Linux {}. \
-         {} rounds, in each of which every side has {} s unless a row says otherwise. {}.</p>",
+        "<h1>Towpath beside others</h1><p>Measured on {}: {}, {} cores, {:.0} GiB of memory, \
+         Linux {}. {} rounds, in each of which every side has {} s unless a row says otherwise. \
+         {}.</p>",
         escaped(&report.date),
         escaped(&machine.cpu),
         machine.cores,
@@ -67,15 +68,18 @@ fn head(report: &Report) -> String {
 }
 
 const INTRODUCTION: &str = "<p>Client and server share one machine: what a side gives beside the \
-    others means something, a figure alone little. The client is the same on all sides, and goes from one to the next in each \
-    round. A bar ends at the median of the rounds; the line over it is the interval in which the true median lies with a \
-    probability of 95 % (with fewer than six rounds, the least and the largest). Point at a row for its figures. \
-    <em>Where the time is</em> comes from a round of its own, under perf, which has no figures: whose thread it was, and below it who \
-    called whom, each as wide as it took time; the kernel's functions are grey and have [k], Towpath's are blue. Click on one to see it larger, and on all to go back.</p>\
+    others means something, a figure alone little. The client is the same on all sides, and goes \
+    from one to the next in each round. A bar ends at the median of the rounds; \
+    the line over it is the interval in which the true median lies with a probability of 95 % \
+    (with fewer than six rounds, the least and the largest). Point at a row for its figures. \
+    <em>Where the time is</em> comes from a round of its own, under perf, which has no figures: \
+    whose thread it was, and below it who called whom, each as wide as it took time; \
+    the kernel's functions are grey and have [k], Towpath's are blue. Click on one to see it \
+    larger, and on all to go back.</p>\
     <p class=\"legend\"><span class=\"kernel\"></span>Linux <span class=\"towpath\"></span>Towpath \
     <span class=\"peer\"></span>others; CPU of <span class=\"client\"></span>client \
-    <span class=\"program\"></span>program, with its stack where that is in it <span class=\"engine\"></span>engine \
-    <span class=\"rest\"></span>rest of the machine</p>";
+    <span class=\"program\"></span>program, with its stack where that is in it \
+    <span class=\"engine\"></span>engine <span class=\"rest\"></span>rest of the machine</p>";
 
 fn group_title(group: &str) -> &str {
     match group {
@@ -202,7 +206,8 @@ fn figures(rows: &[Measurement]) -> String {
 const STYLE: &str = "\
 :root{color-scheme:light dark;--back:#fff;--text:#1b1f24;--soft:#5c6570;--edge:#d8dde3;\
 --kernel:#8a939e;--towpath:#1f6fc4;--peer:#c9751b;--client:#a9b4c0;--program:#3f8f6b;--engine:#1f6fc4;--rest:#e0d3b8}\
-@media (prefers-color-scheme:dark){:root{--back:#15191e;--text:#e6eaee;--soft:#9aa5b1;--edge:#333b44;\
+@media (prefers-color-scheme:dark){\
+:root{--back:#15191e;--text:#e6eaee;--soft:#9aa5b1;--edge:#333b44;\
 --kernel:#7d8793;--towpath:#5aa5f0;--peer:#e39a4a;--client:#5f6b78;--program:#5bb58b;--engine:#5aa5f0;--rest:#57503f}}\
 body{background:var(--back);color:var(--text);font:16px/1.5 system-ui,sans-serif;margin:0}\
 main{max-width:760px;margin:0 auto;padding:1rem}\
@@ -221,7 +226,8 @@ path.spread{fill:none;stroke-width:2}.grid{stroke:var(--edge);fill:none}\
 .legend span{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .6em;border-radius:2px}\
 .scale{font-size:.75rem;color:var(--soft);margin:.1rem 0}\
 details{font-size:.85rem;color:var(--soft)}summary{cursor:pointer}.wide{overflow-x:auto}\
-table{border-collapse:collapse}td,th{text-align:left;padding:.1rem .6rem .1rem 0;white-space:nowrap}";
+table{border-collapse:collapse}\
+td,th{text-align:left;padding:.1rem .6rem .1rem 0;white-space:nowrap}";
 
 #[cfg(test)]
 mod tests {

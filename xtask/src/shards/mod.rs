@@ -221,7 +221,8 @@ fn packets(example: &Path, all: &[&Work], options: &Options) -> Result<Value> {
             ]);
             rows.push(json!({
                 "work": work.name, "shards": shards, "packets": fields[PACKETS],
-                "instructions_a_packet": each(instructions), "lines_read_a_packet": each(lines_read),
+                "instructions_a_packet": each(instructions),
+                "lines_read_a_packet": each(lines_read),
                 "lines_written_a_packet": each(lines_written), "mail_a_packet": mail,
             }));
         }

@@ -1,4 +1,4 @@
-//! What the engine has said of its interfaces, which need not be asked again.
+//! Answers of the engine about its interfaces, kept so that it need not be asked again.
 
 use std::collections::BTreeSet;
 use std::ptr::null_mut;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use towpath_client::Lock;
 
-/// What is known of the stack's interfaces.
+/// Kept answers about the stack's interfaces.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// What datagrams were sent from and over before. Signals must be blocked whenever this lock is
-    /// held.
+    /// Source addresses and interfaces of datagrams sent before. Signals must be blocked whenever
+    /// this lock is held.
     pub sources: Lock<Sources>,
     /// Leaked; null until the engine was asked. Interfaces keep their IPv4 addresses as long as it
     /// runs.

@@ -1,4 +1,4 @@
-//! What is answered to which request.
+//! Answers to requests.
 //!
 //! The stack can be looked at, not changed: RTM_NEW, DEL and SET are EPERM, as for a user without
 //! privileges. Interfaces, addresses, routes, neighbours and rules can be asked for. EOPNOTSUPP
@@ -16,10 +16,10 @@ use crate::Result;
 use crate::interface::{broadcast_address, hardware_address, hardware_type, name};
 use crate::listing::Counted;
 
-/// What requests are about.
+/// State of the stack that requests are about.
 #[derive(Clone, Copy)]
 pub(super) struct Stack<'a> {
-    /// One with several addresses appears several times.
+    /// Interfaces, each once for each of its addresses.
     pub(super) interfaces: &'a [Interface],
     pub(super) routes: &'a [Route],
     pub(super) neighbors: &'a [Neighbor],
@@ -204,8 +204,8 @@ fn put_neighbor(to: &mut Datagram, neighbor: &Neighbor) {
     to.end();
 }
 
-/// RTM_GETADDR: all addresses, of one family if asked. Linux heeds the interface in the request with
-/// NETLINK_GET_STRICT_CHK alone, and then refuses what it does not know
+/// RTM_GETADDR: all addresses, of one family if asked. Linux heeds the interface in the request
+/// with NETLINK_GET_STRICT_CHK alone, and then refuses what it does not know
 /// (`inet_valid_dump_ifaddr_req`).
 fn addresses(out: &mut Out<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Outcome> {
     if !out.is_dump() {

@@ -1,23 +1,23 @@
-//! Netlink sockets that show the stack: those of NETLINK_ROUTE (rtnetlink(7)), over which `ip`,
-//! libnl and others ask for interfaces, addresses and routes, and those of NETLINK_SOCK_DIAG
-//! (sock_diag(7)), over which `ss` asks for sockets.
+//! Netlink sockets that show the stack. NETLINK_ROUTE (rtnetlink(7)) answers `ip`, libnl and others
+//! about interfaces, addresses and routes; NETLINK_SOCK_DIAG (sock_diag(7)) answers `ss` about
+//! sockets.
 //!
-//! Such a socket is one of the kernel's, of NETLINK_USERSOCK, the netlink protocol by which
-//! processes write to each other: waiting, flags, buffers, names and the length of what waits are
-//! the kernel's affair. What the program sends, `answer` answers at once, before the call returns:
+//! The program's socket is the kernel's, of NETLINK_USERSOCK, the netlink protocol between
+//! processes: the kernel does its waiting, flags, buffers and names. `answer` answers a request at
+//! once, before the call that sends it returns:
 //!
 //! ```text
 //!   program ── sendmsg ──► this library ─ answer ─► a socket that lives for the call
 //!   program ◄─ recvmsg ─── the program's socket ◄────── datagrams ──┘
 //! ```
 //!
-//! A netlink socket that is connected takes datagrams of its peer alone. So the program's is
-//! connected to the answering one for as long as that lives, and to itself otherwise: no other
-//! process can write to it.
+//! A netlink socket that is connected takes datagrams of its peer alone. So the program's socket is
+//! connected to the answering one while that lives, and to itself otherwise: no other process can
+//! write to it.
 //!
 //! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) sets that
-//! one up by netlink: there these sockets are the kernel's in every respect, as are those of other
-//! netlink protocols.
+//! one up by netlink. There the kernel answers these sockets, as it does those of other netlink
+//! protocols everywhere.
 
 mod answer;
 mod bytecode;
@@ -388,8 +388,8 @@ fn port_of(socket: BorrowedFd<'_>) -> Result<SocketAddrNetlink> {
 }
 
 fn borrow(fd: i32) -> BorrowedFd<'static> {
-    // SAFETY: the program's descriptor, which it must not close during a call; if it does, the
-    // kernel says EBADF or acts on what took its place, as it would for the program itself.
+    // SAFETY: the descriptor is the program's, which must not close it during a call. Otherwise the
+    // kernel says EBADF or acts on the file that took the number, as in the program's own calls.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

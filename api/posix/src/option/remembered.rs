@@ -1,4 +1,4 @@
-//! What options were set to, where only this process asks for it.
+//! Values of options that only this process asks for.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use super::table::{TCP_INQ, UDP_SEGMENT};
 /// Values of options by (slot, level, name), each with its socket's generation.
 pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 
-/// What options of a process's sockets were set to.
+/// Values that options of a process's sockets were set to.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     values: Lock<Values>,
@@ -47,7 +47,7 @@ impl Remembered {
         self.inq.load(Relaxed) && self.value(socket, libc::IPPROTO_TCP, TCP_INQ) == Some(1)
     }
 
-    /// What an accepted connection has from its listener.
+    /// Copies the values that an accepted connection has from its listener.
     pub fn inherit(&self, from: Socket, to: Socket) {
         if !self.any.load(Relaxed) {
             return;
@@ -93,7 +93,7 @@ impl Remembered {
         }
     }
 
-    /// What an option was set to last; None: it never was.
+    /// Value that an option was set to last; None: it never was set.
     pub fn value(&self, socket: Socket, level: i32, name: i32) -> Option<i32> {
         if !self.any.load(Relaxed) {
             return None;

@@ -39,19 +39,19 @@ pub const TCP_SAVE_SYN: i32 = 27;
 /// See [`TCP_SAVE_SYN`].
 pub const TCP_SAVED_SYN: i32 = 28;
 
-/// What an option does.
+/// Effect of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// On or off, kept in the slot; `setting` tells the engine (0: the program's side does it).
     Bit {
-        /// Of [`towpath_shm::layout::option_bit`].
+        /// The bit, of [`towpath_shm::layout::option_bit`].
         bit: u32,
-        /// Of [`towpath_shm::layout::setting`].
+        /// The setting, of [`towpath_shm::layout::setting`].
         setting: u32,
     },
     /// A number within a range that the engine is told.
     Told {
-        /// Of [`towpath_shm::layout::setting`].
+        /// The setting, of [`towpath_shm::layout::setting`].
         setting: u32,
         /// Least and most.
         range: (i32, i32),
@@ -67,7 +67,7 @@ pub enum Effect {
     },
     /// Only the value that describes what happens anyway can be set.
     Only {
-        /// That value.
+        /// The value.
         value: i32,
         /// The errno for others.
         otherwise: i32,
@@ -92,7 +92,7 @@ pub enum Effect {
     },
 }
 
-/// One option.
+/// An option's row.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketOption {
     /// SOL_SOCKET, IPPROTO_IP ...
@@ -101,7 +101,7 @@ pub struct SocketOption {
     pub name: i32,
     /// The name in C.
     pub text: &'static str,
-    /// What it does.
+    /// Effect of setting it.
     pub effect: Effect,
     /// For `docs/posix.md`.
     pub note: &'static str,
@@ -140,8 +140,9 @@ const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured
     but SO_MAX_PACING_RATE paces: both pacing rates are that, or the largest number";
 
 const PACING_NOTE: &str = "4 or 8 bytes by the length. Of TCP it holds for payload, from the \
-    first byte on (Linux: after ten segments), in bursts of 1 ms or two segments; 0 and the largest \
-    number are no bound. Of datagrams it is remembered only, as on Linux without the fq qdisc";
+    first byte on (Linux: after ten segments), in bursts of 1 ms or two segments; 0 and the \
+    largest number are no bound. Of datagrams it is remembered only, as on Linux without the fq \
+    qdisc";
 
 const FILTER_NOTE: &str = "of UDP and \"ping\" sockets; of TCP: ENOPROTOOPT. Classic BPF as \
     Linux checks and runs it, with SKF_NET_OFF, SKF_LL_OFF and the SKF_AD_ words, but for \
@@ -152,8 +153,9 @@ const PROCESSOR_NOTE: &str = "reads, once a packet has come, the processor that 
     socket's shard when asked. What is set chooses within a group of SO_REUSEPORT by the \
     processor that runs the shard of the packet; of UDP sockets with one shard only";
 
-const STREAM_TIMES: &str = "also of streams: the time of the newest bytes that had come when these were read, as \
-    bytes of a stream are kept without the times of their segments";
+const STREAM_TIMES: &str = "also of streams: the time of the newest bytes that had come when \
+                            these were read, as bytes of a stream are kept without the times of \
+                            their segments";
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
@@ -260,9 +262,10 @@ pub const OPTIONS: &[SocketOption] = &[
         libc::SO_TIMESTAMPING,
         "SO_TIMESTAMPING",
         Special,
-        "in software: RX_SOFTWARE, on streams as SO_TIMESTAMP; TX_SOFTWARE, with OPT_ID, in the error queue \
-         and always without the packet (OPT_TSONLY), on streams ENOPROTOOPT. The flags of hardware time \
-         stamps mean nothing, as for a device that has none; others: ENOPROTOOPT",
+        "in software: RX_SOFTWARE, on streams as SO_TIMESTAMP; TX_SOFTWARE, with OPT_ID, in the \
+         error queue and always without the packet (OPT_TSONLY), on streams ENOPROTOOPT. The \
+         flags of hardware time stamps mean nothing, as for a device that has none; others: \
+         ENOPROTOOPT",
     ),
     opt(SOCKET, libc::SO_ACCEPTCONN, "SO_ACCEPTCONN", Special, "read only"),
     opt(
@@ -391,8 +394,8 @@ pub const OPTIONS: &[SocketOption] = &[
         libc::IP_RECVOPTS,
         "IP_RECVOPTS",
         Special,
-        "of \"ping\" sockets: what they send has no IP options, so what answers it has none to be told; of others \
-         only 0, else ENOPROTOOPT",
+        "of \"ping\" sockets: what they send has no IP options, so what answers it has none to be \
+         told; of others only 0, else ENOPROTOOPT",
     ),
     opt(IP, libc::IP_RETOPTS, "IP_RETOPTS", Special, "as IP_RECVOPTS"),
     opt(IP, libc::IP_PKTINFO, "IP_PKTINFO", flag(bit::PKTINFO, 0), ""),

@@ -20,23 +20,23 @@ use crate::{Errno, Result, interface, transfer};
 /// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are
 /// doubled.
 const BUFFER_MAX: i32 = 4 << 20;
-/// What SO_SNDBUFFORCE and SO_RCVBUFFORCE are cut to: half of the longest FIFO.
+/// Limit on SO_SNDBUFFORCE and SO_RCVBUFFORCE: half of the longest FIFO.
 const BUFFER_FORCED_MAX: u32 = 8 << 20;
 /// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
 const SNDBUF_MIN: u32 = 4608;
 const RCVBUF_MIN: u32 = 2304;
-/// What getsockopt gives before the option was set: net.ipv4.tcp_wmem and tcp_rmem, rmem_default.
+/// Defaults that getsockopt gives: net.ipv4.tcp_wmem and tcp_rmem, rmem_default.
 const TCP_SNDBUF_DEFAULT: u32 = 16384;
 const TCP_RCVBUF_DEFAULT: u32 = 131_072;
 const DATAGRAM_BUFFER_DEFAULT: u32 = 212_992;
 const TTL_DEFAULT: u32 = 64;
-/// What every link carries of IPv6 (RFC 8200 §5): the least that IPV6_MTU takes.
+/// Least MTU of an IPv6 link (RFC 8200 §5), and least value of IPV6_MTU.
 const IPV6_MIN_MTU: i32 = 1280;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
 const SO_COOKIE: i32 = 57;
-/// SOF_TIMESTAMPING_TX_SOFTWARE, _RX_SOFTWARE and _SOFTWARE (which asks for what the others make),
-/// and _OPT_ID, by which a program knows of which of its datagrams a time is.
+/// SOF_TIMESTAMPING_TX_SOFTWARE and _RX_SOFTWARE make timestamps, _SOFTWARE reports them. _OPT_ID
+/// numbers datagrams, so that a program knows whose time it reads.
 const STAMP_TX: u32 = 1 << 1;
 const STAMP_RX: u32 = 1 << 3;
 const STAMP_SOFTWARE: u32 = 1 << 4;

@@ -85,7 +85,8 @@ pub(super) fn ipv6_route(posix: &'static Posix, to: &mut Text) -> Result<()> {
             let (gateway, any) = (Octets(&route.gateway), Octets(&ANY));
             let (flags, metric, name) = (flags(route, 128), route.metric, name(&link));
             let what = format_args!(
-                "{dst} {bits:02x} {any} 00 {gateway} {metric:08x} 00000001 00000000 {flags:08x} {name:>8}"
+                "{dst} {bits:02x} {any} 00 {gateway} {metric:08x} 00000001 00000000 {flags:08x} \
+                 {name:>8}"
             );
             to.line(what, 0)
         }
@@ -211,7 +212,8 @@ mod tests {
         };
         assert_eq!(
             Link(&eth0(), traffic).to_string(),
-            "  eth0: 164457053968 45468108    0    0    0     0          0         0      900       7    0    0    0     0       0          0"
+            "  eth0: 164457053968 45468108    0    0    0     0          0         0      \
+             900       7    0    0    0     0       0          0"
         );
         let neighbor = Neighbor {
             addr: RawAddr::new("192.0.2.1:0".parse().unwrap()),

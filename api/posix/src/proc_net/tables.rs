@@ -27,7 +27,8 @@ pub(super) fn tcp4(posix: &'static Posix, to: &mut Text) -> Result<()> {
 }
 
 pub(super) fn tcp6(posix: &'static Posix, to: &mut Text) -> Result<()> {
-    let header = "  sl  local_address                         remote_address                        \
+    let header = "  sl  local_address                         \
+                  remote_address                        \
                   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
     to.line(format_args!("{header}"), 0)?;
     streams(posix, to, V6, 0)
@@ -61,10 +62,12 @@ pub(super) fn raw6(_: &'static Posix, to: &mut Text) -> Result<()> {
     to.line(format_args!("{HEADER6}"), 0)
 }
 
-const HEADER4: &str = " sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   \
-                       uid  timeout inode ref pointer drops";
-const HEADER6: &str = "  sl  local_address                         remote_address                        \
-                       st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
+const HEADER4: &str = " sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+                       retrnsmt   uid  timeout inode ref pointer drops";
+const HEADER6: &str = "  sl  local_address                         \
+                       remote_address                        \
+                       st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref \
+                       pointer drops";
 
 fn datagrams4(posix: &'static Posix, to: &mut Text, protocol: u32, width: usize) -> Result<()> {
     to.line(format_args!("  {HEADER4}"), width)?;
@@ -214,14 +217,17 @@ mod tests {
         assert_eq!(
             line,
             format!(
-                "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0000000000000000 100 0 0 10 0"
+                "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 \
+                 00000000  1000        0 {inode} 1 0000000000000000 100 0 0 10 0"
             )
         );
         let v6 = SocketRow { family: V6, protocol: 17, state: 7, ..row("[::1]:53", "[::]:0") };
         assert_eq!(
             Dgram { uid: 0, row: &v6 }.to_string(),
             format!(
-                "   53: 00000000000000000000000001000000:0035 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 {inode} 2 0000000000000000 0"
+                "   53: 00000000000000000000000001000000:0035 \
+                 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 \
+                 00000000     0        0 {inode} 2 0000000000000000 0"
             )
         );
         let waiting = SocketRow {

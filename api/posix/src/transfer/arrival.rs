@@ -4,12 +4,12 @@ use towpath_shm::layout::DatagramHeader;
 
 use crate::report::Report;
 
-/// What a receive call gave besides bytes.
+/// Result of a receive call, besides the bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Arrival {
     /// The call's result.
     pub len: usize,
-    /// Who sent it; None on a stream.
+    /// Header with the sender's address; None on a stream.
     pub header: Option<DatagramHeader>,
     /// MSG_TRUNC and the like.
     pub flags: i32,

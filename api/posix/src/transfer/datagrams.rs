@@ -24,7 +24,7 @@ const SEGMENTS_MAX: usize = 128;
 const PAYLOAD_MAX_V4: usize = 65535 - 20 - 8;
 /// The same over IPv6, of which the length says what follows the header (RFC 8200 §3).
 const PAYLOAD_MAX_V6: usize = 65535 - 8;
-/// What UDP's length field can say: udp_sendmsg refuses more before it looks for a route.
+/// Largest value of UDP's length field: udp_sendmsg refuses more before it looks for a route.
 /// udpv6_sendmsg does not.
 const LENGTH_MAX: usize = 65535;
 /// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
@@ -162,8 +162,8 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         .map(drop)
 }
 
-/// Bytes of the headers that a datagram is sent behind: of IP without options (RFC 791 §3.1, RFC
-/// 8200 §3), and of UDP; a ping brings that of ICMP along.
+/// Bytes of the headers before a datagram: IP without options (RFC 791 §3.1, RFC 8200 §3), and UDP.
+/// A ping contains its ICMP header.
 fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
     let ip = match towards(handle, &header.remote) {
         Some(IpAddr::V4(_)) => 20,

@@ -153,7 +153,7 @@ pub(super) unsafe fn send_stream(
     }
 }
 
-/// What of `buffers` lies behind the first `skip` bytes.
+/// Puts the part of `buffers` behind the first `skip` bytes into `rest`.
 fn skip_into(buffers: &[Buffer], mut skip: usize, rest: &mut Vec<Buffer>) {
     for buffer in buffers {
         let from = skip.min(buffer.len);

@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn all_nameservers_count_in_their_order() {
-        let text = "# nameserver 192.0.2.9\n nameserver 192.0.2.8\nsearch x\nnameservers 192.0.2.7\n\
+        let text = "# nameserver 192.0.2.9\n nameserver 192.0.2.8\nsearch x\n\
+                    nameservers 192.0.2.7\n\
                     nameserver\t127.0.0.53 \nnameserver 2001:db8::1 # of the office\n\
                     nameserver 192.0.2.1;of the flat\r\nnameserver 192.0.2.2\n";
         assert_eq!(nameservers(text), ["127.0.0.53:53", "[2001:db8::1]:53", "192.0.2.1:53"]);

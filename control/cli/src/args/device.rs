@@ -40,16 +40,17 @@ pub struct DeviceArgs {
     /// 'EAL ARGS' are those of every DPDK program, in one word of the shell: the device, as
     /// --vdev=net_af_packet0,iface=eth1 or --allow=0000:01:00.0, and the memory, as --no-huge. The
     /// stack has the --address that is given. With net_tap this host has the first other address of
-    /// the network. Not with --inline. Needs a build with DPDK: cargo build --release --features dpdk.
+    /// the network. Not with --inline. Needs a build with DPDK: cargo build --release --features
+    /// dpdk.
     #[arg(long, value_name = "EAL ARGS", requires = "address")]
     #[arg(allow_hyphen_values = true)]
     dpdk: Option<String>,
 
     /// Use a link on which the packets of a capture come, pcap or pcapng
     ///
-    /// The packets come as far apart as they were recorded, once the program has a socket that takes
-    /// packets from the network. The stack takes those to its --address; no packet that it sends
-    /// goes anywhere.
+    /// The packets come as far apart as they were recorded, once the program has a socket that
+    /// takes packets from the network. The stack takes those to its --address; no packet that it
+    /// sends goes anywhere.
     #[arg(long, value_name = "FILE", requires = "address")]
     replay: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use towpath_link::{Netem, NetemError};
 
-/// One `--netem`.
+/// A value of `--netem`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetemOption {
     /// "out" or "in". None: both.

@@ -1,5 +1,5 @@
-//! What options take: ports, addresses, sizes, times. What is wrong with a value is said in the words of the user,
-//! with what was expected.
+//! Values of options: ports, addresses, sizes, times. The message about a wrong value repeats the
+//! user's words, and says what was expected.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -34,9 +34,9 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
 /// `--stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatsFormat {
-    /// One counter per line
+    /// A counter per line
     Text,
-    /// One JSON object
+    /// A JSON object
     Json,
 }
 
@@ -73,7 +73,7 @@ impl Shards {
     pub fn count(self) -> usize {
         match self {
             Self::Count(count) => count,
-            // Of those that this process may use; 1 where that is not told.
+            // Processors that this process may use; 1 where the kernel does not say.
             Self::Auto => Self::for_processors(
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             ),

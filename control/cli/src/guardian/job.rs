@@ -1,6 +1,6 @@
-//! The job of a guardian: written by towpath into a memory file, which goes over the socket with
-//! three descriptors: PROGRAM's standard input (the guardian's own is the socket), the write end of
-//! the run's lifeline, and the control socket where there is one.
+//! The job of a guardian. Towpath writes it into a memory file, which goes over the socket.
+//! Descriptors go along: PROGRAM's standard input, the write end of the run's lifeline, and the
+//! control socket, if any. The guardian's own standard input is the socket.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -167,7 +167,8 @@ impl Received {
     /// Starts PROGRAM.
     pub fn start(self) -> std::io::Result<Pid> {
         let Self { job, stdin, control } = self;
-        // Without a slash it would be looked up in PATH; it was found in an empty entry, which is this folder.
+        // Without a slash it would be looked up in PATH; it was found in an empty entry, which is
+        // this folder.
         let path = if job.path.as_os_str().as_bytes().contains(&b'/') {
             job.path
         } else {

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send as send_packet};
 
 use towpath_model::wait::wait;
 
-/// What towpath wants of its guardian.
+/// Order of towpath to its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// A signal for PROGRAM, by its number.
@@ -20,7 +20,7 @@ pub enum Order {
     Go,
 }
 
-/// What the guardian tells towpath.
+/// Report of the guardian to towpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// PROGRAM's process id. The first of all, unless it is [`Self::Refused`].
@@ -35,7 +35,7 @@ pub enum News {
     Alone,
 }
 
-/// What can be sent: as a kind and a number.
+/// Orders and reports are sent as a kind and a number.
 pub trait Message: Sized {
     fn encode(self) -> (u8, u32);
     fn decode(kind: u8, number: u32) -> Option<Self>;
@@ -109,7 +109,7 @@ impl Link {
         self.0.as_fd()
     }
 
-    /// Sends an order. That a guardian has ended is not reported here but by [`Self::news`].
+    /// Sends an order. The end of the guardian is reported by [`Self::news`], not here.
     pub fn order(&self, order: Order) {
         let _ = send(self.fd(), order);
     }
@@ -138,8 +138,8 @@ pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
 /// Sends one message, without waiting.
 ///
 /// # Errors
-/// EAGAIN when hundreds of messages lie unread, which takes a receiver that somebody has stopped; EPIPE when it
-/// has ended.
+/// EAGAIN when hundreds of messages lie unread, which takes a receiver that somebody has stopped;
+/// EPIPE when it has ended.
 pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
     let (kind, number) = message.encode();
     let [a, b, c, d] = number.to_le_bytes();

@@ -1,22 +1,24 @@
 //! The guardian: a small process between towpath and PROGRAM that ends whatever PROGRAM started.
 //!
-//! It is PROGRAM's parent and a child subreaper (prctl(2)): a process whose parent has ended becomes the
-//! guardian's child instead of init's, whatever session or process group it made for itself. So each process
-//! of the run is always the guardian's child, or a child of one that is, and the guardian has no child left
-//! exactly when nothing of the run lives. Only a child's own parent can make its number free for another
-//! process, so to kill a child by its number cannot hit a stranger.
+//! The guardian is PROGRAM's parent and a child subreaper (prctl(2)). A process whose parent has
+//! ended becomes the guardian's child instead of init's, in any session or process group. So each
+//! process of the run is always the guardian's child, or a descendant of one. The guardian has no
+//! child left exactly when nothing of the run lives. Only a child's own parent can make its number
+//! free for another process, so to kill a child by its number cannot hit a stranger.
 //!
-//! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL too, the
-//! kernel closes its end, and the guardian ends the run. A thread of towpath's that the kernel cannot end yet, for
-//! a program holds a lock that it waits for, would keep that end open; so the guardian also hears by a signal when
-//! the first thread ends (PR_SET_PDEATHSIG of prctl(2)). When the guardian dies, its children become those of
-//! towpath, which is a subreaper for this case alone, and towpath ends the run. When both die at once, the
-//! kernel closes the last write ends of the *lifeline*, a pipe of which every process with the preload library has
-//! a read end, and kills these processes (client/src/lifeline.rs).
+//! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL
+//! too, the kernel closes its end, and the guardian ends the run. A thread of towpath may wait for
+//! a lock of the kernel that a program holds. The kernel cannot end such a thread yet, which keeps
+//! that end open. So a signal also tells the guardian when the first thread ends (PR_SET_PDEATHSIG
+//! of prctl(2)). When the guardian dies, its children become those of towpath, which is a subreaper
+//! for this case alone, and towpath ends the run. When both die at once, the kernel closes the last
+//! write ends of the *lifeline*, a pipe. Every process with the preload library has a read end, by
+//! which the kernel kills it (client/src/lifeline.rs).
 //!
-//! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither a Ctrl-C
-//! nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM is would be in an
-//! orphaned process group, where the kernel allows no job control. See docs/decisions/0006-how-a-run-ends.md.
+//! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither
+//! a Ctrl-C nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM
+//! is would be in an orphaned process group, where the kernel allows no job control. See
+//! docs/decisions/0006-how-a-run-ends.md.
 
 mod device;
 mod hosts;
@@ -45,18 +47,19 @@ pub use link::{Link, News, Order};
 pub use sock_diag::SockDiag;
 pub use tree::{children, end_children};
 
-/// What a run whose towpath has died gets between SIGTERM and SIGKILL: within a second of that death
+/// Time between SIGTERM and SIGKILL of a run whose towpath has died. Within a second of that death
 /// everything has ended, on a busy machine too.
 const ORPHANED_GRACE: Duration = Duration::from_millis(500);
-/// How long a process may take to vanish after SIGKILL before it is left behind. One that waits for a disk
-/// that does not answer cannot be killed, nor may a user kill what runs as another one (sudo).
+/// Time that a process may take to vanish after SIGKILL before it is left behind. A process that
+/// waits for a dead disk cannot be killed, nor may a user kill one that runs as another user
+/// (sudo).
 pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tells that the thread of towpath has ended that started the guardian, its first one.
 const OWNER_ENDS: Signal = Signal::SIGUSR1;
 
-/// What the guardian is called: with the id of its run, and without the word "towpath", because
-/// `pkill -9 -f towpath` would kill both at once, and nobody would be left to end the run.
+/// Name of the guardian's process, with the id of its run. The name lacks the word "towpath",
+/// because `pkill -9 -f towpath` would kill both at once, and leave the run.
 pub fn name(of: u32) -> String {
     format!("{NAME}{of}")
 }
@@ -111,7 +114,7 @@ fn guard() -> Result<()> {
             return Ok(());
         }
     };
-    // It fails for a session leader only, which a process that was just started is not.
+    // `setpgid` fails for a session leader only, which a process that was just started is not.
     let _ = rustix::process::setpgid(None, None);
     Guardian::new(owner, signals, program).run()
 }
@@ -119,7 +122,7 @@ fn guard() -> Result<()> {
 /// How far the end of the run is.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// Nobody has asked for it.
+    /// The end was not asked for.
     NotYet,
     /// SIGTERM was sent; the time of SIGKILL.
     Asked(Instant),
@@ -157,8 +160,9 @@ impl Guardian {
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // The signals only wake: which children have ended wait(2) says, of all that one SIGCHLD stood for,
-            // and whether towpath ends is looked up, since anybody of its user can send a signal.
+            // The signals only wake. A SIGCHLD may stand for several children: wait(2) says which
+            // have ended. Any process of the user can send the other signal, so the end of towpath
+            // is looked up.
             let mut ends = false;
             while let Ok(Some(signal)) = self.signals.read_signal() {
                 ends |= signal.ssi_signo == OWNER_ENDS as u32;
@@ -169,7 +173,10 @@ impl Guardian {
             self.reap()?;
             self.obey()?;
             self.advance();
-            let forced_in_vain = matches!(self.end, End::Forced(until) if !self.owner_lives && until <= Instant::now());
+            let forced_in_vain = matches!(
+                self.end,
+                End::Forced(until) if !self.owner_lives && until <= Instant::now()
+            );
             if !self.owner_lives && self.alone || forced_in_vain {
                 return Ok(());
             }

@@ -1,9 +1,9 @@
 //! The processes below this one, found and ended without hitting a stranger.
 //!
-//! A process id is free for another process only when the parent has waited for its former owner. Of this
-//! process's own children that is this process itself, and it does not wait between looking and killing. All
-//! others are held by a pidfd (pidfd_open(2)), which never changes its process, and are looked at once more
-//! when it is there.
+//! A process id is free for another process only when the parent has waited for its former owner.
+//! For its own children this process is that parent, and does not wait between looking and killing.
+//! All other processes are held by a pidfd (pidfd_open(2)), which never changes its process. Once a
+//! pidfd is there, its process is looked at again.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,16 +15,18 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// Passes over /proc; each may find children that were forked during the previous one. Programs that fork
-/// faster get SIGKILL without a SIGTERM.
+/// Passes over /proc; each may find children that were forked during the previous one. Programs
+/// that fork faster get SIGKILL without a SIGTERM.
 const PASSES_MAX: u32 = 8;
-/// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the next one.
+/// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the
+/// next one.
 pub(super) const KILL_EVERY: Duration = Duration::from_millis(20);
 
-/// Asks every process below this one to end, each once. A stopped one is continued, or it could not.
+/// Asks every process below this one to end, each once. A stopped one is continued, or it could
+/// not.
 pub fn ask_all_to_end() {
     for process in descendants().into_values() {
-        // It may have ended, or be another user's.
+        // The process may have ended, or be another user's.
         let _ = pidfd_send_signal(&process, Signal::TERM);
         let _ = pidfd_send_signal(&process, Signal::CONT);
     }
@@ -36,16 +38,16 @@ pub fn children() -> Vec<Pid> {
     processes().into_iter().filter(|(_, parent)| *parent == own).map(|(pid, _)| pid).collect()
 }
 
-/// Kills the children of this process but `spared`. What they leave behind become its children, for the
-/// next round.
+/// Kills the children of this process but `spared`. Their own children become children of this
+/// process, for the next round.
 pub fn kill_children(spared: &[Pid]) {
     for pid in children().into_iter().filter(|pid| !spared.contains(pid)) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Ends all that is below this process but its children `spared`, which nobody else does any more. False:
-/// something is left after `patience`.
+/// Ends all that is below this process but its children `spared`, which nobody else does any more.
+/// False: something is left after `patience`.
 pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     let until = Instant::now() + patience;
     while Instant::now() < until {
@@ -77,8 +79,9 @@ fn descendants() -> HashMap<Pid, OwnedFd> {
                 continue;
             }
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // The number may have changed hands since it was listed, and so may its parent's. A process that
-            // has not ended has its number still, so what is read before that is known is about it.
+            // The number may have changed hands since it was listed, and so may its parent's. A
+            // process that has not ended has its number still, so what is read before that is known
+            // is about it.
             let still = parent_of(pid) == Some(parent);
             let parent_lives = parent == own || found.get(&parent).is_some_and(lives);
             if still && lives(&process) && parent_lives {
@@ -97,8 +100,8 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
 }
 
-/// All processes that can be seen, with their parents. None where /proc is of another PID namespace: its
-/// numbers are other processes' here.
+/// All processes that can be seen, with their parents. None where /proc is of another PID
+/// namespace: its numbers are other processes' here.
 fn processes() -> Vec<(Pid, Pid)> {
     let own = rustix::process::getpid().as_raw_pid().to_string();
     if std::fs::read_link("/proc/self").ok().is_none_or(|link| link.as_os_str() != own.as_str()) {
@@ -117,8 +120,8 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     parent_in(&stat)
 }
 
-/// The parent in proc_pid_stat(5): after the name, which is in brackets and may have brackets itself, come
-/// the state and the parent.
+/// The parent in proc_pid_stat(5): after the name, which is in brackets and may have brackets
+/// itself, come the state and the parent.
 fn parent_in(stat: &[u8]) -> Option<Pid> {
     Pid::from_raw(field(stat, 1)?.parse().ok()?)
 }
@@ -130,8 +133,9 @@ fn field(stat: &[u8], n: usize) -> Option<&str> {
     rest.split_ascii_whitespace().nth(n)
 }
 
-/// Whether the first thread of this process's parent has ended, other threads of it or not. The kernel sends the
-/// signal that tells of it a moment before it shows, so that it is looked up more than once.
+/// Whether the first thread of this process's parent has ended, other threads of it or not. The
+/// kernel sends the signal that tells of it a moment before it shows, so that it is looked up more
+/// than once.
 pub(super) fn parent_ends() -> bool {
     let ended = || {
         let Some(parent) = rustix::process::getppid() else { return true };

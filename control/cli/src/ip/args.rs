@@ -38,7 +38,8 @@ pub struct IpArgs {
     /// Show packets and bytes of each interface
     #[arg(short, long)]
     pub statistics: bool,
-    /// Take commands from a file, one per line, as one change: all of them or none (- is standard input)
+    /// Take commands from a file, one per line, as one change: all of them or none (- is standard
+    /// input)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub batch: Option<String>,
     /// addr, route, neigh or link, then show, add, del, ..., as ip(8) has them

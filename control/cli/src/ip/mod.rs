@@ -120,8 +120,8 @@ fn batch(args: &IpArgs, file: &str) -> Result<u8> {
     }
 }
 
-/// The stack refused a change: ip's exit status for an answer of the kernel, or for a device that is
-/// not there.
+/// The stack refused a change: ip's exit status for an answer of the kernel, or for a device that
+/// is not there.
 fn refused(fault: &Fault, why: &str) -> Result<u8> {
     match fault.code.as_str() {
         "no-device" => Err(usage(why.to_owned())),

@@ -14,7 +14,7 @@ use super::grammar::{Family, Look};
 /// How something is to be printed.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// One family only.
+    /// Family to show; None: all.
     pub family: Option<Family>,
     /// A line for each.
     pub brief: bool,
@@ -129,7 +129,8 @@ pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
     }
 }
 
-/// Whether a route is that of an address of the loopback interface: Linux has it in the table `local`.
+/// Whether a route is that of an address of the loopback interface: Linux has it in the table
+/// `local`.
 fn is_of_loopback(route: &Route, net: &Net) -> bool {
     let of = net.interfaces.iter().find(|it| Some(&it.name) == route.dev.as_ref());
     route.origin == Origin::Link && of.is_some_and(|it| it.kind == Kind::Loopback)

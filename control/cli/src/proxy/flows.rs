@@ -25,8 +25,8 @@ pub struct FlowDesk {
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 impl FlowDesk {
-    /// Answers `towpath ss` from now on, with `program` as the name of this run. Where no folder can
-    /// have the socket for that, the user is told, and the traffic is carried all the same.
+    /// Answers `towpath ss` from now on, with `program` as the name of this run. Where no folder
+    /// can have the socket for that, the user is told, and the traffic is carried all the same.
     ///
     /// # Errors
     /// The system gives no descriptor.

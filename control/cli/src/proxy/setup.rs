@@ -41,8 +41,8 @@ pub fn check(args: &ProxyArgs) -> Result<()> {
     }
     if let (Some(route), None, None) = (args.route.first(), args.mark, &args.interface) {
         let message = format!(
-            "--route {route} leads towpath's own connections back into {}, too: add --interface IF, \
-             the interface by which they leave, or --mark N and a rule for that mark",
+            "--route {route} leads towpath's own connections back into {}, too: add --interface \
+             IF, the interface by which they leave, or --mark N and a rule for that mark",
             args.tun
         );
         return Err(Failure::error(ExitCode::Usage, message));
@@ -97,9 +97,9 @@ pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     if let (true, Some(route)) = (stays, args.route.first()) {
         let name = tun.name();
         let message = format!(
-            "--route {route}: {name} was made beforehand and stays, and the route would stay with it \
-             after a crash; set it once with `sudo ip route add {route} dev {name}`, or delete the \
-             device and let towpath make it"
+            "--route {route}: {name} was made beforehand and stays, and the route would stay with \
+             it after a crash; set it once with `sudo ip route add {route} dev {name}`, or delete \
+             the device and let towpath make it"
         );
         return Err(Failure::error(ExitCode::Failed, message));
     }

@@ -141,8 +141,8 @@ impl Worker {
     }
 }
 
-/// Published ports to watch. Those that the kernel of the namespace does not answer for are opened
-/// for good, and the user is told.
+/// Published ports to watch. Where the namespace's kernel cannot report sockets of a protocol, its
+/// ports are opened for good, and the user is told.
 fn polled(work: &Work, sockets: Option<&SockDiag>) -> Result<PolledPorts> {
     let answers = |protocol| sockets.is_some_and(|sockets| sockets.answers_for(protocol));
     for (protocol, name) in [(ForwardProtocol::Tcp, "TCP"), (ForwardProtocol::Udp, "UDP")] {

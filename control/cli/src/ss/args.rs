@@ -55,7 +55,8 @@ pub struct SsArgs {
     #[arg(short = 'O', long)]
     pub oneline: bool,
 
-    // Options of ss(8) that users may try: they get the reason why it is missing, not "unexpected argument".
+    // Options of ss(8) that users may try: they get the reason why it is missing, not "unexpected
+    // argument".
     #[arg(short = 'K', long, hide = true)]
     pub kill: bool,
     #[arg(short = 'E', long, hide = true)]
@@ -77,12 +78,13 @@ pub struct SsArgs {
     ///
     /// [PID] [state STATE | exclude STATE]... [EXPRESSION]
     ///
-    /// STATE is established, syn-sent, syn-recv, fin-wait-1, fin-wait-2, time-wait, closed, close-wait,
-    /// last-ack, listening, closing, or a group of them: all, connected, synchronized, bucket, big.
+    /// STATE is established, syn-sent, syn-recv, fin-wait-1, fin-wait-2, time-wait, closed,
+    /// close-wait, last-ack, listening, closing, or a group of them: all, connected, synchronized,
+    /// bucket, big.
     ///
-    /// EXPRESSION: sport OP [:]PORT, dport OP [:]PORT, src ADDRESS[/LENGTH][:PORT], dst ADDRESS..., joined by
-    /// and, or, not and parentheses (quoted, for the shell); OP is = != < > <= >= or eq ne lt gt le ge. Of
-    /// two terms with nothing between them both have to be true.
+    /// EXPRESSION: sport OP [:]PORT, dport OP [:]PORT, src ADDRESS[/LENGTH][:PORT], dst ADDRESS...,
+    /// joined by and, or, not and parentheses (quoted, for the shell). OP is = != < > <= >= or eq
+    /// ne lt gt le ge. Two terms with nothing between them both have to be true.
     #[arg(value_name = "PID|FILTER")]
     pub words: Vec<String>,
 }
@@ -110,7 +112,7 @@ impl SsArgs {
     pub fn pid_and_filter(&self) -> (Option<u32>, &[String]) {
         match self.words.split_first() {
             Some((first, rest)) if first.bytes().all(|byte| byte.is_ascii_digit()) => {
-                // One that is no number of a process names no run.
+                // A number too large for a process id names no run.
                 (Some(first.parse().unwrap_or(u32::MAX)), rest)
             }
             _ => (None, &self.words),

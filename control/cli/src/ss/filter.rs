@@ -1,4 +1,4 @@
-//! Which sockets are shown: by kind, version, state and an expression, as ss(8) has them.
+//! Choice of the sockets to show: by kind, version, state and an expression, as in ss(8).
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::args::SsArgs;
 use super::services::Services;
 use towpath_model::{Proto, Socket};
 
-/// What a socket has to be to be shown.
+/// Conditions for a socket to be shown.
 #[derive(Debug)]
 pub(super) struct Filter {
     protos: Vec<Proto>,
@@ -24,7 +24,7 @@ enum Version {
     V6,
 }
 
-/// What `state` takes, and how a socket tells it.
+/// Names that `state` takes, each with the state's name in an answer.
 const STATES: [(&str, &str); 11] = [
     ("established", "ESTAB"),
     ("syn-sent", "SYN-SENT"),
@@ -40,9 +40,11 @@ const STATES: [(&str, &str); 11] = [
 ];
 /// States of sockets without a peer, which ss(8) shows with -l.
 const WAITING: [&str; 2] = ["LISTEN", "UNCONN"];
-/// The states that ss(8) calls "bucket": such a connection has no socket, the kernel keeps less of it.
+/// The states that ss(8) calls "bucket": such a connection has no socket, the kernel keeps less of
+/// it.
 const BUCKET: [&str; 2] = ["SYN-RECV", "TIME-WAIT"];
-/// Parentheses and `not` within each other. Each is a call on the stack, so there is a limit; nobody types so many.
+/// Parentheses and `not` within each other. Each is a call on the stack, so there is a limit;
+/// nobody types so many.
 const DEPTH_MAX: usize = 64;
 
 /// The states that a word stands for.
@@ -81,8 +83,8 @@ impl Filter {
         let default: Vec<&str> = match (args.all, args.listening) {
             (true, _) => states("all")?,
             (_, true) => WAITING.to_vec(),
-            // As ss(8), without TIME-WAIT and SYN-RECV: these belong to no socket, and after many short connections
-            // they would fill the screen.
+            // As ss(8), without TIME-WAIT and SYN-RECV: these belong to no socket, and after many
+            // short connections they would fill the screen.
             _ => states("big")?.into_iter().filter(|state| !WAITING.contains(state)).collect(),
         };
         let mut named: Option<Vec<&str>> = None;
@@ -135,7 +137,7 @@ impl Filter {
     }
 }
 
-/// What a socket has to be like, as ss(8) lets it be written.
+/// Expression about a socket, in the syntax of ss(8).
 #[derive(Debug)]
 enum Expression {
     All(Vec<Expression>),
@@ -145,7 +147,7 @@ enum Expression {
     Host { end: End, host: Host },
 }
 
-/// Which end of a connection is compared: `src` and `sport`, or `dst` and `dport`.
+/// End of a connection that is compared: `src` and `sport`, or `dst` and `dport`.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Local,
@@ -189,7 +191,7 @@ impl Expression {
     }
 }
 
-/// An address or a network, and a port. What is not said may be anything.
+/// An address or a network, and a port. Omitted parts match anything.
 #[derive(Debug, PartialEq, Eq)]
 struct Host {
     net: Option<(IpAddr, u8)>,
@@ -210,7 +212,8 @@ impl Host {
         in_net && self.port.is_none_or(|port| port == addr.port())
     }
 
-    /// ADDRESS, ADDRESS/LENGTH, either with :PORT (IPv6 in brackets then), or :PORT; `*` is any address.
+    /// ADDRESS, ADDRESS/LENGTH, either with :PORT (IPv6 in brackets then), or :PORT; `*` is any
+    /// address.
     fn parse(text: &str, services: &Services) -> Result<Self> {
         let wrong =
             || anyhow!("{text:?} is not an address: ADDRESS[/LENGTH][:PORT], IPv6 in brackets");
@@ -258,8 +261,8 @@ impl Tokens {
     fn of(words: &[String]) -> Self {
         let mut text = words.join(" ");
         for mark in ["(", ")", "!=", "<=", ">=", "==", "=", "<", ">", "!", "&&", "||", "&", "|"] {
-            // Put spaces around each mark. "!=" comes before "=" in the list, and each of its characters gets a \u{1}
-            // in front, so that the search for "=" does not find it again.
+            // Put spaces around each mark. "!=" comes before "=" in the list, and each of its
+            // characters gets a \u{1} in front, so that the search for "=" does not find it again.
             let apart = mark.chars().map(|c| format!("\u{1}{c}")).collect::<String>();
             text = split_off(&text, mark, &format!(" {apart} "));
         }
@@ -324,7 +327,8 @@ impl Tokens {
             "src" => self.host(End::Local, services),
             "dst" => self.host(End::Remote, services),
             _ => bail!(
-                "{word:?} is not known in a filter: sport, dport, src, dst, and, or, not, state, exclude"
+                "{word:?} is not known in a filter: sport, dport, src, dst, and, or, not, state, \
+                 exclude"
             ),
         }
     }

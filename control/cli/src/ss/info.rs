@@ -4,7 +4,7 @@ use towpath_engine::TcpFigures;
 
 use towpath_model::Socket;
 
-/// What TCP knows, in the spelling and order of `ss -i`.
+/// TCP's figures of a connection, in the spelling and order of `ss -i`.
 pub(super) fn info_line(socket: &Socket) -> Option<String> {
     let congestion = socket.congestion.as_ref()?;
     let mut out = InfoLine(String::new());

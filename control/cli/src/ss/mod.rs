@@ -46,7 +46,7 @@ pub fn ss(args: &SsArgs) -> Result<()> {
             "no `towpath run` or `proxy` of this user has process id {pid}"
         )));
     }
-    // One that does not answer, or answers nonsense, is no reason to show nothing of the others.
+    // A run that does not answer, or answers nonsense, does not hide the others.
     faults.iter().for_each(|fault| messages::error(fault));
     if args.summary {
         return crate::output::write(summary(&answers).as_bytes());

@@ -1,4 +1,5 @@
-//! What the tests of `towpath ss` look at: options, and an answer with a listener, a connection and a UDP socket.
+//! Samples for the tests of `towpath ss`: options, and an answer with a listener, a connection and
+//! a UDP socket.
 
 use clap::{Args, FromArgMatches};
 use towpath_engine::TcpFigures;
@@ -47,7 +48,7 @@ fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) 
     }
 }
 
-/// What TCP knows of a connection, with 0 and None among it.
+/// TCP's figures of a connection, with 0 and None among them.
 pub(super) fn figures() -> TcpFigures {
     TcpFigures {
         ts: true,

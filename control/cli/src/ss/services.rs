@@ -10,7 +10,7 @@ use towpath_model::Proto;
 pub(super) struct Services(BTreeMap<(u16, String), String>);
 
 impl Services {
-    /// Those of this host.
+    /// The services of this host.
     pub fn of_host() -> Self {
         Self::parse(&std::fs::read_to_string("/etc/services").unwrap_or_default())
     }

@@ -73,7 +73,7 @@ fn columns(answer: &Answer, socket: &Socket, services: &Services, named: bool) -
     ]
 }
 
-/// Which run it belongs to, and with `named` who holds it, in the spelling of ss.
+/// The run of a socket, and with `named` the processes that hold it, in the spelling of ss.
 fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
     let run = format!("towpath={}", answer.pid);
     let users: Vec<String> = match named {
@@ -159,16 +159,16 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         let connection = &mut answer.sockets[1];
         (connection.congestion, connection.rtt_us, connection.cwnd) =
             (Some(Word::known("cubic")), 250, 10);
-        // One that is gone is not named.
+        // A process that is gone is not named.
         connection.holders = vec![u32::MAX, std::process::id()];
         let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
         assert!(text.contains("\n\t cubic\n"), "{text}");
         answer.sockets[1].tcp = Some(figures());
         let text = table(&args(&["-tip"]), std::slice::from_ref(&answer), &Services::default());
-        let wanted = "\n\t ts sack cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 pmtu:1500 \
-                      rcvmss:536 advmss:1448 cwnd:10 bytes_sent:90 bytes_acked:80 segs_out:4 \
-                      lastsnd:12 busy:10ms rwnd_limited:5ms(50.0%) retrans:0/2 minrtt:0.2 \
-                      snd_wnd:65536 rcv_wnd:64000\n";
+        let wanted = "\n\t ts sack cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 \
+                      pmtu:1500 rcvmss:536 advmss:1448 cwnd:10 bytes_sent:90 bytes_acked:80 \
+                      segs_out:4 lastsnd:12 busy:10ms rwnd_limited:5ms(50.0%) retrans:0/2 \
+                      minrtt:0.2 snd_wnd:65536 rcv_wnd:64000\n";
         assert!(text.contains(wanted), "{text}");
         assert!(text.contains(&format!(",pid={})) towpath=42", std::process::id())), "{text}");
         let back: Answer = serde_json::from_slice(&serde_json::to_vec(&answer).unwrap()).unwrap();

@@ -1191,8 +1191,8 @@ fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
         assert_eq!(a.net.output(ETH).len(), before + answered);
         assert_eq!(a.drops(DropReason::OutputFull), dropped + 10);
     };
-    // An echo and a data acknowledgement carry data of programs, so they have no right to the
-    // reserve.
+    // An echo carries data of a program, and has no right to the reserve. A TCP acknowledgement
+    // has, because the peer waits for it.
     flood(&mut a, EtherType::IPV4, &ping, 0);
     let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
     let mut ack = tcp_packet(&mut a.pool, &[], 1000, 0, Protocol::Tcp4);

@@ -27,8 +27,8 @@ pub(crate) struct NewChild<H: Host> {
 }
 
 impl<H: Host> Stack<H> {
-    /// Makes a listener's child at the end of its handshake: a place in the accept queue, buffers
-    /// from the owner, then the segment that finished the handshake.
+    /// Makes a listener's child at the end of its handshake. The child takes a place in the accept
+    /// queue and buffers from the owner, then processes the segment that finished the handshake.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn accept_child(
         &mut self,

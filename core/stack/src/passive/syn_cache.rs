@@ -32,9 +32,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// The listener's oldest half-open connection, if its peer has had time for an answer. A
-    /// younger one is as likely a client's with a long round trip as part of a flood, and the
-    /// client's answer would find no connection. The new SYN is dropped instead, and its sender
-    /// repeats it.
+    /// younger one may be part of a flood, or a client's with a long round trip, whose answer would
+    /// find no connection. The new SYN is dropped instead, and its sender repeats it.
     fn displaceable(&self, now: Instant, listener: &Listener) -> Option<u32> {
         let oldest = listener.half_open.front()?;
         let entry = self.handshakes.half_open.get(oldest)?;

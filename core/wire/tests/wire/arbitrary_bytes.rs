@@ -78,7 +78,13 @@ proptest! {
     }
 
     #[test]
-    fn upper_layers(data in wire_bytes(), src: u128, dst: u128, hop_limit in prop_oneof![Just(255u8), Just(1), any::<u8>()], local: bool) {
+    fn upper_layers(
+        data in wire_bytes(),
+        src: u128,
+        dst: u128,
+        hop_limit in prop_oneof![Just(255u8), Just(1), any::<u8>()],
+        local: bool,
+    ) {
         let src = if local { 0xfe80 << 112 | src >> 64 } else { src };
         let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
         if let Ok((_, payload)) = udp::Header::parse(&data) {
@@ -123,7 +129,10 @@ proptest! {
                 Ok(chain) => {
                     prop_assert!(chain.upper_at <= packet.len());
                     prop_assert_eq!(packet[chain.upper_named_at], chain.upper.0);
-                    prop_assert!(chain.fragment.is_some_and(|f| !f.is_atomic()) || !chain.upper.is_ipv6_extension());
+                    prop_assert!(
+                        chain.fragment.is_some_and(|f| !f.is_atomic())
+                            || !chain.upper.is_ipv6_extension()
+                    );
                 }
                 Err(ipv6_ext::ChainError::ParamProblem { pointer, .. }) => {
                     prop_assert!((pointer as usize) <= packet.len());

@@ -23,7 +23,11 @@ proptest! {
     }
 
     #[test]
-    fn pieces_at_any_offset_add_up(data in prop::collection::vec(any::<u8>(), 0..300), a: prop::sample::Index, b: prop::sample::Index) {
+    fn pieces_at_any_offset_add_up(
+        data in prop::collection::vec(any::<u8>(), 0..300),
+        a: prop::sample::Index,
+        b: prop::sample::Index,
+    ) {
         let (a, b) = (a.index(data.len() + 1), b.index(data.len() + 1));
         let (a, b) = (a.min(b), a.max(b));
         let acc = sum_at(&data[..a], 0, 0);
@@ -39,7 +43,10 @@ proptest! {
     }
 
     #[test]
-    fn updates_agree_with_recomputing(mut data in prop::collection::vec(any::<u8>(), 40), new: u128) {
+    fn updates_agree_with_recomputing(
+        mut data in prop::collection::vec(any::<u8>(), 40),
+        new: u128,
+    ) {
         // A nonzero word that stays: headers are never all zeroes, and there 0 has one
         // representation.
         data[39] |= 1;

@@ -50,7 +50,11 @@ fn icmpv6_message() -> impl Strategy<Value = icmpv6::Message> {
 
 proptest! {
     #[test]
-    fn icmpv4_round_trip(message in icmpv4_message(), body in prop::collection::vec(any::<u8>(), 0..64), flip: prop::sample::Index) {
+    fn icmpv4_round_trip(
+        message in icmpv4_message(),
+        body in prop::collection::vec(any::<u8>(), 0..64),
+        flip: prop::sample::Index,
+    ) {
         let mut buf = vec![0xaa; 8];
         prop_assert_eq!(message.emit(&mut buf), 8);
         buf.extend(body);
@@ -63,7 +67,12 @@ proptest! {
     }
 
     #[test]
-    fn icmpv6_round_trip(message in icmpv6_message(), body in prop::collection::vec(any::<u8>(), 0..64), src: u128, dst: u128) {
+    fn icmpv6_round_trip(
+        message in icmpv6_message(),
+        body in prop::collection::vec(any::<u8>(), 0..64),
+        src: u128,
+        dst: u128,
+    ) {
         let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
         let mut buf = vec![0xaa; 8];
         prop_assert_eq!(message.emit(&mut buf), 8);
@@ -84,13 +93,25 @@ proptest! {
         prop_assert!(ndp::Message::parse(&buf[..len - 1], &envelope).is_err());
         for hop_limit in [0, 1, 254] {
             let envelope = Envelope { hop_limit, ..envelope };
-            prop_assert_eq!(ndp::Message::parse(&buf[..len], &envelope), Err(ParseError::BadHopLimit));
+            prop_assert_eq!(
+                ndp::Message::parse(&buf[..len], &envelope),
+                Err(ParseError::BadHopLimit)
+            );
         }
     }
 
     #[test]
-    fn router_advert_options(len in 0u8..=128, on_link: bool, autonomous: bool, valid_s: u32, preferred_s: u32, prefix: u128, pref in preference()) {
-        let prefix_info = PrefixInfo { prefix: prefix.into(), len, on_link, autonomous, valid_s, preferred_s };
+    fn router_advert_options(
+        len in 0u8..=128,
+        on_link: bool,
+        autonomous: bool,
+        valid_s: u32,
+        preferred_s: u32,
+        prefix: u128,
+        pref in preference(),
+    ) {
+        let prefix_info =
+            PrefixInfo { prefix: prefix.into(), len, on_link, autonomous, valid_s, preferred_s };
         let route = RouteInfo { prefix: prefix.into(), len, preference: pref, lifetime_s: valid_s };
         let mut buf = [0; 128];
         let mut end = ndp::Message::RouterAdvert(ADVERT).emit(&mut buf);

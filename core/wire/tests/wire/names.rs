@@ -59,7 +59,11 @@ fn prefix_extremes() {
 proptest! {
     #[test]
     fn prefix_text_round_trips(v6: bool, bits: u128, len: u8) {
-        let addr = if v6 { IpAddr::V6(Ipv6Addr::from(bits)) } else { IpAddr::V4(Ipv4Addr::from(bits as u32)) };
+        let addr = if v6 {
+            IpAddr::V6(Ipv6Addr::from(bits))
+        } else {
+            IpAddr::V4(Ipv4Addr::from(bits as u32))
+        };
         match Prefix::new(addr, len) {
             Some(p) => {
                 prop_assert_eq!(p.to_string().parse(), Ok(p));

@@ -83,7 +83,15 @@ proptest! {
     }
 
     #[test]
-    fn ipv6_packet(traffic_class: u8, flow in 0u32..1 << 20, next: u8, hop_limit: u8, src: u128, dst: u128, padding in 0usize..50) {
+    fn ipv6_packet(
+        traffic_class: u8,
+        flow in 0u32..1 << 20,
+        next: u8,
+        hop_limit: u8,
+        src: u128,
+        dst: u128,
+        padding in 0usize..50,
+    ) {
         let header = ipv6::Header {
             traffic_class,
             flow_label: flow,

@@ -363,7 +363,7 @@ fn rules_are_those_of_a_kernel_without_any() {
     assert_eq!(of(libc::AF_UNSPEC).len(), 5);
 }
 
-/// Whatever a program sends, this process must go on.
+/// The process goes on, even where a program sends nonsense.
 #[test]
 fn odd_requests_do_no_harm() {
     for kind in 0..120 {
