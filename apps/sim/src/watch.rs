@@ -30,7 +30,7 @@ pub struct Watch {
 }
 
 /// Segments that one end of a connection has sent.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     isn: Option<SeqNum>,
     scale: Option<u8>,
@@ -74,6 +74,96 @@ impl Frame<'_> {
     fn seq_len(&self) -> u32 {
         let flags = self.header.flags;
         self.payload + u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN))
+    }
+}
+
+impl Seen {
+    /// Notes a segment; the rule that it breaks. `peer`: segments of the other end.
+    fn note(&mut self, frame: &Frame<'_>, peer: &Seen) -> Option<&'static str> {
+        let header = frame.header;
+        let flags = header.flags;
+        if flags.contains(Flags::SYN) && self.isn != Some(header.seq) {
+            // A new connection of these addresses.
+            let (isn, scale) = (Some(header.seq), header.options.window_scale);
+            *self = Seen { isn, scale, ..Seen::default() };
+        }
+        if flags.contains(Flags::RST) {
+            // An unacceptable ACK, as of an older handshake, is answered by a reset with the number
+            // of that ACK (RFC 9293 section 3.10.7.4).
+            let is_of_this = |(isn, high): (SeqNum, SeqNum)| header.seq.is_within(isn, high - isn);
+            self.has_reset |= self.isn.zip(self.high).is_none_or(is_of_this);
+            return None;
+        }
+        if self.has_reset {
+            return Some("nothing is sent after RST");
+        }
+        self.isn?;
+        let broken = self.note_text(frame, peer);
+        if broken.is_some() || !flags.contains(Flags::ACK) {
+            return broken;
+        }
+        let broken = self.note_ack(header, peer);
+        let broken = broken.or_else(|| self.note_window(header, peer));
+        broken.or_else(|| self.broken_by_sack(header, peer))
+    }
+
+    fn note_text(&mut self, frame: &Frame<'_>, peer: &Seen) -> Option<&'static str> {
+        let header = frame.header;
+        let flags = header.flags;
+        let end = header.seq + frame.seq_len();
+        // Segments that wait for ARP in vain never come to the device: a gap is no fault.
+        let high = self.high.unwrap_or(header.seq);
+        if let Some(fin) = self.fin
+            && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
+        {
+            return Some("nothing follows FIN, which stays where it is");
+        }
+        if flags.contains(Flags::FIN) {
+            self.fin = Some(end - 1);
+        }
+        if frame.payload > 0 && !flags.contains(Flags::SYN) {
+            let beyond = peer.edge.is_none_or(|edge| (header.seq + frame.payload).gt(edge));
+            if beyond && end.gt(high) {
+                return Some("new bytes lie in the window that the peer advertised");
+            }
+        }
+        self.high = Some(high.max(end));
+        None
+    }
+
+    fn note_ack(&mut self, header: &Header, peer: &Seen) -> Option<&'static str> {
+        if peer.isn.is_some() && peer.high.is_some_and(|high| header.ack.gt(high)) {
+            return Some("nothing is acknowledged that was not sent");
+        }
+        if self.ack.is_some_and(|ack| header.ack.lt(ack)) {
+            return Some("acknowledgements do not go back");
+        }
+        self.ack = Some(header.ack);
+        None
+    }
+
+    fn note_window(&mut self, header: &Header, peer: &Seen) -> Option<&'static str> {
+        let is_syn = header.flags.contains(Flags::SYN);
+        let is_scaled = !is_syn && self.scale.is_some() && peer.scale.is_some();
+        let shift = if is_scaled { self.scale.unwrap_or(0) } else { 0 };
+        let edge = header.ack + (u32::from(header.window) << shift);
+        let before = self.edge.replace(self.edge.map_or(edge, |before| before.max(edge)));
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left
+        //# (SHLD-14).
+        // The field counts in units of the scale: a remainder of one may go (RFC 7323 section 2.4).
+        let unit = 1u32 << shift;
+        let has_shrunk = before.is_some_and(|before| (edge + (unit - 1)).lt(before));
+        has_shrunk.then_some("the right edge of the window does not move to the left")
+    }
+
+    fn broken_by_sack(&self, header: &Header, peer: &Seen) -> Option<&'static str> {
+        let most = self.edge.unwrap_or(header.ack);
+        let is_sound = header.options.sack.iter().all(|(left, right)| {
+            let is_known = peer.high.is_none_or(|high| right.leq(high));
+            left.lt(right) && left.gt(header.ack) && is_known && right.leq(most)
+        });
+        (!is_sound).then_some("SACK blocks lie beyond the acknowledgement, in what was sent")
     }
 }
 
@@ -135,74 +225,8 @@ impl Watch {
     /// Notes a segment; the rule that it breaks.
     fn sent(&mut self, frame: &Frame<'_>) -> Option<&'static str> {
         let (from, to) = frame.ends;
-        let header = frame.header;
-        let flags = header.flags;
-        let peer = self.ends.get(&(to, from));
-        let peer = peer.map(|peer| (peer.isn, peer.high, peer.edge, peer.scale));
-        let (peer_isn, peer_high, peer_edge, peer_scale) = peer.unwrap_or_default();
-        let seen = self.ends.entry((from, to)).or_default();
-        if flags.contains(Flags::SYN) && seen.isn != Some(header.seq) {
-            // A new connection of these addresses.
-            let (isn, scale) = (Some(header.seq), header.options.window_scale);
-            *seen = Seen { isn, scale, ..Seen::default() };
-        }
-        if flags.contains(Flags::RST) {
-            // An unacceptable ACK, as of an older handshake, is answered by a reset with the number
-            // of that ACK (RFC 9293 section 3.10.7.4).
-            let is_of_this = |(isn, high): (SeqNum, SeqNum)| header.seq.is_within(isn, high - isn);
-            seen.has_reset |= seen.isn.zip(seen.high).is_none_or(is_of_this);
-            return None;
-        }
-        if seen.has_reset {
-            return Some("nothing is sent after RST");
-        }
-        seen.isn?;
-        let end = header.seq + frame.seq_len();
-        // Segments that wait for ARP in vain never come to the device: a gap is no fault.
-        let high = seen.high.unwrap_or(header.seq);
-        if let Some(fin) = seen.fin
-            && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
-        {
-            return Some("nothing follows FIN, which stays where it is");
-        }
-        if flags.contains(Flags::FIN) {
-            seen.fin = Some(end - 1);
-        }
-        if frame.payload > 0 && !flags.contains(Flags::SYN) {
-            let beyond = peer_edge.is_none_or(|edge| (header.seq + frame.payload).gt(edge));
-            if beyond && end.gt(high) {
-                return Some("new bytes lie in the window that the peer advertised");
-            }
-        }
-        seen.high = Some(high.max(end));
-        if !flags.contains(Flags::ACK) {
-            return None;
-        }
-        if peer_isn.is_some() && peer_high.is_some_and(|high| header.ack.gt(high)) {
-            return Some("nothing is acknowledged that was not sent");
-        }
-        if seen.ack.is_some_and(|ack| header.ack.lt(ack)) {
-            return Some("acknowledgements do not go back");
-        }
-        seen.ack = Some(header.ack);
-        let is_scaled = !flags.contains(Flags::SYN) && seen.scale.is_some() && peer_scale.is_some();
-        let shift = if is_scaled { seen.scale.unwrap_or(0) } else { 0 };
-        let edge = header.ack + (u32::from(header.window) << shift);
-        let before = seen.edge.replace(seen.edge.map_or(edge, |before| before.max(edge)));
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
-        //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left
-        //# (SHLD-14).
-        // The field counts in units of the scale: a remainder of one may go (RFC 7323 section 2.4).
-        let unit = 1u32 << shift;
-        if before.is_some_and(|before| (edge + (unit - 1)).lt(before)) {
-            return Some("the right edge of the window does not move to the left");
-        }
-        let most = seen.edge.unwrap_or(edge);
-        let sack_is_sound = header.options.sack.iter().all(|(left, right)| {
-            let is_known = peer_high.is_none_or(|high| right.leq(high));
-            left.lt(right) && left.gt(header.ack) && is_known && right.leq(most)
-        });
-        (!sack_is_sound).then_some("SACK blocks lie beyond the acknowledgement, in what was sent")
+        let peer = self.ends.get(&(to, from)).copied().unwrap_or_default();
+        self.ends.entry((from, to)).or_default().note(frame, &peer)
     }
 }
 

@@ -30,7 +30,9 @@ mod plan_error;
 mod publish;
 mod record;
 mod replay;
+mod rootless;
 mod shape;
+mod tap;
 mod tap_network;
 mod uplink;
 

@@ -6,8 +6,9 @@ use towpath_gateway::{Bound, ForwardProtocol, Gateway, GatewayConfig, Notice, Po
 use towpath_wire::Prefix;
 
 use crate::facts::facts;
-use crate::plan::{Plan, Rootless};
+use crate::plan::Plan;
 use crate::plan_error::PlanError;
+use crate::rootless::Rootless;
 
 /// Words for both ends of the device.
 #[derive(Debug, Clone)]

@@ -1,42 +1,35 @@
 //! From words to a link: the plan of a stack's uplink, and how its link is opened.
+//!
+//! Each kind of link has a file: `rootless`, `tap`, `interface` (packet sockets and XDP), `dpdk`
+//! and `replay`. `Plan` chooses among them, and makes the stack and the ports that all have.
 
 use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 
 use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
-use towpath_gateway::{
-    Bound, Egress, Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver,
-    Notice, PublishWatch,
-};
+use towpath_gateway::Notice;
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
-use towpath_replay::{Replay, ReplayError};
 use towpath_stack::Owners;
-use towpath_tap::{OpenError, Parts, Steering, Tap};
 use towpath_wire::Prefix;
 
-use crate::address::{forwarder, other_host};
+use crate::address::other_host;
 use crate::counting::{Counted, Counting, PortCounters, Tally};
-use crate::facts::facts;
 use crate::home::Outfit;
-use crate::host_routes::{self, HostRoute};
 use crate::names::Names;
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
-use crate::replay::StartWatch;
 use crate::shape::{LOCAL_PORTS, Link, Resolver, Route, Shape};
-use crate::tap_network::Choosing;
-use crate::uplink::now_ns;
 
-type Result<T> = std::result::Result<T, PlanError>;
+pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 
 /// A nameserver for the programs of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,14 +156,6 @@ pub struct Packed {
     pub facts: String,
 }
 
-/// A gateway to be, and the stack behind it.
-pub(crate) struct Rootless {
-    pub(crate) config: GatewayConfig,
-    pub(crate) shape: Shape,
-    /// The program's address.
-    pub(crate) program: IpAddr,
-}
-
 /// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
 pub(crate) struct Parted {
     pub(crate) link: Link,
@@ -178,14 +163,6 @@ pub(crate) struct Parted {
     /// Descriptors of the link.
     pub(crate) descriptors: Vec<OwnedFd>,
     pub(crate) facts: String,
-}
-
-/// A device, and the stack behind it.
-struct Tapped {
-    /// Queues of the device, for each shard one.
-    queues: Vec<Tap>,
-    shape: Shape,
-    facts: String,
 }
 
 /// Longest packet through the gateway. Memory has no limit of its own, and large segments save
@@ -199,9 +176,6 @@ const MTU_TAP: u32 = 1500;
 const MTU_TAP_MAX: u32 = 65_535 - 14;
 /// The least MTU of IPv6 (RFC 8200, section 5), and the longest packet of IPv4 (RFC 791).
 pub const MTUS: RangeInclusive<u32> = 1280..=65535;
-/// Addresses as the guests of slirp4netns and of QEMU's user network have them, so that habits
-/// and scripts fit.
-const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 
 impl Tell {
     /// A `Tell` that calls `listener` with remarks.
@@ -254,7 +228,7 @@ impl Plan {
     }
 
     /// Longest IP packet of a link that has no limit of its own, in bytes.
-    fn mtu(&self) -> u32 {
+    pub(crate) fn mtu(&self) -> u32 {
         let is_ethernet = self.netem.is_some() || self.link != LinkKind::Gateway;
         self.mtu.unwrap_or(if is_ethernet { MTU_TAP } else { MTU_ROOTLESS })
     }
@@ -360,160 +334,6 @@ impl Plan {
         Ok(Packed { outfit, descriptors, facts })
     }
 
-    fn parted_replay(&self, path: &Path) -> Result<Parted> {
-        self.open_replay(path)?;
-        let file = std::fs::File::open(path).map_err(|error| in_capture(path, error.into()))?;
-        let (shape, facts) = self.on_replay(path);
-        let link = Link::Replay(path.to_owned());
-        Ok(Parted { link, shape, descriptors: vec![file.into()], facts })
-    }
-
-    fn parted_tap(&self, name: Option<String>) -> Result<Parted> {
-        let Tapped { mut queues, shape, facts } = self.set_up(self.queues(name)?)?;
-        let tap = queues.pop().expect("a device is opened with a queue");
-        let Parts { fd, name, udp_segmentation } = tap.into_parts();
-        let link = Link::Tap { name, udp_segmentation };
-        Ok(Parted { link, shape, descriptors: vec![fd.into()], facts })
-    }
-
-    fn parted_gateway(&self) -> Result<Parted> {
-        let Rootless { config, shape, program } = self.rootless()?;
-        let bound = self.bound()?;
-        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
-        let facts = facts(&self.ports_of_host(), &places, program);
-        let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
-        let link = Link::Gateway { config: Box::new(config), forwards, passed: self.passed.len() };
-        let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
-        let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
-        Ok(Parted { link, shape, descriptors, facts })
-    }
-
-    pub(crate) fn rootless(&self) -> Result<Rootless> {
-        let defaults = GatewayConfig::default();
-        let mut addresses = self.addresses.clone();
-        if addresses.is_empty() {
-            let parsed = ADDRESSES_ROOTLESS.map(|text| text.parse().expect("an address"));
-            addresses = Vec::from(parsed);
-        }
-        let own = |v4: bool| addresses.iter().find(|prefix| prefix.addr().is_ipv4() == v4);
-        // The default network's gateway is 10.0.2.2, where other rootless networks have it too.
-        let gateway = |v4: bool, default: Option<IpAddr>| {
-            let own = own(v4)?;
-            let fits = default.filter(|ip| own.contains(*ip) && *ip != own.addr());
-            fits.or_else(|| other_host(own)).or(default)
-        };
-        let v4 = |ip: IpAddr| if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
-        let v6 = |ip: IpAddr| if let IpAddr::V6(ip) = ip { Some(ip) } else { None };
-        let mut config = GatewayConfig {
-            program_v4: own(true).and_then(|prefix| v4(prefix.addr())),
-            program_v6: own(false).and_then(|prefix| v6(prefix.addr())),
-            gateway_v4: gateway(true, defaults.gateway_v4.map(IpAddr::V4)).and_then(v4),
-            gateway_v6: gateway(false, defaults.gateway_v6.map(IpAddr::V6)).and_then(v6),
-            host_loopback: self.host_loopback,
-            dns_v4: None,
-            dns_v6: None,
-            nameserver: match self.dns {
-                Some(Dns::At(ip)) => Nameserver::At(vec![SocketAddr::new(ip, 53)]),
-                _ => Nameserver::OfHost,
-            },
-            dns_everywhere: false,
-            egress: Egress::default(),
-            mtu: self.mtu(),
-            descriptors: self.descriptors,
-            seed: random()?,
-        };
-        if self.dns != Some(Dns::None) {
-            let beside = |v4: bool, gateway: Option<IpAddr>, default: Option<IpAddr>| {
-                forwarder(own(v4)?, gateway?, default)
-            };
-            let (gateway_v4, gateway_v6) =
-                (config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6));
-            config.dns_v4 = beside(true, gateway_v4, defaults.dns_v4.map(IpAddr::V4)).and_then(v4);
-            config.dns_v6 = beside(false, gateway_v6, defaults.dns_v6.map(IpAddr::V6)).and_then(v6);
-        }
-        self.warn_of_routers(&config);
-        let dns = config.dns_v4.map(IpAddr::V4).or(config.dns_v6.map(IpAddr::V6));
-        let only_loopback = self.dns.is_none();
-        let resolver = dns.map(|address| Resolver { address, only_loopback });
-        let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
-        let program = program.expect("an address is given or there is a default");
-        let routes = Shape::default_routes(&addresses, LinkType::Ip, |_| None);
-        let mut shape = self.shape([0; 6], addresses, self.mtu(), routes, resolver);
-        shape.names = self.names.text(&shape.addresses, &config.gateways());
-        Ok(Rootless { config, shape, program })
-    }
-
-    fn over_gateway(&self, rootless: Rootless, owners: Owners) -> Result<Connected> {
-        let Rootless { config, shape, program } = rootless;
-        let mut gateways =
-            Gateway::shards(&config, owners, now_ns()).map_err(system("open the gateway"))?;
-        let (sender, notices) = channel();
-        for gateway in &mut gateways {
-            let sender = sender.clone();
-            // A receiver that has ended belonged to a run that has.
-            gateway.on_notice(move |notice| {
-                let _ = sender.send(notice);
-            });
-        }
-        let bound = self.bound()?;
-        let watch = PublishWatch::new(&config, &bound, move |notice| {
-            let _ = sender.send(notice);
-        });
-        let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
-        Gateway::serve_bound(&mut gateways, bound).map_err(|error| self.port_taken(error))?;
-        let ports = self.ports_of_host();
-        let facts = facts(&ports, &places, program);
-        let published = ports.into_iter().zip(places).collect::<Vec<_>>();
-        let mut connected = self.finish(gateways, &shape, facts)?;
-        if !published.is_empty() {
-            connected.config.stack.receivers = Some(watch);
-        }
-        Ok(Connected { notices: Some(notices), published, ..connected })
-    }
-
-    /// An address of the gateway that is a router of this host's network as well hides that from
-    /// the program.
-    fn warn_of_routers(&self, config: &GatewayConfig) {
-        let ours = [
-            config.gateway_v4.map(IpAddr::V4),
-            config.gateway_v6.map(IpAddr::V6),
-            config.dns_v4.map(IpAddr::V4),
-            config.dns_v6.map(IpAddr::V6),
-        ];
-        for ip in hidden_routers(&host_routes::all(), &ours) {
-            self.tell.remark(Remark::Warning(format!(
-                "{ip} is a router of this host's network: the program reaches towpath's gateway \
-                 there, and not the router; choose another address"
-            )));
-        }
-    }
-
-    /// A device with a queue a shard.
-    fn queues(&self, name: Option<String>) -> Result<Vec<Tap>> {
-        let options = towpath_tap::Options { name };
-        let queues = match Tap::open_queues(&options, self.shards) {
-            Err(OpenError::OneQueue { .. }) if self.auto => Tap::open_queues(&options, 1),
-            opened => opened,
-        };
-        Ok(queues?)
-    }
-
-    /// Chooses the addresses, and sets up this host's end of a device.
-    fn set_up(&self, queues: Vec<Tap>) -> Result<Tapped> {
-        let tap = queues.first().expect("a device is opened with a queue");
-        let choosing = Choosing::begin()?;
-        let addresses = choosing.addresses(tap.name(), &self.addresses)?;
-        let hosts: Vec<_> =
-            addresses.iter().filter_map(|own| Some((other_host(own)?, own.len()))).collect();
-        towpath_tap::set_up_host(tap.name(), self.mtu(), &hosts)?;
-        drop(choosing);
-        let own = list(addresses.iter().map(Prefix::addr));
-        let host = list(hosts.iter().map(|(ip, _)| *ip));
-        let facts = format!("{own} on {} (this host is {host})", tap.name());
-        let shape = self.on_ethernet(random_mac()?, addresses, self.mtu());
-        Ok(Tapped { queues, shape, facts })
-    }
-
     /// A host on an Ethernet, whose router has the first other address of a network.
     pub(crate) fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
         // There is no forwarder: the nameserver is reached as other hosts are.
@@ -525,7 +345,7 @@ impl Plan {
         self.shape(mac, addresses, mtu, routes, resolver)
     }
 
-    fn shape(
+    pub(crate) fn shape(
         &self,
         mac: [u8; 6],
         addresses: Vec<Prefix>,
@@ -550,61 +370,6 @@ impl Plan {
             netem,
             in_process: true,
         }
-    }
-
-    fn open_replay(&self, path: &Path) -> Result<Replay> {
-        Replay::open(path).map_err(|error| in_capture(path, error))
-    }
-
-    /// The stack on which a replay's packets come, and a line for the user.
-    fn on_replay(&self, path: &Path) -> (Shape, String) {
-        let routes = Shape::default_routes(&self.addresses, LinkType::Ip, |_| None);
-        let mut shape = self.shape([0; 6], self.addresses.clone(), self.mtu(), routes, None);
-        shape.in_process = false;
-        let own = list(self.addresses.iter().map(Prefix::addr));
-        (shape, format!("{own} in the packets of {}", path.display()))
-    }
-
-    fn over_replay(&self, path: &Path) -> Result<Connected> {
-        let (mut replay, (shape, facts)) = (self.open_replay(path)?, self.on_replay(path));
-        let (tell, file) = (self.tell.clone(), path.to_owned());
-        replay.on_end(move || tell.remark(Remark::ReplayEnded(file)));
-        let watch = Arc::new(StartWatch(replay.wait_for_start()));
-        let mut connected = self.finish(vec![replay], &shape, facts)?;
-        connected.config.stack.receivers = Some(watch);
-        Ok(connected)
-    }
-
-    fn over_tap(&self, name: Option<String>, seed: &[u8; 32]) -> Result<Connected> {
-        let mut queues = self.queues(name)?;
-        // As soon as the device is up, this host sends.
-        self.steer(&mut queues, seed);
-        let Tapped { mut queues, shape, facts } = self.set_up(queues)?;
-        let tap = queues.first_mut().expect("a device is opened with a queue");
-        let (tell, gone) = (self.tell.clone(), format!("the TAP device {}", tap.name()));
-        tap.on_gone(move || tell.remark(Remark::DeviceGone(gone)));
-        self.finish(queues, &shape, facts)
-    }
-
-    /// Has the kernel put packets into the queue of the shard that owns their flow. Where it does
-    /// not, shards hand packets on. Unless several shards were requested, there is then one queue
-    /// and one shard.
-    fn steer(&self, queues: &mut Vec<Tap>, seed: &[u8; 32]) {
-        let [tap, _, ..] = &queues[..] else { return };
-        let owners = Owners::new(seed, queues.len());
-        let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
-        let Err(error) = tap.steer(Some(&steering)) else { return };
-        // A run before this one may have left its own in a device that stays. Without the call
-        // there is none.
-        let _ = tap.steer(None);
-        if self.auto {
-            return queues.truncate(1);
-        }
-        self.tell.remark(Remark::Warning(format!(
-            "packets come in at any shard of {}, which hands them on and costs time: steering them \
-             needs CAP_BPF and Linux 4.16 ({error})",
-            tap.name()
-        )));
     }
 
     /// A stack whose shards have these ports.
@@ -646,43 +411,10 @@ impl Plan {
         })
     }
 
-    /// Ports that are bound here, and behind them those handed over.
-    pub(crate) fn ports_of_host(&self) -> Vec<Publish> {
-        let passed = self.passed.iter().map(|(publish, _)| publish);
-        self.publish.iter().chain(passed).copied().collect()
-    }
-
-    /// Sockets of [`Self::ports_of_host`].
-    pub(crate) fn bound(&self) -> Result<Vec<Bound>> {
-        let forwards: Vec<_> = self.publish.iter().map(forward).collect();
-        let mut bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
-        for (publish, socket) in &self.passed {
-            let socket = socket.try_clone().map_err(system("duplicate a socket"))?;
-            let passed = Bound::passed(forward(publish), socket.into());
-            bound.push(passed.map_err(|error| self.port_taken(error))?);
-        }
-        Ok(bound)
-    }
-
-    pub(crate) fn port_taken(&self, error: ForwardError) -> PlanError {
-        let ports = self.ports_of_host();
-        let publish = ports.iter().find(|publish| forward(publish) == error.which);
-        match publish {
-            Some(&publish) => PlanError::PortTaken { publish, error: error.source },
-            // The gateway names one that it was given.
-            None => system("listen on the host")(error.source),
-        }
-    }
-
     /// Counters of the ports; complete once these are gone.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.counted()
     }
-}
-
-/// An error of the capture that is to be replayed.
-fn in_capture(path: &Path, source: ReplayError) -> PlanError {
-    PlanError::Replay { file: path.to_owned(), source }
 }
 
 /// The only port of each shard.
@@ -729,35 +461,4 @@ fn given_twice(publish: &[Publish]) -> Option<(Publish, Publish)> {
         same.push(one);
     }
     None
-}
-
-/// Addresses of `ours` that are routers of this host.
-fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> {
-    let routers: Vec<_> = routes.iter().filter_map(|route| route.gateway).collect();
-    ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()
-}
-
-pub(crate) fn forward(publish: &Publish) -> Forward {
-    let protocol = match publish.protocol {
-        Protocol::Tcp => ForwardProtocol::Tcp,
-        Protocol::Udp => ForwardProtocol::Udp,
-    };
-    Forward { host: publish.host, port: publish.port, protocol }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routers_behind_our_addresses_are_named() {
-        let route = |gateway: &str| HostRoute {
-            interface: "eth0".into(),
-            prefix: Prefix::ALL_V4,
-            gateway: Some(gateway.parse().unwrap()),
-        };
-        let ours = [Some(IpAddr::from([10, 0, 2, 2])), None, Some(IpAddr::from([10, 0, 2, 3]))];
-        let hidden = hidden_routers(&[route("10.0.2.2"), route("192.0.2.1")], &ours);
-        assert_eq!(hidden, [IpAddr::from([10, 0, 2, 2])]);
-    }
 }

@@ -74,17 +74,8 @@ impl<H: Host> Stack<H> {
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let iface = on_device(scope_of(&remote), settings.device).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
-        //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP
-        //# address (e.g., a broadcast or multicast address) (MUST-46).
-        if !addr::is_unicast(remote_ip) {
-            return Err(ConnectError::NetUnreachable);
-        }
         let source = bound.as_ref().and_then(Bound::source);
-        let route = self.net.route_to_keep(now, source, remote_ip, iface)?;
-        if route.broadcast {
-            return Err(ConnectError::NetUnreachable);
-        }
+        let route = self.route_to_host(now, source, remote_ip, iface)?;
         // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux sends a SYN all the
         // same; here segments with port 0 are malformed, and the connect is refused at once.
         if remote.port() == 0 {
@@ -165,6 +156,26 @@ impl<H: Host> Stack<H> {
         self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(SocketId(self.sockets.id(index)))
+    }
+
+    /// The route to the address of one host.
+    fn route_to_host(
+        &mut self,
+        now: Instant,
+        source: Option<IpAddr>,
+        remote: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<Route, ConnectError> {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP
+        //# address (e.g., a broadcast or multicast address) (MUST-46).
+        if !addr::is_unicast(remote) {
+            return Err(ConnectError::NetUnreachable);
+        }
+        match self.net.route_to_keep(now, source, remote, iface)? {
+            Route { broadcast: true, .. } => Err(ConnectError::NetUnreachable),
+            route => Ok(route),
+        }
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -177,24 +177,11 @@ impl<H: Host> Stack<H> {
                 self.net.confirm_reachable(now, hop);
             }
         }
-        let written = received.write.is_none_or(|write| {
-            let bytes = incoming.payload().slice(write.payload_offset, write.len);
-            stream.recv.write_at(write.fifo_offset, &bytes)
-        });
-        if !written {
-            // The connection will acknowledge bytes that the buffer did not take, so it cannot go
-            // on. A `RecvBuffer` that takes as much as its capacity says never gets here.
-            if let Some(connection) = &mut stream.connection {
-                connection.abort();
-            }
+        if !store(stream, &incoming, &received) {
             self.drop_local(incoming.local, DropReason::TcpNoMemory, pool);
             return self.mark_dirty(index);
         }
-        if received.commit > 0 {
-            stream.recv.commit(received.commit);
-            stream.news.add_readable();
-            self.counters.tcp_bytes_received += u64::from(received.commit);
-        }
+        self.counters.tcp_bytes_received += u64::from(received.commit);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# In general, the processing of received segments MUST be implemented to aggregate ACK
         //# segments whenever possible (MUST-58).
@@ -283,6 +270,29 @@ impl<H: Host> Stack<H> {
         let iface = if local.looped { IfaceId::LOOPBACK } else { local.iface };
         self.net.drop(iface, local.packet, reason, pool);
     }
+}
+
+/// Copies payload into the receive buffer. False: the buffer did not take it, and the connection is
+/// aborted.
+#[inline]
+fn store<H: Host>(stream: &mut Stream<H>, incoming: &Incoming, received: &FifoChanges) -> bool {
+    let written = received.write.is_none_or(|write| {
+        let bytes = incoming.payload().slice(write.payload_offset, write.len);
+        stream.recv.write_at(write.fifo_offset, &bytes)
+    });
+    if !written {
+        // The connection will acknowledge bytes that the buffer did not take, so it cannot go
+        // on. A `RecvBuffer` that takes as much as its capacity says never gets here.
+        if let Some(connection) = &mut stream.connection {
+            connection.abort();
+        }
+        return false;
+    }
+    if received.commit > 0 {
+        stream.recv.commit(received.commit);
+        stream.news.add_readable();
+    }
+    true
 }
 
 /// Handles rare results of a segment: bytes that were not taken, and urgent data.

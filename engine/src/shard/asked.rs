@@ -10,7 +10,7 @@ use towpath_shm::control::{
 };
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, event, flags, option_bit};
 use towpath_stack::net::Origin;
-use towpath_stack::{ConnectError, Family, SocketKind, scope_of};
+use towpath_stack::{ConnectError, Family, SocketId, SocketKind, scope_of};
 use towpath_tcp::Instant;
 
 use crate::errno::{
@@ -247,28 +247,15 @@ impl Shard {
         }
         let remote =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
-        let mut waits = false;
-        if datagram {
-            let connected = self.stack.connect_datagram(now, id, remote);
-            if connected.is_ok() {
-                self.bind_to_scope(slot, id, &remote);
+        let waits = match datagram {
+            true => {
+                self.connect_datagram(now, slot, id, remote)?;
+                false
             }
-            self.publish_local(now, slot, id);
-            connected.map_err(|error| match error {
-                // EAGAIN as in Linux, where a socket is bound without bind(2).
-                ConnectError::NoPort => Errno(EAGAIN),
-                error => error.into(),
-            })?;
-            self.host.slots.set_flags(slot, flags::CONNECTED, 0);
-        } else {
-            if entry.flags & flags::CONNECTING != 0 {
-                return Err(Errno(EALREADY));
-            }
-            if entry.flags & flags::CONNECTED != 0 {
-                return Err(Errno(EISCONN));
-            }
-            waits = self.connect_stream(now, slot, remote, request.b == FAST_OPEN)?;
-        }
+            false if entry.flags & flags::CONNECTING != 0 => return Err(Errno(EALREADY)),
+            false if entry.flags & flags::CONNECTED != 0 => return Err(Errno(EISCONN)),
+            false => self.connect_stream(now, slot, remote, request.b == FAST_OPEN)?,
+        };
         // After a connect that failed it is another socket of the stack.
         let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         let info = self.stack.info(now, id);
@@ -298,6 +285,27 @@ impl Shard {
             }
         }
         Ok(Reply::default())
+    }
+
+    fn connect_datagram(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        id: SocketId,
+        remote: SocketAddr,
+    ) -> Result<(), Errno> {
+        let connected = self.stack.connect_datagram(now, id, remote);
+        if connected.is_ok() {
+            self.bind_to_scope(slot, id, &remote);
+        }
+        self.publish_local(now, slot, id);
+        connected.map_err(|error| match error {
+            // EAGAIN as in Linux, where a socket is bound without bind(2).
+            ConnectError::NoPort => Errno(EAGAIN),
+            error => error.into(),
+        })?;
+        self.host.slots.set_flags(slot, flags::CONNECTED, 0);
+        Ok(())
     }
 
     /// Begins to open a connection. True: with Fast Open, and its SYN waits for the first bytes.

@@ -25,22 +25,8 @@ pub(super) fn flows(
         let traffic = traffic(keys).map_err(error)?;
         let froms = hosts(text, network, &keys.from)?;
         let tos = hosts(text, network, &keys.to)?;
-        let several = froms.len().max(tos.len());
-        if ![1, several].contains(&froms.len()) || ![1, several].contains(&tos.len()) {
-            return Err(error(format!(
-                "`from` names {} hosts and `to` names {}; expected as many, or one",
-                froms.len(),
-                tos.len()
-            )));
-        }
-        let stop = keys.stop.map_or(file.duration.get_ref().0, |stop| stop.0);
-        if keys.start.0 >= stop {
-            return Err(error(format!(
-                "the flow starts at {} and stops at {}; it has to start before",
-                keys.start,
-                Time(stop)
-            )));
-        }
+        let several = as_many_or_one(&froms, &tos).map_err(error)?;
+        let stop = stop(keys, file.duration.get_ref().0).map_err(error)?;
         let name = match &keys.name {
             Some(name) => name.get_ref().clone(),
             None => format!("{}{}", traffic.name(), number + 1),
@@ -129,10 +115,35 @@ fn hosts(
     Ok(found)
 }
 
-/// The pattern, with every key that it does not have refused.
-fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
+/// Number of pairs that two lists of hosts make.
+fn as_many_or_one(froms: &[usize], tos: &[usize]) -> Result<usize, String> {
+    let several = froms.len().max(tos.len());
+    if [froms, tos].iter().all(|list| [1, several].contains(&list.len())) {
+        return Ok(several);
+    }
+    Err(format!(
+        "`from` names {} hosts and `to` names {}; expected as many, or one",
+        froms.len(),
+        tos.len()
+    ))
+}
+
+/// Time at which a flow stops, which is at the end of the run unless it says so.
+fn stop(keys: &FlowKeys, end: u64) -> Result<u64, String> {
+    let stop = keys.stop.map_or(end, |stop| stop.0);
+    if keys.start.0 < stop {
+        return Ok(stop);
+    }
+    Err(format!(
+        "the flow starts at {} and stops at {}; it has to start before",
+        keys.start,
+        Time(stop)
+    ))
+}
+
+/// Refuses a key that the pattern does not have.
+fn refuse_strangers(keys: &FlowKeys, is_udp: bool) -> Result<(), String> {
     let kind = *keys.kind.get_ref();
-    let is_udp = kind == FlowKind::OnOff && keys.transport == Some(Transport::Udp);
     let has_datagrams = kind == FlowKind::Cbr || is_udp;
     let given = [
         ("bytes", keys.bytes.is_some(), matches!(kind, FlowKind::Bulk | FlowKind::Exchange)),
@@ -152,17 +163,33 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
         ("interval", keys.interval.is_some(), kind == FlowKind::Ping),
         ("congestion", keys.congestion.is_some(), !has_datagrams && kind != FlowKind::Ping),
     ];
-    if let Some((key, ..)) = given.into_iter().find(|(_, given, fits)| *given && !fits) {
-        return Err(format!("`{key}` means nothing for this kind of flow; leave it out"));
+    match given.into_iter().find(|(_, given, fits)| *given && !fits) {
+        Some((key, ..)) => {
+            Err(format!("`{key}` means nothing for this kind of flow; leave it out"))
+        }
+        None => Ok(()),
     }
-    let above_0 = |name: &str, value: u64| match value {
+}
+
+fn above_0(name: &str, value: u64) -> Result<u64, String> {
+    match value {
         0 => Err(format!("`{name}` is 0; expected more")),
         value => Ok(value),
-    };
-    let needed = |name: &str, value: Option<u64>| match value {
+    }
+}
+
+fn needed(name: &str, value: Option<u64>) -> Result<u64, String> {
+    match value {
         Some(value) => above_0(name, value),
         None => Err(format!("the flow needs `{name}`")),
-    };
+    }
+}
+
+/// The pattern, with every key that it does not have refused.
+fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
+    let kind = *keys.kind.get_ref();
+    let is_udp = kind == FlowKind::OnOff && keys.transport == Some(Transport::Udp);
+    refuse_strangers(keys, is_udp)?;
     Ok(match kind {
         FlowKind::Bulk => {
             let bytes = keys.bytes.map(|bytes| above_0("bytes", bytes.0)).transpose()?;

@@ -54,23 +54,28 @@ struct Host {
     now: Instant,
 }
 
+/// An Ethernet interface whose port offloads nothing.
+fn eth0(addresses: &[&str]) -> InterfaceConfig {
+    InterfaceConfig {
+        name: "eth0".to_string(),
+        link: LinkType::Ethernet,
+        mac: MAC_A,
+        mtu: 1500,
+        offloads: NONE,
+        addresses: addresses.iter().map(|a| prefix(a)).collect(),
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+        in_process: false,
+    }
+}
+
 impl Host {
     fn new(mac: MacAddr, addresses: &[&str], change: impl FnOnce(&mut InterfaceConfig)) -> Self {
         let now = Instant(1_000_000_000);
         let keys = Keys::derive(&[mac.0[5]; 32]);
         let mut net = Net::new(NetConfig { trace_drops: true, ..NetConfig::default() }, keys, now);
-        let mut config = InterfaceConfig {
-            name: "eth0".to_string(),
-            link: LinkType::Ethernet,
-            mac,
-            mtu: 1500,
-            offloads: NONE,
-            addresses: addresses.iter().map(|a| prefix(a)).collect(),
-            slaac: false,
-            any_address: false,
-            kernel_cuts: false,
-            in_process: false,
-        };
+        let mut config = InterfaceConfig { mac, ..eth0(addresses) };
         change(&mut config);
         assert_eq!(net.add_interface(now, config), ETH);
         Self { net, pool: Pool::default(), now }
@@ -889,15 +894,8 @@ fn an_address_of_another_interface_is_no_source_either() {
     let mut a = Host::a();
     let second = InterfaceConfig {
         name: "eth1".to_string(),
-        link: LinkType::Ethernet,
         mac: MacAddr([2, 0, 0, 0, 0, 0xc]),
-        mtu: 1500,
-        offloads: NONE,
-        addresses: vec![prefix("192.0.2.1/24"), prefix("2001:db8::1/64")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
+        ..eth0(&["192.0.2.1/24", "2001:db8::1/64"])
     };
     a.net.add_interface(a.now, second);
     a.pass(Duration::from_secs(5));

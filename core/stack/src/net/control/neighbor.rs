@@ -16,6 +16,8 @@
 //! The state machine sends no packets: its calls return the solicitations due, and [`News`] for the
 //! data parts.
 
+mod reachability;
+
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,11 +25,13 @@ use std::collections::{BTreeMap, VecDeque};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
+pub(super) use self::reachability::reachable_time;
+use self::reachability::{Entry, Fate, State};
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
-    ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL,
-    NEIGHBORS_ASKED_MAX, NEIGHBORS_HEARD_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
+    ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBORS_ASKED_MAX,
+    NEIGHBORS_HEARD_MAX, RETRANS_TIME,
 };
 use crate::net::lru::Lru;
 use crate::net::told::{HopKey, News, Parts};
@@ -109,17 +113,6 @@ pub(super) struct Neighbors {
     retrans: Vec<Option<Duration>>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    state: State,
-    mac: MacAddr,
-    /// Since when `mac` is its address: see [`Neighbors::contradicts`].
-    since: Instant,
-    router: bool,
-    /// Data parts that send to the neighbour, and the first one.
-    users: Parts,
-}
-
 /// A neighbour that nothing was sent to.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
@@ -132,15 +125,6 @@ struct Heard {
 struct Permanent {
     mac: MacAddr,
     users: Parts,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Incomplete { sent: u8, again: Instant },
-    Reachable { until: Instant },
-    Stale,
-    Delay { until: Instant },
-    Probe { sent: u8, again: Instant },
 }
 
 impl Neighbors {
@@ -533,64 +517,10 @@ fn change(router: &mut bool, said: Option<bool>) -> bool {
     was && !*router
 }
 
-/// State change of an entry at its deadline.
-enum Fate {
-    Rest,
-    Ask,
-    Probe,
-    Fail,
-}
-
 impl Permanent {
     /// News of the neighbour's place, with no further report of uses: they change nothing.
     fn known(&self, key: HopKey) -> News {
         News::Known { key, mac: self.mac, tell_at: Instant::FAR }
-    }
-}
-
-impl Entry {
-    /// News of the neighbour's place for its users. The next report of a use comes before the state
-    /// changes by one, and often enough to keep [`Neighbors::used`] in order of use.
-    fn known(&self, now: Instant, key: HopKey) -> News {
-        let tell_at = match self.state {
-            State::Stale | State::Incomplete { .. } => now,
-            State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
-            State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
-        };
-        News::Known { key, mac: self.mac, tell_at }
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.state {
-            State::Incomplete { again, .. } | State::Probe { again, .. } => Some(again),
-            State::Delay { until } => Some(until),
-            // Nothing happens when a confirmation runs out: the next use finds out.
-            State::Reachable { .. } | State::Stale => None,
-        }
-    }
-
-    fn on_timeout(&mut self, now: Instant, retrans_time: Duration) -> Fate {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
-            return Fate::Rest;
-        }
-        let again = now + retrans_time;
-        match &mut self.state {
-            State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
-            State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
-            State::Incomplete { sent, again: at } => {
-                (*sent, *at) = (*sent + 1, again);
-                Fate::Ask
-            }
-            State::Probe { sent, again: at } => {
-                (*sent, *at) = (*sent + 1, again);
-                Fate::Probe
-            }
-            State::Delay { .. } => {
-                self.state = State::Probe { sent: 1, again };
-                Fate::Probe
-            }
-            State::Reachable { .. } | State::Stale => Fate::Rest,
-        }
     }
 }
 
@@ -599,185 +529,5 @@ fn retrans_time(by_iface: &[Option<Duration>], (iface, addr): HopKey) -> Duratio
     set.filter(|_| addr.is_ipv6()).unwrap_or(RETRANS_TIME)
 }
 
-/// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
-pub(super) fn reachable_time(base: Duration, draw: u64) -> Duration {
-    base / 2 + base * (draw as u32 % 1024) / 1024
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::net::limits::NEIGHBORS_MAX;
-
-    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-    const ANSWER: Advert =
-        Advert { mac: Some(MAC), solicited: true, override_: true, router: None };
-
-    fn at(millis: u64) -> Instant {
-        Instant(millis * 1_000_000)
-    }
-
-    fn key() -> HopKey {
-        (IfaceId(1), "10.0.0.2".parse().unwrap())
-    }
-
-    fn state(neighbors: &Neighbors) -> Option<NeighborState> {
-        neighbors.iter().find(|n| n.addr == key().1).map(|n| n.state)
-    }
-
-    fn solicits(events: &[Event]) -> Vec<Option<MacAddr>> {
-        events
-            .iter()
-            .filter_map(|event| match event {
-                Event::Solicit(solicit) => Some(solicit.to),
-                Event::Failed(_) => None,
-            })
-            .collect()
-    }
-
-    /// The last news of the neighbour.
-    fn told(neighbors: &mut Neighbors) -> Option<News> {
-        std::iter::from_fn(|| neighbors.take_news()).last().map(|(_, news)| news)
-    }
-
-    fn known(mac: MacAddr, tell_at: Instant) -> Option<News> {
-        Some(News::Known { key: key(), mac, tell_at })
-    }
-
-    #[test]
-    fn asks_three_times_a_second_apart_and_then_fails() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        assert!(neighbors.on_used(at(0), key(), Parts::FIRST));
-        assert!(!neighbors.on_used(at(1), key(), Parts::FIRST));
-        assert!(neighbors.on_timeout(at(999)).is_empty());
-        assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
-        assert!(neighbors.on_timeout(at(1500)).is_empty());
-        assert_eq!(neighbors.next_timeout(), at(2000));
-        assert_eq!(solicits(&neighbors.on_timeout(at(2000))), [None]);
-        assert_eq!(told(&mut neighbors), None);
-        assert_eq!(neighbors.on_timeout(at(3000)), [Event::Failed(key())]);
-        assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
-        assert_eq!(neighbors.next_timeout(), Instant::FAR);
-        assert_eq!(state(&neighbors), None);
-    }
-
-    #[test]
-    fn an_answer_is_told_and_use_after_its_time_probes() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        neighbors.on_used(at(0), key(), Parts::FIRST);
-        assert!(neighbors.is_asked(&key()));
-        assert!(!neighbors.on_advert(at(10), key(), ANSWER, at(30_000)));
-        assert_eq!(told(&mut neighbors), known(MAC, at(1010)));
-        assert!(!neighbors.on_used(at(29_500), key(), Parts::FIRST));
-        assert_eq!(told(&mut neighbors), known(MAC, at(30_000)), "no later than its time ends");
-        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
-
-        neighbors.on_used(at(30_000), key(), Parts::FIRST);
-        assert_eq!(told(&mut neighbors), known(MAC, at(31_000)));
-        assert_eq!(state(&neighbors), Some(NeighborState::Delay));
-        assert!(neighbors.on_timeout(at(34_999)).is_empty());
-        assert_eq!(solicits(&neighbors.on_timeout(at(35_000))), [Some(MAC)]);
-        assert_eq!(state(&neighbors), Some(NeighborState::Probe));
-        assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
-        neighbors.on_used(at(36_500), key(), Parts::FIRST);
-        assert_eq!(state(&neighbors), Some(NeighborState::Probe));
-        neighbors.on_advert(at(36_600), key(), ANSWER, at(60_000));
-        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
-    }
-
-    #[test]
-    fn an_unanswered_probe_forgets_the_neighbour() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        neighbors.on_question(at(0), key(), MAC, true);
-        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert!(!neighbors.on_used(at(0), key(), Parts::FIRST));
-        for seconds in 5..8 {
-            assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
-        }
-        assert_eq!(neighbors.on_timeout(at(8000)), [Event::Failed(key())]);
-        assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
-        assert!(neighbors.on_used(at(8000), key(), Parts::FIRST));
-    }
-
-    #[test]
-    fn the_transport_confirms_instead_of_a_probe() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.on_used(at(0), key(), Parts::FIRST);
-        neighbors.confirm(at(0), Parts::FIRST, (key(), OTHER), at(20_000));
-        assert_eq!(
-            state(&neighbors),
-            Some(NeighborState::Delay),
-            "it said nothing of this address"
-        );
-        neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
-        assert!(neighbors.on_timeout(at(5000)).is_empty());
-        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
-    }
-
-    #[test]
-    fn unasked_answers_make_no_entry_and_only_override_changes_one() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        neighbors.on_advert(at(0), key(), ANSWER, at(1));
-        neighbors.on_question(at(0), key(), MAC, false);
-        assert_eq!(state(&neighbors), None);
-
-        neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.on_used(at(0), key(), Parts::FIRST);
-        neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
-        let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
-        neighbors.on_advert(at(0), key(), gentle, at(30_000));
-        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert_eq!(told(&mut neighbors), known(MAC, at(0)));
-        neighbors.on_advert(at(0), key(), Advert { override_: true, ..gentle }, at(30_000));
-        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
-    }
-
-    /// Each of four data parts that use a neighbour gets news of its changes. A reported use is
-    /// answered to its part alone.
-    #[test]
-    fn users_hear_what_has_changed_and_who_asks_is_answered() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        let part = |n| Parts::FIRST.and(Parts::one(n));
-        let all = (1..4).fold(Parts::FIRST, |all, n| all.and(part(n)));
-        let to = |neighbors: &mut Neighbors| {
-            std::iter::from_fn(|| neighbors.take_news()).map(|(to, _)| to).collect::<Vec<_>>()
-        };
-        for n in 0..4 {
-            neighbors.on_used(at(0), key(), part(n));
-        }
-        neighbors.on_advert(at(10), key(), ANSWER, at(30_000));
-        assert_eq!(to(&mut neighbors), [all]);
-        for (solicited, override_) in [(true, true), (false, true), (false, false)] {
-            let again = Advert { solicited, override_, ..ANSWER };
-            neighbors.on_advert(at(20), key(), again, at(30_000));
-            neighbors.on_question(at(20), key(), MAC, true);
-        }
-        assert_eq!(to(&mut neighbors), []);
-        neighbors.on_used(at(40_000), key(), part(2));
-        neighbors.confirm(at(40_001), part(3), (key(), MAC), at(60_000));
-        assert_eq!(to(&mut neighbors), [part(2), part(3)]);
-        neighbors.on_question(at(40_002), key(), OTHER, true);
-        assert_eq!(to(&mut neighbors), [all]);
-        neighbors.on_used(at(40_003), key(), part(1));
-        for seconds in 45..49 {
-            neighbors.on_timeout(at(seconds * 1000 + 3));
-        }
-        assert_eq!(to(&mut neighbors), [part(1), all], "it failed");
-    }
-
-    #[test]
-    fn the_table_is_bounded() {
-        let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
-        let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
-        for n in 0..NEIGHBORS_MAX as u32 * 2 {
-            assert!(neighbors.on_used(at(0), nth(n), Parts::FIRST));
-        }
-        assert_eq!(neighbors.iter().count(), NEIGHBORS_ASKED_MAX);
-        assert_eq!(neighbors.take_displaced(), (2 * NEIGHBORS_MAX - NEIGHBORS_ASKED_MAX) as u64);
-        assert_eq!(neighbors.take_news(), Some((Parts::FIRST, News::Forgotten(nth(0)))));
-        assert!(neighbors.on_used(at(0), nth(0), Parts::FIRST));
-    }
-}
+mod tests;

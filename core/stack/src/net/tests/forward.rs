@@ -13,18 +13,7 @@ pub(super) fn router_with(forwarding: Forwarding, offloads: Offloads) -> Host {
     let forwarding = Some(forwarding);
     let config = NetConfig { trace_drops: true, forwarding, ..NetConfig::default() };
     let mut net = Net::new(config, Keys::derive(&[7; 32]), now);
-    let eth = InterfaceConfig {
-        name: "eth0".to_string(),
-        link: LinkType::Ethernet,
-        mac: MAC_A,
-        mtu: 1500,
-        offloads: ALL,
-        addresses: vec![prefix("10.0.0.1/24"), prefix("fd00::1/64")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
-    };
+    let eth = InterfaceConfig { offloads: ALL, ..eth0(&["10.0.0.1/24", "fd00::1/64"]) };
     let tun = InterfaceConfig {
         name: "tun1".to_string(),
         link: LinkType::Ip,
@@ -699,18 +688,7 @@ fn a_router_has_as_many_neighbours_as_its_settings_say() {
         let now = Instant(1);
         let mut net = Net::new(config, Keys::derive(&[7; 32]), now);
         let mut pool = Pool::default();
-        let eth = InterfaceConfig {
-            name: "eth0".to_string(),
-            link: LinkType::Ethernet,
-            mac: MAC_A,
-            mtu: 1500,
-            offloads: NONE,
-            addresses: vec![prefix("10.0.0.1/16")],
-            slaac: false,
-            any_address: false,
-            kernel_cuts: false,
-            in_process: false,
-        };
+        let eth = eth0(&["10.0.0.1/16"]);
         net.add_interface(now, eth);
         for n in 0..2000u32 {
             let sender_ip = Ipv4Addr::from_bits(0x0a00_0100 + n);

@@ -10,18 +10,7 @@ fn router(neighbors_max: usize) -> Host {
     let forwarding = Some(Forwarding::default());
     let config = NetConfig { forwarding, neighbors_max, ..NetConfig::default() };
     let mut net = Net::new(config, Keys::derive(&[7; 32]), now);
-    let eth = InterfaceConfig {
-        name: "eth0".to_string(),
-        link: LinkType::Ethernet,
-        mac: MAC_A,
-        mtu: 1500,
-        offloads: NONE,
-        addresses: vec![prefix("10.0.0.1/16")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
-    };
+    let eth = eth0(&["10.0.0.1/16"]);
     let tun = InterfaceConfig {
         name: "tun1".to_string(),
         link: LinkType::Ip,

@@ -43,15 +43,8 @@ fn every_interface_answers_for_all_ipv4_addresses_of_the_host() {
     let mut a = Host::a();
     let second = InterfaceConfig {
         name: "eth1".to_string(),
-        link: LinkType::Ethernet,
         mac: MacAddr([2, 0, 0, 0, 1, 0xa]),
-        mtu: 1500,
-        offloads: NONE,
-        addresses: vec![prefix("192.0.2.1/24")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
+        ..eth0(&["192.0.2.1/24"])
     };
     a.net.add_interface(a.now, second);
     let question = |target| arp_frame(arp::Op::Request, ("10.0.0.2", MAC_B), target);

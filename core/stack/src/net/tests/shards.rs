@@ -23,18 +23,7 @@ impl Sharded {
         let keys = Keys::derive(&[7; 32]);
         let mut control = Control::new(settings, &keys);
         control.add_loopback(now);
-        let config = InterfaceConfig {
-            name: "eth0".to_string(),
-            link: LinkType::Ethernet,
-            mac: MAC_A,
-            mtu: 1500,
-            offloads: NONE,
-            addresses: vec![prefix("10.0.0.1/24")],
-            slaac: false,
-            any_address: false,
-            kernel_cuts: false,
-            in_process: false,
-        };
+        let config = eth0(&["10.0.0.1/24"]);
         assert_eq!(control.add_interface(now, config), ETH);
         let shards =
             [0, 1].map(|n| Data::new(settings, &Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
@@ -206,18 +195,8 @@ fn shards_take_what_is_theirs_by_the_snapshot_that_they_have() {
 fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
     let forwarding = Some(Forwarding::default());
     let mut host = Sharded::with(NetConfig { forwarding, ..NetConfig::default() });
-    let tun = InterfaceConfig {
-        name: "tun1".to_string(),
-        link: LinkType::Ip,
-        mac: MAC_A,
-        mtu: 1500,
-        offloads: NONE,
-        addresses: vec![prefix("10.1.0.1/24")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
-    };
+    let tun =
+        InterfaceConfig { name: "tun1".to_string(), link: LinkType::Ip, ..eth0(&["10.1.0.1/24"]) };
     let tun = host.control.add_interface(host.now, tun);
     host.exchange();
     host.pass(Duration::from_secs(1));

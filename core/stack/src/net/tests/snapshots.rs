@@ -69,13 +69,7 @@ fn an_address_may_be_the_broadcast_address_of_another_interface() {
         name: "eth1".to_string(),
         link: LinkType::Ip,
         mac: MacAddr::UNSPECIFIED,
-        mtu: 1500,
-        offloads: NONE,
-        addresses: vec![prefix("10.0.0.255/16")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
+        ..eth0(&["10.0.0.255/16"])
     };
     let second = a.net.add_interface(a.now, second);
     let packet = ipv4_packet("10.0.0.2", "10.0.0.255", IpProtocol::UDP, &[0; 8]);

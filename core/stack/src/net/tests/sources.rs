@@ -50,15 +50,8 @@ fn the_source_says_where_datagrams_to_everybody_go() {
     let mut a = Host::a();
     let second = InterfaceConfig {
         name: "eth1".to_string(),
-        link: LinkType::Ethernet,
         mac: MacAddr([2, 0, 0, 0, 1, 0xa]),
-        mtu: 1500,
-        offloads: NONE,
-        addresses: vec![prefix("192.0.2.1/24")],
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
+        ..eth0(&["192.0.2.1/24"])
     };
     a.net.add_interface(a.now, second);
     let out = |src: &str, dst: &str| {

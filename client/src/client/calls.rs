@@ -1,0 +1,91 @@
+//! Requests in shared memory, and the wait for their answers.
+
+use towpath_shm::control::{Reply, Request, call};
+
+use super::{Client, End};
+use crate::syscall::SignalsBlocked;
+use crate::wheel::Who;
+use crate::{Error, wait};
+
+impl Client {
+    /// Makes a request that no descriptors are needed for, and waits for the answer.
+    ///
+    /// # Errors
+    /// `Refused` with the engine's errno, `Dead` when it is gone.
+    pub fn call(&self, request: &Request) -> Result<Reply, Error> {
+        let end = self.end(match request.call {
+            // Sockets are shared out among the shards.
+            call::SOCKET => return self.open(request),
+            call::SOCKETS | call::SOCKET_ROWS | call::SOCKET_FIGURES | call::TALLY => request.a,
+            _ => request.slot,
+        });
+        self.call_at(end, request)
+    }
+
+    pub(super) fn call_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
+        self.exclusively(end, || {
+            let number = towpath_ring::ask(&end.channel, request);
+            // An engine in this process is turned by the thread that waits.
+            if self.wheel().is_none() {
+                self.ring(end);
+                let answered = || towpath_ring::answer_to(&end.channel, number);
+                if let Some(reply) = wait::look_for_answer(self, answered) {
+                    return Ok(reply);
+                }
+            }
+            self.wait_for_answer(end, number)
+        })
+    }
+
+    /// Nothing interrupts a request, and there is one at a time.
+    pub(super) fn exclusively(
+        &self,
+        end: &End,
+        ask: impl FnOnce() -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        if self.is_dead() {
+            return Err(Error::Dead);
+        }
+        let _signals = SignalsBlocked::new();
+        if self.is_abandoned() {
+            return Err(Error::Forked);
+        }
+        let _calls = end.calls.lock();
+        match ask() {
+            Ok(reply) if reply.errno == 0 => Ok(reply),
+            Ok(reply) => Err(Error::Refused(reply.errno)),
+            Err(error) => {
+                if error == Error::Dead {
+                    self.set_dead();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_for_answer(&self, end: &End, number: u32) -> Result<Reply, Error> {
+        loop {
+            let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
+            let word = if turns {
+                towpath_ring::answer_word(&end.channel)
+            } else {
+                towpath_ring::await_answer(&end.channel)
+            };
+            if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
+                // The engine's end may have woken this thread alone: note it, so that others wake.
+                self.is_dead();
+                return Ok(reply);
+            }
+            if self.is_dead() {
+                return Err(Error::Dead);
+            }
+            if !turns && self.wheel().is_some() {
+                // The thread at the wheel may sleep.
+                self.ring(end);
+            }
+            if wait::sleep_on(self, word, !turns) && !self.check_alive() {
+                return Err(Error::Dead);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Requests by the control socket, whose answers may bring descriptors.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
+use towpath_shm::Fd;
+use towpath_shm::control::{DATA_MAX, DESCRIPTORS_MAX, Reply, Request, TOKENS_MAX, call};
+use towpath_shm::layout::{Plain, VERSION};
+
+use super::{Client, Cloned, PROTOCOL};
+use crate::wheel::Who;
+use crate::{Error, HighFd, Socket};
+
+/// Result of [`Client::tokens`].
+#[derive(Debug)]
+pub struct Tokens {
+    /// Tokens that exist, each with the place of its socket among those asked for.
+    pub tokens: Vec<(usize, Fd)>,
+    /// The number of sockets, from the first asked for, about which another request would give no
+    /// more.
+    pub dealt_with: usize,
+}
+
+impl Client {
+    /// Notes with the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
+    ///
+    /// # Errors
+    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it
+    /// will fail.
+    pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
+        let (slot, generation) = (socket.slot, socket.generation);
+        let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
+        match self.call(&request) {
+            Err(Error::Refused(_)) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a second channel, for a [`towpath_shm::control::purpose`]. The engine first notes the
+    /// sockets that the new channel holds, which takes longer the more this process has.
+    ///
+    /// # Errors
+    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many
+    /// processes or too many that are about to be.
+    pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
+        let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
+        let (reply, fds) = self.call_with_descriptors(&request)?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(PROTOCOL);
+        let number = reply.b;
+        let control = HighFd::new(next()?, &self.process.descriptors);
+        let (channels, bell) = (next()?, next()?);
+        let engine_bells = self.ends.iter().map(|_| next()).collect::<Result<Vec<_>, _>>()?;
+        Ok(Cloned { control, number, channels, engine_bells, bell })
+    }
+
+    /// [Tokens](towpath_shm::token) with the names of sockets, of as many as one request takes.
+    ///
+    /// # Errors
+    /// As for [`Self::call`]; `Refused` with EMFILE when there is no number for any.
+    pub fn tokens(&self, sockets: impl Iterator<Item = Socket>) -> Result<Tokens, Error> {
+        let mut request = Request { call: call::TOKENS, ..Request::default() };
+        list(&mut request, sockets.take(TOKENS_MAX));
+        let (reply, fds) = self.call_with_descriptors(&request)?;
+        let (dealt_with, count) = (reply.a as usize, reply.b.count_ones() as usize);
+        let named = (0..TOKENS_MAX).filter(|n| reply.b >> n & 1 == 1);
+        let are_all = fds.len() == count;
+        let tokens: Vec<(usize, Fd)> = named.zip(fds).collect();
+        // The kernel gives the first ones where there are numbers for some only.
+        let dealt_with =
+            if are_all { dealt_with } else { tokens.last().map_or(0, |last| last.0 + 1) };
+        if dealt_with == 0 {
+            return Err(Error::Refused(Errno::MFILE.raw_os_error()));
+        }
+        Ok(Tokens { tokens, dealt_with })
+    }
+
+    /// Frees the number that is kept for [`Self::tokens`] in a process that has no other left.
+    pub fn use_spare(&self) {
+        self.spare.close();
+    }
+
+    /// Keeps a spare descriptor again, once the token is closed. Called by one thread at a time.
+    pub fn spare_again(&self) {
+        self.spare.renew(&self.blank);
+    }
+
+    pub(super) fn call_with_descriptors(
+        &self,
+        request: &Request,
+    ) -> Result<(Reply, Vec<Fd>), Error> {
+        let mut fds = Vec::new();
+        let reply = self.exclusively(&self.ends[0], || {
+            send_request(&self.control, request)?;
+            self.turn_until_answered();
+            recv_reply(&self.control, &mut fds)
+        })?;
+        Ok((reply, fds))
+    }
+
+    /// Where no other thread turns the engine this one has to, or it would wait for the stand-by
+    /// thread.
+    fn turn_until_answered(&self) {
+        if let Some(helm) = self.wheel().and_then(|wheel| wheel.take(Who::Asks)) {
+            let control = self.control.get();
+            helm.drive_blocked(Some(control), || is_readable(self.control.borrow()));
+        }
+    }
+}
+
+/// Says hello, and lists the sockets that this process image was born with.
+pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(Reply, Vec<Fd>), Error> {
+    const AT_ONCE: usize = DATA_MAX / 8;
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    let mut left = held;
+    loop {
+        let (now, rest) = left.split_at(left.len().min(AT_ONCE));
+        left = rest;
+        let (a, b) = (pid, u32::from(!rest.is_empty()));
+        let mut request = Request { call: call::HELLO, a, b, ..Request::default() };
+        list(&mut request, now.iter().copied());
+        let (reply, fds) = exchange(control, &request)?;
+        if rest.is_empty() {
+            return Ok((reply, fds));
+        }
+    }
+}
+
+/// Puts the (slot, generation) pairs of sockets into a request's data.
+fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
+    for (to, socket) in request.data.chunks_exact_mut(8).zip(sockets) {
+        to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
+        to[4..].copy_from_slice(&socket.generation.to_ne_bytes());
+        request.len += 8;
+    }
+}
+
+/// Makes one request before there is a client. Returns the reply and its descriptors.
+pub(super) fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
+    let mut fds = Vec::new();
+    send_request(control, request)?;
+    let reply = recv_reply(control, &mut fds)?;
+    match reply.errno {
+        0 if request.call == call::REGION && reply.a != VERSION => Err(PROTOCOL),
+        0 => Ok((reply, fds)),
+        errno => Err(Error::Refused(errno)),
+    }
+}
+
+fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
+    loop {
+        match send(control.borrow(), request.wire(), SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(_) => return Err(Error::Dead),
+        }
+    }
+}
+
+fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
+    let mut bytes = [0; size_of::<Reply>()];
+    // The answer with the most descriptors is that to TOKENS; the kernel closes those without room.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let received = loop {
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(control.borrow(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) => {
+                for part in ancillary.drain() {
+                    if let RecvAncillaryMessage::ScmRights(rights) = part {
+                        fds.extend(rights.map(Fd::from));
+                    }
+                }
+                break message.bytes;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return Err(Error::Dead),
+        }
+    };
+    if received == 0 {
+        return Err(Error::Dead);
+    }
+    Ok(Reply::from_bytes(&bytes[..received.min(size_of::<Reply>())]))
+}
+
+/// Whether there is something to be received, or the other end is closed.
+fn is_readable(control: BorrowedFd<'_>) -> bool {
+    let mut byte = [MaybeUninit::uninit(); 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
+}
+
+/// The control socket whose number stands in the environment.
+///
+/// # Safety
+/// No other owner of that number may exist.
+pub unsafe fn control_from_number(number: i32) -> Option<Fd> {
+    // SAFETY: borrowed for the time of a check only.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    let is_packet_socket =
+        rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
+    // SAFETY: it is open, and by the caller's promise without another owner.
+    is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) }.into())
+}

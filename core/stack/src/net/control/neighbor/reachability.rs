@@ -1,0 +1,88 @@
+//! The state machine of a neighbour that packets go to (RFC 4861 §7.3.2).
+
+use core::time::Duration;
+
+use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
+
+use crate::net::limits::{MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL, UNICAST_SOLICITS_MAX};
+use crate::net::told::{HopKey, News, Parts};
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) state: State,
+    pub(super) mac: MacAddr,
+    /// Since when `mac` is its address: see `Neighbors::contradicts`.
+    pub(super) since: Instant,
+    pub(super) router: bool,
+    /// Data parts that send to the neighbour, and the first one.
+    pub(super) users: Parts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Incomplete { sent: u8, again: Instant },
+    Reachable { until: Instant },
+    Stale,
+    Delay { until: Instant },
+    Probe { sent: u8, again: Instant },
+}
+
+/// State change of an entry at its deadline.
+pub(super) enum Fate {
+    Rest,
+    Ask,
+    Probe,
+    Fail,
+}
+
+impl Entry {
+    /// News of the neighbour's place for its users. The next report of a use comes before the state
+    /// changes by one, and often enough to keep `Neighbors::used` in order of use.
+    pub(super) fn known(&self, now: Instant, key: HopKey) -> News {
+        let tell_at = match self.state {
+            State::Stale | State::Incomplete { .. } => now,
+            State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
+            State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
+        };
+        News::Known { key, mac: self.mac, tell_at }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Incomplete { again, .. } | State::Probe { again, .. } => Some(again),
+            State::Delay { until } => Some(until),
+            // Nothing happens when a confirmation runs out: the next use finds out.
+            State::Reachable { .. } | State::Stale => None,
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant, retrans_time: Duration) -> Fate {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Fate::Rest;
+        }
+        let again = now + retrans_time;
+        match &mut self.state {
+            State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
+            State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
+            State::Incomplete { sent, again: at } => {
+                (*sent, *at) = (*sent + 1, again);
+                Fate::Ask
+            }
+            State::Probe { sent, again: at } => {
+                (*sent, *at) = (*sent + 1, again);
+                Fate::Probe
+            }
+            State::Delay { .. } => {
+                self.state = State::Probe { sent: 1, again };
+                Fate::Probe
+            }
+            State::Reachable { .. } | State::Stale => Fate::Rest,
+        }
+    }
+}
+
+/// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
+pub(in super::super) fn reachable_time(base: Duration, draw: u64) -> Duration {
+    base / 2 + base * (draw as u32 % 1024) / 1024
+}

@@ -1,0 +1,80 @@
+//! The control bits of the TCP header (RFC 9293 §3.1, RFC 3168).
+
+use core::fmt;
+use core::ops::{BitOr, BitOrAssign};
+
+/// The control bits, from FIN (bit 0) to CWR (bit 7); the four reserved bits are ignored in reading
+/// and sent as zero.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// No bit.
+    pub const NONE: Flags = Flags(0);
+    /// The sender has no more bytes.
+    pub const FIN: Flags = Flags(0x01);
+    /// Synchronise: `seq` is the initial sequence number.
+    pub const SYN: Flags = Flags(0x02);
+    /// Reset the connection.
+    pub const RST: Flags = Flags(0x04);
+    /// Push: hand the bytes to the program now.
+    pub const PSH: Flags = Flags(0x08);
+    /// The acknowledgement number means something: always, but in the first SYN and in some RSTs.
+    pub const ACK: Flags = Flags(0x10);
+    /// The urgent pointer means something.
+    pub const URG: Flags = Flags(0x20);
+    /// ECN echo (RFC 3168 section 6.1).
+    pub const ECE: Flags = Flags(0x40);
+    /// The congestion window was reduced (RFC 3168 section 6.1).
+    pub const CWR: Flags = Flags(0x80);
+
+    pub(super) const MASK: u16 = 0xff;
+
+    /// True when every bit of `other` is set.
+    #[inline]
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// True when any bit of `other` is set.
+    #[inline]
+    pub const fn intersects(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Removes the bits of `other`.
+    #[inline]
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Flags) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+        let mut first = true;
+        for (bit, name) in NAMES.iter().enumerate() {
+            if self.0 & (1 << bit) != 0 {
+                if !first {
+                    f.write_str("|")?;
+                }
+                f.write_str(name)?;
+                first = false;
+            }
+        }
+        if first { f.write_str("-") } else { Ok(()) }
+    }
+}

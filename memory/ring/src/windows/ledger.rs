@@ -1,0 +1,178 @@
+//! The ledger of a region's memory: pages that each side has, of the limit and of its reserve.
+
+use std::collections::BTreeMap;
+
+use super::KEPT_MAX;
+use crate::area::{CLASSES, Class, PAGE, Side, WINDOW_MAX, Window, class_of};
+
+/// State of the thread that gives pages back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Giver {
+    /// The thread waits to be unparked, or to be started.
+    Idle,
+    /// The thread goes on until nothing is left to be given back.
+    Busy,
+    /// There is no thread: a test does its work.
+    #[cfg(all(test, not(loom)))]
+    ByHand,
+}
+
+/// Pages of the region, and the windows that may not be handed out yet.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) classes: [Class; CLASSES.len()],
+    /// Pages in all windows.
+    pub(super) touched: u64,
+    /// Pages in free windows.
+    pub(super) kept: u64,
+    /// Pages in the window that is being given back.
+    pub(super) returning: u64,
+    pub(super) giver: Giver,
+    /// Pages in handed out windows of each side.
+    pub(super) used: [u64; 2],
+    /// The part of `used` beyond [`Ledger::common`], which is taken from the side's reserve.
+    /// Returned memory goes to the reserves first.
+    pub(super) reserved: [u64; 2],
+    pub(super) limit: u64,
+    pub(super) assigned: u32,
+    pub(super) refused: u64,
+    pub(super) hostile: Vec<u32>,
+    /// Windows of former FIFOs of a slot, by the slot, that a thread may still use.
+    pub(super) in_use: BTreeMap<u32, Vec<Window>>,
+    /// Slots that came into `in_use` since `Windows::take_awaited`.
+    pub(super) awaited: Vec<u32>,
+    /// Slots whose packets came back, and that `Windows::pop_unpinned` has not named.
+    pub(super) unpinned: Vec<u32>,
+}
+
+/// Bytes of the reserve that a FIFO of a side may take without asking for them.
+pub(super) fn first_of(side: Side) -> u64 {
+    match side {
+        Side::Recv => PAGE,
+        Side::Send => 0,
+    }
+}
+
+impl Ledger {
+    /// Bytes set aside for those FIFOs of a side that have no memory yet.
+    pub(super) fn reserve(&self, side: Side) -> u64 {
+        match side {
+            Side::Recv => self.limit / 8,
+            Side::Send => self.limit / 16,
+        }
+    }
+
+    /// Bytes outside both reserves.
+    pub(super) fn common(&self) -> u64 {
+        self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
+    }
+
+    /// Bytes that a side could touch, at the cost of pages that are kept, without its reserve.
+    pub(super) fn available(&self, side: Side) -> u64 {
+        let others = self.limit / 8 + self.reserve(side);
+        let share = (self.limit - others).saturating_sub(self.used[side as usize]);
+        let all = self.common().saturating_sub(self.touched - self.kept);
+        share.min(all) / PAGE * PAGE
+    }
+
+    /// Bytes more that a window could have of which `touched` bytes are there; `first` of them, if
+    /// there are none, may be from the reserve.
+    pub(super) fn allowed(&self, side: Side, touched: u64, first: u64) -> u64 {
+        let available = self.available(side);
+        if touched > 0 {
+            return available;
+        }
+        let share = (self.limit - self.limit / 8).saturating_sub(self.used[side as usize]);
+        let all = self.limit.saturating_sub(self.touched - self.kept);
+        let reserve = self.reserve(side).saturating_sub(self.reserved[side as usize]);
+        available.max(share.min(all).min(reserve).min(first) / PAGE * PAGE)
+    }
+
+    /// Notes that a side has more, or less, than before.
+    fn account(&mut self, side: Side, used: u64) {
+        let (own, other) = (side as usize, 1 - side as usize);
+        self.used[own] = used;
+        let beyond = self.used.iter().sum::<u64>().saturating_sub(self.common());
+        let before = self.reserved.iter().sum::<u64>();
+        if beyond >= before {
+            self.reserved[own] += beyond - before;
+        } else {
+            let back = (before - beyond).min(self.reserved[own]);
+            self.reserved[own] -= back;
+            self.reserved[other] -= before - beyond - back;
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        side: Side,
+        bytes: u32,
+        touch: u32,
+        first: u64,
+    ) -> Option<Window> {
+        let mut window = self.pick(class_of(bytes), side, touch, first)?;
+        self.kept -= window.touched();
+        self.assigned += 1;
+        self.account(side, self.used[side as usize] + window.touched());
+        if self.touch(&mut window, touch, first) {
+            return Some(window);
+        }
+        self.free(window);
+        None
+    }
+
+    /// Bytes of pages that free windows may keep. The pages are given back before others need them:
+    /// enough fresh ones are left for the largest window. As a rule an eighth of the limit is left,
+    /// the part that neither side can take from the other.
+    pub(super) fn keepable(&self) -> u64 {
+        let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
+        self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
+    }
+
+    /// A free window of which `touch` bytes may be written at once. A window with pages is
+    /// preferred. Windows with more than this side may have are passed over, and so are those with
+    /// too few where fresh pages are short.
+    fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
+        let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
+        let touch = u64::from(touch.min(CLASSES[class].0));
+        let will_do = |pages| pages <= allowed && touch <= pages + fresh;
+        let warm = self.classes[class].take_warm(side, will_do);
+        warm.or_else(|| self.classes[class].take_cold(class as u8, side))
+    }
+
+    pub(super) fn touch(&mut self, window: &mut Window, end: u32, first: u64) -> bool {
+        let end = u64::from(end.min(window.cap())).next_multiple_of(PAGE);
+        let more = end.saturating_sub(window.touched());
+        let allowed = self.allowed(window.side, window.touched(), first);
+        if more > allowed.min(self.limit - self.touched) {
+            return false;
+        }
+        self.touched += more;
+        self.account(window.side, self.used[window.side as usize] + more);
+        window.touched_pages += (more / PAGE) as u16;
+        true
+    }
+
+    pub(super) fn free(&mut self, window: Window) {
+        self.assigned -= 1;
+        self.account(window.side, self.used[window.side as usize] - window.touched());
+        self.kept += window.touched();
+        self.classes[usize::from(window.class)].give(window);
+    }
+
+    /// The least recently used window of the largest class that has any: these are fewest and have
+    /// most pages.
+    pub(super) fn next_to_return(&mut self) -> Option<Window> {
+        if self.kept <= self.keepable() {
+            return None;
+        }
+        self.classes.iter_mut().rev().find_map(Class::take_oldest)
+    }
+
+    /// The thread goes to sleep.
+    pub(super) fn rest(&mut self) {
+        if self.giver == Giver::Busy {
+            self.giver = Giver::Idle;
+        }
+    }
+}
