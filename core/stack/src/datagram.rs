@@ -299,8 +299,8 @@ impl<H: Host> Stack<H> {
         let longest = part.saturating_add(ip_len as u32 + header_len);
         let is_long = longest > target.route.mtu;
         if is_long && out.segment_size.is_some() {
-            // As udp_send_skb, which tells no length.
-            return Err(SendError::Invalid);
+            // As udp_send_skb, which reports no length.
+            return Err(SendError::TooLong);
         }
         let refused = match target.ip.fragmenting {
             Fragmenting::Never | Fragmenting::Routers => is_long,
