@@ -16,6 +16,8 @@ ZONE = {
     'v4.example': {A: [bytes([192,0,2,4])]},
     'text.example': {},
     'big.example': {A: [bytes([198,51,100,n]) for n in range(60)]},
+    'wide.example': {A: [bytes([198,51,n // 100,n % 100]) for n in range(300)]},
+    'gone.example': {A: [bytes([192,0,2,66])]},
     'short.search.example': {A: [bytes([192,0,2,9])]},
     '7.2.0.192.in-addr.arpa': {PTR: [wire('name.example')]},
     '.'.join(reversed('20010db8' + 23*'0' + '7')) + '.ip6.arpa': {PTR: [wire('name.example')]},
@@ -33,11 +35,13 @@ def answer(q, udp):
     labels, at = [], 12
     while q[at]: labels.append(q[at+1:at+1+q[at]].decode()); at += q[at] + 1
     name, kind = '.'.join(labels).lower(), struct.unpack('>H', q[end-4:end-2])[0]
-    code = 2 if name.startswith('broken') else 0 if name in ZONE else 3
+    code = 0 if name in ZONE and not name.startswith('gone') else 3
+    if name.startswith('broken'): code = 2
     found = records(name, kind)
     body = b''.join(wire(n) + struct.pack('>HHIH', k, 1, 60, len(d)) + d for n, k, d in found)
     flags, count = 0x8180 | code, len(found)
-    if udp and len(body) > 400: flags, count, body = flags | 0x200, 0, b''
+    if udp and len(body) > 400 and name != 'wide.example':
+        flags, count, body = flags | 0x200, 0, b''
     return q[:2] + struct.pack('>HHHHH', flags, 1, count, 0, 0) + q[12:end] + body
 at = (sys.argv[1], 53)
 u = socket.socket(type=socket.SOCK_DGRAM); u.bind(at)
@@ -65,7 +69,9 @@ def tell(what, ask):
     try: print(what, ask())
     except OSError as e: print(what, type(e).__name__, e.errno)
 names = ['name.example', 'NAME.example.', 'alias.example', 'v4.example', 'text.example',
-         'big.example', 'short', 'missing.example', 'broken.example', 'x' * 64 + '.example',
+         'big.example', 'wide.example', 'gone.example', 'short',
+         'missing.example', 'broken.example', 'x' * 64 + '.example',
+         '.'.join(['x' * 63] * 4), '.'.join(['x' * 61] * 4),
          'a..b', 'localhost', '192.0.2.1']
 def found(name, family=0, flags=0):
     all = socket.getaddrinfo(name, 'http', family, socket.SOCK_STREAM, flags=flags)

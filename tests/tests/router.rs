@@ -354,6 +354,26 @@ fn mistakes_are_named() {
         assert_eq!(found, code, "{options:?}: {said}");
         assert!(said.contains(words), "{options:?}: {said}");
     }
+    // Mistakes of a file have their lines.
+    let office = "routes = [\n'10.5.0.0/16@10.1.0.9',\n'10.6.0.0/16@10.4.0.1']\n\
+        [[port]]\nname = 'lan'\ndevice = 'packet:l1'\naddresses = ['10.1.0.1/24']\n";
+    let again = "\n[[port]]\nname = 'lan'\ndevice = 'packet:l2'\naddresses = ['10.2.0.1/24']\n";
+    let twice = again.replacen("lan", "dmz", 1).replace("10.2", "10.1");
+    let over = again.replacen("lan", "office", 1).replace("packet:l2", "vlan:lam.3");
+    let changed = office.replace("10.4.0.1", "10.1.0.255");
+    let own = office.replace("10.4.0.1", "10.1.0.8");
+    for (text, words) in [
+        (office.to_owned(), "line 3: no port is in the network of the next hop 10.4.0.1"),
+        (changed, "line 3: the next hop 10.1.0.255 of the route to 10.6.0.0/16 is the broadcast"),
+        (own.replace("10.6", "10.5"), "line 3: there are two routes to 10.5.0.0/16"),
+        (own.clone() + again, "line 9: two ports are called \"lan\""),
+        (own.clone() + &twice, "line 9: 10.1.0.1 is given twice, to lan and to dmz"),
+        (own + &over, "line 9: office stands on the port \"lam\"; there are lan, office"),
+    ] {
+        let file = folder.write("office.toml", &text);
+        let (found, said) = attempt(&["--check", "--config", &file]);
+        assert!(found == 2 && said.contains(&format!("office.toml: {words}")), "{found} {said}");
+    }
     for (file, words) in [(&rules, "there is no interface \"lam\""), (&typo, "line 2, column")] {
         let (found, said) = attempt(&[&lan[..], &["--check", "--acl", file]].concat());
         assert!(found == 2 && said.contains(words), "{found} {said}");

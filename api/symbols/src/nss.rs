@@ -180,8 +180,18 @@ impl Arena {
         Some(())
     }
 
-    /// `to` may point to a tuple of the caller, which is the first one then.
+    /// `to` may point to a tuple of the caller, which is the first one then. Without room it stays
+    /// as it was: glibc before 2.36 comes again with it, when it has freed the buffer.
     fn put_tuples(&mut self, found: &Found, to: &mut *mut AddrTuple) -> Option<()> {
+        let before = *to;
+        let put = self.chain_tuples(found, to);
+        if put.is_none() {
+            *to = before;
+        }
+        put
+    }
+
+    fn chain_tuples(&mut self, found: &Found, to: &mut *mut AddrTuple) -> Option<()> {
         let name = self.put_text(&found.name)?;
         let mut place: *mut *mut AddrTuple = to;
         for ip in &found.addresses {

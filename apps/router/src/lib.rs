@@ -20,7 +20,7 @@ mod remote;
 mod router;
 mod runner;
 
-pub use plan::{Hop, Plan, PlanError, PlannedPort, PlannedRoute, Target};
+pub use plan::{Hop, Plan, PlanError, PlanPart, PlannedPort, PlannedRoute, Target};
 pub use remote::{Gone, Remote};
 pub use router::{OpenPort, Router, Settings};
 pub use runner::{Ended, Runner};

@@ -102,6 +102,19 @@ pub enum PlanError {
         /// The next hop.
         hop: IpAddr,
     },
+    /// A next hop stands for all hosts of a network.
+    #[error(
+        "the next hop {hop} of the route to {prefix} is the broadcast address of {network}, not \
+         one of its hosts"
+    )]
+    NoHost {
+        /// Destinations of the route.
+        prefix: Prefix,
+        /// The next hop.
+        hop: IpAddr,
+        /// The network, which a port is in.
+        network: Prefix,
+    },
     /// A next hop is an address of this router.
     #[error("the next hop {hop} of the route to {prefix} is this router itself")]
     OwnHop {
@@ -166,6 +179,36 @@ pub enum PlanError {
     /// The rules do not fit the ports.
     #[error("{0}; the ports are {1}")]
     Rules(CompileError, String),
+}
+
+/// Part of a plan that an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanPart<'a> {
+    /// The port of this name.
+    Port(&'a str),
+    /// The route to this network.
+    Route(Prefix),
+}
+
+impl PlanError {
+    /// The part that does not fit; None: the rules, or all of it.
+    pub fn part(&self) -> Option<PlanPart<'_>> {
+        Some(match self {
+            Self::NoPort | Self::Rules(..) => return None,
+            Self::NameTaken { name: port }
+            | Self::AddressTaken { second: port, .. }
+            | Self::NetworkTaken { second: port, .. } => PlanPart::Port(port),
+            Self::NoWay { prefix, .. }
+            | Self::NoHost { prefix, .. }
+            | Self::OwnHop { prefix, .. }
+            | Self::NoPortOfHop { prefix, .. }
+            | Self::UnknownPort { prefix, .. }
+            | Self::OtherFamily { prefix, .. }
+            | Self::RouteTaken { prefix }
+            | Self::HopTaken { prefix, .. }
+            | Self::Route { prefix, .. } => PlanPart::Route(*prefix),
+        })
+    }
 }
 
 impl Plan {
@@ -272,6 +315,9 @@ impl Plan {
         if addresses().any(|own| own.addr() == hop) {
             return Err(PlanError::OwnHop { prefix, hop });
         }
+        if let Some(own) = addresses().find(|own| own.broadcast().map(IpAddr::V4) == Some(hop)) {
+            return Err(PlanError::NoHost { prefix, hop, network: own.trunc() });
+        }
         if let Some(name) = port {
             let (name, names) = (name.to_owned(), self.names());
             let unknown = || PlanError::UnknownPort { prefix, name: name.clone(), names };
@@ -366,6 +412,8 @@ mod tests {
         let cases = [
             ("0.0.0.0/0", via("198.51.100.1"), "no port is in the network"),
             ("0.0.0.0/0", via("10.1.0.1"), "is this router itself"),
+            ("0.0.0.0/0", via("10.1.0.255"), "broadcast address of 10.1.0.0/24"),
+            ("0.0.0.0/0", by(&["192.0.2.255"], Some("wan")), "broadcast address of 192.0.2.0/24"),
             ("0.0.0.0/0", via("fd00:1::2"), "both are IPv4, or both are IPv6"),
             ("::/0", via("fe80::1"), "as fe80::1%lan"),
             ("0.0.0.0/0", by(&["192.0.2.1", "192.0.2.1"], None), "192.0.2.1 of the route to 0.0"),

@@ -22,7 +22,8 @@ pub fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let prefix = Prefix::new(ip, len).ok_or_else(no_length)?;
     if ip.is_ipv4() && len < 31 && (ip == prefix.network() || ip == prefix.last()) {
         return Err(format!(
-            "{ip} is the network or broadcast address of {ip}/{len}, not one of its hosts"
+            "{ip} is the network or broadcast address of {}, not one of its hosts",
+            prefix.trunc()
         ));
     }
     Ok(prefix)
@@ -123,7 +124,7 @@ mod tests {
             ("fd00::1/129", "expected 1 to 128"),
             ("10.0.2.15/", "\"\" is not a prefix length"),
             ("10.0.2.0/24", "network or broadcast"),
-            ("10.0.2.255/24", "network or broadcast"),
+            ("10.0.2.255/24", "broadcast address of 10.0.2.0/24"),
             ("127.0.0.1/8", "not an address that an interface"),
             ("ff02::1/64", "not an address that an interface"),
             ("0.0.0.0/8", "not an address that an interface"),

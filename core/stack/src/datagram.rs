@@ -305,7 +305,7 @@ impl<H: Host> Stack<H> {
         let is_long = longest > target.route.mtu;
         if is_long && out.segment_size.is_some() {
             // As udp_send_skb, which reports no length.
-            return Err(SendError::Invalid);
+            return Err(SendError::TooLong);
         }
         let refused = match target.ip.fragmenting {
             Fragmenting::Never | Fragmenting::Routers => is_long,

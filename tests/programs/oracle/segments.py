@@ -1,7 +1,7 @@
 """UDP_SEGMENT: one call, many datagrams. UDP_CORK: many calls, one datagram."""
 from transcript import *
 
-UDP, SEGMENT = socket.IPPROTO_UDP, 103
+UDP, SEGMENT, NO_CHECK = socket.IPPROTO_UDP, 103, 11
 
 
 def received(sock):
@@ -40,6 +40,11 @@ for family in socket.AF_INET, socket.AF_INET6:
     by_message("message alone", struct.pack("H", 400), b"z" * 1000)
     by_message("too many", struct.pack("H", 1), b"z" * 1000)
     by_message("many", struct.pack("H", 10), b"z" * 640)
+    by_message("one part, longer than the path over IPv6", struct.pack("H", 65507), b"z" * 65507)
+    for size in 300, 1000:
+        first.setsockopt(socket.SOL_SOCKET, NO_CHECK, 1)
+        by_message("without checksums", struct.pack("H", size), b"z" * 700)
+        first.setsockopt(socket.SOL_SOCKET, NO_CHECK, 0)
     show("unknown UDP message", first.sendmsg, [b"x"], [(UDP, 99, b"\0\0")], 0, there)
     first.connect(there)
     first.setsockopt(UDP, SEGMENT, 100)

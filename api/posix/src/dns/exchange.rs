@@ -15,8 +15,8 @@ use super::message::{self, Answer, Question, rcode};
 use crate::control::Control;
 use crate::{Errno, Posix, Result, descriptor, poll, socket, transfer};
 
-/// Longest answer by UDP: no server sends more than the question allows, which is less.
-pub(super) const DATAGRAM_MAX: usize = 4096;
+/// Longest answer by UDP. Some servers send more than the question allows.
+pub(super) const DATAGRAM_MAX: usize = 65_535;
 /// Datagrams of one try that fit no question.
 pub(super) const STRANGERS_MAX: usize = 64;
 
@@ -103,7 +103,7 @@ impl Asking<'_> {
             line.send(&self.questions[at].message(ids[at], edns), deadline)?;
         }
         let (mut left, mut cut_off, mut helped) = (open.to_vec(), Vec::new(), true);
-        let mut bytes = [0; DATAGRAM_MAX];
+        let mut bytes = vec![0; DATAGRAM_MAX];
         for _ in 0..STRANGERS_MAX {
             if left.is_empty() {
                 break;
@@ -163,9 +163,10 @@ impl Asking<'_> {
         Ok(if helped { Turn::Done } else { Turn::Next })
     }
 
-    /// Whether the server has helped: SERVFAIL, NOTIMP and REFUSED say that others may.
+    /// Whether the server has helped. SERVFAIL, NOTIMP, REFUSED and lame answers say that others
+    /// may.
     fn keep(&mut self, at: usize, answer: Answer) -> bool {
-        let helps = matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR);
+        let helps = matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR) && !answer.lame;
         if helps {
             self.answers[at] = Some(answer);
         }

@@ -174,6 +174,8 @@ pub struct Answer {
     pub code: u8,
     /// Cut off: the whole is to be had by TCP.
     pub truncated: bool,
+    /// A server that asks no others for its clients knows nothing of the name.
+    pub lame: bool,
     /// The question's name, then those that CNAMEs lead to; the last has the records. Empty where
     /// one of them is not a host's name.
     pub names: Vec<String>,
@@ -202,8 +204,13 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<Answer> {
         return None;
     }
     let code = header[3] & 15;
+    // As res_send, which goes on to the next server: neither AA nor RA, and no records.
+    let lame = header[2] & 4 == 0
+        && header[3] & 0x80 == 0
+        && code == rcode::NO_ERROR
+        && (count(6), count(10)) == (0, 0);
     let mut answer =
-        Answer { code, truncated: header[2] & 2 != 0, ttl: u32::MAX, ..<_>::default() };
+        Answer { code, truncated: header[2] & 2 != 0, lame, ttl: u32::MAX, ..<_>::default() };
     // Some servers do not repeat a question that they could not read.
     if code == rcode::FORMAT_ERROR && count(4) == 0 {
         return Some(answer);
@@ -226,7 +233,10 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<Answer> {
         at = end;
         records.extend(record);
     }
-    take(message, question, &records, &mut answer)?;
+    // Records of a name that does not exist are no answer.
+    if code == rcode::NO_ERROR {
+        take(message, question, &records, &mut answer)?;
+    }
     Some(answer)
 }
 

@@ -56,6 +56,26 @@ fn answers_to_other_questions_are_left() {
     assert_eq!(read(&no_response, 7, &asked), None);
 }
 
+/// As with glibc: a name that does not exist has no address, whatever stands behind that.
+#[test]
+fn records_of_a_name_that_does_not_exist_are_left() {
+    let asked = question("www.example", A);
+    let mut message = answer(&asked, &[("", A, vec![192, 0, 2, 7])]);
+    message[3] |= rcode::NAME_ERROR;
+    let got = read(&message, 7, &asked).unwrap();
+    assert_eq!((got.code, got.addresses.len()), (rcode::NAME_ERROR, 0));
+}
+
+#[test]
+fn servers_that_know_nothing_are_lame() {
+    let asked = question("www.example", A);
+    let mut message = answer(&asked, &[]);
+    for (high, low, lame) in [(0x81, 0x80, false), (0x85, 0, false), (0x81, 0, true)] {
+        (message[2], message[3]) = (high, low);
+        assert_eq!(read(&message, 7, &asked).unwrap().lame, lame, "{high:x} {low:x}");
+    }
+}
+
 #[test]
 fn chains_and_pointers_end() {
     let asked = question("a.example", A);

@@ -119,6 +119,10 @@ unsafe fn send_whole(
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;
     check_length(handle, header)?;
+    // One segment needs no cutting.
+    let cut = u32::from(header.segment_size) < header.len;
+    let header =
+        &DatagramHeader { segment_size: if cut { header.segment_size } else { 0 }, ..*header };
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
     // Before the attempt: see `send_stream`.
@@ -148,7 +152,7 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
     };
     let long = longest + headers_len(handle, header) > least;
-    // udp_send_skb cuts no datagram into parts that are too long.
+    // As udp_send_skb: with UDP_SEGMENT even a single part is not fragmented.
     let asks = refuses || header.segment_size != 0;
     if header.len as usize <= PAYLOAD_MAX_V4 && !(asks && long) {
         return Ok(());
@@ -223,8 +227,9 @@ fn datagram_header(
     }
     let segment_size =
         control.segment_size.unwrap_or_else(|| handle.posix.remembered.segment_size(handle.socket));
-    if segment_size != 0 && bits & option_bit::NO_CHECK != 0 {
-        // As udp_send_skb: what cuts a datagram makes checksums.
+    let over_v4 = || matches!(towards(handle, &remote), Some(IpAddr::V4(_)));
+    if segment_size != 0 && bits & option_bit::NO_CHECK != 0 && over_v4() {
+        // As udp_send_skb: what cuts a datagram makes checksums. IPv6 always has them.
         return fail(libc::EINVAL);
     }
     // What is set now goes with the datagram: the engine may hear of a later setting before it
@@ -282,7 +287,5 @@ fn with_len(header: DatagramHeader, len: usize) -> Result<DatagramHeader> {
     if size > 0 && len > size * SEGMENTS_MAX {
         return fail(libc::EINVAL);
     }
-    // One segment needs no cutting.
-    let segment_size = if size < len { header.segment_size } else { 0 };
-    Ok(DatagramHeader { len: len as u32, segment_size, ..header })
+    Ok(DatagramHeader { len: len as u32, ..header })
 }

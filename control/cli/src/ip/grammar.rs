@@ -135,8 +135,8 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
         while let Some(word) = words.next() {
             match word {
                 "to" => address = Some(prefix(words.value()?, family)?),
-                "dev" => set(&mut dev, words.value()?.to_owned())?,
-                other => set(&mut dev, other.to_owned())?,
+                "dev" => set(word, &mut dev, words.value()?.to_owned())?,
+                other => set(word, &mut dev, other.to_owned())?,
             }
         }
         return Ok(Command::Show(Look::Addresses { dev, to: address }));
@@ -144,11 +144,11 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
     let mut has_length = false;
     while let Some(word) = words.next() {
         match word {
-            "dev" => set(&mut dev, words.value()?.to_owned())?,
+            "dev" => set(word, &mut dev, words.value()?.to_owned())?,
             "local" => {
                 let text = words.value()?;
                 has_length = text.contains('/');
-                set(&mut address, prefix(text, family)?)?;
+                set(word, &mut address, prefix(text, family)?)?;
             }
             "peer" | "broadcast" | "brd" | "anycast" | "label" | "scope" | "valid_lft"
             | "preferred_lft" | "metric" | "proto" | "nodad" | "home" | "noprefixroute" => {
@@ -156,7 +156,7 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
             }
             text => {
                 has_length = text.contains('/');
-                set(&mut address, prefix(text, family)?)?;
+                set(word, &mut address, prefix(text, family)?)?;
             }
         }
     }
@@ -185,7 +185,7 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     let mut hops = Vec::new();
     while let Some(word) = words.next() {
         match word {
-            "via" => set(&mut via, router(&mut words)?)?,
+            "via" => set(word, &mut via, router(&mut words)?)?,
             "nexthop" if verb != "show" => hops.push(next_hop(&mut words)?),
             _ if !hops.is_empty() => {
                 return Err(format!(
@@ -200,31 +200,31 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
                             .to_owned(),
                     );
                 }
-                set(&mut route.mtu, text.parse().map_err(|_| wrong("mtu", text))?)?;
+                set(word, &mut route.mtu, text.parse().map_err(|_| wrong("mtu", text))?)?;
             }
-            "dev" | "oif" => set(&mut dev, words.value()?)?,
+            "dev" | "oif" => set(word, &mut dev, words.value()?)?,
             "metric" | "priority" | "preference" if verb != "show" => {
                 let text = words.value()?;
                 let number = text.parse::<u32>();
-                set(&mut metric, number.map_err(|_| wrong("metric", text))?)?;
+                set(word, &mut metric, number.map_err(|_| wrong("metric", text))?)?;
             }
-            "unicast" => set(&mut route.kind, RouteKind::Unicast)?,
-            "blackhole" => set(&mut route.kind, RouteKind::Blackhole)?,
-            "unreachable" => set(&mut route.kind, RouteKind::Unreachable)?,
-            "prohibit" => set(&mut route.kind, RouteKind::Prohibit)?,
+            "unicast" => set(word, &mut route.kind, RouteKind::Unicast)?,
+            "blackhole" => set(word, &mut route.kind, RouteKind::Blackhole)?,
+            "unreachable" => set(word, &mut route.kind, RouteKind::Unreachable)?,
+            "prohibit" => set(word, &mut route.kind, RouteKind::Prohibit)?,
             "to" | "exact" => {}
             "default" | "any" | "all" => default = true,
             "proto" | "scope" | "table" | "src" | "mtu" | "onlink" | "nexthop" | "nhid"
             | "root" | "match" | "type" => {
                 return Err(format!("\"{word}\" is not among what `towpath ip route` knows"));
             }
-            text => set(&mut to, prefix(text, family)?)?,
+            text => set(word, &mut to, prefix(text, family)?)?,
         }
     }
     if default {
         let first = via.or(hops.first().and_then(|hop: &Hop| hop.via));
         let v6 = family == Some(Family::V6) || first.is_some_and(|via: IpAddr| via.is_ipv6());
-        set(&mut to, if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 })?;
+        set("default", &mut to, if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 })?;
     }
     if verb == "show" {
         let dev = dev.map(str::to_owned);
@@ -274,17 +274,17 @@ fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<Hop<'a>> {
         match word {
             "via" => {
                 words.next();
-                set(&mut via, router(words)?)?;
+                set(word, &mut via, router(words)?)?;
             }
             "dev" | "oif" => {
                 words.next();
-                set(&mut dev, words.value()?)?;
+                set(word, &mut dev, words.value()?)?;
             }
             "weight" => {
                 words.next();
                 let text = words.value()?;
                 let number = text.parse().ok().filter(|weight| (1..=256).contains(weight));
-                match set(&mut weight, number.ok_or_else(|| wrong("weight", text))?)? {
+                match set(word, &mut weight, number.ok_or_else(|| wrong("weight", text))?)? {
                     () if weight == Some(1u32) => {}
                     () => {
                         return Err(format!(
@@ -318,11 +318,11 @@ fn neighbors(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     let mut dev: Option<&str> = None;
     while let Some(word) = words.next() {
         match word {
-            "dev" => set(&mut dev, words.value()?)?,
+            "dev" => set(word, &mut dev, words.value()?)?,
             "lladdr" => {
                 let text = words.value()?;
                 let parsed = text.parse::<MacAddr>();
-                set(&mut mac, parsed.map_err(|_| format!("\"{text}\" is invalid lladdr."))?)?;
+                set(word, &mut mac, parsed.map_err(|_| format!("\"{text}\" is invalid lladdr."))?)?;
             }
             "nud" => match words.value()? {
                 "permanent" => {}
@@ -334,7 +334,7 @@ fn neighbors(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
             "proxy" | "router" | "extern_learn" | "unused" | "vrf" => {
                 return Err(format!("\"{word}\" is not among what `towpath ip neigh` knows"));
             }
-            text => set(&mut to, address(text)?)?,
+            text => set(word, &mut to, address(text)?)?,
         }
     }
     if verb == "show" {
@@ -361,22 +361,21 @@ fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     if verb(word, &["set"], "link")? == "show" {
         while let Some(word) = words.next() {
             let name = if word == "dev" { words.value()? } else { word };
-            set(&mut dev, name.to_owned())?;
+            set(word, &mut dev, name.to_owned())?;
         }
         return Ok(Command::Show(Look::Links { dev }));
     }
     let (mut up, mut mtu) = (None, None);
     while let Some(word) = words.next() {
         match word {
-            "up" => set(&mut up, true)?,
-            "down" => set(&mut up, false)?,
+            "up" => set(word, &mut up, true)?,
+            "down" => set(word, &mut up, false)?,
             "mtu" => {
                 let text = words.value()?;
-                set(&mut mtu, text.parse::<u32>().map_err(|_| wrong("mtu", text))?)?;
+                set(word, &mut mtu, text.parse::<u32>().map_err(|_| wrong("mtu", text))?)?;
             }
-            "dev" => set(&mut dev, words.value()?.to_owned())?,
-            name => set(&mut dev, name.to_owned())
-                .map_err(|_| format!("either \"dev\" is duplicate, or \"{name}\" is a garbage."))?,
+            "dev" => set(word, &mut dev, words.value()?.to_owned())?,
+            name => set(name, &mut dev, name.to_owned())?,
         }
     }
     let dev = dev.ok_or("Not enough information: \"dev\" argument is required.")?;
@@ -386,13 +385,11 @@ fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     Ok(Command::Change(mtu.into_iter().chain(up).collect()))
 }
 
-/// Sets a value that may be given once.
-fn set<T>(to: &mut Option<T>, value: T) -> Parsed<()> {
+/// Sets a value that may be given once, by the word `word`.
+fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
     match to.replace(value) {
         None => Ok(()),
-        Some(_) => {
-            Err("a word is duplicate, or a garbage: an argument stands there twice".to_owned())
-        }
+        Some(_) => Err(format!("an argument stands there twice, or \"{word}\" is a garbage.")),
     }
 }
 
@@ -502,6 +499,8 @@ mod tests {
             ("addr change 10.0.0.1/24 dev eth0", "use add and del"),
             ("route add 10.0.0.0/8 via 10.0.0.1 src 10.0.0.2", "\"src\""),
             ("route add 10.0.0.0/8 metric x", "argument \"x\" is wrong"),
+            ("route add 10.0.0.0/8 10.1.0.0/16", "twice, or \"10.1.0.0/16\" is a garbage"),
+            ("link set eth0 frob", "twice, or \"frob\" is a garbage"),
             ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 2", "equal shares"),
             ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 0", "argument \"0\" is wrong"),
             ("route add 10.0.0.0/8 nexthop dev eth0", "expected after \"nexthop\""),

@@ -183,7 +183,7 @@ pub fn parse_port(text: &str) -> Result<PortWords, String> {
              digits, '-' or '_'"
         ));
     }
-    let is_name = |c: char| c != '/' && !c.is_whitespace();
+    let is_name = |c: char| c != '/' && !c.is_whitespace() && !c.is_control();
     let interface = || match device {
         "" => Err(format!("{device:?} is not a name of an interface; {form}")),
         name if name.len() > NAME_LEN_MAX || !name.chars().all(is_name) => {
@@ -367,6 +367,7 @@ mod tests {
             ("=packet:eth1,10.1.0.1/24", "\"\" is not a name of a port"),
             ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
             ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
+            ("lan=packet:e\0,10.1.0.1/24", "is not a name of an interface"),
             ("lan=xdp:eth1,10.1.0.1/24", "expected packet or tap"),
             ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
             ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),

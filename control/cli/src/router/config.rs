@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use toml::Spanned;
+use towpath_router::PlanPart;
 use towpath_sim::ScenarioError;
+use towpath_wire::Prefix;
 
 use super::args::{self, RouterArgs, SourceCheckWord};
 use crate::args::parse_name;
@@ -35,29 +37,62 @@ struct PortTable {
     addresses: Vec<String>,
 }
 
+/// Places of ports and routes in the file, for mistakes that show when all parts are known.
+#[derive(Debug)]
+pub struct Places {
+    file: String,
+    text: String,
+    ports: Vec<(String, usize)>,
+    routes: Vec<(Prefix, usize)>,
+}
+
+impl Places {
+    /// The mistake of a part, with its line.
+    pub fn tell(&self, part: PlanPart<'_>, why: &str) -> String {
+        // The later one of two with the same name.
+        let start = match part {
+            PlanPart::Port(name) => self.ports.iter().rfind(|port| port.0 == name).map(|it| it.1),
+            PlanPart::Route(prefix) => {
+                self.routes.iter().rfind(|route| route.0 == prefix).map(|it| it.1)
+            }
+        };
+        match start {
+            Some(start) => {
+                format!("{}: {}", self.file, ScenarioError::at(&self.text, start, why))
+            }
+            None => format!("{}: {why}", self.file),
+        }
+    }
+}
+
 /// The options, with those of the file that `--config` names.
 ///
 /// # Errors
 /// With the line of the first mistake.
-pub fn read(path: &Path, args: &RouterArgs) -> Result<RouterArgs> {
+pub fn read(path: &Path, args: &RouterArgs) -> Result<(RouterArgs, Places)> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("--config {name}"))
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{error:#}")))?;
-    let mut args = parse(&text, args.clone())
+    let (mut args, ports, routes) = parse(&text, args.clone())
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
     // As of all files that a file names, the place is beside it.
     args.acl = args.acl.map(|acl| path.parent().unwrap_or(Path::new("")).join(acl));
-    Ok(args)
+    Ok((args, Places { file: name.to_string(), text, ports, routes }))
 }
 
-fn parse(text: &str, mut args: RouterArgs) -> Result<RouterArgs, ScenarioError> {
+/// The options, and where ports and routes begin.
+type Parsed = (RouterArgs, Vec<(String, usize)>, Vec<(Prefix, usize)>);
+
+fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
+    let (mut ports, mut routes) = (Vec::new(), Vec::new());
     let file: File = toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
     let at = |start: usize| move |why: String| ScenarioError::at(text, start, why);
     for port in &file.port {
         let PortTable { name, device, addresses } = port.get_ref();
         let words = [std::slice::from_ref(device), addresses].concat().join(",");
         let parsed = args::parse_port(&format!("{name}={words}")).map_err(at(port.span().start))?;
+        ports.push((parsed.name.clone(), port.span().start));
         args.port.push(parsed);
     }
     if args.port.is_empty() {
@@ -66,6 +101,7 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<RouterArgs, ScenarioError> 
     }
     for route in &file.routes {
         let parsed = args::parse_route(route.get_ref()).map_err(at(route.span().start))?;
+        routes.push((parsed.prefix.trunc(), route.span().start));
         args.route.push(parsed);
     }
     if let Some(name) = &file.name {
@@ -86,7 +122,7 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<RouterArgs, ScenarioError> 
     }
     args.acl = file.acl;
     args.source_check = file.source_check.unwrap_or(args.source_check);
-    Ok(args)
+    Ok((args, ports, routes))
 }
 
 #[cfg(test)]
@@ -124,7 +160,8 @@ addresses = ['192.0.2.2/24']
     }
 
     fn read_text(text: &str) -> Result<RouterArgs, String> {
-        parse(text, line(&["--config", "x"])).map_err(|error| error.to_string())
+        let parsed = parse(text, line(&["--config", "x"])).map_err(|error| error.to_string());
+        parsed.map(|(args, _, _)| args)
     }
 
     #[test]

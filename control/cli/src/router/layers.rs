@@ -21,58 +21,75 @@ pub fn is_member(ports: &[PortWords], name: &str) -> bool {
     })
 }
 
+/// A port that does not fit the others.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misplaced<'a> {
+    /// Name of the port.
+    pub port: &'a str,
+    /// The sentence for the user.
+    pub why: String,
+}
+
 /// Checks that the ports which others name are there, and can be named so.
 ///
 /// # Errors
-/// With the sentence for the user.
-pub fn check(ports: &[PortWords]) -> Result<(), String> {
+/// With the first port that is not in order.
+pub fn check(ports: &[PortWords]) -> Result<(), Misplaced<'_>> {
+    let mut members = Vec::new();
+    for port in ports {
+        check_port(ports, port, &mut members).map_err(|why| Misplaced { port: &port.name, why })?;
+    }
+    Ok(())
+}
+
+/// `members_of_all`: ports that are parts of the bridges looked at so far.
+fn check_port<'a>(
+    ports: &'a [PortWords],
+    port: &'a PortWords,
+    members_of_all: &mut Vec<&'a str>,
+) -> Result<(), String> {
     let names = || ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
     let find = |by: &str, name: &str| {
         let found = ports.iter().find(|port| port.name == name);
         found.ok_or_else(|| format!("{by} stands on the port {name:?}; there are {}", names()))
     };
-    let mut members_of_all: Vec<&str> = Vec::new();
-    for port in ports {
-        let name = &port.name;
-        match &port.device {
-            Device::Vlan(parent, id) => {
-                let below = find(name, parent)?;
-                if !matches!(below.device, Device::Packet(_) | Device::Tap(_)) {
-                    return Err(format!("{name}: VLANs stand on packet and tap, not on {parent}"));
-                }
-                if vlans_of(ports, parent).filter(|(_, other)| other == id).count() > 1 {
-                    return Err(format!("two ports are the VLAN {id} of {parent}: leave one out"));
-                }
+    let name = &port.name;
+    match &port.device {
+        Device::Vlan(parent, id) => {
+            let below = find(name, parent)?;
+            if !matches!(below.device, Device::Packet(_) | Device::Tap(_)) {
+                return Err(format!("{name}: VLANs stand on packet and tap, not on {parent}"));
             }
-            Device::Bridge { members, .. } => {
-                for member in members {
-                    let below = find(name, member)?;
-                    if matches!(below.device, Device::Bridge { .. }) {
-                        return Err(format!(
-                            "{name}: a bridge cannot be part of another, {member}"
-                        ));
-                    }
-                    if !below.addresses.is_empty() {
-                        return Err(format!(
-                            "{member} is part of the bridge {name}, which has the addresses: give \
-                             {member} none"
-                        ));
-                    }
-                    if members_of_all.contains(&member.as_str()) {
-                        return Err(format!("{member} is part of two bridges, or of one twice"));
-                    }
-                    members_of_all.push(member);
-                }
+            if vlans_of(ports, parent).filter(|(_, other)| other == id).count() > 1 {
+                return Err(format!("two ports are the VLAN {id} of {parent}: leave one out"));
             }
-            Device::Packet(_) | Device::Tap(_) => {}
         }
-        let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
-        if port.addresses.is_empty() && !carries {
-            return Err(format!(
-                "the port {name} has no address: expected ADDRESS/LENGTH behind a comma, unless a \
-                 VLAN or a bridge stands on it"
-            ));
+        Device::Bridge { members, .. } => {
+            for member in members {
+                let below = find(name, member)?;
+                if matches!(below.device, Device::Bridge { .. }) {
+                    return Err(format!("{name}: a bridge cannot be part of another, {member}"));
+                }
+                if !below.addresses.is_empty() {
+                    return Err(format!(
+                        "{member} is part of the bridge {name}, which has the addresses: give \
+                         {member} none"
+                    ));
+                }
+                if members_of_all.contains(&member.as_str()) {
+                    return Err(format!("{member} is part of two bridges, or of one twice"));
+                }
+                members_of_all.push(member);
+            }
         }
+        Device::Packet(_) | Device::Tap(_) => {}
+    }
+    let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
+    if port.addresses.is_empty() && !carries {
+        return Err(format!(
+            "the port {name} has no address: expected ADDRESS/LENGTH behind a comma, unless a \
+             VLAN or a bridge stands on it"
+        ));
     }
     Ok(())
 }
@@ -141,7 +158,7 @@ mod tests {
             (vec![packet("a", false), bridge("c", &["a", "a"])], "of one twice"),
         ];
         for (ports, wanted) in wrong {
-            let error = check(&ports).unwrap_err();
+            let error = check(&ports).unwrap_err().why;
             assert!(error.contains(wanted), "{error}");
         }
     }

@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use towpath_filter::RuleList;
 use towpath_pcap::{CaptureFile, Direction};
-use towpath_router::{Ended, Plan, PlannedPort, Router, Runner, Settings};
+use towpath_router::{Ended, Plan, PlanPart, PlannedPort, Router, Runner, Settings};
 use towpath_uplink::{now_ns, random};
 
 pub use args::{ABOUT, AFTER, RouterArgs};
@@ -41,9 +41,19 @@ const PORTS_MAX: usize = 64;
 /// With the sentence for the user.
 pub fn router(args: &RouterArgs) -> Result<()> {
     let of_file = args.config.as_deref().map(|path| config::read(path, args)).transpose()?;
-    let args = of_file.as_ref().unwrap_or(args);
-    let plan = plan(args)?;
-    plan.check().map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
+    let (args, places) = match &of_file {
+        Some((args, places)) => (args, Some(places)),
+        None => (args, None),
+    };
+    let wrong = |part: Option<PlanPart<'_>>, why: String| {
+        let why = match (part, places) {
+            (Some(part), Some(places)) => places.tell(part, &why),
+            _ => why,
+        };
+        Failure::error(ExitCode::Usage, why)
+    };
+    let plan = plan(args, wrong)?;
+    plan.check().map_err(|error| wrong(error.part(), error.to_string()))?;
     if args.check {
         return output::write(format!("in order: {}\n", report::summary(&plan)).as_bytes());
     }
@@ -65,11 +75,14 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     result
 }
 
-/// The options as a plan, with the rules of their file.
-fn plan(args: &RouterArgs) -> Result<Plan> {
-    if args.port.len() > PORTS_MAX {
+/// The options as a plan, with the rules of their file. `wrong` tells which part is not in order.
+fn plan(
+    args: &RouterArgs,
+    wrong: impl Fn(Option<PlanPart<'_>>, String) -> anyhow::Error,
+) -> Result<Plan> {
+    if let Some(port) = args.port.get(PORTS_MAX) {
         let message = format!("{} ports: at most {PORTS_MAX} are possible", args.port.len());
-        return Err(Failure::error(ExitCode::Usage, message));
+        return Err(wrong(Some(PlanPart::Port(&port.name)), message));
     }
     let rules = args.acl.as_deref().map(|path| {
         let name = path.display();
@@ -77,7 +90,8 @@ fn plan(args: &RouterArgs) -> Result<Plan> {
         RuleList::parse(&text)
             .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))
     });
-    layers::check(&args.port).map_err(|why| Failure::error(ExitCode::Usage, why))?;
+    layers::check(&args.port)
+        .map_err(|found| wrong(Some(PlanPart::Port(found.port)), found.why))?;
     let ports = args
         .port
         .iter()

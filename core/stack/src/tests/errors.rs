@@ -422,6 +422,26 @@ fn datagrams_are_cut_or_refused_as_the_program_says() {
     }
 }
 
+/// As Linux 6.18: no part of a train is fragmented, and no report says how long parts may be.
+#[test]
+fn parts_of_a_train_that_are_too_long_are_refused() {
+    let mut w = World::new(WorldConfig::default());
+    let id = w.b.open(SocketKind::Datagram, Family::V4).0;
+    w.b.stack.set_option(id, SocketOption::RecvErrors(true)).unwrap();
+    let remote = Some("10.0.0.1:9".parse().unwrap());
+    for (len, size, expected) in [
+        (3000, 1472, Ok(())),
+        (3000, 1473, Err(SendError::TooLong)),
+        (1472, 1473, Ok(())),
+        (1473, 2000, Err(SendError::TooLong)),
+    ] {
+        let out = DatagramOut { remote, segment_size: Some(size), ..Default::default() };
+        assert_eq!(w.b.stack.check_datagram(w.b.now, id, &out, len), expected, "{len} {size}");
+        w.b.turn();
+        assert_eq!(w.b.host.reports.len(), 0, "{len} {size}");
+    }
+}
+
 /// IP_MTU is the present path MTU, not that of the last datagram.
 #[test]
 fn the_path_mtu_of_a_datagram_socket_is_not_yesterdays() {

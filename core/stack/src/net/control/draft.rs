@@ -204,6 +204,22 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Whether a next hop is the broadcast address of a network here, or of IPv6 our own address.
+    /// Linux lets IPv4 routes lead to the host itself.
+    fn is_no_router(&self, hop: IpAddr) -> bool {
+        let is_it = |own: &Prefix| match hop {
+            IpAddr::V4(hop) => own.is_broadcast(hop),
+            IpAddr::V6(_) => own.addr() == hop,
+        };
+        let known = self.control.ifaces.iter().flat_map(|interface| {
+            interface.addresses.iter().map(|known| (interface.id, known.prefix))
+        });
+        known
+            .filter(|(_, own)| is_it(own))
+            .any(|(iface, own)| !self.addresses.contains_key(&(iface, own.addr())))
+            || self.addresses.values().flatten().any(is_it)
+    }
+
     /// The route that an operator names, in full.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
         let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu } = spec;
@@ -226,7 +242,9 @@ impl<'a> Draft<'a> {
                     false => IfaceId::LOOPBACK,
                 }
             }
-            Some(hop) if !addr::is_unicast(hop) => return Err(Fault::GatewayUnreachable),
+            Some(hop) if !addr::is_unicast(hop) || self.is_no_router(hop) => {
+                return Err(Fault::GatewayUnreachable);
+            }
             Some(_) if on_link => iface.ok_or(Fault::NoInterface)?,
             Some(hop) => self.link_of(hop, iface).ok_or(Fault::GatewayUnreachable)?,
             None => iface.ok_or(Fault::NoInterface)?,

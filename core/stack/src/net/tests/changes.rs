@@ -78,6 +78,8 @@ fn faults_are_those_of_linux() {
         (add("0.0.0.0/0", "10.1.0.9"), Fault::GatewayUnreachable),
         (add("0.0.0.0/0", "fd00::9"), Fault::Invalid),
         (add("::/0", "fe80::9"), Fault::GatewayUnreachable),
+        (add("0.0.0.0/0", "10.0.0.255"), Fault::GatewayUnreachable),
+        (add("::/0", "fd00::1"), Fault::GatewayUnreachable),
         (Change::SetRoute(route("10.8.0.0/16", None), How::Add), Fault::NoInterface),
         (Change::SetRoute(on(other, "10.8.0.0/16"), How::Add), Fault::NoInterface),
         (Change::SetRoute(on(ETH, "10.0.0.0/24"), How::Add), Fault::Exists),
