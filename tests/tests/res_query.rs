@@ -118,6 +118,40 @@ fn a_capture_has_the_questions() {
     }
 }
 
+/// Servers of the host and of the run with IPv6 addresses, which glibc keeps elsewhere.
+#[test]
+fn nameservers_have_either_family() {
+    const PYTHON: &str = "import ctypes, socket\n\
+        libc, answer = ctypes.CDLL(None), ctypes.create_string_buffer(512)\n\
+        libc.__res_state.restype = ctypes.c_void_p\n\
+        for _ in range(3):\n\
+        \x20 print(libc.res_query(b'name.example', 1, 44, answer, 512), libc.__res_init())\n\
+        state = libc.__res_state()\n\
+        family = ctypes.c_uint16.from_address(state + 20).value\n\
+        v6 = ctypes.c_void_p.from_address(state + 536).value\n\
+        ip = ctypes.string_at(state + 24, 4) if family else ctypes.string_at(v6 + 8, 16)\n\
+        print(socket.inet_ntop(socket.AF_INET if family else socket.AF_INET6, ip))\n";
+    const WIDE: &str = "2001:db8:53::53";
+    let towpath = towpath();
+    // The run's forwarder has an address of IPv4, unless the stack has none.
+    let only_v6 = ["--address", "fd00:2::15/64", "--dns", WIDE];
+    let rows = [
+        ("::1", "::1", &[][..], "10.0.2.3"),
+        ("192.0.2.99", WIDE, &only_v6, "fd00:2::3"),
+        ("2001:db8:53::99", WIDE, &only_v6, "fd00:2::3"),
+    ];
+    for (theirs, server, options, ours) in rows {
+        let Some(lab) = Questioned::new(&CONF.replace("192.0.2.53", theirs)) else { return };
+        lab.ns.run(&["ip", "addr", "add", WIDE, "dev", "lo", "nodad"]).ok();
+        let script = program("res_query/nameserver.py");
+        let _server = lab.ns.spawn(&["python3", &script, server]);
+        wait_for_port(&lab.ns, server, 53);
+        let run = [&[towpath.as_str(), "run", "-q"][..], options].concat();
+        let out = lab.run(&[&run[..], &["--", "python3", "-c", PYTHON]].concat());
+        assert_eq!(out, format!("76 0\n76 0\n76 0\n{ours}\n"), "{theirs}");
+    }
+}
+
 /// Names that a user has aliases for, and look-ups that threads of libc make.
 #[test]
 fn aliases_and_threads_of_libc_ask_over_the_stack() {

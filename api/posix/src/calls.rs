@@ -181,7 +181,8 @@ pub const CALLS: &[Call] = &[
         "the run's nameserver is asked over the stack, in the place of the same ones as in \
          /etc/resolv.conf; nameservers that the program has put into `_res` or its own state are \
          asked over the stack, too. Answers, lengths, h_errno and errno are those of glibc. TCP \
-         waits no longer than UDP for an answer. Without a nameserver of the run, as above",
+         waits no longer than UDP for an answer. Of `search` six domains count. Without a \
+         nameserver of the run, as above",
     ),
     works(
         "__res_init __res_ninit",

@@ -79,24 +79,32 @@ def serve(c):
         c.sendall(struct.pack('>H', len(a)) + a)
 
 
+def family(address):
+    return socket.AF_INET6 if ':' in address else socket.AF_INET
+
+
+def datagrams(address):
+    u = socket.socket(family(address), socket.SOCK_DGRAM)
+    u.bind((address, 53))
+    return u
+
+
 def tcp(address):
-    t = socket.create_server((address, 53))
+    t = socket.create_server((address, 53), family=family(address))
     while True:
         threading.Thread(target=serve, args=t.accept()[:1], daemon=True).start()
 
 
 def silent(address):
     """Nothing by UDP but answers that nobody asked for; by TCP as others."""
-    u = socket.socket(type=socket.SOCK_DGRAM)
-    u.bind((address, 53))
+    u = datagrams(address)
     while True:
         q, a = u.recvfrom(4096)
         u.sendto(bytes([q[0] ^ 255, q[1], 0x81, 0x80]) + q[4:], a)
 
 
 def failing(address):
-    u = socket.socket(type=socket.SOCK_DGRAM)
-    u.bind((address, 53))
+    u = datagrams(address)
     while True:
         q, a = u.recvfrom(4096)
         u.sendto(q[:2] + struct.pack('>HHHHH', 0x8182, 1, 0, 0, 0) + q[12:], a)
@@ -109,8 +117,7 @@ def main():
         threading.Thread(target=kind, args=(other.lstrip('!'),), daemon=True).start()
         if kind == silent:
             threading.Thread(target=tcp, args=(other,), daemon=True).start()
-    u = socket.socket(type=socket.SOCK_DGRAM)
-    u.bind((first, 53))
+    u = datagrams(first)
     threading.Thread(target=tcp, args=(first,), daemon=True).start()
     while True:
         q, a = u.recvfrom(4096)
