@@ -60,18 +60,30 @@ impl Questioned {
     }
 }
 
+/// Output of the program on a host of its own, where `before` runs it. None without privileges.
+fn printed(conf: &str, before: &[&str], elsewhere: &[&str]) -> Option<String> {
+    let lab = Questioned::new(conf)?;
+    Some(lab.run(&[before, &[&lab.program], elsewhere].concat()))
+}
+
 /// Compares the program's output over the kernel's network with that over the stack, where the
-/// host names a nameserver that nobody reaches.
+/// host names a nameserver that nobody reaches. All wait for silent servers at once.
 fn compare(modes: &[&[&str]], elsewhere: &[&str]) {
-    let Some(kernel) = Questioned::new(CONF) else { return };
-    let expected = kernel.run(&[&[kernel.program.as_str()][..], elsewhere].concat());
+    let (towpath, wrong) = (towpath(), CONF.replace("2.53", "2.99"));
+    let over_stack = |options: &[&str]| {
+        let run = [towpath.as_str(), "run", "-q", "--dns", SERVERS[0]];
+        printed(&wrong, &[&run, options, &["--"]].concat(), elsewhere)
+    };
+    let (expected, all) = std::thread::scope(|scope| {
+        let all: Vec<_> = modes.iter().map(|mode| scope.spawn(|| over_stack(mode))).collect();
+        let expected = printed(CONF, &[], elsewhere);
+        let all = all.into_iter().map(|thread| thread.join().expect("no panic"));
+        (expected, all.collect::<Vec<_>>())
+    });
+    let Some(expected) = expected else { return };
     assert!(expected.lines().count() > 250 && expected.contains(": 989 "), "{expected}");
-    let stack = Questioned::new(&CONF.replace("2.53", "2.99")).expect("as above");
-    let towpath = towpath();
-    for options in modes {
-        let run = [&[towpath.as_str(), "run", "-q", "--dns", SERVERS[0]][..], options].concat();
-        let line = [&run[..], &["--", &stack.program], elsewhere].concat();
-        let got = stack.run(&line);
+    for (got, options) in all.into_iter().zip(modes) {
+        let got = got.expect("privileges as above");
         for (got, expected) in got.lines().zip(expected.lines()) {
             assert_eq!(got, expected, "{options:?}");
         }
