@@ -60,18 +60,30 @@ impl Questioned {
     }
 }
 
+/// Output of the program on a host of its own, where `before` runs it. None without privileges.
+fn printed(conf: &str, before: &[&str], elsewhere: &[&str]) -> Option<String> {
+    let lab = Questioned::new(conf)?;
+    Some(lab.run(&[before, &[&lab.program], elsewhere].concat()))
+}
+
 /// Compares the program's output over the kernel's network with that over the stack, where the
-/// host names a nameserver that nobody reaches.
+/// host names a nameserver that nobody reaches. All wait for silent servers at once.
 fn compare(modes: &[&[&str]], elsewhere: &[&str]) {
-    let Some(kernel) = Questioned::new(CONF) else { return };
-    let expected = kernel.run(&[&[kernel.program.as_str()][..], elsewhere].concat());
+    let (towpath, wrong) = (towpath(), CONF.replace("2.53", "2.99"));
+    let over_stack = |options: &[&str]| {
+        let run = [towpath.as_str(), "run", "-q", "--dns", SERVERS[0]];
+        printed(&wrong, &[&run, options, &["--"]].concat(), elsewhere)
+    };
+    let (expected, all) = std::thread::scope(|scope| {
+        let all: Vec<_> = modes.iter().map(|mode| scope.spawn(|| over_stack(mode))).collect();
+        let expected = printed(CONF, &[], elsewhere);
+        let all = all.into_iter().map(|thread| thread.join().expect("no panic"));
+        (expected, all.collect::<Vec<_>>())
+    });
+    let Some(expected) = expected else { return };
     assert!(expected.lines().count() > 250 && expected.contains(": 989 "), "{expected}");
-    let stack = Questioned::new(&CONF.replace("2.53", "2.99")).expect("as above");
-    let towpath = towpath();
-    for options in modes {
-        let run = [&[towpath.as_str(), "run", "-q", "--dns", SERVERS[0]][..], options].concat();
-        let line = [&run[..], &["--", &stack.program], elsewhere].concat();
-        let got = stack.run(&line);
+    for (got, options) in all.into_iter().zip(modes) {
+        let got = got.expect("privileges as above");
         for (got, expected) in got.lines().zip(expected.lines()) {
             assert_eq!(got, expected, "{options:?}");
         }
@@ -133,15 +145,20 @@ fn nameservers_have_either_family() {
         print(socket.inet_ntop(socket.AF_INET if family else socket.AF_INET6, ip))\n";
     const WIDE: &str = "2001:db8:53::53";
     let towpath = towpath();
-    for (theirs, ours) in [("::1", "10.0.2.3"), ("192.0.2.99", WIDE), ("2001:db8:53::99", WIDE)] {
+    // The run's forwarder has an address of IPv4, unless the stack has none.
+    let only_v6 = ["--address", "fd00:2::15/64", "--dns", WIDE];
+    let rows = [
+        ("::1", "::1", &[][..], "10.0.2.3"),
+        ("192.0.2.99", WIDE, &only_v6, "fd00:2::3"),
+        ("2001:db8:53::99", WIDE, &only_v6, "fd00:2::3"),
+    ];
+    for (theirs, server, options, ours) in rows {
         let Some(lab) = Questioned::new(&CONF.replace("192.0.2.53", theirs)) else { return };
         lab.ns.run(&["ip", "addr", "add", WIDE, "dev", "lo", "nodad"]).ok();
-        let (script, server) = (program("res_query/nameserver.py"), ["::1", WIDE]);
-        let server = server[usize::from(ours == WIDE)];
+        let script = program("res_query/nameserver.py");
         let _server = lab.ns.spawn(&["python3", &script, server]);
         wait_for_port(&lab.ns, server, 53);
-        let dns = if ours == WIDE { &["--dns", ours][..] } else { &[] };
-        let run = [&[towpath.as_str(), "run", "-q"][..], dns].concat();
+        let run = [&[towpath.as_str(), "run", "-q"][..], options].concat();
         let out = lab.run(&[&run[..], &["--", "python3", "-c", PYTHON]].concat());
         assert_eq!(out, format!("76 0\n76 0\n76 0\n{ours}\n"), "{theirs}");
     }
