@@ -2,6 +2,8 @@
 //! another namespace behind a veth pair. Without root all of it is left out.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
+use std::collections::HashSet;
+
 use rustix::process::Signal;
 use towpath_tests::proxy_lab::{Lab, ROUTED, counter};
 use towpath_tests::{PATIENCE, Scratch, eventually, towpath, wait_for_port};
@@ -163,8 +165,58 @@ fn a_loop_is_found_at_the_start_and_later() {
         assert_eq!(refused.code(), 7, "{host}: {}", refused.stderr);
     }
     eventually("the loop is named", || proxy.stderr().contains("came back into its tunnel"));
+    for host in ["10.9.0.1", "fd00:9::1"] {
+        let ping = lab.here.run(&["ping", "-n", "-c", "1", host]);
+        assert!(ping.stdout.to_lowercase().contains("unreachable"), "{host}: {}", ping.stdout);
+    }
     let output = proxy.stop();
-    assert_eq!(counter(&output.stderr, "gateway", "loops_refused"), 2);
+    assert_eq!(counter(&output.stderr, "gateway", "loops_refused"), 4);
+    assert_eq!(counter(&output.stderr, "gateway", "echo_requests"), 2);
+}
+
+/// Pings of two clients with one identifier, which either gets its own answers alone. The host's
+/// sockets are raw ones, or those of ping_group_range.
+#[test]
+fn pings_of_clients_with_one_identifier_are_kept_apart() {
+    const CLIENT: &str = "
+import socket, struct, sys, threading
+def sum16(b):
+    s = sum(struct.unpack('!%dH' % (len(b) // 2), b)); s = (s >> 16) + (s & 0xffff)
+    return ~(s + (s >> 16)) & 0xffff
+def client(source):
+    s = socket.socket(2, socket.SOCK_RAW, 1); s.bind((source, 0)); s.settimeout(60)
+    payload = source.encode().ljust(16)
+    for seq in range(3):
+        ask = lambda sum: struct.pack('!BBHHH', 8, 0, sum, 7, seq) + payload
+        s.sendto(ask(sum16(ask(0))), ('10.9.0.1', 0))
+    got = [s.recv(999)[24:] for _ in range(3)]
+    assert got == [struct.pack('!HH', 7, seq) + payload for seq in range(3)], got
+    s.settimeout(.2)
+    try: print(s.recv(999))
+    except TimeoutError: print('no more')
+all = [threading.Thread(target=client, args=(source,)) for source in ('10.77.0.1', '10.77.0.2')]
+for t in all: t.start()
+for t in all: t.join()
+";
+    let Some(lab) = Lab::new() else { return };
+    lab.here.shell("ip addr add 10.77.0.1 dev lo; ip addr add 10.77.0.2 dev lo").ok();
+    for groups in ["1 0", "0 0"] {
+        lab.here.shell(&format!("echo {groups} > /proc/sys/net/ipv4/ping_group_range")).ok();
+        let proxy = lab.proxy(&[&ROUTED[..], &["--stats=json"]].concat());
+        assert_eq!(lab.python(CLIENT), "no more\nno more\n", "{groups}");
+        // A server sees either client at an identifier of its own.
+        let shown = lab.here.run(&[&towpath(), "ss", "-j", &proxy.id().to_string()]).ok().stdout;
+        let rows: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        let rows = rows.as_array().expect("an array");
+        let via: HashSet<_> = rows.iter().filter_map(|row| row["via"].as_str()).collect();
+        assert_eq!((rows.len(), via.len()), (2, 2), "{shown}");
+        for host in ["10.9.0.1", "fd00:9::1"] {
+            let ping = lab.here.run(&["ping", "-n", "-c", "3", "-i", "0.2", host]).ok().stdout;
+            assert!(!ping.contains("DUP"), "{ping}");
+        }
+        let output = proxy.stop();
+        assert_eq!(counter(&output.stderr, "gateway", "echo_replies"), 12, "{}", output.stderr);
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Echo flows: the pings of the program, sent on by ICMP sockets of the host.
 //!
 //! A datagram ICMP socket needs no privilege but a `net.ipv4.ping_group_range` that holds our
-//! group; a raw one needs CAP_NET_RAW. The host chooses the identifier of the former, so replies
-//! are told apart by socket, and given the program's identifier again. TTL and class go along both
-//! ways, and errors come back: `traceroute -I` sees the host's hops.
+//! group; a raw one needs CAP_NET_RAW. Either sends with an identifier of its own: the host chooses
+//! that of the former, [`EchoFlows`] that of the latter. Two clients may use the same one, and a
+//! `ping` on this host hears all replies to its own. Replies are given the program's identifier
+//! again. TTL and class go along both ways, and errors come back: `traceroute -I` sees the host's
+//! hops.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +14,7 @@ use towpath_shm::{Fd, opened};
 
 use rustix::io::Errno;
 use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_with};
+use siphasher::sip::SipHasher13;
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::net::{EchoOut, Fragmenting};
@@ -26,7 +29,7 @@ use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
 use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
-use crate::siblings::Topic;
+use crate::siblings::{Place, Topic};
 use crate::slab;
 use crate::sys::{self, Destination, IpOption};
 
@@ -35,6 +38,10 @@ use crate::sys::{self, Destination, IpOption};
 pub(crate) struct EchoFlows {
     flows: IdleTable<Key, Flow>,
     due: VecDeque<slab::Key>,
+    /// Identifier of the next raw socket, unless a flow still has it.
+    next_ident: u16,
+    /// Distance between identifiers: all gateways of a host take turns.
+    stride: u16,
     warned: bool,
 }
 
@@ -52,8 +59,9 @@ struct Flow {
     to: IpAddr,
     /// TTL and class that its socket sends with; [`PLAIN_TTL`] and 0 stand for the host's defaults.
     marks: (u8, u8),
-    /// A raw socket: it gives every ICMP message of the peer, with IPv4 headers.
-    raw: bool,
+    /// Identifier that a raw socket sends with. Reads of the socket give all ICMP of the peer,
+    /// with IPv4 headers.
+    raw: Option<u16>,
     readable: bool,
     /// Payload of requests, and of replies.
     bytes: [u64; 2],
@@ -76,10 +84,12 @@ const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
 const IDENT_AT: usize = 4;
 
 impl EchoFlows {
-    pub(crate) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize, place: &Place, seed: &[u8; 32]) -> Self {
         let class = Class { idle_ns: ECHO_IDLE_NS, owner: 0, max, worth: 0 };
         let flows = IdleTable::new(&[class]);
-        Self { flows, due: VecDeque::new(), warned: false }
+        let (number, stride) = (place.number() as u16, place.count() as u16);
+        let next_ident = first_ident(seed).wrapping_add(number);
+        Self { flows, due: VecDeque::new(), next_ident, stride, warned: false }
     }
 
     pub(crate) fn is_due(&self) -> bool {
@@ -94,7 +104,11 @@ impl EchoFlows {
     pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
         self.flows.iter().map(|(key, flow)| {
             let ends = (SocketAddr::new(key.program, key.ident), SocketAddr::new(key.peer, 0));
-            datagrams(FlowProtocol::Echo, ends, Some(&flow.host), flow.bytes)
+            let mut entry = datagrams(FlowProtocol::Echo, ends, Some(&flow.host), flow.bytes);
+            if let Some((via, ident)) = entry.via.as_mut().zip(flow.raw) {
+                via.set_port(ident);
+            }
+            entry
         })
     }
 
@@ -121,7 +135,7 @@ impl EchoFlows {
         // Longer ones than there is room for do not exist in ICMP.
         if let Some(message) = scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
             payload.copy_to(0, &mut message[HEADER_LEN..]);
-            emit_request(message, meta);
+            emit_request(message, meta, meta.ident);
             match self.pass_on(shared, key, meta, message) {
                 Ok(()) => shared.counters.echo_requests += 1,
                 Err(Lost::NotPermitted) => self.warn(shared),
@@ -137,7 +151,7 @@ impl EchoFlows {
         shared: &mut Shared,
         key: Key,
         meta: &EchoMeta,
-        message: &[u8],
+        message: &mut [u8],
     ) -> Result<(), Lost> {
         let id = match self.flows.find(&key) {
             Some(id) => id,
@@ -146,6 +160,9 @@ impl EchoFlows {
         self.flows.touch(shared.now_ns, id);
         let Some((_, flow)) = self.flows.get_mut(id) else { return Err(Lost::Failed) };
         flow.set_marks(meta.ttl, meta.tos);
+        if let Some(ident) = flow.raw {
+            emit_request(message, meta, ident);
+        }
         flow.send(shared, &key, message)?;
         flow.bytes[0] += message.len().saturating_sub(HEADER_LEN) as u64;
         Ok(())
@@ -182,6 +199,9 @@ impl EchoFlows {
         let Some(ip) = shared.host_addr(SocketAddr::new(key.peer, 0)).map(|to| to.ip()) else {
             return Err(refused(shared, Errno::HOSTUNREACH));
         };
+        if shared.is_loop(SocketAddr::new(key.program, key.ident), SocketAddr::new(key.peer, 0)) {
+            return Err(refused(shared, Errno::HOSTUNREACH));
+        }
         if self.flows.is_full(CLASS) && self.flows.evict(CLASS).is_some() {
             shared.counters.echo_evicted += 1;
         }
@@ -195,6 +215,8 @@ impl EchoFlows {
             .and_then(|()| shared.config.egress.apply(&host, ip))
             .and_then(|()| connect(&host, &to))
             .map_err(|error| refused(shared, error))?;
+        let raw = raw.then(|| self.choose_ident());
+        shared.loops.note_echo(&host, ip, raw);
         let flow =
             Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false, bytes: [0; 2] };
         let id = self.flows.insert(shared.now_ns, CLASS, key, flow);
@@ -204,6 +226,18 @@ impl EchoFlows {
             return Err(refused(shared, error));
         }
         Ok(id)
+    }
+
+    /// An identifier that no raw socket has.
+    fn choose_ident(&mut self) -> u16 {
+        loop {
+            let ident = self.next_ident;
+            self.next_ident = ident.wrapping_add(self.stride);
+            // There are fewer flows than identifiers (ECHO_FLOWS_MAX).
+            if self.flows.iter().all(|(_, flow)| flow.raw != Some(ident)) {
+                return ident;
+            }
+        }
     }
 
     fn warn(&mut self, shared: &mut Shared) {
@@ -226,8 +260,7 @@ impl EchoFlows {
             match sys::recv_datagram(flow.host.as_fd(), &mut scratch) {
                 Ok(received) => {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
-                    let ident = flow.raw.then_some(key.ident);
-                    if let Some((seq, data)) = parse_reply(bytes, key.peer, ident) {
+                    if let Some((seq, data)) = parse_reply(bytes, key.peer, flow.raw) {
                         let (ttl, tos) = (received.ttl, received.tos);
                         reply(cx, &key.reply(seq, ttl, tos), data);
                         let len = data.len() as u64;
@@ -303,10 +336,18 @@ impl Flow {
         let Shared { errors, config, counters, .. } = shared;
         errors.hear(self.host.as_fd(), config, counters, |_, quote| {
             // A raw socket hears about everybody's requests.
-            let ours = quote.get(IDENT_AT..IDENT_AT + 2) == Some(&key.ident.to_be_bytes());
-            (!self.raw || ours).then_some((key.about(), self.to))
+            let ours =
+                |ident: u16| quote.get(IDENT_AT..IDENT_AT + 2) == Some(&ident.to_be_bytes()[..]);
+            self.raw.is_none_or(ours).then_some((key.about(), self.to))
         })
     }
+}
+
+/// A number that nobody can guess, and that is the same in all gateways of a host: the last half of
+/// their seeds is.
+fn first_ident(seed: &[u8; 32]) -> u16 {
+    let key = *seed.last_chunk().expect("32 bytes");
+    SipHasher13::new_with_key(&key).hash(b"echo") as u16
 }
 
 /// A datagram ICMP socket, or else a raw one.
@@ -324,8 +365,8 @@ fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> 
 
 /// Completes a request whose data is in place. The host computes checksums of ICMPv6 and of
 /// datagram sockets, and replaces the identifier of the latter.
-fn emit_request(message: &mut [u8], meta: &EchoMeta) {
-    let (ident, seq) = (meta.ident, meta.seq);
+fn emit_request(message: &mut [u8], meta: &EchoMeta, ident: u16) {
+    let seq = meta.seq;
     if meta.local.is_ipv4() {
         icmpv4::Message::EchoRequest { ident, seq }.emit(message);
         icmpv4::fill_checksum(message);

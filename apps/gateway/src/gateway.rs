@@ -134,11 +134,12 @@ impl Gateway {
         let link = Link::new(outer);
         let dns = Forwarder::new(max.dns, shared.nameservers.timeout_ns(), &shared.config.seed);
         let siblings = Arc::clone(&shared.place.siblings);
+        let echo = EchoFlows::new(max.echo, &shared.place, &shared.config.seed);
         let host = GatewayHost {
             shared,
             tcp: TcpFlows::new(),
             udp: UdpFlows::new(max.udp, max.udp_clients, siblings),
-            echo: EchoFlows::new(max.echo),
+            echo,
             dns,
             forwards: Forwards::default(),
         };

@@ -5,7 +5,7 @@
 //! newest flows are enough to recognise one.
 
 use std::collections::{HashSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rustix::net::getsockname;
 use towpath_shm::Fd;
@@ -37,6 +37,16 @@ impl Loops {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         if let Some(local) = local {
             self.remember((local, to));
+        }
+    }
+
+    /// The same for a socket that sends echo requests. Its port is the identifier, which a raw
+    /// socket does not know, and the peer has none.
+    pub(crate) fn note_echo(&mut self, host: &Fd, to: IpAddr, raw: Option<u16>) {
+        let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
+        if let Some(mut local) = local.filter(|_| self.on) {
+            local.set_port(raw.unwrap_or(local.port()));
+            self.remember((local, SocketAddr::new(to, 0)));
         }
     }
 

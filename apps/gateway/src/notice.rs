@@ -56,10 +56,10 @@ pub enum Notice {
         /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
         descriptors: Option<u64>,
     },
-    /// A connection or datagram of the gateway's own was led back to it by a route of the host, and
-    /// refused. Said once; the counter is `loops_refused`.
+    /// A connection, datagram or ping of the gateway's own was led back to it by a route of the
+    /// host, and refused. Said once; the counter is `loops_refused`.
     Loop {
-        /// Its destination.
+        /// Its destination; the port of a ping's is 0.
         to: SocketAddr,
     },
     /// Connections that the program makes wait, for the same reason. Said once; the counter is
@@ -103,12 +103,17 @@ impl fmt::Display for Notice {
                 f.write_str("as many as ")?;
                 bound(f, *descriptors)
             }
-            Self::Loop { to } => write!(
-                f,
-                "towpath's own connection to {to} came back into its tunnel and was refused: \
-                 a route leads it there; keep towpath's sockets out with --interface IF, \
-                 or with --mark N and a rule for that mark"
-            ),
+            Self::Loop { to } => {
+                match to.port() {
+                    0 => write!(f, "towpath's own ping of {}", to.ip())?,
+                    _ => write!(f, "towpath's own connection to {to}")?,
+                }
+                f.write_str(
+                    " came back into its tunnel and was refused: a route leads it there; keep \
+                     towpath's sockets out with --interface IF, or with --mark N and a rule for \
+                     that mark",
+                )
+            }
             Self::ConnectionsWait { open, descriptors } => {
                 write!(f, "connections of the program wait: {open} are open, as many as ")?;
                 bound(f, *descriptors)

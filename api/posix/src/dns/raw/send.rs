@@ -87,7 +87,7 @@ impl Sending<'_> {
         let deadline = Deadline::after(timeout);
         let line = Line::connect(self.posix, server, libc::SOCK_DGRAM, deadline)?;
         line.send(self.message, deadline)?;
-        let mut bytes = vec![0; self.room.clamp(DATAGRAM_MAX, usize::from(u16::MAX))];
+        let mut bytes = vec![0; DATAGRAM_MAX];
         for _ in 0..STRANGERS_MAX {
             let len = line.recv(&mut bytes, deadline)?;
             let unread = question::is_unread(self.message, &bytes[..len]);
