@@ -21,7 +21,7 @@
 //! 6. `orders`: news of the registry; `commands` and `rounds`: news of programs, and when a request
 //!    is answered; `host`: news of the stack.
 //! 7. `slots` and `channels`: the sockets, and which process holds them.
-//! 8. `told` and `asked`: commands and requests about sockets.
+//! 8. `socket_commands` and `asked`: commands and requests about sockets.
 //! 9. `births`, `portions` and `ending`: how processes come from processes, and end.
 //! 10. `lifecycle`: how sockets end; `tell`: events.
 //! 11. `feeding` and `sweep`: memory that programs wait for, and memory that is taken back.

@@ -38,13 +38,13 @@ mod rounds;
 mod show;
 mod sleeping;
 pub(crate) mod slots;
+mod socket_commands;
 mod sources;
 pub(crate) mod starved;
 mod sweep;
 pub(crate) mod tcp_info;
 mod tcp_options;
 mod tell;
-mod told;
 mod turn;
 mod urgent;
 

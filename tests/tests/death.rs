@@ -35,7 +35,7 @@ fn the_program_is_killed_in_mid_transfer() {
     use std::os::unix::process::ExitStatusExt;
     for &mode in Mode::all() {
         if is_inline() && mode == Mode::Tap {
-            // The stack is gone with the program, and nobody is there to reset.
+            // The stack is gone with the program, and cannot send a reset.
             continue;
         }
         let (ns, folder) = (Namespace::new(), Scratch::new());

@@ -1,4 +1,4 @@
-//! fork, exec and posix_spawn: who has which socket, whatever the programs are.
+//! fork, exec and posix_spawn: processes have the right sockets, with all kinds of programs.
 
 use std::process::Command;
 use towpath_tests::{Mode, Namespace, PATIENCE, Scratch, program, run, towpath};

@@ -40,7 +40,7 @@ fn nginx_with_workers_under_load() {
     }
 }
 
-/// A reload while requests keep coming: new workers on the old listener, and nobody notices.
+/// A reload while requests keep coming: new workers on the old listener, and no client notices.
 #[test]
 fn nginx_reload_fails_no_request() {
     for &mode in Mode::all() {
@@ -178,7 +178,7 @@ fn openssl_server_and_client() {
 }
 
 /// An iperf3 server ends its listener with each test and makes a new one; between the two it resets
-/// who comes. The server prints a line when it listens again.
+/// clients. The server prints a line when it listens again.
 struct Iperf {
     server: Process,
     tests: usize,

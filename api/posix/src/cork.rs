@@ -29,7 +29,7 @@ pub(crate) type Map = BTreeMap<u32, Corked>;
 #[derive(Debug)]
 pub(crate) struct Cork {
     corked: Lock<Map>,
-    /// So that those who never cork take no lock.
+    /// Whether any datagram was ever corked: other programs take no lock.
     any: AtomicBool,
 }
 

@@ -18,7 +18,7 @@ pub fn list(posix: &'static Posix) -> Result<Vec<Interface>> {
     Ok(entries(&ask(posix)?).collect())
 }
 
-/// The engine's answer, for those who must not allocate.
+/// The engine's answer, for callers that must not allocate.
 pub(crate) fn ask(posix: &'static Posix) -> Result<Reply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
     posix.call(&request)

@@ -102,7 +102,7 @@ pub unsafe fn recvmsg(
     Ok(arrival.len)
 }
 
-/// Writes who sent what arrived, as recvfrom(2) does.
+/// Writes the sender's address, as recvfrom(2) does.
 ///
 /// # Safety
 /// `name` must point to `*len` writable bytes; both may be null.

@@ -1,5 +1,5 @@
-//! Programs that leave the stack: noticed before they are executed, because afterwards nobody is
-//! there to.
+//! Programs that leave the stack: noticed before they are executed, because this library is not in
+//! them.
 //!
 //! The engine is told; it warns the user, or forbids the program. Files that cannot be examined
 //! (executable but not readable, or moved meanwhile) are executed without a check.

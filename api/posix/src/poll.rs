@@ -156,10 +156,10 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     count
 }
 
-/// The sockets of ours in a list that names nothing else, and not many. A runtime with time limits
-/// waits so before each recv, and a server with select(2). The thread sleeps on the sockets' own
-/// words. In the hub, every event of the process would wake it, and a wake-up costs the engine
-/// more.
+/// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a
+/// few sockets, as a runtime with time limits does before each recv and a server with select(2),
+/// sleeps on the sockets' own words: in the hub, every event of the process would wake it, and to
+/// wake it there costs the engine more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,

@@ -27,8 +27,9 @@ pub(crate) struct Spawns {
     /// Length of [`Started::pipes`], so that closing any other stream takes no lock.
     pipes: AtomicUsize,
     /// Each number that a file action of posix_spawn was ever told to duplicate. libc carries the
-    /// actions out in the new process, and posix_spawn_file_actions_t is opaque, so at the spawn
-    /// nobody can look which are in it. A descriptor that gets a name without need costs a token.
+    /// actions out in the new process, and posix_spawn_file_actions_t is opaque, so the numbers in
+    /// it cannot be looked up at the spawn. A descriptor that gets a name without need costs a
+    /// token.
     pub in_actions: Numbers,
     /// Leaked; null: no engine is in this process.
     host: AtomicPtr<Host>,

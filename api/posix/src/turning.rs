@@ -16,8 +16,8 @@ pub(crate) struct Turning<'a> {
 pub(crate) enum Next<'a> {
     /// Something has come, perhaps for it.
     Look,
-    /// The sleep. Not at the wheel of an engine in this process it is counted among those who would
-    /// take it.
+    /// The sleep. A thread that does not turn the engine of this process is counted among the
+    /// threads that would.
     Sleep(Option<Abed<'a>>),
 }
 
@@ -51,7 +51,7 @@ impl<'a> Turning<'a> {
         self.patience.renew();
     }
 
-    /// Before the sleep itself, when this thread is known to those who kick.
+    /// Before the sleep itself, when kicks reach this thread.
     pub fn next(&self, client: &'a Client) -> Next<'a> {
         match client.wheel().filter(|_| self.helm.is_none() && self.is_willing()) {
             Some(wheel) => wheel.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),

@@ -75,7 +75,7 @@ pub struct Listener {
     descriptors: Vec<OwnedFd>,
 }
 
-/// Opens what the stack is connected to, for who will be PROGRAM.
+/// Opens the link of the stack, for the process that becomes PROGRAM.
 pub fn begin(
     plan: &Plan,
     messages: &Messages,
@@ -186,7 +186,7 @@ impl Desk {
     ) -> Result<T, RecvTimeoutError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = which(&answers);
-        // An answer that came too late for whoever asked.
+        // Discard an answer that came too late for its request.
         receiver.try_iter().for_each(drop);
         self.home.mention(&what);
         receiver.recv_timeout(PATIENCE)
@@ -213,7 +213,7 @@ fn socket(mut entry: Value) -> Option<Socket> {
 }
 
 impl Listener {
-    /// Until PROGRAM's process has ended, or says what nobody understands.
+    /// Receives until PROGRAM's process has ended, or sends an invalid message.
     pub fn hear(mut self) -> Outcome {
         let mut outcome = Outcome { attached: false, layers: Vec::new() };
         let mut entries = Vec::new();

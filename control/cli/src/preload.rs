@@ -244,7 +244,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
         install(&folder).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
-        // And one that others can write to, whatever it holds now.
+        // A file that others can write to is replaced, even with the right content.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         std::fs::set_permissions(&path, open).unwrap();
         install(&folder).unwrap();

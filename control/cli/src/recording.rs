@@ -15,7 +15,7 @@ pub fn is_output(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens what `--pcap` names. The open of a FIFO waits until somebody reads it (fifo(7)).
+/// Opens the file of `--pcap`. The open of a FIFO waits for a reader (fifo(7)).
 pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     if is_output(path) {
         if rustix::termios::isatty(rustix::stdio::stdout()) {

@@ -105,8 +105,7 @@ fn run_beside(
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on);
     }
-    // However slowly standard error is read, the rest of the messages is written, unless a signal
-    // ends that.
+    // However slowly standard error is read, the rest of the messages is written, unless a signal ends that.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
     if alone {

@@ -17,7 +17,7 @@ use towpath_wire::MacAddr;
 use crate::port::{Device, OfTally};
 use crate::{acl, port};
 
-/// A running stack, on whatever thread.
+/// A running stack, on any thread.
 pub trait Stack {
     /// Its sockets.
     fn sockets(&self) -> Result<Vec<SocketEntry>, Gone>;

@@ -63,16 +63,16 @@ pub struct Run<'a, O> {
     pub leaves: Option<BorrowedFd<'a>>,
     /// Signals that towpath receives.
     pub signals: &'a Signals,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// PROGRAM's end follows a signal that asked for it sooner than this. By default as long as
     /// `grace`.
     pub survived_after: Duration,
-    /// Is told how it goes.
+    /// Receiver of news about the run.
     pub observer: &'a O,
 }
 
-/// How far it is.
+/// Progress of the run's end.
 #[derive(Debug, Default)]
 struct Progress {
     ended: Option<Ended>,
@@ -103,7 +103,7 @@ impl Progress {
 enum Asked {
     /// By a signal that PROGRAM may take for something else, at this time.
     Perhaps(Instant),
-    /// By one that means nothing else, or when PROGRAM had ended already.
+    /// By a signal that means nothing else, or when PROGRAM had ended already.
     Certainly,
 }
 
@@ -259,7 +259,7 @@ impl<O: Observer> Run<'_, O> {
             at.mention_at = None;
             self.observer.lingering(at.only_delivers());
         }
-        // Processes need the stack until they have ended; after that nobody writes any more.
+        // Processes need the stack until they have ended; after that none writes any more.
         let due = at.deliver_until.is_some_and(|time| time <= now);
         if at.only_delivers() && due && !std::mem::replace(&mut at.stopped, true) {
             self.observer.stop();

@@ -111,7 +111,7 @@ fn say(what: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Until nobody holds the other end of the standard input.
+/// Returns at the end of the standard input.
 fn wait_for_the_end() -> Result<()> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
@@ -134,8 +134,8 @@ fn serve(port: u16, count: usize) -> Result<()> {
     wait_for_the_end()
 }
 
-/// For ever, on one thread: whoever turns an engine in the program's own process is the one that
-/// answers.
+/// Answers for ever, on one thread: the thread that turns an engine in the program's own process
+/// answers, too.
 fn answer_in_turn(port: u16) -> Result<()> {
     let asked = TcpListener::bind(("0.0.0.0", port))?;
     loop {

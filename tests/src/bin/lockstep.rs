@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A client does WARM of them and says "ready". For each line on its standard input it does COUNT
-//! and says "done", until that ends. So whoever reads counters before and after reads them while
-//! all is quiet.
+//! and says "done", until that ends. So counters that are read before and after are read while all
+//! is quiet.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 

@@ -302,7 +302,7 @@ fn distinct(count: usize) -> Vec<u16> {
     ids
 }
 
-/// A number that nobody can guess.
+/// A number that an attacker cannot guess.
 pub(super) fn random() -> u16 {
     let mut bytes = [0; 2];
     let args = [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0];

@@ -26,7 +26,7 @@ impl Known {
         Self { sources: Lock::new(BTreeSet::new()), broadcasts: AtomicPtr::new(null_mut()) }
     }
 
-    /// The broadcast addresses of IPv4. None: nobody has asked for them.
+    /// The broadcast addresses of IPv4. None: they were not asked for yet.
     #[inline]
     pub fn broadcasts(&self) -> Option<&[[u8; 4]]> {
         // SAFETY: null, or leaked by `keep_broadcasts`.
@@ -42,7 +42,7 @@ impl Known {
         {
             Ok(_) => said,
             Err(kept) => {
-                // SAFETY: made above, and nobody has seen it.
+                // SAFETY: made above, and not published.
                 drop(unsafe { Box::from_raw(said) });
                 kept
             }

@@ -82,8 +82,7 @@ impl<'a> Out<'a> {
         let wants_ack = i32::from(self.request.flags) & libc::NLM_F_ACK != 0;
         match outcome {
             Ok(()) if self.is_dump() => {
-                // As the kernel does: whoever reads messages up to the end of a datagram finds the
-                // end of the dump in the next one.
+                // As in the kernel, the end of a dump comes in a datagram of its own.
                 self.flush()?;
                 self.begin(libc::NLMSG_DONE as u16)?;
                 self.datagram.put(&[0; 4]);

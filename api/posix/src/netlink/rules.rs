@@ -1,4 +1,4 @@
-//! RTM_GETRULE: the rules that a kernel has when nobody has added any. The stack has no others.
+//! RTM_GETRULE: the rules that a kernel has by default. The stack has no others.
 
 use super::out::{Out, Outcome};
 use crate::Result;

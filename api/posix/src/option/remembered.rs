@@ -16,8 +16,8 @@ pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 #[derive(Debug)]
 pub(crate) struct Remembered {
     values: Lock<Values>,
-    /// So that those who never set such an option take no lock: any at all, and those that sends
-    /// and receives ask for.
+    /// Whether any such option was set, and any that sends and receives ask for: other programs
+    /// take no lock.
     any: AtomicBool,
     segments: AtomicBool,
     inq: AtomicBool,

@@ -183,7 +183,7 @@ pub(super) fn is_corked(handle: &Handle) -> bool {
     bits & option_bit::UDP_CORK != 0
 }
 
-/// UDP_CORK is taken off: what was begun goes out. As on Linux, nobody hears whether it could.
+/// UDP_CORK is taken off: the corked datagram goes out. As on Linux, no error is reported.
 pub(crate) fn uncork(handle: &Handle) {
     if handle.posix.cork.is_begun(handle.socket) {
         let patience = handle.send_patience(false);

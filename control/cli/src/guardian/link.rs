@@ -138,8 +138,8 @@ pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
 /// Sends one message, without waiting.
 ///
 /// # Errors
-/// EAGAIN when hundreds of messages lie unread, which takes a receiver that somebody has stopped;
-/// EPIPE when it has ended.
+/// EAGAIN when hundreds of messages lie unread, which takes a stopped receiver; EPIPE when it has
+/// ended.
 pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
     let (kind, number) = message.encode();
     let [a, b, c, d] = number.to_le_bytes();

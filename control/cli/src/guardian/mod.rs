@@ -109,7 +109,7 @@ fn guard() -> Result<()> {
         Ok(program) => program,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            // Towpath may have died meanwhile: then there is nobody to tell.
+            // Towpath may have died meanwhile, and gets no report then.
             let _ = link::send(owner, News::Refused(errno));
             return Ok(());
         }

@@ -46,8 +46,8 @@ pub fn kill_children(spared: &[Pid]) {
     }
 }
 
-/// Ends all that is below this process but its children `spared`, which nobody else does any more.
-/// False: something is left after `patience`.
+/// Ends all that is below this process but its children `spared`. False: something is left after
+/// `patience`.
 pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     let until = Instant::now() + patience;
     while Instant::now() < until {

@@ -213,7 +213,7 @@ impl<H: Host> Stack<H> {
         // Changes of sockets precede the messages that follow from them, so look at those first.
         self.catch_up_for_batch();
         self.close_forsaken(now, host);
-        self.hear_news(now, host, pool);
+        self.receive_news(now, host, pool);
         if has_offers {
             self.take_offers(host, &batch);
         }
@@ -237,7 +237,7 @@ impl<H: Host> Stack<H> {
 
     /// Takes news of the first shard. Errors are delivered one by one, so that none is lost for
     /// want of a place when many neighbours fail at once.
-    fn hear_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+    fn receive_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
         let Some(member) = &mut self.member else { return };
         let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
             return;

@@ -43,8 +43,8 @@ impl PathMtu {
     }
 }
 
-/// Where datagrams go, and by which link: another one may lead over other routers.
-type Way = (IfaceId, IpAddr);
+/// Path of datagrams: link and destination. Another link may lead over other routers.
+type PathKey = (IfaceId, IpAddr);
 
 /// A path MTU that was reported, and how long it is valid.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Known {
 /// Path MTUs of datagrams.
 #[derive(Debug)]
 pub(in crate::net) struct PathMtus {
-    mtus: Lru<Way, Known>,
+    mtus: Lru<PathKey, Known>,
     /// Not later than the first expiry.
     next: Instant,
     /// No entry says less; one that had to go may have.
@@ -84,30 +84,36 @@ impl PathMtus {
         }
     }
 
-    /// The path MTU towards `way`, unless it has expired.
-    pub(super) fn lookup(&self, now: Instant, way: Way) -> PathMtu {
+    /// The MTU of `path`, unless it has expired.
+    pub(super) fn lookup(&self, now: Instant, path: PathKey) -> PathMtu {
         // Most hosts never learn one. Then a lookup of a route costs no probe of this table.
         if self.mtus.len() == 0 {
             return PathMtu::UNKNOWN;
         }
-        let known = self.mtus.peek(&way).filter(|known| now < known.until);
+        let known = self.mtus.peek(&path).filter(|known| now < known.until);
         known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
     /// Notes a report that the transport believed; whether it is news. Repeated ones keep their
     /// time: a path may have got better.
-    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) -> bool {
+    pub(super) fn lower(
+        &mut self,
+        now: Instant,
+        path: PathKey,
+        mtu: PathMtu,
+        link_mtu: u32,
+    ) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc8201#section-4
         //# A node must not increase its estimate of the Path MTU in response to
         //# the contents of a Packet Too Big message.
-        if mtu >= self.lookup(now, way) || mtu.limit(link_mtu) == link_mtu {
+        if mtu >= self.lookup(now, path) || mtu.limit(link_mtu) == link_mtu {
             return false;
         }
         let until = now + PATH_MTU_TIME;
         self.next = self.next.min(until);
         self.least = self.least.min(mtu);
         self.generation += 1;
-        self.mtus.insert(way, Known { mtu, until, untold: false });
+        self.mtus.insert(path, Known { mtu, until, untold: false });
         true
     }
 
@@ -123,18 +129,18 @@ impl PathMtus {
     }
 
     /// Notes that a report was not passed on to other shards.
-    pub(in crate::net) fn set_untold(&mut self, way: Way) {
-        if let Some(known) = self.mtus.get_mut(&way) {
+    pub(in crate::net) fn set_untold(&mut self, path: PathKey) {
+        if let Some(known) = self.mtus.get_mut(&path) {
             known.untold = true;
         }
     }
 
-    /// Takes the path MTU of a way that was reported once more, in bytes, if other shards still
+    /// Takes the MTU of a path that was reported once more, in bytes, if other shards still
     /// have to learn it.
-    pub(in crate::net) fn take_untold(&mut self, way: Way) -> Option<u32> {
-        let known = self.mtus.peek(&way).filter(|known| known.untold)?;
+    pub(in crate::net) fn take_untold(&mut self, path: PathKey) -> Option<u32> {
+        let known = self.mtus.peek(&path).filter(|known| known.untold)?;
         let mtu = u32::from(known.mtu.0);
-        self.mtus.get_mut(&way)?.untold = false;
+        self.mtus.get_mut(&path)?.untold = false;
         Some(mtu)
     }
 
@@ -157,10 +163,14 @@ impl PathMtus {
         if now < self.next {
             return;
         }
-        let old: Vec<_> =
-            self.mtus.iter().filter(|(_, known)| known.until <= now).map(|(way, _)| *way).collect();
-        for way in &old {
-            self.mtus.remove(way);
+        let old: Vec<_> = self
+            .mtus
+            .iter()
+            .filter(|(_, known)| known.until <= now)
+            .map(|(path, _)| *path)
+            .collect();
+        for path in &old {
+            self.mtus.remove(path);
         }
         let left = || self.mtus.iter().map(|(_, known)| known);
         self.next = left().map(|known| known.until).min().unwrap_or(Instant::FAR);
@@ -175,22 +185,22 @@ mod tests {
 
     const ETH: IfaceId = IfaceId(1);
 
-    fn way(dst: &str) -> Way {
+    fn path_to(dst: &str) -> PathKey {
         (ETH, dst.parse().unwrap())
     }
 
-    fn limit(mtus: &PathMtus, now: Instant, way: Way) -> u32 {
-        mtus.lookup(now, way).limit(1500)
+    fn limit(mtus: &PathMtus, now: Instant, path: PathKey) -> u32 {
+        mtus.lookup(now, path).limit(1500)
     }
 
-    fn lower(mtus: &mut PathMtus, now: Instant, way: Way, mtu: u32) {
-        mtus.lower(now, way, PathMtu::reported(mtu), 1500);
+    fn lower(mtus: &mut PathMtus, now: Instant, path: PathKey, mtu: u32) {
+        mtus.lower(now, path, PathMtu::reported(mtu), 1500);
     }
 
     #[test]
     fn only_lowers_keeps_the_floor_and_expires() {
         let mut mtus = PathMtus::new(Keyed([1, 2]), 1);
-        let v4 = way("192.0.2.1");
+        let v4 = path_to("192.0.2.1");
         let now = Instant(0);
         for (reported, believed) in [(1500, 1500), (1400, 1400), (1450, 1400), (70_000, 1400)] {
             lower(&mut mtus, now, v4, reported);
@@ -220,20 +230,20 @@ mod tests {
         }
         let mut few = PathMtus::new(Keyed([1, 2]), PATH_MTUS_TOLD_PER_SECOND as usize * 2);
         assert!(few.may_tell(Instant(0)) && !few.may_tell(Instant(0)), "one at least");
-        let way = way("192.0.2.1");
-        lower(&mut mtus, Instant(0), way, 1000);
-        assert_eq!(mtus.take_untold(way), None);
-        mtus.set_untold(way);
-        lower(&mut mtus, Instant(0), way, 900);
-        assert_eq!(mtus.take_untold(way), None, "what is lower is news");
-        mtus.set_untold(way);
-        assert_eq!((mtus.take_untold(way), mtus.take_untold(way)), (Some(900), None));
+        let path = path_to("192.0.2.1");
+        lower(&mut mtus, Instant(0), path, 1000);
+        assert_eq!(mtus.take_untold(path), None);
+        mtus.set_untold(path);
+        lower(&mut mtus, Instant(0), path, 900);
+        assert_eq!(mtus.take_untold(path), None, "what is lower is news");
+        mtus.set_untold(path);
+        assert_eq!((mtus.take_untold(path), mtus.take_untold(path)), (Some(900), None));
     }
 
     #[test]
     fn a_way_over_another_link_is_another_way() {
         let mut mtus = PathMtus::new(Keyed([1, 2]), 1);
-        let (now, dst) = (Instant(0), way("192.0.2.1").1);
+        let (now, dst) = (Instant(0), path_to("192.0.2.1").1);
         lower(&mut mtus, now, (ETH, dst), 1000);
         assert_eq!(limit(&mtus, now, (ETH, dst)), 1000);
         assert_eq!(limit(&mtus, now, (IfaceId(2), dst)), 1500);
@@ -247,6 +257,6 @@ mod tests {
             lower(&mut mtus, Instant(0), (ETH, dst), 1000);
         }
         assert_eq!(mtus.mtus.len(), PATH_MTUS_MAX);
-        assert_eq!(mtus.lookup(Instant(0), way("10.0.0.0")), PathMtu::UNKNOWN);
+        assert_eq!(mtus.lookup(Instant(0), path_to("10.0.0.0")), PathMtu::UNKNOWN);
     }
 }
