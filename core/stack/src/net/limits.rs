@@ -67,6 +67,8 @@ pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond it the one
 /// heard of longest ago goes, and costs a question when a packet goes there after all; the same counter.
 pub const NEIGHBORS_HEARD_MAX: usize = 256;
+/// Greatest weight of a route, as in Linux (`rtnh_hops` of rtnetlink(7) is a byte).
+pub const WEIGHT_MAX: u16 = 256;
 /// Neighbours that the operator gives, of all interfaces: as many as [`NEIGHBORS_MAX`].
 /// Permanent entries make no room, so that the operator is refused further ones.
 pub const NEIGHBORS_PERMANENT_MAX: usize = 1024;

@@ -116,6 +116,7 @@ impl Control {
                 origin: Origin::Link,
                 kind: RouteKind::Unicast,
                 mtu: None,
+                weight: 1,
             });
         }
     }
@@ -166,6 +167,7 @@ impl Control {
             origin,
             kind,
             mtu: None,
+            weight: 1,
         });
         self.publish();
         added
