@@ -8,6 +8,8 @@ mod control;
 mod days;
 #[path = "router/links.rs"]
 mod links;
+#[path = "router/redirects.rs"]
+mod redirects;
 
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
@@ -82,9 +84,13 @@ impl Lab {
 
     /// Starts the router, and waits until both hosts reach it.
     fn start(&self, options: &[&str]) -> Process {
+        self.start_with(&PORTS, options)
+    }
+
+    fn start_with(&self, ports: &[&str], options: &[&str]) -> Process {
         let towpath = towpath();
         let mut line = vec![towpath.as_str(), "router"];
-        line.extend(PORTS);
+        line.extend(ports);
         line.extend(options);
         let process = self.router.spawn(&line);
         eventually("the router answers", || {
@@ -153,7 +159,26 @@ fn end(router: Process) -> String {
 #[test]
 fn hosts_reach_each_other() {
     let Some(lab) = Lab::new(1500) else { return };
-    let router = lab.start(&["--stats=json"]);
+    let stats = transfers(&lab, &PORTS);
+    // Segments stay in one piece: packets of 1500 bytes would be three times as many.
+    let [packets, bytes] =
+        ["forwarded", "forwarded_bytes"].map(|name| counter(&stats, "net", name));
+    assert!(bytes > 128 << 20 && packets < bytes / 4500, "{packets} packets, {bytes} bytes");
+    assert!(counter(&stats, "port.lan", "tx_frames") > 0, "{stats}");
+}
+
+#[test]
+fn ports_past_the_kernel_forward() {
+    let Some(lab) = Lab::new(1500) else { return };
+    let ports = PORTS.map(|word| word.replace("packet:", "xdp:"));
+    let stats = transfers(&lab, &ports.each_ref().map(String::as_str));
+    assert!(counter(&stats, "net", "forwarded_bytes") > 128 << 20, "{stats}");
+    assert_eq!(counter(&stats, "port.lan", "in_driver"), 1, "{stats}");
+}
+
+/// Pings, traceroute, curl and iperf3 between both hosts. Returns the counters of the router.
+fn transfers(lab: &Lab, ports: &[&str]) -> String {
+    let router = lab.start_with(ports, &["--stats=json"]);
     for (to, hop) in [("10.2.0.2", "10.1.0.1"), ("fd00:2::2", "fd00:1::1")] {
         assert!(lab.pings(to), "{to}");
         let route = lab.left.run(&["traceroute", "-n", "-q1", to]).ok().stdout;
@@ -186,12 +211,7 @@ fn hosts_reach_each_other() {
         eventually("a server", || server.stdout().contains("listening"));
         lab.left.run(&["iperf3", "-c", to, options, "-n64M"]).ok();
     }
-    let stats = end(router);
-    // Segments stay in one piece: packets of 1500 bytes would be three times as many.
-    let [packets, bytes] =
-        ["forwarded", "forwarded_bytes"].map(|name| counter(&stats, "net", name));
-    assert!(bytes > 128 << 20 && packets < bytes / 4500, "{packets} packets, {bytes} bytes");
-    assert!(counter(&stats, "port.lan", "tx_frames") > 0, "{stats}");
+    end(router)
 }
 
 #[test]
@@ -381,14 +401,23 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn a_removed_interface_is_told() {
+fn a_removed_interface_is_told_and_others_go_on() {
     let Some(lab) = Lab::new(1500) else { return };
-    let router = lab.start(&[]);
+    let router = lab.start(&["--route", "10.9.0.0/16@10.2.0.9", "--stats=json"]);
     let name = lab.router.name().expect("root");
-    ip(&format!("ip -n {name} link del w1"));
+    let remove = |dev: &str| ip(&format!("ip -n {name} link del {dev}"));
+    remove("w1");
+    eventually("the removal is told", || router.stderr().contains("the port wan was removed"));
+    assert!(lab.pings("10.1.0.1"));
+    // The routes of the port have gone: the sender is told at once.
+    for to in ["10.2.0.2", "10.9.0.1"] {
+        let ping = lab.left.run(&["ping", "-c1", "-W5", to]);
+        assert!(ping.stdout.contains("Destination Net Unreachable"), "{}", ping.stdout);
+    }
+    remove("l1");
     let output = router.wait(PATIENCE);
     assert_eq!(output.code(), 125);
-    assert!(output.stderr.contains("the device of the port wan was removed"), "{}", output.stderr);
+    assert!(output.stderr.contains("the devices of all ports were removed"), "{}", output.stderr);
 }
 
 #[test]

@@ -23,6 +23,15 @@ gets_none() {
     if \"$@\" >/dev/null 2>&1; then echo \"let through: $*\" >&2; exit 1; fi
 }
 ping_from() { host=$1; shift; ip netns exec $host ping -c1 -W1 $*; }
+REFUSED='
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(5)
+s.connect((\"192.0.2.1\", 9))
+s.send(b\"x\")
+try: s.recv(1)
+except ConnectionRefusedError: raise SystemExit(0)
+raise SystemExit(\"no error of ICMP\")'
 ";
 
 /// Ends the router, which has to end well.
@@ -70,6 +79,7 @@ fn the_office_works_as_the_page_says() {
          waits_for ping_from office 10.2.0.80
          gets_none ping_from outside 10.1.0.2
          gets_none ping_from outside 10.2.0.80
+         ip netns exec office python3 -c \"$REFUSED\"
          ip netns exec server python3 -m http.server 80 >/dev/null 2>&1 & web=$!
          waits_for ip netns exec outside curl -sf -m 2 http://10.2.0.80/
          kill $web",

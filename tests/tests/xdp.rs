@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, share_ports, unplug};
-use towpath_tests::{PATIENCE, Process, eventually, is_inline, wait_for_port};
+use towpath_tests::{PATIENCE, Process, eventually, is_inline, towpath, wait_for_port};
 
 const ON_VETH: [&str; 7] =
     ["--xdp", "vb", "--address", "10.1.0.2/24", "--address", "fd00:1::2/64", "--stats=json"];
@@ -105,6 +105,57 @@ fn the_program_goes_with_a_killed_run() {
 fn a_removed_interface_is_told_and_other_connections_live() {
     let Some(lab) = lab(1500) else { return };
     unplug(&lab, &ON_VETH);
+}
+
+/// Nothing but the kernel's word tells a program that neither sends nor receives.
+#[test]
+fn a_silent_run_is_told_of_a_removed_interface() {
+    let Some(lab) = lab(1500) else { return };
+    let run = start(&lab, &["sleep", "1000"]);
+    eventually("the run has begun", || run.stderr().contains("on vb"));
+    lab.there.run(&["ip", "link", "del", "vb"]).ok();
+    eventually("the removal is told", || run.stderr().contains("the interface vb was deleted"));
+}
+
+/// Joins a group, and prints a datagram to it.
+const MEMBER: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('', 7903))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+             socket.inet_aton('239.1.2.3') + socket.inet_aton('10.1.0.2'))
+print('joined', flush=True)
+print(s.recv(100).decode(), flush=True)
+";
+
+/// Sends a datagram to the group.
+const TO_GROUP: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton('10.1.0.1'))
+s.sendto(b'to the group', ('239.1.2.3', 7903))
+";
+
+/// The program in the driver knows the addresses of the start alone, and no groups.
+#[test]
+fn later_addresses_and_groups_are_reached() {
+    let Some(lab) = lab(1500) else { return };
+    let name = format!("later_{}", std::process::id());
+    let options = [&ON_VETH[..], &["--name", &name]].concat();
+    let run = lab.run(&options, &["python3", "-c", MEMBER]);
+    eventually("the group is joined", || run.stdout().contains("joined"));
+    lab.here.run(&["python3", "-c", TO_GROUP]).ok();
+    assert_eq!(run.wait(PATIENCE).ok().stdout, "joined\nto the group\n");
+    let _run = lab.run(&options, &["python3", "-c", ECHO]);
+    wait_for_port(&lab.here, "10.1.0.2", 7900);
+    for (address, len) in [("10.1.0.77", 24), ("fd00:1::77", 64)] {
+        let with_len = format!("{address}/{len}");
+        let add = ["ip", "--name", &name, "addr", "add", &with_len, "dev", "eth0"];
+        lab.here.run(&[&[towpath().as_str()], &add[..]].concat()).ok();
+        eventually("the address answers", || {
+            lab.here.run(&["ping", "-c1", "-W1", address]).success()
+        });
+    }
 }
 
 #[test]

@@ -23,4 +23,4 @@ mod runner;
 pub use plan::{Hop, Plan, PlanError, PlanPart, PlannedPort, PlannedRoute, Target};
 pub use remote::{Gone, Remote};
 pub use router::{OpenPort, Router, Settings};
-pub use runner::{Ended, Runner};
+pub use runner::{Ended, Runner, Woken};

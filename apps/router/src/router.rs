@@ -6,7 +6,8 @@ use towpath_direct::{Node, NodeConfig};
 use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::net::{
-    Change, Forwarding, How, InterfaceConfig, Logged, NetConfig, Refused, RuleSet, SourceCheck,
+    Change, Forwarding, How, IfaceId, InterfaceConfig, Logged, NetConfig, Refused, RuleSet,
+    SourceCheck,
 };
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
@@ -113,6 +114,14 @@ impl Router {
     /// Name of the `n`-th port.
     pub fn name(&self, n: usize) -> &str {
         self.node.stack.net.interfaces().get(n + 1).map_or("", |interface| interface.name())
+    }
+
+    /// Sets the `n`-th port's interface down, as Linux does with one that is unregistered. Routes
+    /// through it are gone, so that worse ones by other ports are used.
+    pub(crate) fn take_down(&mut self, now_ns: u64, n: usize) {
+        let iface = IfaceId(n as u16 + 1);
+        let made = self.apply(now_ns, &[Change::SetUp { iface, up: false }]);
+        debug_assert!(made.is_ok(), "port {n} has an interface");
     }
 
     /// Makes all of several changes, for packets at one moment.

@@ -21,15 +21,28 @@ pub struct Runner {
     remote: Remote,
     /// For each port, whether its descriptor is watched for writability.
     awaits_room: Vec<bool>,
+    /// For each port, whether its device was removed.
+    gone: Vec<bool>,
+}
+
+/// Reason for which the owner of a [`Runner`] is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Turns moved something.
+    Turned,
+    /// The owner's descriptor of this number is readable.
+    By(usize),
+    /// The device of this port was removed. Its interface is down from now on.
+    PortGone(usize),
 }
 
 /// Why [`Runner::run`] returned.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// Its owner said so.
     Stopped,
-    /// The device of this port was removed.
-    PortGone(String),
+    /// The devices of all ports were removed.
+    NoPorts,
 }
 
 /// Turns in a row after which the owner's descriptors are looked at.
@@ -53,7 +66,8 @@ impl Runner {
         let (desk, remote) = Desk::open()?;
         epoll::add(&epoll, desk.bell(), EventData::new_u64(BELL), EventFlags::IN)?;
         let awaits_room = vec![false; router.ports().len()];
-        Ok(Self { router, epoll, desk, remote, awaits_room })
+        let gone = awaits_room.clone();
+        Ok(Self { router, epoll, desk, remote, awaits_room, gone })
     }
 
     /// A handle for other threads.
@@ -66,15 +80,15 @@ impl Runner {
         &mut self.router
     }
 
-    /// Turns until `woken` says so, which is called with `Some(n)` when `wakes[n]` is readable, and
-    /// with `None` after turns that moved something.
+    /// Turns until `woken` says so, which is told the reason for each call, or until no port is
+    /// left.
     ///
     /// # Errors
     /// The host refuses to wait, for want of memory.
     pub fn run(
         &mut self,
         wakes: &[BorrowedFd<'_>],
-        mut woken: impl FnMut(Option<usize>, &mut Router) -> ControlFlow<()>,
+        mut woken: impl FnMut(Woken, &mut Router) -> ControlFlow<()>,
     ) -> io::Result<Ended> {
         let first_wake = self.router.ports().len() as u64;
         for (wake, name) in wakes.iter().zip(first_wake..) {
@@ -84,8 +98,14 @@ impl Runner {
         loop {
             let now_ns = now_ns();
             let turn = self.router.turn(now_ns);
-            if let Some(n) = self.router.ports().iter().position(|port| port.is_gone()) {
-                return Ok(Ended::PortGone(self.router.name(n).to_owned()));
+            while let Some(n) = self.newly_gone() {
+                self.take_down(now_ns, n);
+                if woken(Woken::PortGone(n), &mut self.router).is_break() {
+                    return Ok(Ended::Stopped);
+                }
+                if self.gone.iter().all(|gone| *gone) {
+                    return Ok(Ended::NoPorts);
+                }
             }
             let is_busy = turn.more || turn.received > 0;
             // A port that is never empty must not keep the owner's word from being heard.
@@ -94,7 +114,7 @@ impl Runner {
                 continue;
             }
             busy_turns = 0;
-            if woken(None, &mut self.router).is_break() {
+            if woken(Woken::Turned, &mut self.router).is_break() {
                 return Ok(Ended::Stopped);
             }
             let due = self.router.next_timeout_ns();
@@ -105,12 +125,28 @@ impl Runner {
         }
     }
 
+    /// A port whose device was removed since the last look.
+    fn newly_gone(&self) -> Option<usize> {
+        let mut ports = self.router.ports().iter().zip(&self.gone);
+        ports.position(|(port, known)| !known && port.is_gone())
+    }
+
+    /// Stops waiting for a port whose descriptor would wake for ever, and takes its routes away.
+    fn take_down(&mut self, now_ns: u64, port: usize) {
+        self.gone[port] = true;
+        if let Some(wake) = self.router.ports()[port].wake_fd() {
+            // Fails for a descriptor that is not watched, which is what is wanted.
+            let _ = epoll::delete(&self.epoll, wake);
+        }
+        self.router.take_down(now_ns, port);
+    }
+
     /// Sleeps until something is to be done, `wait_ns` at most.
     fn wait(
         &mut self,
         wait_ns: Option<u64>,
         first_wake: u64,
-        woken: &mut impl FnMut(Option<usize>, &mut Router) -> ControlFlow<()>,
+        woken: &mut impl FnMut(Woken, &mut Router) -> ControlFlow<()>,
     ) -> io::Result<ControlFlow<()>> {
         self.await_room()?;
         let timeout = wait_ns.map(|ns| Timespec {
@@ -130,7 +166,7 @@ impl Runner {
             if event.data.u64() == BELL {
                 self.desk.work(&mut self.router);
             } else if let Some(n) = event.data.u64().checked_sub(first_wake)
-                && woken(Some(n as usize), &mut self.router).is_break()
+                && woken(Woken::By(n as usize), &mut self.router).is_break()
             {
                 return Ok(ControlFlow::Break(()));
             }
@@ -142,6 +178,9 @@ impl Runner {
     fn await_room(&mut self) -> io::Result<()> {
         let ports = self.router.ports().iter().zip(&mut self.awaits_room).zip(0..);
         for ((port, awaits), name) in ports {
+            if self.gone[name as usize] {
+                continue;
+            }
             let blocked = port.blocked();
             if blocked == std::mem::replace(awaits, blocked) {
                 continue;

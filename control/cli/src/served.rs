@@ -23,6 +23,8 @@ pub trait Stack {
     fn sockets(&self) -> Result<Vec<SocketEntry>, Gone>;
     /// Its interfaces, routes and neighbours.
     fn net(&self) -> Result<NetState, Gone>;
+    /// Names of its ports, each with the kernel's interfaces below.
+    fn links(&self) -> Vec<(String, Vec<String>)>;
     /// Its ports, each with what the device counted.
     fn ports(&self) -> Result<Vec<Device>, Gone>;
     /// Its counters since it began.
@@ -74,6 +76,11 @@ impl Stack for OfRun {
         self.remote.net()
     }
 
+    fn links(&self) -> Vec<(String, Vec<String>)> {
+        let below = self.tally.device().into_iter().collect();
+        vec![(Shape::INTERFACE_NAME.to_owned(), below)]
+    }
+
     fn ports(&self) -> Result<Vec<Device>, Gone> {
         self.counters()?;
         let OfTally { driver, device, counters } = OfTally::from(&*self.tally);
@@ -108,7 +115,11 @@ pub fn answer(stack: &impl Stack, call: Call, reply: &mut Reply) {
         Call::Sockets => stack.sockets().map_err(gone).map(|entries| {
             reply.sockets = Some(entries.iter().filter_map(socket).filter(is_somewhere).collect());
         }),
-        Call::Net => stack.net().map_err(gone).map(|state| reply.net = Some(shown(&state))),
+        Call::Net => stack.net().map_err(gone).map(|state| {
+            let mut net = shown(&state);
+            port::put_carriers(&stack.links(), &mut net.interfaces);
+            reply.net = Some(net);
+        }),
         Call::Counters => counters(stack).map(|layers| reply.counters = Some(layers)),
         Call::Ports => ports(stack).map(|ports| reply.ports = Some(ports)),
         Call::Apply { changes } => apply(stack, &changes).map(|applied| {
@@ -211,7 +222,8 @@ fn spec(
         RouteKind::Prohibit => net::RouteKind::Prohibit,
     });
     let (prefix, next_hop, metric, mtu) = (route.to, route.via, route.metric, route.mtu);
-    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind, on_link: false, mtu })
+    let weight = route.weight;
+    Ok(net::RouteSpec { prefix, next_hop, iface, metric, kind, on_link: false, mtu, weight })
 }
 
 fn kind(how: How) -> net::How {
@@ -237,6 +249,7 @@ fn shown(state: &NetState) -> Net {
             metric: Some(entry.metric),
             kind: Some(route_kind(entry.kind)),
             mtu: entry.mtu.map(u32::from),
+            weight: (entry.weight > 1).then_some(entry.weight),
             origin: origin(entry.origin),
         })
     });
@@ -271,6 +284,7 @@ fn interface(state: &InterfaceState, now: Instant) -> Option<Interface> {
         mac: (kind == Kind::Ethernet && state.mac != MacAddr::UNSPECIFIED).then_some(state.mac),
         mtu: state.mtu,
         up: !state.down,
+        carrier: None,
         addresses: state.addresses.iter().map(|known| address(known, now)).collect(),
         traffic: Traffic {
             rx_packets: traffic.rx_packets,

@@ -35,6 +35,9 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether it is up.
     pub up: bool,
+    /// Whether its device has a link; none where no device of the kernel is below.
+    #[serde(default)]
+    pub carrier: Option<bool>,
     /// Its addresses, in order of adding.
     pub addresses: Vec<Address>,
     /// Its traffic since the run began.
@@ -135,6 +138,9 @@ pub struct Route {
     /// Longest IP packet in bytes that takes it; none: that of the link, or, to delete, any.
     #[serde(default)]
     pub mtu: Option<u32>,
+    /// Share of flows among routes to the same network, 1 to 256; none: 1, or, to delete, any.
+    #[serde(default)]
+    pub weight: Option<u16>,
     /// The maker of a route that is there. Changes do not look at it.
     #[serde(default)]
     pub origin: Origin,
@@ -144,7 +150,8 @@ pub struct Route {
 impl Default for Route {
     fn default() -> Self {
         let (to, origin) = (Prefix::ALL_V4, Origin::Static);
-        Self { to, via: None, dev: None, metric: None, kind: None, mtu: None, origin }
+        let (metric, kind, mtu, weight) = (None, None, None, None);
+        Self { to, via: None, dev: None, metric, kind, mtu, weight, origin }
     }
 }
 

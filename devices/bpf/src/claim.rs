@@ -55,6 +55,8 @@ enum Access {
     Pointers,
 }
 
+/// The bit of the first byte of groups' Ethernet addresses (IEEE 802.3, 3.2.3).
+const GROUP_BIT: i32 = 1;
 const ETHERTYPE_AT: i16 = 12;
 const IP_AT: i16 = 14;
 const ETHERTYPE_IPV4: i32 = 0x0800;
@@ -145,6 +147,19 @@ impl Claim {
     pub fn copies() -> Vec<Instruction> {
         let mut p = Program::new(Access::Loads);
         p.shared();
+        p.asm.alu(Op::Move, Reg::R0, WHOLE);
+        p.asm.exit();
+        p.finish(0)
+    }
+
+    /// The program of a packet socket beside a program of [`Self::redirect`] for a station. The
+    /// socket has copies of frames to groups, as of questions of ARP for a later address.
+    pub fn groups() -> Vec<Instruction> {
+        let mut p = Program::new(Access::Loads);
+        p.require_no_tag();
+        p.load(Size::Byte, 0);
+        p.asm.alu(Op::And, Reg::R0, GROUP_BIT);
+        p.require(GROUP_BIT);
         p.asm.alu(Op::Move, Reg::R0, WHOLE);
         p.asm.exit();
         p.finish(0)
@@ -495,7 +510,7 @@ mod tests {
             Err(_) if bytes.len() < 14 + 40 => by_xdp,
             Err(error) => panic!("{error}"),
         };
-        for program in [claim.filter(), Claim::copies()] {
+        for program in [claim.filter(), Claim::copies(), Claim::groups()] {
             load(Kind::SocketFilter, &program).expect("verified");
         }
         Some([by_xdp, by_ingress])

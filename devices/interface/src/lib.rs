@@ -3,9 +3,11 @@
 //!
 //! - [`Interface::find`] finds one, and checks that a stack can use it; [`InterfaceError`] says
 //!   what to do when it cannot.
+//! - [`Presence`] notes its removal.
 //! - [`receive_all`] lets frames to any Ethernet address in.
 #![warn(missing_docs)]
 
+mod presence;
 mod sys;
 
 use std::io;
@@ -13,7 +15,8 @@ use std::os::fd::BorrowedFd;
 
 use serde::{Deserialize, Serialize};
 
-pub use sys::{exists, receive_all};
+pub use presence::Presence;
+pub use sys::receive_all;
 
 /// An Ethernet interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -105,7 +105,7 @@ pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 
 /// Whether an interface has this index. The question goes to the kernel directly, because the
 /// thread that drives the socket asks it.
-pub fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
+pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
     // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     request.ifr_ifru.ifru_ifindex = index as c_int;

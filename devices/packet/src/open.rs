@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use towpath_bpf::{Claim, Kind, Place, Steering};
-use towpath_interface::{Interface, InterfaceError};
+use towpath_interface::{Interface, InterfaceError, Presence};
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_shm::Fd;
 
@@ -33,8 +33,7 @@ pub struct PacketSocket {
     /// Large packets that the next call reads into.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
-    pub(crate) gone: bool,
-    on_gone: Option<Box<dyn FnOnce() + Send>>,
+    pub(crate) presence: Presence,
     pub(crate) counters: Counters,
     /// Frames that the kernel dropped, as far as [`PacketSocket::counters`] has asked.
     missed: Cell<u64>,
@@ -238,13 +237,12 @@ impl PacketSocket {
         Self {
             fd: descriptors.next().expect("a socket has a descriptor"),
             guards: descriptors.collect(),
+            presence: Presence::new(interface.index),
             interface,
             receiver: Receiver::default(),
             sender: Sender::default(),
             spare: Vec::new(),
             blocked: false,
-            gone: false,
-            on_gone: None,
             counters: Counters::default(),
             missed: Cell::new(0),
         }
@@ -257,7 +255,7 @@ impl PacketSocket {
 
     /// Calls `tell` once when the interface is found removed, on the thread that drives it.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
-        self.on_gone = Some(Box::new(tell));
+        self.presence.on_gone(tell);
     }
 
     /// Counters up to now.
@@ -267,13 +265,8 @@ impl PacketSocket {
     }
 
     /// The kernel says that the interface is down: notes whether it was removed, for good.
-    pub(crate) fn look_whether_gone(&mut self) {
-        if !self.gone && !towpath_interface::exists(self.fd.as_fd(), self.interface.index) {
-            self.gone = true;
-            if let Some(tell) = self.on_gone.take() {
-                tell();
-            }
-        }
+    pub(crate) fn look_whether_gone(&mut self, now_ns: u64) {
+        self.presence.look(now_ns, self.fd.as_fd());
     }
 }
 
@@ -299,11 +292,12 @@ impl std::fmt::Debug for PacketSocket {
 
 impl Port for PacketSocket {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.presence.again(now_ns, self.fd.as_fd());
         self.receive(now_ns, pool, out, max)
     }
 
-    fn submit(&mut self, _now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.transmit(pool, batch)
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.transmit(now_ns, pool, batch)
     }
 
     fn offloads(&self) -> Offloads {
@@ -325,6 +319,10 @@ impl Port for PacketSocket {
     }
 
     fn is_gone(&self) -> bool {
-        self.gone
+        self.presence.is_gone()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.presence.due_ns()
     }
 }

@@ -22,7 +22,7 @@ impl PacketSocket {
         max: usize,
     ) -> usize {
         let (mut read, mut put_out) = (0, 0);
-        while read < max && !self.gone {
+        while read < max && !self.presence.is_gone() {
             let wanted = (max - read).min(BATCH);
             while self.spare.len() < wanted {
                 self.spare.push(pool.take(Pool::LARGE));
@@ -31,7 +31,7 @@ impl PacketSocket {
             let count = match received {
                 Ok(count) => count,
                 Err(error) => {
-                    self.read_failed(error);
+                    self.read_failed(now_ns, error);
                     break;
                 }
             };
@@ -76,12 +76,12 @@ impl PacketSocket {
         true
     }
 
-    fn read_failed(&mut self, error: i32) {
+    fn read_failed(&mut self, now_ns: u64, error: i32) {
         match error {
             libc::EAGAIN | libc::EINTR => {}
             _ => {
                 self.counters.rx_errors += 1;
-                self.look_whether_gone();
+                self.look_whether_gone(now_ns);
             }
         }
     }

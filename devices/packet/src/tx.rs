@@ -10,11 +10,11 @@ use crate::open::PacketSocket;
 impl PacketSocket {
     /// Sends packets from the front of `batch`, in calls of up to `BATCH` of them, until the socket
     /// takes no more. Returns how many packets have left the batch.
-    pub(crate) fn transmit(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+    pub(crate) fn transmit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut taken = 0;
         self.blocked = false;
         while !batch.is_empty() {
-            if self.gone {
+            if self.presence.is_gone() {
                 taken += self.refuse(pool, batch);
                 continue;
             }
@@ -42,7 +42,7 @@ impl PacketSocket {
                 // memory is short. EINVAL, EMSGSIZE: the kernel disagrees with the headers. Waiting
                 // mends none of them for this frame.
                 Err(_) => {
-                    self.look_whether_gone();
+                    self.look_whether_gone(now_ns);
                     taken += self.refuse(pool, batch);
                 }
             }

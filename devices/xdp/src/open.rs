@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use towpath_bpf::{Claim, Kind, SocketMap, XdpMode};
-use towpath_interface::{Interface, InterfaceError};
+use towpath_interface::{Interface, InterfaceError, Presence};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_shm::{Fd, Mapping};
 
-use crate::beside::Beside;
+use crate::beside::{Beside, Received};
 use crate::chunks::{CHUNK, Chunks};
 use crate::queue::Queue;
 use crate::ring::Ring;
@@ -28,8 +28,9 @@ pub struct XdpSocket {
     blocked: bool,
     /// The kernel did not take all frames of the ring.
     is_behind: bool,
-    gone: bool,
-    on_gone: OnGone,
+    /// Polls up to one that looks for copies, too: 0 or 1 for the next one.
+    polls_to_copies: u32,
+    presence: Presence,
     now_ns: u64,
 }
 
@@ -42,8 +43,6 @@ pub struct Facts {
     pub mode: Mode,
     /// Longest IP packet that the socket carries, in bytes.
     pub mtu_max: u32,
-    /// A packet socket has copies of frames that the kernel and the stack need.
-    pub has_copies: bool,
 }
 
 /// How frames come to the socket.
@@ -65,16 +64,6 @@ pub struct Parts {
     pub facts: Facts,
 }
 
-/// Listener for the removal of the interface.
-#[derive(Default)]
-struct OnGone(Option<Box<dyn FnOnce() + Send>>);
-
-impl std::fmt::Debug for OnGone {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OnGone").field(&self.0.is_some()).finish()
-    }
-}
-
 towpath_pool::counters! {
     /// Frames, and the losses among them.
     pub struct Counters {
@@ -82,7 +71,8 @@ towpath_pool::counters! {
         rx_frames,
         /// Bytes of received frames.
         rx_bytes,
-        /// Frames that the kernel has as well: answers of ARP and NDP, and errors of ICMP.
+        /// Frames that the kernel has as well: those to groups, or answers of ARP and NDP, and
+        /// errors of ICMP.
         rx_copies,
         /// Drops by the kernel, because the stack did not keep up.
         rx_missed,
@@ -186,6 +176,9 @@ const HEADROOM: usize = 256;
 const LINK_LEN: usize = 18;
 /// Most calls that have the kernel send what one `submit` put in: it sends 32 frames in each.
 const WAKEUPS_MAX: u32 = SIZES[1] / 32;
+/// Polls of the ring for each of the packet socket, whose frames are few: a poll of it is a system
+/// call. A socket that is ready while the ring is empty is polled at once.
+const POLLS_TO_COPIES: u32 = 16;
 /// Time after which frames are offered to the kernel once more that it did not take.
 const RETRY_NS: u64 = 1_000_000;
 
@@ -256,21 +249,23 @@ impl XdpSocket {
         let program = towpath_bpf::load(Kind::Xdp, &claim.redirect(&map));
         let program = program.map_err(failed("load an XDP program"))?;
         let (link, in_driver) = attach(program.as_fd(), &interface)?;
-        let has_copies = matches!(claim, Claim::Ports { .. });
-        if has_copies {
-            let program = towpath_bpf::load(Kind::SocketFilter, &Claim::copies());
-            let program = program.map_err(failed("load a filter"))?;
-            sys::copy_to(packets.as_fd(), interface.index, program.as_fd())
-                .map_err(failed("bind a packet socket"))?;
-        } else {
-            let received = towpath_interface::receive_all(packets.as_fd(), interface.index);
-            received.map_err(failed("set promiscuous mode"))?;
-        }
+        let copies = match claim {
+            Claim::Station { .. } => {
+                let received = towpath_interface::receive_all(packets.as_fd(), interface.index);
+                received.map_err(failed("set promiscuous mode"))?;
+                Claim::groups()
+            }
+            Claim::Ports { .. } => Claim::copies(),
+        };
+        let program = towpath_bpf::load(Kind::SocketFilter, &copies);
+        let program = program.map_err(failed("load a filter"))?;
+        sys::copy_to(packets.as_fd(), interface.index, program.as_fd())
+            .map_err(failed("bind a packet socket"))?;
         let zero_copy = sys::is_zero_copy(fd.as_fd());
         let in_chunk = (CHUNK - HEADROOM - LINK_LEN) as u32;
         let mtu_max = if several { interface.mtu } else { interface.mtu.min(in_chunk) };
         let mode = Mode { in_driver, zero_copy };
-        let facts = Facts { interface, mode, mtu_max, has_copies };
+        let facts = Facts { interface, mode, mtu_max };
         // The memory stays as long as its file is open; the process that drives the socket maps
         // it.
         let file = memory.file().expect("a shared mapping has a file");
@@ -299,20 +294,17 @@ impl XdpSocket {
         let rings: [Ring; 4] = rings.try_into().expect("there are four layouts");
         let from_here = facts.interface.driver == "veth";
         let (link, packets) = (next()?, next()?);
-        let beside = match facts.has_copies {
-            true => Beside::with_copies(packets, fd.as_fd())?,
-            false => Beside::new(packets),
-        };
+        let beside = Beside::new(packets, fd.as_fd(), from_here)?;
         Ok(Self {
             fd,
             queue: Queue::new(memory, Chunks::new(RECEIVE, SEND), rings, from_here),
             _link: link,
             beside,
+            presence: Presence::new(facts.interface.index),
             facts,
             blocked: false,
             is_behind: false,
-            gone: false,
-            on_gone: OnGone::default(),
+            polls_to_copies: 0,
             now_ns: 0,
         })
     }
@@ -324,7 +316,7 @@ impl XdpSocket {
 
     /// Calls `tell` once when the interface is found removed, on the thread that drives it.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
-        self.on_gone = OnGone(Some(Box::new(tell)));
+        self.presence.on_gone(tell);
     }
 
     /// Counters up to now.
@@ -339,16 +331,21 @@ impl XdpSocket {
         }
     }
 
-    /// The kernel refused a call, or woke this process up for nothing: notes whether the
-    /// interface was removed, for good.
+    /// The kernel refused a call, or told of an error: notes whether the interface was removed, for
+    /// good.
     fn look_whether_gone(&mut self) {
-        let index = self.facts.interface.index;
-        if !self.gone && !self.beside.has_interface(index) {
-            self.gone = true;
-            if let Some(tell) = self.on_gone.0.take() {
-                tell();
-            }
+        self.presence.look(self.now_ns, self.beside.socket());
+    }
+
+    /// Takes frames of the packet socket. Returns how many were put out.
+    fn receive_copies(&mut self, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let Received { count, too_long, failed } = self.beside.receive(self.now_ns, pool, out, max);
+        if failed {
+            self.look_whether_gone();
         }
+        self.queue.counters.rx_copies += count as u64;
+        self.queue.counters.rx_too_long += too_long;
+        count
     }
 
     /// Has the kernel send what is in the ring.
@@ -389,16 +386,19 @@ fn named(name: &str, step: &'static str, source: io::Error) -> OpenError {
 impl Port for XdpSocket {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         self.now_ns = now_ns;
-        if self.gone {
+        self.presence.again(now_ns, self.beside.socket());
+        if self.presence.is_gone() {
             return 0;
         }
         if self.is_behind {
             self.wake_sender();
         }
         let mut count = self.queue.receive(now_ns, pool, out, max);
-        let copies = self.beside.receive(now_ns, pool, out, max - count);
-        self.queue.counters.rx_copies += copies as u64;
-        count += copies;
+        self.polls_to_copies = self.polls_to_copies.saturating_sub(1);
+        if self.polls_to_copies == 0 {
+            self.polls_to_copies = POLLS_TO_COPIES;
+            count += self.receive_copies(pool, out, max - count);
+        }
         if self.queue.receiver_sleeps() {
             sys::wake_receiver(self.fd.as_fd());
         }
@@ -410,7 +410,7 @@ impl Port for XdpSocket {
         let mut taken = 0;
         self.blocked = false;
         while !batch.is_empty() {
-            if self.gone {
+            if self.presence.is_gone() {
                 taken += batch.len();
                 batch.drain(..).for_each(|packet| pool.give(packet));
                 break;
@@ -418,12 +418,13 @@ impl Port for XdpSocket {
             let count = self.queue.send(pool, batch);
             taken += count;
             self.wake_sender();
-            if count == 0 && !batch.is_empty() && !self.gone {
+            if count == 0 && !batch.is_empty() && !self.presence.is_gone() {
                 self.blocked = true;
                 self.queue.counters.tx_blocked += 1;
                 break;
             }
         }
+        self.beside.await_room(self.fd.as_fd(), self.blocked);
         taken
     }
 
@@ -436,26 +437,21 @@ impl Port for XdpSocket {
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.beside.ready().unwrap_or(self.fd.as_fd()))
+        Some(self.beside.ready())
     }
 
     fn looked(&mut self, ready: bool) {
-        // A socket whose interface was removed wakes for ever.
         if ready && self.queue.is_idle() {
-            self.look_whether_gone();
+            self.polls_to_copies = 0;
         }
     }
 
-    fn blocked(&self) -> bool {
-        // A descriptor of two sockets tells nothing of room: time does.
-        self.blocked && self.beside.ready().is_none()
-    }
-
     fn is_gone(&self) -> bool {
-        self.gone
+        self.presence.is_gone()
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        (self.is_behind || self.blocked).then_some(self.now_ns + RETRY_NS)
+        let retry = (self.is_behind || self.blocked).then_some(self.now_ns + RETRY_NS);
+        retry.into_iter().chain(self.presence.due_ns()).min()
     }
 }

@@ -418,6 +418,7 @@ impl Shard {
                     Origin::Router => route_origin::ROUTER,
                 },
                 mtu: entry.mtu.map_or(0, u32::from),
+                weight: entry.weight.into(),
             };
             to.copy_from_slice(route.as_bytes());
             count += 1;

@@ -283,6 +283,8 @@ pub struct Route {
     pub origin: u32,
     /// Longest packet in bytes that takes it; 0: as long as the link takes.
     pub mtu: u32,
+    /// Share of flows among routes to the same network, 1 to 256.
+    pub weight: u32,
 }
 
 /// A socket, or a connection without one (half-open, TIME-WAIT), for /proc/net and
@@ -495,7 +497,7 @@ const _: () = {
     assert!(size_of::<CallCell>() == 128);
     assert!(REPLY_OFFSET + size_of::<Reply>() <= COMMANDS_OFFSET);
     assert!(size_of::<Interface>() == 64);
-    assert!(size_of::<Route>() == 2 * 24 + 5 * 4);
+    assert!(size_of::<Route>() == 2 * 24 + 6 * 4);
     assert!(size_of::<SocketRow>() == 2 * 24 + 18 * 4);
     assert!(size_of::<Tally>() == 24 * 8);
     assert!(size_of::<Traffic>() == 6 * 8);

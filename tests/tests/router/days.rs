@@ -39,6 +39,9 @@ fn a_link_that_goes_down_comes_back() {
     for to in ["10.2.0.2", "fd00:2::2"] {
         assert!(!it.lab.pings(to));
     }
+    let shown = it.ip("link show wan");
+    assert!(shown.contains("<NO-CARRIER,BROADCAST,MULTICAST,UP>"), "{shown}");
+    assert!(shown.contains("state DOWN"), "{shown}");
     assert!(it.lab.pings("10.1.0.1"), "the other port works");
     ip(&format!("ip -n {router} link set w1 up"));
     restore(&it.lab.right);

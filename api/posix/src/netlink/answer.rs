@@ -300,7 +300,7 @@ fn put_multipath(to: &mut Datagram, way: &Way, hops: impl Iterator<Item = Way>) 
             // struct rtnexthop: length, flags, weight less one, index of the interface.
             let len = 8 + 4 + gateway.len() as u16;
             to.put(&len.to_ne_bytes());
-            to.put(&[0, 0]);
+            to.put(&[0, hop.weight.saturating_sub(1).min(255) as u8]);
             to.put(&hop.index.to_ne_bytes());
             to.attribute(libc::RTA_GATEWAY, gateway);
         }
@@ -351,6 +351,7 @@ struct Way {
     metric: u32,
     origin: u32,
     mtu: u32,
+    weight: u32,
     local: bool,
 }
 
@@ -376,8 +377,8 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
         !stack.interfaces.iter().any(|interface| loopback(&interface))
     });
     let routed = routed.map(|route| {
-        let Route { dst, prefix_len, gateway, index, metric, origin, mtu } = *route;
-        Way { dst, prefix_len, gateway, index, metric, origin, mtu, local: false }
+        let Route { dst, prefix_len, gateway, index, metric, origin, mtu, weight } = *route;
+        Way { dst, prefix_len, gateway, index, metric, origin, mtu, weight, local: false }
     });
     let has_address = move |interface: &&Interface| [v4, v6].contains(&interface.addr.family);
     let local = stack.interfaces.iter().filter(has_address).map(move |interface| {
@@ -392,7 +393,8 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
         }
         let gateway = RawAddr::default();
         let (index, origin) = (interface.index, route_origin::LINK);
-        Way { dst, prefix_len, gateway, index, metric: 0, origin, mtu: 0, local: true }
+        let (metric, mtu, weight) = (0, 0, 1);
+        Way { dst, prefix_len, gateway, index, metric, origin, mtu, weight, local: true }
     });
     routed.chain(local)
 }

@@ -35,6 +35,9 @@ pub struct IpArgs {
     /// A line for each interface or neighbour (also -br)
     #[arg(long)]
     pub brief: bool,
+    /// A line for each entry, with \ where a line would end (also -oneline)
+    #[arg(short, long, conflicts_with_all = ["brief", "json"])]
+    pub oneline: bool,
     /// Show packets and bytes of each interface
     #[arg(short, long)]
     pub statistics: bool,
@@ -69,6 +72,7 @@ pub fn as_options(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
         let long = match word.to_str() {
             Some("-br" | "-brief") => "--brief",
             Some("-json") => "--json",
+            Some("-oneline") => "--oneline",
             Some("-stats" | "-statistics") => "--statistics",
             Some("-batch") => "--batch",
             _ => continue,

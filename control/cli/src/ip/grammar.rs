@@ -241,9 +241,9 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     if via.is_some() || route.dev.is_some() {
         return Err("\"via\" and \"dev\" belong to each \"nexthop\", not in front of them".into());
     }
-    let changes = hops.into_iter().enumerate().map(|(nth, Hop { via, dev })| {
+    let changes = hops.into_iter().enumerate().map(|(nth, Hop { via, dev, weight })| {
         let dev = dev.map(device).transpose()?;
-        Ok(route_change(verb, Route { via, dev, ..route.clone() }, nth == 0))
+        Ok(route_change(verb, Route { via, dev, weight, ..route.clone() }, nth == 0))
     });
     changes.collect::<Parsed<Vec<_>>>().map(Command::Change)
 }
@@ -265,6 +265,7 @@ fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
 struct Hop<'a> {
     via: Option<IpAddr>,
     dev: Option<&'a str>,
+    weight: Option<u16>,
 }
 
 /// The words of a next hop, up to the next one.
@@ -284,22 +285,14 @@ fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<Hop<'a>> {
                 words.next();
                 let text = words.value()?;
                 let number = text.parse().ok().filter(|weight| (1..=256).contains(weight));
-                match set(word, &mut weight, number.ok_or_else(|| wrong("weight", text))?)? {
-                    () if weight == Some(1u32) => {}
-                    () => {
-                        return Err(format!(
-                            "weight {text}: next hops of a stack have equal shares; \
-                             leave the weight out"
-                        ));
-                    }
-                }
+                set(word, &mut weight, number.ok_or_else(|| wrong("weight", text))?)?;
             }
             _ => break,
         }
     }
     match via {
         None => Err("\"via\" and an address are expected after \"nexthop\"".to_owned()),
-        via => Ok(Hop { via, dev }),
+        via => Ok(Hop { via, dev, weight }),
     }
 }
 
@@ -471,7 +464,7 @@ mod tests {
             };
             changes.iter().map(hop).collect::<Vec<_>>()
         };
-        let two = "default metric 5 mtu 1400 nexthop via fe80::1 dev a weight 1 \
+        let two = "default metric 5 mtu 1400 nexthop via fe80::1 dev a weight 3 \
                    nexthop via inet6 fe80::2 dev b";
         for (verb, hows) in [
             ("add", [Some(How::Add), Some(How::Append)]),
@@ -486,6 +479,7 @@ mod tests {
                 assert_eq!((route.to, route.via), (Prefix::ALL_V6, via.parse().ok()));
                 assert_eq!(route.dev.as_ref().map(Word::as_str), Some(dev));
                 assert_eq!((route.metric, route.mtu), (Some(5), Some(1400)));
+                assert_eq!(route.weight, (dev == "a").then_some(3));
             }
         }
         assert_eq!(changes("r ap 10.9.0.0/16 via 10.0.0.1")[0].1, Some(How::Append));
@@ -501,7 +495,7 @@ mod tests {
             ("route add 10.0.0.0/8 metric x", "argument \"x\" is wrong"),
             ("route add 10.0.0.0/8 10.1.0.0/16", "twice, or \"10.1.0.0/16\" is a garbage"),
             ("link set eth0 frob", "twice, or \"frob\" is a garbage"),
-            ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 2", "equal shares"),
+            ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 257", "\"257\" is wrong"),
             ("route add 10.0.0.0/8 nexthop via 10.0.0.1 weight 0", "argument \"0\" is wrong"),
             ("route add 10.0.0.0/8 nexthop dev eth0", "expected after \"nexthop\""),
             ("route add 10.0.0.0/8 nexthop via 10.0.0.1 mtu 1400", "instead of \"mtu\""),

@@ -161,7 +161,8 @@ fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
 }
 
 fn next_hop(hop: &Route) -> Value {
-    json!({"gateway": hop.via, "dev": text::device(hop), "weight": 1, "flags": []})
+    let weight = hop.weight.unwrap_or(1);
+    json!({"gateway": hop.via, "dev": text::device(hop), "weight": weight, "flags": []})
 }
 
 fn neighbor(known: &Neighbor, look: &Look, shape: Shape) -> Value {

@@ -58,8 +58,12 @@ fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
         };
         return Err(usage(error));
     }
-    let shape =
-        text::Shape { family: args.family(), brief: args.brief, statistics: args.statistics };
+    let shape = text::Shape {
+        family: args.family(),
+        brief: args.brief,
+        oneline: args.oneline,
+        statistics: args.statistics,
+    };
     let text = match args.json {
         true => json::document(look, net, shape)?,
         false => text::document(look, net, shape),

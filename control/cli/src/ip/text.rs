@@ -18,6 +18,8 @@ pub struct Shape {
     pub family: Option<Family>,
     /// A line for each.
     pub brief: bool,
+    /// A line for each, all words of it in one.
+    pub oneline: bool,
     /// With packets and bytes.
     pub statistics: bool,
 }
@@ -25,32 +27,48 @@ pub struct Shape {
 /// The part of the net that is asked for.
 pub fn document(look: &Look, net: &Net, shape: Shape) -> String {
     let mut out = String::new();
+    let mut entry = |put: &mut dyn FnMut(&mut String)| {
+        let start = out.len();
+        put(&mut out);
+        if shape.oneline && out.len() > start {
+            let joined = out[start..].trim_end_matches('\n').replace('\n', "\\");
+            out.truncate(start);
+            out.push_str(&joined);
+            out.push('\n');
+        }
+    };
     match look {
         Look::Addresses { .. } => {
             for (interface, addresses) in addresses_of(look, net, shape) {
-                match shape.brief {
-                    true => brief_addresses(&mut out, interface, &addresses),
-                    false => full_addresses(&mut out, interface, &addresses, look, shape),
+                match (shape.oneline, shape.brief) {
+                    (true, _) => addresses.iter().for_each(|address| {
+                        entry(&mut |out| {
+                            let _ = write!(out, "{}: {}", interface.index, interface.name);
+                            put_address(out, interface, address);
+                        });
+                    }),
+                    (_, true) => entry(&mut |out| brief_addresses(out, interface, &addresses)),
+                    _ => entry(&mut |out| full_addresses(out, interface, &addresses, look, shape)),
                 }
             }
         }
         Look::Links { .. } => {
             for interface in net.interfaces.iter().filter(|it| is_asked(it.name.as_str(), look)) {
                 match shape.brief {
-                    true => brief_link(&mut out, interface),
-                    false => full_link(&mut out, interface, shape),
+                    true => entry(&mut |out| brief_link(out, interface)),
+                    false => entry(&mut |out| full_link(out, interface, shape)),
                 }
             }
         }
         Look::Routes { .. } => {
             let routes = routes_of(look, net, shape);
-            next_hops(&routes).for_each(|hops| route(&mut out, hops, look, net));
+            next_hops(&routes).for_each(|hops| entry(&mut |out| route(out, hops, look, net)));
         }
         Look::Neighbors { .. } => {
             for known in neighbors_of(look, net, shape) {
                 match shape.brief {
-                    true => brief_neighbor(&mut out, known),
-                    false => neighbor(&mut out, known, look),
+                    true => entry(&mut |out| brief_neighbor(out, known)),
+                    false => entry(&mut |out| neighbor(out, known, look)),
                 }
             }
         }
@@ -156,14 +174,19 @@ pub(super) fn flags(interface: &Interface) -> Vec<&'static str> {
         Kind::Ethernet => &["BROADCAST", "MULTICAST"],
         Kind::Ip => &["POINTOPOINT", "MULTICAST", "NOARP"],
     };
-    let up: &[&str] = if interface.up { &["UP", "LOWER_UP"] } else { &[] };
-    [kind, up].concat()
+    let (none, up): (&[&str], &[&str]) = match (interface.up, interface.carrier) {
+        (false, _) => (&[], &[]),
+        (true, Some(false)) => (&["NO-CARRIER"], &["UP"]),
+        (true, _) => (&[], &["UP", "LOWER_UP"]),
+    };
+    [none, kind, up].concat()
 }
 
 /// State as `ip link` names it.
 pub(super) fn state(interface: &Interface) -> &'static str {
     match (interface.up, interface.kind) {
         (false, _) => "DOWN",
+        _ if interface.carrier == Some(false) => "DOWN",
         (true, Kind::Ethernet) => "UP",
         // The kernel does not know it of these, either.
         (true, Kind::Loopback | Kind::Ip) => "UNKNOWN",
@@ -318,26 +341,28 @@ fn full_addresses(
     if shape.family.is_none() && !restricted {
         link_line(out, interface);
     }
-    for address in addresses {
-        let addr = address.address.addr();
-        let family = if addr.is_ipv4() { "inet" } else { "inet6" };
-        let _ = write!(out, "    {family} {} scope {} ", address.address, scope(addr));
-        for flag in address_flags(address) {
-            let _ = write!(out, "{flag} ");
-        }
-        if addr.is_ipv4() {
-            out.push_str(interface.name.as_str());
-        }
-        let left = |seconds: Option<u64>| match seconds {
-            Some(seconds) => format!("{seconds}sec"),
-            None => "forever".to_owned(),
-        };
-        let (valid, preferred) = (left(address.valid_s), left(address.preferred_s));
-        let _ = writeln!(out, "\n       valid_lft {valid} preferred_lft {preferred}");
-    }
+    addresses.iter().for_each(|address| put_address(out, interface, address));
     if shape.statistics {
         statistics(out, interface);
     }
+}
+
+fn put_address(out: &mut String, interface: &Interface, address: &Address) {
+    let addr = address.address.addr();
+    let family = if addr.is_ipv4() { "inet" } else { "inet6" };
+    let _ = write!(out, "    {family} {} scope {} ", address.address, scope(addr));
+    for flag in address_flags(address) {
+        let _ = write!(out, "{flag} ");
+    }
+    if addr.is_ipv4() {
+        out.push_str(interface.name.as_str());
+    }
+    let left = |seconds: Option<u64>| match seconds {
+        Some(seconds) => format!("{seconds}sec"),
+        None => "forever".to_owned(),
+    };
+    let (valid, preferred) = (left(address.valid_s), left(address.preferred_s));
+    let _ = writeln!(out, "\n       valid_lft {valid} preferred_lft {preferred}");
 }
 
 fn brief_addresses(out: &mut String, interface: &Interface, addresses: &[&Address]) {
@@ -429,7 +454,7 @@ fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
         if let Some(dev) = device(hop) {
             let _ = write!(out, "dev {dev} ");
         }
-        out.push_str("weight 1 \n");
+        let _ = writeln!(out, "weight {} ", hop.weight.unwrap_or(1));
     }
 }
 

@@ -54,8 +54,7 @@ pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
     let running = running();
     let word = |name: String| Word::try_from(name).ok();
     let shown = devices.into_iter().filter_map(|device| {
-        let is_running = |name: &String| running.contains(name);
-        let link = (!device.links.is_empty()).then(|| device.links.iter().any(is_running));
+        let link = has_link(&running, &device.links);
         let is_its = |interface: &&Interface| interface.name.as_str() == device.name;
         let counters = device.counters.into_iter();
         Some(Port {
@@ -68,6 +67,20 @@ pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
         })
     });
     shown.collect()
+}
+
+/// Notes for each interface whether its port has a link, where that is known.
+pub fn put_carriers(links: &[(String, Vec<String>)], interfaces: &mut [Interface]) {
+    let running = running();
+    for interface in interfaces {
+        let below = links.iter().find(|(name, _)| *name == interface.name.as_str());
+        interface.carrier = below.and_then(|(_, below)| has_link(&running, below));
+    }
+}
+
+/// Whether one of the kernel's interfaces below a port has a link, if there are any.
+fn has_link(running: &[String], below: &[String]) -> Option<bool> {
+    (!below.is_empty()).then(|| below.iter().any(|name| running.contains(name)))
 }
 
 /// The kernel's interfaces that have a link.

@@ -14,7 +14,7 @@ use towpath_model::Port;
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 
-pub use answer::{Device, OfTally, shown};
+pub use answer::{Device, OfTally, put_carriers, shown};
 
 /// Options of `towpath port`.
 #[derive(Debug, Args)]
@@ -172,6 +172,7 @@ mod tests {
                 mac: Some("02:00:00:00:00:01".parse().unwrap()),
                 mtu: 1500,
                 up: false,
+                carrier: Some(true),
                 addresses: Vec::new(),
                 traffic,
             }),

@@ -27,10 +27,12 @@ pub struct RouterArgs {
     #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
     pub config: Option<PathBuf>,
 
-    /// A port: NAME=packet:INTERFACE,CIDR[,CIDR], or of tap:DEVICE, vlan:PORT.ID, bridge:PORT+PORT
+    /// A port: NAME=packet:INTERFACE,CIDR[,CIDR], or of xdp:INTERFACE, tap:DEVICE, vlan:PORT.ID,
+    /// bridge:PORT+PORT
     ///
     /// NAME is for rules, routes and counters. packet is an Ethernet interface of this host, which
     /// the kernel keeps with its addresses: the router has an Ethernet address of its own there.
+    /// xdp is the same past the kernel's stack: more small packets, and slower large transfers.
     /// tap makes the TAP device DEVICE, whose other end is this host, or takes over one that was
     /// made for this user. CIDR is an address of the router on the link, with the length of its
     /// network. May be given up to 64 times.
@@ -139,6 +141,8 @@ pub struct PortWords {
 pub enum Device {
     /// An Ethernet interface, beside the kernel.
     Packet(String),
+    /// An Ethernet interface, past the kernel's stack.
+    Xdp(String),
     /// A TAP device.
     Tap(String),
     /// The VLAN with this tag on another port.
@@ -159,6 +163,7 @@ impl Device {
     pub fn words(&self) -> (&'static str, String) {
         match self {
             Self::Packet(interface) => ("packet", interface.clone()),
+            Self::Xdp(interface) => ("xdp", interface.clone()),
             Self::Tap(name) => ("tap", name.clone()),
             Self::Vlan(parent, id) => ("vlan", format!("{parent}.{id}")),
             Self::Bridge { members, .. } => ("bridge", members.join("+")),
@@ -198,12 +203,14 @@ pub fn parse_port(text: &str) -> Result<PortWords, String> {
     }
     let device = match kind {
         "packet" => Device::Packet(interface()?),
+        "xdp" => Device::Xdp(interface()?),
         "tap" => Device::Tap(interface()?),
         "vlan" => parse_vlan(device)?,
         "bridge" => parse_bridge(device, &options)?,
         _ => {
             return Err(format!(
-                "{kind:?} is not a kind of port: expected packet or tap, vlan or bridge; {form}"
+                "{kind:?} is not a kind of port: expected packet, xdp or tap, vlan or \
+                 bridge; {form}"
             ));
         }
     };
@@ -308,7 +315,7 @@ ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP wh
 and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as \
 they are; nothing is left behind, also when towpath is killed.
 
-It sends no router advertisements and no redirects: hosts are told their gateway by hand.
+It sends no router advertisements: hosts are told their gateway by hand.
 
 Ctrl-C or SIGTERM ends it.";
 
@@ -340,7 +347,7 @@ Rules, one a line; the lowest number that matches decides:
 Exit status:
   0    Ctrl-C or a signal ended it; --check found nothing wrong
   2    an option, argument or rule is wrong
-  125  it failed: no permission, no such interface, a device was removed";
+  125  it failed: no permission, no such interface, all devices were removed";
 
 #[cfg(test)]
 mod tests {
@@ -368,7 +375,7 @@ mod tests {
             ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
             ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
             ("lan=packet:e\0,10.1.0.1/24", "is not a name of an interface"),
-            ("lan=xdp:eth1,10.1.0.1/24", "expected packet or tap"),
+            ("lan=dpdk:eth1,10.1.0.1/24", "expected packet, xdp or tap"),
             ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
             ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),
             ("a=vlan:lan.4095,10.1.0.1/24", "4095 is no VLAN"),

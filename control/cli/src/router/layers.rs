@@ -67,6 +67,12 @@ fn check_port<'a>(
         Device::Bridge { members, .. } => {
             for member in members {
                 let below = find(name, member)?;
+                if matches!(below.device, Device::Xdp(_)) {
+                    return Err(format!(
+                        "{member}: an xdp port has the router's frames alone, and a bridge needs \
+                         all: make it packet"
+                    ));
+                }
                 if matches!(below.device, Device::Bridge { .. }) {
                     return Err(format!("{name}: a bridge cannot be part of another, {member}"));
                 }
@@ -82,7 +88,7 @@ fn check_port<'a>(
                 members_of_all.push(member);
             }
         }
-        Device::Packet(_) | Device::Tap(_) => {}
+        Device::Packet(_) | Device::Xdp(_) | Device::Tap(_) => {}
     }
     let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
     if port.addresses.is_empty() && !carries {
@@ -102,7 +108,7 @@ pub fn kernel_interfaces(ports: &[PortWords], port: &PortWords) -> Vec<String> {
         ports_below.flat_map(|port| kernel_interfaces(ports, port)).collect()
     };
     match &port.device {
-        Device::Packet(name) | Device::Tap(name) => vec![name.clone()],
+        Device::Packet(name) | Device::Xdp(name) | Device::Tap(name) => vec![name.clone()],
         Device::Vlan(parent, _) => through(std::slice::from_ref(parent)),
         Device::Bridge { members, .. } => through(members),
     }

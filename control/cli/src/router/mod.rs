@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use towpath_filter::RuleList;
 use towpath_pcap::{CaptureFile, Direction};
-use towpath_router::{Ended, Plan, PlanPart, PlannedPort, Router, Runner, Settings};
+use towpath_router::{Ended, Plan, PlanPart, PlannedPort, Router, Runner, Settings, Woken};
 use towpath_uplink::{now_ns, random};
 
 pub use args::{ABOUT, AFTER, RouterArgs};
@@ -128,8 +128,12 @@ fn forward(
             messages.put_error(&report::logged(&logged, router));
         }
         match woken {
-            Some(_) => hear(args, signals, messages, router),
-            None => ControlFlow::Continue(()),
+            Woken::By(_) => hear(args, signals, messages, router),
+            Woken::Turned => ControlFlow::Continue(()),
+            Woken::PortGone(port) => {
+                messages.put_error(&report::port_gone(router.name(port)));
+                ControlFlow::Continue(())
+            }
         }
     });
 
@@ -140,11 +144,9 @@ fn forward(
     put_stats(args, messages, report::with_ports(layers, &args.port, &counters))?;
     match ended.context("epoll")? {
         Ended::Stopped => Ok(()),
-        Ended::PortGone(name) => {
-            let message = format!(
-                "the device of the port {name} was removed by somebody else; start towpath router \
-                 again when it is back"
-            );
+        Ended::NoPorts => {
+            let message = "the devices of all ports were removed; start towpath router again when \
+                           they are back";
             Err(Failure::error(ExitCode::Failed, message))
         }
     }

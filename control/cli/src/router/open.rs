@@ -15,6 +15,7 @@ use towpath_tap::{Options, Tap, set_up_host};
 use towpath_uplink::{Counting, Tally, station_mac};
 use towpath_vlan::Vlan;
 use towpath_wire::Prefix;
+use towpath_xdp::XdpSocket;
 
 use super::args::{Device, PortWords};
 use super::layers;
@@ -119,14 +120,14 @@ fn device(
     // Addresses of all VLANs are behind the one Ethernet address of their device.
     let mut addresses = port.addresses.clone();
     vlans().for_each(|vlan| addresses.extend(&vlan.addresses));
+    let station = |found: &towpath_interface::Interface| Claim::Station {
+        mac: station_mac(&found.mac, &addresses),
+        addresses: addresses.iter().map(Prefix::addr).collect(),
+    };
     Ok(Some(match &port.device {
         Device::Packet(interface) => {
             let names = vlans().chain([port]).map(|port| &port.name);
             let is_bridged = names.into_iter().any(|name| layers::is_member(words, name));
-            let station = |found: &towpath_interface::Interface| Claim::Station {
-                mac: station_mac(&found.mac, &addresses),
-                addresses: addresses.iter().map(Prefix::addr).collect(),
-            };
             let socket = match is_bridged {
                 true => PacketSocket::open_bridged(interface),
                 false => PacketSocket::open(interface, station),
@@ -134,6 +135,14 @@ fn device(
             let socket = socket.map_err(|error| of_port(port, error))?;
             let (mac, mtu) = (socket.interface().mac, socket.interface().mtu);
             (Box::new(Counting::new(socket, left)), mtu, station_mac(&mac, &addresses))
+        }
+        Device::Xdp(interface) => {
+            let parts =
+                XdpSocket::open(interface, station).map_err(|error| of_port(port, error))?;
+            let mtu = parts.facts.mtu_max;
+            let mac = station_mac(&parts.facts.interface.mac, &addresses);
+            let socket = XdpSocket::from_parts(parts).map_err(|error| of_port(port, error))?;
+            (Box::new(Counting::new(socket, left)), mtu, mac)
         }
         Device::Tap(name) => {
             let options = Options { name: Some(name.clone()) };

@@ -70,6 +70,14 @@ pub fn with_ports(mut layers: Vec<Layer>, ports: &[PortWords], counters: &[Left]
     layers
 }
 
+/// The device of a port was removed, in a line.
+pub fn port_gone(port: &str) -> String {
+    format!(
+        "the device of the port {port} was removed: the port is down, and others go on; start \
+         towpath router again when it is back"
+    )
+}
+
 /// A packet that a rule logs, in a line.
 pub fn logged(logged: &Logged, router: &Router) -> String {
     let Logged { fields, rule, action, len } = logged;

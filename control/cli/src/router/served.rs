@@ -50,6 +50,11 @@ impl Stack for Host {
         self.remote.ask(look).map_err(|_| Gone)
     }
 
+    fn links(&self) -> Vec<(String, Vec<String>)> {
+        let below = |port: &PortWords| layers::kernel_interfaces(&self.ports, port);
+        self.ports.iter().map(|port| (port.name.clone(), below(port))).collect()
+    }
+
     fn layers(&self) -> Result<Vec<Layer>, Gone> {
         self.ask_ports()?;
         let layers = self.remote.ask(|router| report::layers(router)).map_err(|_| Gone)?;

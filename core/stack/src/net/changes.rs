@@ -91,13 +91,15 @@ pub struct RouteSpec {
     pub on_link: bool,
     /// Longest IP packet in bytes that takes it; `None`: as long as the link takes, or any.
     pub mtu: Option<u32>,
+    /// Share of flows among routes to the same network, 1 to 256; `None`: 1, or any.
+    pub weight: Option<u16>,
 }
 
 impl RouteSpec {
     /// The route to a network of which nothing more is said.
     pub const fn to(prefix: Prefix) -> Self {
         let (next_hop, iface, metric, kind) = (None, None, None, None);
-        Self { prefix, next_hop, iface, metric, kind, on_link: false, mtu: None }
+        Self { prefix, next_hop, iface, metric, kind, on_link: false, mtu: None, weight: None }
     }
 }
 
@@ -135,6 +137,8 @@ pub enum Fault {
     NoAddress,
     /// There is no such route (ESRCH).
     NoRoute,
+    /// There is no route to be changed (ENOENT).
+    NotThere,
     /// There is no such neighbour (ENOENT).
     NoNeighbor,
     /// The router is on no link of the interface (ENETUNREACH).
@@ -149,6 +153,8 @@ pub enum Fault {
     Mtu,
     /// The MTU of a route is below 68 bytes, of IPv6 below 1280, or above 65535 (EINVAL).
     RouteMtu,
+    /// The weight of a route is 0 or above 256 (EINVAL).
+    Weight,
     /// The interface has no neighbours: it is no Ethernet interface (EINVAL).
     NoNeighbors,
     /// The loopback interface stays as it is (EPERM).
@@ -165,13 +171,14 @@ impl fmt::Display for Fault {
             Self::Exists => "File exists",
             Self::NoAddress => "Cannot assign requested address",
             Self::NoRoute => "No such process",
-            Self::NoNeighbor => "No such file or directory",
+            Self::NotThere | Self::NoNeighbor => "No such file or directory",
             Self::GatewayUnreachable => "Nexthop has invalid gateway",
             Self::Down => "Network is down",
             Self::Invalid => "Invalid argument",
             Self::HostBits => "Invalid prefix for given prefix length",
             Self::Mtu => "MTU out of range: expected 1280 to what the interface began with",
             Self::RouteMtu => "MTU of a route out of range: expected 68 (IPv6: 1280) to 65535",
+            Self::Weight => "Weight of a next hop out of range: expected 1 to 256",
             Self::NoNeighbors => "Device does not have neighbors",
             Self::Loopback => "Operation not permitted on the loopback interface",
             Self::Full => "No space left on device",

@@ -1,6 +1,7 @@
 //! The forwarding table (FIB): routes by the longest prefix of a destination. A `Fib` is a
 //! snapshot: lookups in it never change, and share no mutable state with changes of the routes.
 
+use core::cmp::Reverse;
 use core::hash::BuildHasher;
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -34,12 +35,14 @@ pub(super) struct Way {
     pub gateway: Option<GatewayId>,
     /// As of [`RouteEntry::mtu`].
     pub mtu: Option<u16>,
+    /// As of [`RouteEntry::weight`].
+    pub weight: u16,
 }
 
 impl Way {
     pub(super) fn of(entry: &RouteEntry, gateway: Option<GatewayId>) -> Self {
-        let RouteEntry { next_hop, iface, metric, kind, mtu, .. } = *entry;
-        Self { iface, next_hop, kind, metric, gateway, mtu }
+        let RouteEntry { next_hop, iface, metric, kind, mtu, weight, .. } = *entry;
+        Self { iface, next_hop, kind, metric, gateway, mtu, weight }
     }
 
     /// Longest IP packet in bytes that goes this way over a link which takes `link_mtu`.
@@ -180,7 +183,8 @@ impl Fib {
 
     /// By the highest random weight (RFC 2991 section 4): a way that goes moves its own flows.
     /// The hash-threshold of RFC 2992 would move others as well. Addresses alone are hashed, as
-    /// Linux does by default: fragments go the way of their flow.
+    /// Linux does by default: fragments go the way of their flow. A way of weight `w` has as many
+    /// flows as `w` ways would have.
     fn share(
         &self,
         ways: &[Way],
@@ -197,10 +201,13 @@ impl Fib {
             let equal = ways.iter().filter(|way| way.metric == first.way.metric && way.is_shared());
             equal.filter(|way| is_by(way, iface)).copied()
         };
-        let weight = |way: &Way| self.weights.hash_one((ends, way.iface.0, way.next_hop));
+        let rank = |way: &Way| {
+            let hash = self.weights.hash_one((ends, way.iface.0, way.next_hop));
+            (Reverse(cost(hash, way.weight)), hash)
+        };
         let best_by = |iface| {
             let answer = equal().filter(|way| !self.has_failed(way) && is_by(way, iface));
-            answer.max_by_key(weight)
+            answer.max_by_key(rank)
         };
         let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
         // Without an answering router, the one that failed longest ago.
@@ -259,6 +266,19 @@ impl Fib {
             Some(ways) => networks.set(bits_of(prefix), ways),
         }
     }
+}
+
+/// Length of an exponential interval of rate `weight`, drawn by a hash: the least of several ones
+/// falls on each in proportion to its weight. Equal weights leave the order to the hash.
+fn cost(hash: u64, weight: u16) -> u64 {
+    let hash = hash | 1;
+    let zeros = u64::from(hash.leading_zeros());
+    // 1 + x, in 32 bits behind the point.
+    let x = ((hash << zeros) << 1) >> 32;
+    // log2(1 + x) to within 0.008: x + 0.344 x (1 - x).
+    let bend = (x * ((1 << 32) - x)) >> 32;
+    let log = x + ((bend * 352) >> 10);
+    ((((zeros + 1) << 32) - log) << 16) / u64::from(weight.max(1))
 }
 
 fn bits_of(prefix: Prefix) -> Bits {

@@ -71,6 +71,8 @@ pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Neighbours that asked for us, or advertised a route, without traffic from us since. Beyond, the
 /// one heard of longest ago goes; a later packet to it costs a request. The same counter.
 pub const NEIGHBORS_HEARD_MAX: usize = 256;
+/// Greatest weight of a route, as in Linux (`rtnh_hops` of rtnetlink(7) is a byte).
+pub const WEIGHT_MAX: u16 = 256;
 /// Neighbours that the operator gives, of all interfaces: as many as [`NEIGHBORS_MAX`].
 /// Permanent entries make no room, so that the operator is refused further ones.
 pub const NEIGHBORS_PERMANENT_MAX: usize = 1024;
@@ -167,6 +169,15 @@ pub const ICMP_HOST_ERRORS_PER_SECOND: u64 = 100;
 pub const ICMP_HOST_BURST: u64 = 10;
 /// Hosts that these limits distinguish, by a secret hash: 8 KiB.
 pub const ICMP_HOSTS: usize = 1024;
+
+/// Groups of hosts that redirects are counted for, by a secret hash: 8 KiB of a router.
+pub const REDIRECT_HOSTS: usize = 256;
+/// Redirects that a host may ignore before it gets no more (ip_rt_redirect_number of Linux).
+pub const REDIRECTS_IGNORED: u8 = 9;
+/// Least time between two redirects to a host, doubled with each (ip_rt_redirect_load).
+pub const REDIRECT_LOAD: Duration = Duration::from_millis(20);
+/// Pause after which a host is new (ip_rt_redirect_silence: 1024 times the load).
+pub const REDIRECT_SILENCE: Duration = Duration::from_millis(20 << 10);
 
 /// Dropped packets kept for the trace; beyond, the newest are lost.
 pub const DROPPED_MAX: usize = 256;

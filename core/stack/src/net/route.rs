@@ -79,6 +79,8 @@ pub struct RouteEntry {
     pub kind: RouteKind,
     /// Longest IP packet in bytes that takes it, where that is less than the link's.
     pub mtu: Option<u16>,
+    /// Share of flows among routes to the same network, 1 to 256.
+    pub weight: u16,
 }
 
 /// Fate of packets to the destinations of a route. The kinds are those of ip-route(8).
@@ -105,13 +107,15 @@ impl RouteEntry {
             && leads_on(other)
     }
 
-    /// Whether both are one route, which may have another metric or MTU.
+    /// Whether both are one route, which may have another MTU or weight. Routes of routers and
+    /// links may have another metric as well. With it a route of the operator is one more.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop
             && self.iface == other.iface
             && self.origin == other.origin
             && self.kind == other.kind
+            && (self.origin != Origin::Static || self.metric == other.metric)
     }
 }
 

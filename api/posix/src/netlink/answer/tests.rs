@@ -50,6 +50,7 @@ fn routes() -> Vec<Route> {
         metric,
         origin,
         mtu: 0,
+        weight: 1,
     };
     let direct = RawAddr::default();
     vec![
@@ -58,7 +59,11 @@ fn routes() -> Vec<Route> {
         via("0.0.0.0", 0, addr("10.77.0.1"), 0, route_origin::STATIC),
         via("::", 0, addr("fe80::1"), 1024, route_origin::ROUTER),
         Route { mtu: 1300, ..via("10.9.0.0", 16, addr("10.77.0.1"), 5, route_origin::STATIC) },
-        Route { index: 3, ..via("10.9.0.0", 16, addr("10.78.0.1"), 5, route_origin::STATIC) },
+        Route {
+            index: 3,
+            weight: 200,
+            ..via("10.9.0.0", 16, addr("10.78.0.1"), 5, route_origin::STATIC)
+        },
         via("10.9.0.0", 16, addr("10.77.0.3"), 6, route_origin::STATIC),
     ]
 }
@@ -215,14 +220,14 @@ fn equal_routes_are_one_with_several_next_hops() {
         |body: &&Vec<u8>| attribute(&body[RTMSG_LEN..], libc::RTA_DST) == Some(&[10, 9, 0, 0][..]);
     let [both, one] = all.iter().filter(to_it).collect::<Vec<_>>()[..] else { panic!("two") };
     let (both, one) = (&both[RTMSG_LEN..], &one[RTMSG_LEN..]);
-    let hop = |index: u32, gateway: [u8; 4]| {
-        let mut hop = vec![16, 0, 0, 0];
+    let hop = |index: u32, weight: u8, gateway: [u8; 4]| {
+        let mut hop = vec![16, 0, 0, weight - 1];
         hop.extend(index.to_ne_bytes());
         hop.extend([8, 0, libc::RTA_GATEWAY as u8, 0]);
         hop.extend(gateway);
         hop
     };
-    let hops = [hop(2, [10, 77, 0, 1]), hop(3, [10, 78, 0, 1])].concat();
+    let hops = [hop(2, 1, [10, 77, 0, 1]), hop(3, 200, [10, 78, 0, 1])].concat();
     assert_eq!(attribute(both, libc::RTA_MULTIPATH), Some(&hops[..]));
     assert_eq!(attribute(both, libc::RTA_GATEWAY), None);
     assert_eq!(attribute(both, libc::RTA_PRIORITY), Some(&5u32.to_ne_bytes()[..]));

@@ -12,7 +12,7 @@ use super::interface::Interface;
 use super::tables::Control;
 use crate::net::changes::{Change, Fault, How, RouteSpec};
 use crate::net::iface::{IfaceId, Origin};
-use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX};
+use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX, WEIGHT_MAX};
 use crate::net::route::{RouteEntry, RouteKind, metric_unless_given};
 use crate::net::told::HopKey;
 
@@ -176,13 +176,12 @@ impl<'a> Draft<'a> {
     fn set_route(&mut self, spec: RouteSpec, how: How) -> Result<(), Fault> {
         let entry = self.route(spec)?;
         let routes = self.to(entry.prefix);
-        // A way has one metric: a second route by the same way would take the first one's place.
         let same = routes.iter().find(|route| route.is_same(&entry)).copied();
         let rivals = rivals(routes, entry.metric);
         let gone = match how {
             How::Add if !rivals.is_empty() => return Err(Fault::Exists),
             How::Add | How::Append if same.is_some() => return Err(Fault::Exists),
-            How::Change if rivals.is_empty() => return Err(Fault::NoRoute),
+            How::Change if rivals.is_empty() => return Err(Fault::NotThere),
             How::Add | How::Append => Vec::new(),
             How::Replace | How::Change => {
                 let other = same.filter(|same| !rivals.contains(same));
@@ -222,7 +221,7 @@ impl<'a> Draft<'a> {
 
     /// The route that an operator names, in full.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
-        let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu } = spec;
+        let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu, weight } = spec;
         let kind = kind.unwrap_or_default();
         if next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4()) {
             return Err(Fault::Invalid);
@@ -251,7 +250,12 @@ impl<'a> Draft<'a> {
         };
         let metric = metric.unwrap_or(metric_unless_given(prefix));
         let mtu = mtu.map(|mtu| route_mtu(prefix, mtu)).transpose()?;
-        Ok(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static, kind, mtu })
+        let weight = weight.unwrap_or(1);
+        if !(1..=WEIGHT_MAX).contains(&weight) {
+            return Err(Fault::Weight);
+        }
+        let origin = Origin::Static;
+        Ok(RouteEntry { prefix, next_hop, iface, metric, origin, kind, mtu, weight })
     }
 
     fn remove_route(&mut self, spec: RouteSpec) -> Result<(), Fault> {
@@ -377,7 +381,7 @@ impl<'a> Draft<'a> {
 fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     let prefix = prefix.trunc();
     let (origin, kind) = (Origin::Link, RouteKind::Unicast);
-    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind, mtu: None }
+    RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind, mtu: None, weight: 1 }
 }
 
 /// The route of a metric, with those that share its flows.

@@ -117,6 +117,7 @@ impl Control {
                 origin: Origin::Link,
                 kind: RouteKind::Unicast,
                 mtu: None,
+                weight: 1,
             });
         }
     }
@@ -167,6 +168,7 @@ impl Control {
             origin,
             kind,
             mtu: None,
+            weight: 1,
         });
         self.publish();
         added

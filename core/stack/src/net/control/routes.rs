@@ -260,6 +260,7 @@ mod tests {
             origin: Origin::Static,
             kind: RouteKind::Unicast,
             mtu: None,
+            weight: 1,
         }
     }
 
@@ -308,6 +309,33 @@ mod tests {
             table.on_hop_failed(Instant(2), &router(&format!("10.0.0.{n}")));
         }
         assert!(spread(&mut table).iter().all(|way| way.metric == 6));
+    }
+
+    #[test]
+    fn flows_follow_weights() {
+        let mut table = table();
+        for (n, weight) in [(1, 1), (2, 3), (3, 12)] {
+            let route = entry("0.0.0.0/0", Some(&format!("10.0.0.{n}")), 1, 5);
+            table.add(RouteEntry { weight, ..route });
+        }
+        let counts = |table: &mut RouteTable| {
+            let fib = table.fib();
+            let mut counts = [0; 3];
+            for n in 0..16_000u32 {
+                let src = IpAddr::from(n.to_be_bytes());
+                let way = fib.best_between(src, "203.0.113.1".parse().unwrap()).unwrap().way;
+                let Some(IpAddr::V4(hop)) = way.next_hop else { panic!("a router") };
+                counts[usize::from(hop.octets()[3]) - 1] += 1;
+            }
+            counts
+        };
+        let near = |found: i32, wanted: i32| (found - wanted).abs() < 200;
+        let [one, three, twelve] = counts(&mut table);
+        assert!(near(one, 1000) && near(three, 3000) && near(twelve, 12_000));
+        // Flows of a router that does not answer go to the others by their weights.
+        table.on_hop_failed(Instant(1), &router("10.0.0.3"));
+        let [one, three, none] = counts(&mut table);
+        assert!(near(one, 4000) && near(three, 12_000) && none == 0);
     }
 
     #[test]
@@ -428,14 +456,20 @@ mod tests {
     #[test]
     fn a_route_added_again_replaces_itself() {
         let mut table = table();
-        table.add(entry("10.0.0.0/8", None, 1, 1));
-        table.add(entry("10.0.0.0/8", None, 1, 3));
+        let told =
+            |metric| RouteEntry { origin: Origin::Router, ..entry("10.0.0.0/8", None, 1, metric) };
+        table.add(told(1));
+        table.add(told(3));
         assert_eq!(hop(&mut table, "10.0.0.1"), Some((1, 3)));
         assert_eq!(table.list.values().count(), 1);
         // The same route again: the generation stays, so connections keep their routes.
         let before = table.generation();
-        table.add(entry("10.0.0.0/8", None, 1, 3));
+        table.add(told(3));
         assert_eq!((table.generation(), table.list.values().count()), (before, 1));
+        // Routes of the operator differ by their metric.
+        table.add(entry("10.0.0.0/8", None, 1, 5));
+        table.add(entry("10.0.0.0/8", None, 1, 7));
+        assert_eq!(table.list.values().count(), 3);
     }
 
     fn prefixes() -> impl Strategy<Value = Prefix> {
@@ -463,6 +497,7 @@ mod tests {
                 origin: Origin::Static,
                 kind: RouteKind::Unicast,
                 mtu: None,
+                weight: 1,
             }
         })
     }

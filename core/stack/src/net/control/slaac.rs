@@ -363,6 +363,7 @@ impl Control {
             origin,
             kind: RouteKind::Unicast,
             mtu: None,
+            weight: 1,
         }) {
             self.ifaces[iface.index()].discovery.learnt.forget((prefix, router));
             self.counters.router_routes_refused += 1;

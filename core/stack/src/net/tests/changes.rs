@@ -61,6 +61,10 @@ fn faults_are_those_of_linux() {
     let mut a = Host::a().settled();
     let other = IfaceId(9);
     let on = |iface, to| RouteSpec { iface: Some(iface), ..route(to, None) };
+    let weighed = |weight| {
+        let spec = RouteSpec { weight: Some(weight), ..route("0.0.0.0/0", Some("10.0.0.9")) };
+        Change::SetRoute(spec, How::Add)
+    };
     let metric = |metric, route| RouteSpec { metric: Some(metric), ..route };
     let neighbor = |addr, how| Change::SetNeighbor { iface: ETH, addr: ip(addr), mac: MAC_B, how };
     for (change, why) in [
@@ -83,7 +87,9 @@ fn faults_are_those_of_linux() {
         (Change::SetRoute(route("10.8.0.0/16", None), How::Add), Fault::NoInterface),
         (Change::SetRoute(on(other, "10.8.0.0/16"), How::Add), Fault::NoInterface),
         (Change::SetRoute(on(ETH, "10.0.0.0/24"), How::Add), Fault::Exists),
-        (Change::SetRoute(on(ETH, "10.8.0.0/24"), How::Change), Fault::NoRoute),
+        (Change::SetRoute(on(ETH, "10.8.0.0/24"), How::Change), Fault::NotThere),
+        (weighed(0), Fault::Weight),
+        (weighed(257), Fault::Weight),
         (Change::RemoveRoute(route("10.8.0.0/24", None)), Fault::NoRoute),
         (Change::RemoveRoute(metric(7, route("10.0.0.0/24", None))), Fault::NoRoute),
         (Change::RemoveNeighbor { iface: ETH, addr: ip("10.0.0.9") }, Fault::NoNeighbor),
@@ -110,6 +116,11 @@ fn routes_are_added_replaced_and_removed_by_what_is_named() {
     assert_eq!(apply(&mut a, &[Change::SetRoute(worse, How::Add)]), Ok(()));
     assert_eq!(hop(&a), Ok(ip("10.0.0.8")));
     assert_eq!(apply(&mut a, &[Change::RemoveRoute(route("0.0.0.0/0", None))]), Ok(()));
+    assert_eq!(hop(&a), Ok(ip("10.0.0.9")));
+    // The same way with another metric is one more route.
+    let last = RouteSpec { metric: Some(9), ..worse };
+    assert_eq!(apply(&mut a, &[Change::SetRoute(last, How::Add)]), Ok(()));
+    assert_eq!(apply(&mut a, &[Change::RemoveRoute(worse)]), Ok(()));
     assert_eq!(hop(&a), Ok(ip("10.0.0.9")));
     let default_v6 = RouteSpec { iface: Some(ETH), ..route("::/0", Some("fe80::9")) };
     assert_eq!(apply(&mut a, &[Change::SetRoute(default_v6, How::Add)]), Ok(()));

@@ -345,7 +345,9 @@ fn the_mtu_of_a_route_is_told_like_that_of_a_link() {
     let mut router = router();
     let narrow = |to: &str, hop: &str, mtu| {
         let (next_hop, mtu) = (Some(ip(hop)), Some(mtu));
-        let spec = RouteSpec { next_hop, mtu, ..RouteSpec::to(prefix(to)) };
+        // The routes of the router have this metric.
+        let metric = Some(0);
+        let spec = RouteSpec { next_hop, mtu, metric, ..RouteSpec::to(prefix(to)) };
         Change::SetRoute(spec, How::Replace)
     };
     let changes =
