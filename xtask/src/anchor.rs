@@ -69,9 +69,7 @@ const FULL: [f64; 2] = [1502., 1514.];
 /// Compares and prints tables. Fails when a figure lies beyond its margin.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let peer = build_peer(root)?;
-    let mut build = workspace::cargo(root, &["build", "--release", "-p", "towpath-cli"]);
-    ensure!(build.status()?.success(), "the release build failed");
-    let towpath = workspace::target(root).join("release/towpath");
+    let towpath = workspace::build_release(root, &["-p", "towpath-cli"])?.join("towpath");
     if options.speed {
         return speed(&towpath, &peer);
     }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::interrupt;
 use crate::running::{Running, ip};
+use crate::{interrupt, workspace};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -51,11 +51,9 @@ struct Memory {
 /// Measures and prints the table. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     interrupt::hold()?;
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath-cli", "-p", "towpath-tests", "--bins"]);
-    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    let binary = |name: &str| target.join("release").join(name).display().to_string();
+    let what = ["-p", "towpath-cli", "-p", "towpath-tests", "--bins"];
+    let release = workspace::build_release(root, &what)?;
+    let binary = |name: &str| release.join(name).display().to_string();
     let (towpath, crowd) = (binary("towpath"), binary("crowd"));
     let world = Namespace::new()?;
     let (port, all) = (PORT.to_string(), options.connections.to_string());

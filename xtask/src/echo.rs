@@ -276,14 +276,9 @@ impl Measured {
 impl Built {
     fn new(root: &Path) -> Result<Self> {
         let target = workspace::target(root);
-        let release = |words: &[&str]| -> Result<()> {
-            let mut build = workspace::cargo(root, &[&["build", "--release"], words].concat());
-            ensure!(build.status()?.success(), "the release build failed");
-            Ok(())
-        };
-        release(&["-p", "towpath-cli"])?;
-        release(&["-p", "towpath", "--example", "echo_over"])?;
-        let program = |name: &str| target.join("release").join(name);
+        workspace::build_release(root, &["-p", "towpath-cli"])?;
+        let release = workspace::build_release(root, &["-p", "towpath", "--example", "echo_over"])?;
+        let program = |name: &str| release.join(name);
         Ok(Self {
             towpath: program("towpath"),
             ours: program("examples/echo_over"),

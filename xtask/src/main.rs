@@ -21,6 +21,7 @@ mod packets;
 mod proxies;
 mod report;
 mod requirements;
+mod rounds;
 mod router;
 mod running;
 mod shards;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::figures::{Interval, Median, Sample};
 use crate::table::{Table, progress};
+use crate::workspace;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -71,12 +72,9 @@ const A_TURN: &str = ", 32 a turn";
 
 /// Measures and prints the tables.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "-p", "towpath-bench-packets"]);
-    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let target = std::path::absolute(target)?;
-    let ours = target.join("release/towpath-bench-packets");
+    let release = workspace::build_release(root, &["-p", "towpath-bench-packets"])?;
+    let ours = std::path::absolute(release.join("towpath-bench-packets"))?;
+    let target = std::path::absolute(workspace::target(root))?;
     let all = call(&ours, "1x", &options.only)?;
     ensure!(!all.is_empty(), "{}: there is no such case", options.only);
     let (mut rows, mut missing) = (Vec::new(), BTreeMap::new());

@@ -25,6 +25,14 @@ pub fn cargo(checkout: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Builds in a checkout of the workspace for release. `what` are packages and targets, as cargo
+/// takes them. Returns the folder of the programs.
+pub fn build_release(checkout: &Path, what: &[&str]) -> Result<PathBuf> {
+    let arguments = [&["build", "--release"], what].concat();
+    ensure!(cargo(checkout, &arguments).status()?.success(), "the release build failed");
+    Ok(target(checkout).join("release"))
+}
+
 /// Folders of packages that are beside the workspace, with dependencies and a lock file of their
 /// own.
 pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {

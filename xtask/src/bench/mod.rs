@@ -26,7 +26,6 @@ pub mod world;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -37,6 +36,7 @@ use crate::interrupt;
 use crate::report::data::Flame;
 use crate::report::flame;
 use crate::running::Running;
+use crate::workspace;
 use cases::{Case, Group};
 use server::Server;
 use sides::{Hosting, Side, Uplink};
@@ -139,13 +139,12 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if options.cases().any(|case| case.group == Group::Users) {
         allow_many_descriptors();
     }
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--bins"]);
     let packages = ["towpath-cli", "towpath-tests", "towpath-bench-load", "towpath-bench-link"];
-    build.args(packages.iter().flat_map(|package| ["-p", package]));
-    ensure!(build.current_dir(root).status()?.success(), "the release build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
-    let binary = |name: &str| target.join("release").join(name);
+    let named = packages.iter().flat_map(|package| ["-p", package]);
+    let what: Vec<_> = ["--bins"].into_iter().chain(named).collect();
+    let release = workspace::build_release(root, &what)?;
+    let target = workspace::target(root);
+    let binary = |name: &str| release.join(name);
     let built = Built {
         towpath: binary("towpath"),
         crowd: binary("crowd"),

@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::bench::sides::{Hosting, Side, Uplink};
 use crate::interrupt;
 use crate::table::progress;
-use crate::workspace::{cargo, target};
+use crate::workspace::build_release;
 use beside::{Build, Comparison, Other};
 use report::{Counted, Row, Rows};
 use workloads::{Programs, WORKLOADS, Workload};
@@ -186,9 +186,7 @@ impl Counter {
 /// Builds the packages and gives their folder. Each is built by itself: together they would
 /// unify the features of dependencies, and all would be built once more.
 fn build(root: &Path) -> Result<PathBuf> {
-    for package in [&["towpath-cli"][..], &["towpath-tests", "--bins"], &["towpath-bench-copies"]] {
-        let words = [&["build", "--release", "-p"], package].concat();
-        ensure!(cargo(root, &words).status()?.success(), "the release build failed");
-    }
-    Ok(target(root).join("release"))
+    build_release(root, &["-p", "towpath-cli"])?;
+    build_release(root, &["-p", "towpath-tests", "--bins"])?;
+    build_release(root, &["-p", "towpath-bench-copies"])
 }

@@ -27,9 +27,8 @@ const MEMORY: &str = "--no-huge --no-pci";
 
 /// Builds the program that bounces.
 pub fn build(root: &Path) -> Result<PathBuf> {
-    let words = ["build", "--release", "-p", "towpath-bench-bounce"];
-    ensure!(workspace::cargo(root, &words).status()?.success(), "the release build failed");
-    Ok(workspace::target(root).join("release/towpath-bench-bounce"))
+    let release = workspace::build_release(root, &["-p", "towpath-bench-bounce"])?;
+    Ok(release.join("towpath-bench-bounce"))
 }
 
 /// Lets frames come as fast as the kernel can make them, and measures what the device sends.
@@ -66,9 +65,8 @@ pub fn dpdk(root: &Path, seconds: u64) -> Result<Vec<(&'static str, f64, f64)>> 
     if !crate::gate::dpdk::is_installed() {
         return Ok(Vec::new());
     }
-    let words = ["build", "--release", "-p", "towpath-dpdk", "--features", "dpdk", "--examples"];
-    ensure!(workspace::cargo(root, &words).status()?.success(), "the release build failed");
-    let bounce = workspace::target(root).join("release/examples/bounce");
+    let what = ["-p", "towpath-dpdk", "--features", "dpdk", "--examples"];
+    let bounce = workspace::build_release(root, &what)?.join("examples/bounce");
     let mut all = Vec::new();
     for (device, is_ring) in [("net_ring0", true), ("net_null0", false)] {
         interrupt::check()?;

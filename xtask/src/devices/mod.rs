@@ -14,6 +14,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::rounds::Rounds;
 use crate::table::Table;
 use crate::{debian, interrupt, workspace};
 use cases::{Case, Figure};
@@ -28,20 +29,19 @@ pub struct Options {
     /// Only cases whose names contain this: iperf3, UDP, nginx, redis, bounce, macswap.
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
-    /// Time of each measurement.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
-    /// Rounds; medians are reported.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    repeat: u64,
-    /// Prints everything as JSON, and no table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 impl Options {
     fn wants(&self, case: &str) -> bool {
         self.case.as_ref().is_none_or(|text| case.contains(text))
+    }
+
+    fn contenders(&self) -> Vec<Contender> {
+        let is_wanted =
+            |it: &Contender| self.only.is_empty() || self.only.iter().any(|n| n == it.name());
+        Contender::ALL.into_iter().filter(is_wanted).collect()
     }
 }
 
@@ -53,63 +53,80 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         ensure!(known.contains(&&**name), "{name:?} is not a device; there are {known:?}");
     }
     debian::install()?;
+    let contenders = options.contenders();
+    let bounce = options.wants(bounce::NAME).then(|| bounce::build(root)).transpose()?;
+    let mut report = Report::new(options.rounds.json);
     let cases: Vec<_> = cases::ALL.iter().filter(|case| options.wants(case.name)).collect();
     if !cases.is_empty() {
-        let words = ["build", "--release", "--bins", "-p", "towpath-cli"];
-        ensure!(workspace::cargo(root, &words).status()?.success(), "the release build failed");
-    }
-    let towpath = workspace::target(root).join("release/towpath");
-    let bounce = options.wants(bounce::NAME).then(|| bounce::build(root)).transpose()?;
-    let is_wanted = |it: &Contender| {
-        options.only.is_empty() || options.only.iter().any(|name| name == it.name())
-    };
-    let contenders: Vec<_> = Contender::ALL.into_iter().filter(is_wanted).collect();
-    let heads = ["", "device", "rate", "CPU of the server's side", "CPU of all"];
-    let table = Table::new(!options.json, &heads);
-    let mut all = Vec::new();
-    for case in cases {
-        for figure in measure(case, &contenders, &towpath, options)? {
-            let Measured { contender, figure } = figure;
-            let Figure { rate, server, all: machine } = figure;
-            let cells = [case.rate_words(rate), cores(server), cores(machine)];
-            table.row(&[&case.name, &contender.name(), &cells[0], &cells[1], &cells[2]]);
-            all.push(json!({
-                "case": case.name,
-                "device": contender.name(),
-                "rate": rate,
-                "server_cores": server,
-                "all_cores": machine,
-            }));
-        }
-    }
-    let mut put = |case: &str, device: &str, rate: f64, cpu: [String; 2]| {
-        let millions = format!("{:.2} million frames/s", rate / 1e6);
-        table.row(&[&case, &device, &millions, &cpu[0], &cpu[1]]);
-        all.push(json!({ "case": case, "device": device, "rate": rate }));
-    };
-    if let Some(program) = bounce {
-        let devices: Vec<_> =
-            contenders.iter().copied().filter(|it| *it != Contender::Kernel).collect();
-        let bounced = rounds(bounce::NAME, &devices, options, |contender| {
-            bounce::measure(contender, &program, options.seconds)
-        })?;
-        for Measured { contender, figure } in bounced {
-            let cpu = [figure.server, figure.all].map(cores);
-            put(bounce::NAME, contender.name(), figure.rate, cpu);
-        }
-    }
-    if options.only.is_empty() && options.wants(bounce::DPDK) {
-        for (device, ours, theirs) in bounce::dpdk(root, options.seconds)? {
-            for (name, rate) in [("dpdk", ours), ("testpmd", theirs)] {
-                let case = format!("{}, {device}", bounce::DPDK);
-                put(&case, name, rate, [String::new(), String::new()]);
+        let release = workspace::build_release(root, &["--bins", "-p", "towpath-cli"])?;
+        let towpath = release.join("towpath");
+        for case in cases {
+            for measured in measure(case, &contenders, &towpath, options)? {
+                report.add_case(case, &measured);
             }
         }
     }
-    if options.json {
-        println!("{:#}", Value::Array(all));
+    if let Some(program) = bounce {
+        let devices: Vec<_> =
+            contenders.into_iter().filter(|it| *it != Contender::Kernel).collect();
+        let bounced = rounds(bounce::NAME, &devices, options, |contender| {
+            bounce::measure(contender, &program, options.rounds.seconds)
+        })?;
+        for Measured { contender, figure } in bounced {
+            let cpu = [figure.server, figure.all].map(cores);
+            report.add_frames(bounce::NAME, contender.name(), figure.rate, cpu);
+        }
     }
+    if options.only.is_empty() && options.wants(bounce::DPDK) {
+        for (device, ours, theirs) in bounce::dpdk(root, options.rounds.seconds)? {
+            for (name, rate) in [("dpdk", ours), ("testpmd", theirs)] {
+                let case = format!("{}, {device}", bounce::DPDK);
+                report.add_frames(&case, name, rate, [String::new(), String::new()]);
+            }
+        }
+    }
+    report.finish();
     Ok(())
+}
+
+/// Rows of the table, which are printed as they come, and of the JSON, which is printed last.
+struct Report {
+    table: Table,
+    rows: Vec<Value>,
+    is_json: bool,
+}
+
+impl Report {
+    fn new(is_json: bool) -> Self {
+        let heads = ["", "device", "rate", "CPU of the server's side", "CPU of all"];
+        Self { table: Table::new(!is_json, &heads), rows: Vec::new(), is_json }
+    }
+
+    fn add_case(&mut self, case: &Case, measured: &Measured) {
+        let Figure { rate, server, all } = measured.figure;
+        let device = measured.contender.name();
+        let words = case.rate_words(rate);
+        self.table.row(&[&case.name, &device, &words, &cores(server), &cores(all)]);
+        self.rows.push(json!({
+            "case": case.name,
+            "device": device,
+            "rate": rate,
+            "server_cores": server,
+            "all_cores": all,
+        }));
+    }
+
+    fn add_frames(&mut self, case: &str, device: &str, rate: f64, cpu: [String; 2]) {
+        let millions = format!("{:.2} million frames/s", rate / 1e6);
+        self.table.row(&[&case, &device, &millions, &cpu[0], &cpu[1]]);
+        self.rows.push(json!({ "case": case, "device": device, "rate": rate }));
+    }
+
+    fn finish(self) {
+        if self.is_json {
+            println!("{:#}", Value::Array(self.rows));
+        }
+    }
 }
 
 struct Measured {
@@ -127,7 +144,7 @@ fn measure(
     rounds(case.name, contenders, options, |contender| {
         let world = World::new(contender)?;
         let mut server = world.start(case.server, towpath)?;
-        case.measure(&world, &mut server, options.seconds)
+        case.measure(&world, &mut server, options.rounds.seconds)
     })
 }
 
@@ -139,7 +156,7 @@ fn rounds(
     round: impl Fn(Contender) -> Result<Figure>,
 ) -> Result<Vec<Measured>> {
     let mut rounds = vec![Vec::new(); contenders.len()];
-    for _ in 0..options.repeat {
+    for _ in 0..options.rounds.repeat {
         for (contender, figures) in contenders.iter().zip(&mut rounds) {
             interrupt::check()?;
             crate::table::progress(&format!("{case}: {}", contender.name()));

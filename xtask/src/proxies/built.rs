@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use crate::workspace;
 
@@ -20,9 +20,9 @@ impl Built {
         let target = workspace::target(root);
         let packages = ["towpath-cli", "towpath-tests", "towpath-bench-load"];
         let named = packages.iter().flat_map(|package| ["-p", package]);
-        let words: Vec<_> = ["build", "--release", "--bins"].into_iter().chain(named).collect();
-        ensure!(workspace::cargo(root, &words).status()?.success(), "the release build failed");
-        let program = |name: &str| target.join("release").join(name);
+        let what: Vec<_> = ["--bins"].into_iter().chain(named).collect();
+        let release = workspace::build_release(root, &what)?;
+        let program = |name: &str| release.join(name);
         Ok(Self {
             root: root.to_owned(),
             towpath: program("towpath"),

@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::rounds::Rounds;
 use crate::table::{Table, progress};
 use crate::{debian, interrupt, workspace};
 use cases::{CASES, Case, Figure};
@@ -25,15 +26,8 @@ pub struct Options {
     /// Only cases whose names contain this: iperf3, UDP, IPv6.
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
-    /// Time of each measurement.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
-    /// Rounds; medians are reported.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    repeat: u64,
-    /// Prints everything as JSON, and no table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// Measures and prints the table. Needs root.
@@ -49,23 +43,22 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let cases: Vec<_> = CASES.iter().filter(|case| case.name.contains(&options.case)).collect();
     ensure!(!cases.is_empty(), "{}: there is no such case", options.case);
     debian::install()?;
-    let words = ["build", "--release", "--bins", "-p", "towpath-cli"];
-    ensure!(workspace::cargo(root, &words).status()?.success(), "the release build failed");
-    let towpath = workspace::target(root).join("release/towpath");
+    let release = workspace::build_release(root, &["--bins", "-p", "towpath-cli"])?;
+    let towpath = release.join("towpath");
     // By case and router.
     let mut figures = vec![vec![Vec::new(); contenders.len()]; cases.len()];
-    for round in 1..=options.repeat {
+    for round in 1..=options.rounds.repeat {
         for (n, contender) in contenders.iter().enumerate() {
             let world = World::new(*contender, &towpath)?;
             for (case, figures) in cases.iter().zip(&mut figures) {
                 interrupt::check()?;
                 progress(&format!("round {round}: {}: {}", contender.name(), case.name));
-                figures[n].push(case.measure(&world, options.seconds)?);
+                figures[n].push(case.measure(&world, options.rounds.seconds)?);
             }
         }
     }
     progress("");
-    print(&cases, &contenders, figures, options.json);
+    print(&cases, &contenders, figures, options.rounds.json);
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::figures::{Figure, Interval, Median, Sample};
 use crate::table::{Table, progress};
-use crate::workspace::{cargo, target};
+use crate::workspace::build_release;
 pub use callgrind::instructions;
 use trace::Counts;
 
@@ -87,9 +87,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 
 /// Builds the example and says where it is.
 fn build(root: &Path) -> Result<PathBuf> {
-    let words = ["build", "--release", "-p", "towpath-stack", "--example", "shards"];
-    ensure!(cargo(root, &words).status()?.success(), "the release build failed");
-    Ok(target(root).join("release/examples/shards"))
+    let release = build_release(root, &["-p", "towpath-stack", "--example", "shards"])?;
+    Ok(release.join("examples/shards"))
 }
 
 /// Measures work per second.
