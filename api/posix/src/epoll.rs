@@ -214,6 +214,32 @@ impl Output {
     }
 }
 
+/// Reports what is ready now in a set, in the order of a turn.
+fn look(
+    turn: Turn,
+    epfd: i32,
+    stay: &Stay<'_>,
+    client: &Client,
+    expired: bool,
+    out: &mut Output,
+) -> Result<()> {
+    match turn {
+        Turn::Ours => collect(stay, client, out)?,
+        Turn::KernelFirst => {
+            out.add_kernel(epfd, stay, (out.most / 2).max(1));
+            collect(stay, client, out)?;
+        }
+        Turn::OursFirst { eager } => {
+            collect(stay, client, out)?;
+            // With nothing of ours the thread sleeps, and the kernel looks then.
+            if expired || eager && out.len > 0 {
+                out.add_kernel(epfd, stay, out.most);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null.
 /// Gives how many events were written, 0 when the deadline passed.
 ///
@@ -246,20 +272,8 @@ pub unsafe fn wait(
     let mut turning = Turning::default();
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
-        match stay.turn(out.len > 0)? {
-            Turn::Ours => collect(&stay, client, &mut out)?,
-            Turn::KernelFirst => {
-                out.add_kernel(epfd, &stay, (out.most / 2).max(1));
-                collect(&stay, client, &mut out)?;
-            }
-            Turn::OursFirst { eager } => {
-                collect(&stay, client, &mut out)?;
-                // With nothing of ours the thread sleeps, and the kernel looks then.
-                if expired || eager && out.len > 0 {
-                    out.add_kernel(epfd, &stay, out.most);
-                }
-            }
-        }
+        let turn = stay.turn(out.len > 0)?;
+        look(turn, epfd, &stay, client, expired, &mut out)?;
         if out.len > 0 || expired {
             return Ok(out.len as i32);
         }

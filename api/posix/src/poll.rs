@@ -232,6 +232,46 @@ struct Terms {
     sigmask: *const libc::c_void,
 }
 
+/// Sleeps on the program's descriptors, the first `count` of `kernel`, and on those that wake this
+/// thread.
+///
+/// # Safety
+/// As for [`sleep`].
+unsafe fn sleep_on(
+    client: &Client,
+    kernel: &mut [libc::pollfd],
+    count: usize,
+    kick: i32,
+    turning: &mut Turning<'_>,
+    terms: Terms,
+) -> Result<usize> {
+    let helm = turning.helm.as_ref();
+    let at_wheel = |helm: &Helm<'_>| Terms {
+        deadline: helm.until(terms.deadline),
+        sigmask: if terms.sigmask.is_null() {
+            std::ptr::without_provenance(helm.mask())
+        } else {
+            terms.sigmask
+        },
+        ..terms
+    };
+    let terms = helm.map_or(terms, at_wheel);
+    let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    kernel[count] = own(client.bell().get(), libc::POLLIN);
+    kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
+    kernel[count + 2] = own(kick, libc::POLLIN);
+    kernel[count + 3] = own(helm.map_or(-1, Helm::descriptor), libc::POLLIN);
+    // SAFETY: the caller's promise, or a mask that is there as long as the helm.
+    let result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
+    if result.is_ok() && kernel[count].revents != 0 {
+        reactor::clear(client.bell().get());
+    }
+    if result.is_ok() && kernel[count + 1].revents != 0 {
+        client.check_alive();
+    }
+    result
+}
+
 /// Sleeps once. True: a kernel descriptor has something, or the time is up.
 ///
 /// # Safety
@@ -264,30 +304,8 @@ unsafe fn sleep<'a>(
     if look(posix, client, fds, true) == 0
         && let Next::Sleep(_abed) = turning.next(client)
     {
-        let helm = turning.helm.as_ref();
-        let at_wheel = |helm: &Helm<'_>| Terms {
-            deadline: helm.until(terms.deadline),
-            sigmask: if terms.sigmask.is_null() {
-                std::ptr::without_provenance(helm.mask())
-            } else {
-                terms.sigmask
-            },
-            ..terms
-        };
-        let terms = helm.map_or(terms, at_wheel);
-        let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
-        kernel[count] = own(client.bell().get(), libc::POLLIN);
-        kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
-        kernel[count + 2] = own(kick, libc::POLLIN);
-        kernel[count + 3] = own(helm.map_or(-1, Helm::descriptor), libc::POLLIN);
-        // SAFETY: the caller's promise, or a mask that is there as long as the helm.
-        result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
-        if result.is_ok() && kernel[count].revents != 0 {
-            reactor::clear(client.bell().get());
-        }
-        if result.is_ok() && kernel[count + 1].revents != 0 {
-            client.check_alive();
-        }
+        // SAFETY: the caller's promise.
+        result = unsafe { sleep_on(client, kernel, count, kick, turning, terms) };
     }
     if posix.process.forks() != began {
         // A handler has forked, and this is the child: what was counted is its parent's.

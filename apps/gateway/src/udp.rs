@@ -6,36 +6,35 @@
 //! Marks of the program's IP headers go along: TTL, class with ECN, and IPv4's don't-fragment. TTL
 //! and class come back the same way, and so do ICMP errors.
 
+mod opening;
+mod passage;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use towpath_shm::{Fd, opened};
 
-use rustix::io::Errno;
-use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use towpath_ring::Payload;
-use towpath_shm::Fragments;
+use towpath_shm::{Fd, Fragments};
 use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramFrom, DatagramMeta, Host};
 use towpath_wire::{icmpv4, icmpv6};
 
 use crate::addresses::LostAddresses;
-use crate::budget::{Share, Whose};
-use crate::config::{ForwardProtocol, Presented};
+use crate::budget::Share;
+use crate::config::ForwardProtocol;
 use crate::context::{Context, Shared};
-use crate::events::{Interest, Readiness, Token, canonical, family};
+use crate::events::{Readiness, canonical};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
-use crate::limits::{DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_IDLE_NS};
+use crate::limits::{DNS_IDLE_NS, UDP_IDLE_NS};
 use crate::listeners::Listeners;
 use crate::mapping::Port;
-use crate::nameservers;
 use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::{Ends, Known, Siblings, Topic};
 use crate::slab;
-use crate::sys::{self, Destination, QueuedError, Received};
+use crate::sys::{self, QueuedError, Received};
 use crate::train::{Marks, Train};
 
 /// All UDP flows.
@@ -98,9 +97,6 @@ const CLASS_DNS: usize = 1;
 /// Flows of clients: such as the program has not answered, and the others.
 const CLASS_CLIENT_NEW: usize = 2;
 const CLASS_CLIENT: usize = 3;
-/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
-/// 6335 §6).
-const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
     /// With at most `max` flows of the program's making, and `clients_max` of clients.
@@ -359,284 +355,6 @@ impl UdpFlows {
             Some((key.about(), client.ip().to_canonical()))
         })
     }
-
-    /// A flow with a client that comes in at another gateway, and that the program answers by way
-    /// of this one.
-    fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::Key> {
-        let mut known = self.siblings.client(&key)?;
-        known.client.set_answered();
-        let host = known.news().flatten();
-        let (listener, client) = (known.client.listener, known.client.address);
-        let side = Side::Client { listener, client, host, known: Some(known) };
-        self.make_room(shared, CLASS_CLIENT);
-        shared.counters.udp_flows += 1;
-        let flow = Flow { side, cuts: true, bytes: [0; 2] };
-        let id = self.flows.insert(shared.now_ns, CLASS_CLIENT, key, flow);
-        self.clients.insert((listener, client), id);
-        Some(id)
-    }
-
-    /// A flow of the program to a new peer.
-    fn open(
-        &mut self,
-        shared: &mut Shared,
-        listeners: &Listeners,
-        key: Key,
-    ) -> Result<slab::Key, Errno> {
-        let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
-        if shared.is_loop(key.program, key.peer) {
-            return Err(Errno::CONNREFUSED);
-        }
-        let class = if key.peer.port() == nameservers::PORT { CLASS_DNS } else { CLASS_PLAIN };
-        self.make_room(shared, class);
-        let _share = self.share(shared, class)?;
-        let (host, mapped) = self.open_towards(shared, to, listeners, key)?;
-        let side =
-            Side::Connected { host, _share, to, readable: false, mapped, dont_fragment: false };
-        let id =
-            self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true, bytes: [0; 2] });
-        if let Some((_, flow)) = self.flows.get(id)
-            && let Side::Connected { host, .. } = &flow.side
-            && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
-        {
-            if let Some((key, flow)) = self.flows.remove(id) {
-                self.forget(&key, &flow.side);
-            }
-            return Err(error);
-        }
-        shared.counters.udp_flows += 1;
-        Ok(id)
-    }
-
-    /// A descriptor for a flow of the program: that of its oldest one, where none is left.
-    fn share(&mut self, shared: &mut Shared, class: usize) -> Result<Share, Errno> {
-        loop {
-            if let Some(share) = self.siblings.budget.take(Whose::Datagrams) {
-                return Ok(share);
-            }
-            if !self.evict(shared, class) {
-                return Err(Errno::NOBUFS);
-            }
-        }
-    }
-
-    /// A socket of the host for a flow, connected, and whether it has a port of
-    /// [`Mappings`](crate::mapping::Mappings).
-    fn open_towards(
-        &mut self,
-        shared: &mut Shared,
-        to: SocketAddr,
-        listeners: &Listeners,
-        key: Key,
-    ) -> Result<(Fd, bool), Errno> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
-        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the
-        // nameserver needs to reach.
-        let forwarded = listeners.host_port(key.port());
-        let mapped = key.peer.port() != nameservers::PORT
-            && self.siblings.mappings().bind(&host, key.program, forwarded);
-        let connected = sys::enable_details(host.as_fd(), to.is_ipv6())
-            .and_then(|()| shared.config.egress.apply(&host, to.ip()))
-            .and_then(|()| connect(&host, &to));
-        if let Err(error) = connected {
-            if mapped {
-                self.siblings.mappings().release(key.program);
-            }
-            return Err(error);
-        }
-        shared.loops.note(&host, to);
-        // UDP_GRO is an optimisation: without it, each datagram takes a call.
-        sys::enable_gro(host.as_fd());
-        Ok((host, mapped))
-    }
-
-    /// A flow of a client that the program sees at `shown`, or at another port of that address when
-    /// this one is taken. None when all ports are.
-    fn open_client(
-        &mut self,
-        shared: &mut Shared,
-        shown: Presented,
-        (listener, client): (u32, SocketAddr),
-        host: Option<IpAddr>,
-    ) -> Option<slab::Key> {
-        let wanted = match shown.client.port() {
-            0 => client.port(),
-            port => port,
-        };
-        let mut ports = std::iter::once(wanted).chain(PORTS);
-        let (key, known) = ports.find_map(|port| {
-            let peer = SocketAddr::new(shown.client.ip(), port);
-            let key = Key { program: shown.program, peer };
-            if self.flows.find(&key).is_some() {
-                return None;
-            }
-            Some((key, self.siblings.register(key, (listener, client), host).ok()?))
-        })?;
-        let side = Side::Client { listener, client, host, known };
-        self.make_room(shared, CLASS_CLIENT_NEW);
-        shared.counters.udp_flows += 1;
-        Some(self.flows.insert(
-            shared.now_ns,
-            CLASS_CLIENT_NEW,
-            key,
-            Flow { side, cuts: true, bytes: [0; 2] },
-        ))
-    }
-
-    fn make_room(&mut self, shared: &mut Shared, class: usize) {
-        if self.flows.is_full(class) {
-            self.evict(shared, class);
-        }
-    }
-
-    /// Ends a flow in favour of one of `class`. False: there is none.
-    fn evict(&mut self, shared: &mut Shared, class: usize) -> bool {
-        let Some((key, flow)) = self.flows.evict(class) else { return false };
-        match class {
-            CLASS_CLIENT_NEW | CLASS_CLIENT => shared.counters.udp_clients_evicted += 1,
-            _ => shared.counters.udp_evicted += 1,
-        }
-        self.forget(&key, &flow.side);
-        true
-    }
-
-    fn forget(&mut self, key: &Key, side: &Side) {
-        match side {
-            Side::Connected { mapped, .. } => {
-                if *mapped {
-                    self.siblings.mappings().release(key.program);
-                }
-            }
-            Side::Client { listener, client, known, .. } => {
-                self.clients.remove(&(*listener, *client));
-                if let Some(known) = known {
-                    self.siblings.forget(key, known);
-                }
-            }
-        }
-    }
-
-    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but
-    /// may send them one by one.
-    fn send(
-        &mut self,
-        shared: &mut Shared,
-        listeners: &Listeners,
-        id: slab::Key,
-        marks: Marks,
-        bytes: &[u8],
-        segment: Option<u16>,
-    ) -> bool {
-        let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
-        let Some((key, flow)) = self.flows.get_mut(id) else {
-            // The flow was evicted while its datagrams were gathered.
-            shared.counters.udp_dropped += count as u64;
-            return true;
-        };
-        let key = *key;
-        flow.side.set_dont_fragment(marks.dont_fragment);
-        flow.side.catch_up();
-        let Some((_, flow)) = self.flows.get(id) else { return true };
-        let plain = Destination {
-            segment,
-            v6: flow.side.is_v6(),
-            ttl: (marks.ttl != PLAIN_TTL).then_some(marks.ttl),
-            tos: (marks.tos != 0).then_some(marks.tos),
-            ..Destination::default()
-        };
-        let (host, destination) = match &flow.side {
-            Side::Connected { host, .. } => (host.as_fd(), plain),
-            Side::Client { listener, client, host, .. } => {
-                let Some(fd) = listeners.fd(*listener) else { return true };
-                (fd, Destination { to: Some(*client), from: *host, ..plain })
-            }
-        };
-        let empty = Fragments::empty();
-        let mut result = sys::send_datagram(host, bytes, &empty, &destination);
-        let mut told = 0;
-        if result.is_err_and(|error| error != Errno::AGAIN) {
-            told = self.hear(shared, id, host);
-            if told > 0 && result != Err(Errno::MSGSIZE) {
-                // The call returned the error of an earlier datagram, and did not send this one.
-                result = sys::send_datagram(host, bytes, &empty, &destination);
-            }
-        }
-        match result {
-            Ok(_) => {
-                shared.counters.udp_to_host += count as u64;
-                self.count(id, 0, bytes.len());
-            }
-            Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if segment.is_some() => return false,
-            // The host may have lost the address that the socket sends from. The program's next
-            // datagram begins the flow anew, from another address, or hears why none is left.
-            Err(Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::NETUNREACH)
-                if flow.side.is_connected() && told == 0 =>
-            {
-                shared.counters.udp_dropped += count as u64;
-                if let Some((key, flow)) = self.flows.remove(id) {
-                    self.forget(&key, &flow.side);
-                }
-            }
-            Err(error) => {
-                shared.counters.udp_dropped += count as u64;
-                if told == 0 {
-                    shared.errors.refused(key.about(), error, &[], &mut shared.counters);
-                }
-            }
-        }
-        true
-    }
-
-    /// Takes the reports that wait at a flow's socket; returns how many there were.
-    fn hear(&self, shared: &mut Shared, id: slab::Key, host: BorrowedFd<'_>) -> usize {
-        match self.flows.get(id) {
-            Some((key, Flow { side: Side::Connected { to, .. }, .. })) => {
-                let Shared { errors, config, counters, .. } = shared;
-                errors.hear(host, config, counters, |_, _| Some((key.about(), to.ip())))
-            }
-            Some((_, Flow { side: Side::Client { listener, .. }, .. })) => {
-                self.on_client_errors(shared, *listener, host)
-            }
-            None => 0,
-        }
-    }
-
-    /// Receives from a flow's socket; true when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::Key) -> bool {
-        let mut scratch = std::mem::take(&mut cx.shared.scratch);
-        let mut more = true;
-        for _ in 0..DATAGRAMS_PER_TURN {
-            let Some((key, Flow { side: Side::Connected { host, to, .. }, .. })) =
-                self.flows.get(id)
-            else {
-                more = false;
-                break;
-            };
-            let key = *key;
-            match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Before it was connected, the socket took datagrams of everybody to its port.
-                Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
-                    cx.shared.counters.udp_dropped += 1;
-                }
-                Ok(received) => {
-                    let bytes = scratch.get(..received.len).unwrap_or_default();
-                    to_program(cx, &key, bytes, &received);
-                    self.count(id, 1, received.len);
-                    self.flows.touch(cx.shared.now_ns, id);
-                }
-                Err(Errno::AGAIN) => {
-                    more = false;
-                    break;
-                }
-                Err(_) => {
-                    self.hear(cx.shared, id, host.as_fd());
-                }
-            }
-        }
-        cx.shared.scratch = scratch;
-        more
-    }
 }
 
 impl Ends {
@@ -681,11 +399,6 @@ impl Side {
     }
 }
 
-/// Whether two addresses name one peer; the scope of a link-local one is the host's affair.
-fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
-    (a.ip(), a.port()) == (b.ip(), b.port())
-}
-
 /// Gives a datagram, or several that came as one, to the program.
 fn to_program(cx: &mut Context<'_, impl Host>, key: &Key, bytes: &[u8], received: &Received) {
     let Received { segment, ttl, tos, .. } = *received;
@@ -704,6 +417,3 @@ fn to_program(cx: &mut Context<'_, impl Host>, key: &Key, bytes: &[u8], received
     }
     cx.touched = true;
 }
-
-// A round of one flow must fit into what is left when the link is not busy.
-const _: () = assert!(LINK_PACKETS_MAX > DATAGRAMS_PER_TURN);

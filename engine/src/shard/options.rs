@@ -14,7 +14,7 @@ use crate::errno::{EINVAL, ENOPROTOOPT, ENOTCONN, Errno};
 use crate::shard::Shard;
 use crate::shard::option_bits::{bind_options, has_bit};
 use crate::shard::option_value::{SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP, array, int, put};
-use crate::shard::slots::{Entry, Rare, UNPACED};
+use crate::shard::slots::{Rare, UNPACED};
 
 /// Options as Linux numbers them.
 mod number {
@@ -157,50 +157,34 @@ impl Shard {
         congestion: Option<CongestionKind>,
     ) {
         let shared = self.host.slots.shared(slot);
-        let words = [
+        let Some(entry) = self.host.slots.get(slot) else { return };
+        let (id, rare) = (entry.id, entry.rare());
+        let (rate, places, save_syn) = (rare.max_pacing_rate, rare.fast_open_queue, rare.save_syn);
+        let values = [
             // Tells of SO_REUSEPORT and IPV6_V6ONLY, too.
             (setting::REUSEADDR, 1),
-            (setting::NODELAY, u32::from(has_bit(shared, option_bit::NODELAY))),
-            (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
-            (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
+            (setting::NODELAY, has_bit(shared, option_bit::NODELAY).into()),
+            (setting::KEEPALIVE, has_bit(shared, option_bit::KEEPALIVE).into()),
+            (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed).into()),
             (setting::TOS, shared.tos.load(Relaxed).into()),
-            (setting::TRAFFIC_CLASS, shared.tclass.load(Relaxed)),
+            (setting::TRAFFIC_CLASS, shared.tclass.load(Relaxed).into()),
             (setting::TTL, shared.ttl.load(Relaxed).into()),
             (setting::HOPS, shared.hops.load(Relaxed).into()),
+            (setting::MIN_TTL, rare.min_ttl.into()),
+            (setting::MIN_HOPS, rare.min_hops.into()),
+            (setting::SYNCNT, rare.syn_retries.into()),
+            (setting::LINGER2, rare.linger2_s as u64),
+            (setting::MAXSEG, rare.mss_max.into()),
         ];
-        let entry = self.host.slots.get(slot);
-        let kept = entry.map_or((0, 0, 0), |entry| {
-            let rare = entry.rare();
-            (rare.syn_retries, rare.linger2_s, rare.mss_max)
-        });
-        let rate = self.max_pacing_rate(slot);
-        let hops_min = entry.map_or((0, 0), |entry| (entry.rare().min_ttl, entry.rare().min_hops));
-        for (what, value) in words {
+        for (what, value) in values {
             if value != 0 {
-                self.set(now, slot, what, u64::from(value));
+                self.set(now, slot, what, value);
             }
-        }
-        if hops_min != (0, 0) {
-            self.set(now, slot, setting::MIN_TTL, hops_min.0.into());
-            self.set(now, slot, setting::MIN_HOPS, hops_min.1.into());
         }
         if rate != UNPACED {
             self.set_max_pacing_rate(slot, rate);
         }
-        if kept.0 != 0 {
-            self.set(now, slot, setting::SYNCNT, kept.0.into());
-        }
-        if kept.1 != 0 {
-            self.set(now, slot, setting::LINGER2, kept.1 as u64);
-        }
-        if kept.2 != 0 {
-            self.set(now, slot, setting::MAXSEG, kept.2.into());
-        }
-        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
-        let accepting = self.host.slots.get(slot).map(Entry::rare);
-        let accepting = accepting.map(|rare| (rare.fast_open_queue, rare.save_syn));
-        if let (Some(id), Some((places, save_syn))) = (id, accepting.filter(|it| *it != (0, false)))
-        {
+        if let (Some(id), true) = (id, places != 0 || save_syn) {
             // A fresh socket takes both.
             let _ = self.stack.set_option(id, SocketOption::FastOpenQueue(places));
             let _ = self.stack.set_option(id, SocketOption::SaveSyn(save_syn));

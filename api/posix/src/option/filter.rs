@@ -1,10 +1,10 @@
 //! Filters that programs attach to sockets. The engine checks and runs them; a program of more
 //! instructions than a request has room for goes there in parts.
 
-use towpath_shm::control::{FILTER_PART_HEADER, call};
+use towpath_shm::control::FILTER_PART_HEADER;
 
 use super::form::int_of;
-use super::place::engine_set;
+use super::place::{engine_get_part, engine_set};
 use crate::errno::fail;
 use crate::handle::Handle;
 use crate::{Errno, Result};
@@ -79,12 +79,7 @@ pub(super) unsafe fn get(handle: &Handle, value: *mut u8, room: u32) -> Result<u
     let mut told = Vec::new();
     loop {
         let first = (told.len() / INSTRUCTION) as u32;
-        let reply = handle.call(call::GET_OPTION, |request| {
-            request.a = libc::SOL_SOCKET as u32;
-            request.b = libc::SO_ATTACH_FILTER as u32;
-            request.len = 4;
-            request.data[..4].copy_from_slice(&first.to_ne_bytes());
-        })?;
+        let reply = engine_get_part(handle, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, first)?;
         told.extend_from_slice(reply.payload());
         let all = reply.a;
         if room == 0 || all == 0 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_shm::control::call;
+use towpath_shm::control::{Reply, call};
 use towpath_shm::layout::flags;
 
 use crate::Result;
@@ -26,6 +26,16 @@ pub(super) fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u
         request.b = name as u32;
     })?;
     Ok(reply.payload().to_vec())
+}
+
+/// The value of an option that depends on a number: where it begins, or how much has room.
+pub(super) fn engine_get_part(handle: &Handle, level: i32, name: i32, n: u32) -> Result<Reply> {
+    handle.call(call::GET_OPTION, |request| {
+        request.a = level as u32;
+        request.b = name as u32;
+        request.len = 4;
+        request.data[..4].copy_from_slice(&n.to_ne_bytes());
+    })
 }
 
 pub(super) fn engine_set(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {

@@ -2,11 +2,10 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_shm::control::call;
 use towpath_shm::layout::{Kind, flags, option_bit, setting};
 
 use super::form::{check_range, int, or};
-use super::place::{engine_get, set_bit};
+use super::place::{engine_get, engine_get_part, set_bit};
 use super::table::{TCP_SAVED_SYN, TCP_ULP};
 use crate::Result;
 use crate::errno::fail;
@@ -166,12 +165,7 @@ pub(super) fn saved_syn(
     handle: &Handle,
     room: libc::socklen_t,
 ) -> Result<(Vec<u8>, libc::socklen_t)> {
-    let reply = handle.call(call::GET_OPTION, |request| {
-        request.a = libc::IPPROTO_TCP as u32;
-        request.b = TCP_SAVED_SYN as u32;
-        request.len = 4;
-        request.data[..4].copy_from_slice(&room.to_ne_bytes());
-    })?;
+    let reply = engine_get_part(handle, libc::IPPROTO_TCP, TCP_SAVED_SYN, room)?;
     let room = usize::try_from(room).unwrap_or(0);
     let syn = reply.payload();
     Ok((syn[..syn.len().min(room)].to_vec(), reply.a))

@@ -115,6 +115,7 @@ impl Open {
             restore(Some(&modes));
             return None;
         };
+        // Like all writes below, this one fails where the terminal is gone, which the test outlives.
         let _ = crate::output::write_all(stderr(), OPEN);
         Some(Self { modes, terminal, size })
     }

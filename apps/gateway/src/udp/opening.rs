@@ -1,0 +1,179 @@
+//! How UDP flows begin and end: their sockets or clients, and room for them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, connect, socket_with};
+use towpath_shm::{Fd, opened};
+
+use super::{CLASS_CLIENT, CLASS_CLIENT_NEW, CLASS_DNS, CLASS_PLAIN, Flow, Key, Side, UdpFlows};
+use crate::budget::{Share, Whose};
+use crate::config::Presented;
+use crate::context::Shared;
+use crate::events::{Interest, Token, family};
+use crate::listeners::Listeners;
+use crate::{nameservers, slab, sys};
+
+/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
+/// 6335 §6).
+const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+impl UdpFlows {
+    /// A flow with a client that comes in at another gateway, and that the program answers by way
+    /// of this one.
+    pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::Key> {
+        let mut known = self.siblings.client(&key)?;
+        known.client.set_answered();
+        let host = known.news().flatten();
+        let (listener, client) = (known.client.listener, known.client.address);
+        let side = Side::Client { listener, client, host, known: Some(known) };
+        self.make_room(shared, CLASS_CLIENT);
+        shared.counters.udp_flows += 1;
+        let flow = Flow { side, cuts: true, bytes: [0; 2] };
+        let id = self.flows.insert(shared.now_ns, CLASS_CLIENT, key, flow);
+        self.clients.insert((listener, client), id);
+        Some(id)
+    }
+
+    /// A flow of the program to a new peer.
+    pub(super) fn open(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        key: Key,
+    ) -> Result<slab::Key, Errno> {
+        let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
+        if shared.is_loop(key.program, key.peer) {
+            return Err(Errno::CONNREFUSED);
+        }
+        let class = if key.peer.port() == nameservers::PORT { CLASS_DNS } else { CLASS_PLAIN };
+        self.make_room(shared, class);
+        let _share = self.share(shared, class)?;
+        let (host, mapped) = self.open_towards(shared, to, listeners, key)?;
+        let side =
+            Side::Connected { host, _share, to, readable: false, mapped, dont_fragment: false };
+        let id =
+            self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true, bytes: [0; 2] });
+        if let Some((_, flow)) = self.flows.get(id)
+            && let Side::Connected { host, .. } = &flow.side
+            && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
+        {
+            if let Some((key, flow)) = self.flows.remove(id) {
+                self.forget(&key, &flow.side);
+            }
+            return Err(error);
+        }
+        shared.counters.udp_flows += 1;
+        Ok(id)
+    }
+
+    /// A descriptor for a flow of the program: that of its oldest one, where none is left.
+    fn share(&mut self, shared: &mut Shared, class: usize) -> Result<Share, Errno> {
+        loop {
+            if let Some(share) = self.siblings.budget.take(Whose::Datagrams) {
+                return Ok(share);
+            }
+            if !self.evict(shared, class) {
+                return Err(Errno::NOBUFS);
+            }
+        }
+    }
+
+    /// A socket of the host for a flow, connected, and whether it has a port of
+    /// [`Mappings`](crate::mapping::Mappings).
+    fn open_towards(
+        &mut self,
+        shared: &mut Shared,
+        to: SocketAddr,
+        listeners: &Listeners,
+        key: Key,
+    ) -> Result<(Fd, bool), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
+        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the
+        // nameserver needs to reach.
+        let forwarded = listeners.host_port(key.port());
+        let mapped = key.peer.port() != nameservers::PORT
+            && self.siblings.mappings().bind(&host, key.program, forwarded);
+        let connected = sys::enable_details(host.as_fd(), to.is_ipv6())
+            .and_then(|()| shared.config.egress.apply(&host, to.ip()))
+            .and_then(|()| connect(&host, &to));
+        if let Err(error) = connected {
+            if mapped {
+                self.siblings.mappings().release(key.program);
+            }
+            return Err(error);
+        }
+        shared.loops.note(&host, to);
+        // UDP_GRO is an optimisation: without it, each datagram takes a call.
+        sys::enable_gro(host.as_fd());
+        Ok((host, mapped))
+    }
+
+    /// A flow of a client that the program sees at `shown`, or at another port of that address when
+    /// this one is taken. None when all ports are.
+    pub(super) fn open_client(
+        &mut self,
+        shared: &mut Shared,
+        shown: Presented,
+        (listener, client): (u32, SocketAddr),
+        host: Option<IpAddr>,
+    ) -> Option<slab::Key> {
+        let wanted = match shown.client.port() {
+            0 => client.port(),
+            port => port,
+        };
+        let mut ports = std::iter::once(wanted).chain(PORTS);
+        let (key, known) = ports.find_map(|port| {
+            let peer = SocketAddr::new(shown.client.ip(), port);
+            let key = Key { program: shown.program, peer };
+            if self.flows.find(&key).is_some() {
+                return None;
+            }
+            Some((key, self.siblings.register(key, (listener, client), host).ok()?))
+        })?;
+        let side = Side::Client { listener, client, host, known };
+        self.make_room(shared, CLASS_CLIENT_NEW);
+        shared.counters.udp_flows += 1;
+        Some(self.flows.insert(
+            shared.now_ns,
+            CLASS_CLIENT_NEW,
+            key,
+            Flow { side, cuts: true, bytes: [0; 2] },
+        ))
+    }
+
+    fn make_room(&mut self, shared: &mut Shared, class: usize) {
+        if self.flows.is_full(class) {
+            self.evict(shared, class);
+        }
+    }
+
+    /// Ends a flow in favour of one of `class`. False: there is none.
+    fn evict(&mut self, shared: &mut Shared, class: usize) -> bool {
+        let Some((key, flow)) = self.flows.evict(class) else { return false };
+        match class {
+            CLASS_CLIENT_NEW | CLASS_CLIENT => shared.counters.udp_clients_evicted += 1,
+            _ => shared.counters.udp_evicted += 1,
+        }
+        self.forget(&key, &flow.side);
+        true
+    }
+
+    pub(super) fn forget(&mut self, key: &Key, side: &Side) {
+        match side {
+            Side::Connected { mapped, .. } => {
+                if *mapped {
+                    self.siblings.mappings().release(key.program);
+                }
+            }
+            Side::Client { listener, client, known, .. } => {
+                self.clients.remove(&(*listener, *client));
+                if let Some(known) = known {
+                    self.siblings.forget(key, known);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Datagrams of a UDP flow on their way to the host, and back to the program.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use towpath_shm::Fragments;
+use towpath_stack::Host;
+
+use super::{Flow, Side, UdpFlows, to_program};
+use crate::context::{Context, Shared};
+use crate::limits::{DATAGRAMS_PER_TURN, LINK_PACKETS_MAX, PLAIN_TTL};
+use crate::listeners::Listeners;
+use crate::slab;
+use crate::sys::{self, Destination};
+use crate::train::Marks;
+
+impl UdpFlows {
+    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but
+    /// may send them one by one.
+    pub(super) fn send(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        id: slab::Key,
+        marks: Marks,
+        bytes: &[u8],
+        segment: Option<u16>,
+    ) -> bool {
+        let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
+        let Some((_, flow)) = self.flows.get_mut(id) else {
+            // The flow was evicted while its datagrams were gathered.
+            shared.counters.udp_dropped += count as u64;
+            return true;
+        };
+        flow.side.set_dont_fragment(marks.dont_fragment);
+        flow.side.catch_up();
+        let Some((_, flow)) = self.flows.get(id) else { return true };
+        let plain = Destination {
+            segment,
+            v6: flow.side.is_v6(),
+            ttl: (marks.ttl != PLAIN_TTL).then_some(marks.ttl),
+            tos: (marks.tos != 0).then_some(marks.tos),
+            ..Destination::default()
+        };
+        let (host, destination) = match &flow.side {
+            Side::Connected { host, .. } => (host.as_fd(), plain),
+            Side::Client { listener, client, host, .. } => {
+                let Some(fd) = listeners.fd(*listener) else { return true };
+                (fd, Destination { to: Some(*client), from: *host, ..plain })
+            }
+        };
+        let empty = Fragments::empty();
+        let mut result = sys::send_datagram(host, bytes, &empty, &destination);
+        let mut told = 0;
+        if result.is_err_and(|error| error != Errno::AGAIN) {
+            told = self.hear(shared, id, host);
+            if told > 0 && result != Err(Errno::MSGSIZE) {
+                // The call returned the error of an earlier datagram, and did not send this one.
+                result = sys::send_datagram(host, bytes, &empty, &destination);
+            }
+        }
+        match result {
+            Ok(_) => {
+                shared.counters.udp_to_host += count as u64;
+                self.count(id, 0, bytes.len());
+            }
+            Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if segment.is_some() => return false,
+            Err(error) => {
+                shared.counters.udp_dropped += count as u64;
+                if told == 0 {
+                    self.on_send_error(shared, id, error);
+                }
+            }
+        }
+        true
+    }
+
+    /// A datagram was not sent, for a reason that no report of the host has told yet.
+    fn on_send_error(&mut self, shared: &mut Shared, id: slab::Key, error: Errno) {
+        let Some((key, flow)) = self.flows.get(id) else { return };
+        match error {
+            // The host may have lost the address that the socket sends from. The program's next
+            // datagram begins the flow anew, from another address, or hears why none is left.
+            Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::NETUNREACH if flow.side.is_connected() => {
+                if let Some((key, flow)) = self.flows.remove(id) {
+                    self.forget(&key, &flow.side);
+                }
+            }
+            error => shared.errors.refused(key.about(), error, &[], &mut shared.counters),
+        }
+    }
+
+    /// Takes the reports that wait at a flow's socket; returns how many there were.
+    fn hear(&self, shared: &mut Shared, id: slab::Key, host: BorrowedFd<'_>) -> usize {
+        match self.flows.get(id) {
+            Some((key, Flow { side: Side::Connected { to, .. }, .. })) => {
+                let Shared { errors, config, counters, .. } = shared;
+                errors.hear(host, config, counters, |_, _| Some((key.about(), to.ip())))
+            }
+            Some((_, Flow { side: Side::Client { listener, .. }, .. })) => {
+                self.on_client_errors(shared, *listener, host)
+            }
+            None => 0,
+        }
+    }
+
+    /// Receives from a flow's socket; true when there may be more.
+    pub(super) fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::Key) -> bool {
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        let mut more = true;
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Some((key, Flow { side: Side::Connected { host, to, .. }, .. })) =
+                self.flows.get(id)
+            else {
+                more = false;
+                break;
+            };
+            let key = *key;
+            match sys::recv_datagram(host.as_fd(), &mut scratch) {
+                // Before it was connected, the socket took datagrams of everybody to its port.
+                Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
+                    cx.shared.counters.udp_dropped += 1;
+                }
+                Ok(received) => {
+                    let bytes = scratch.get(..received.len).unwrap_or_default();
+                    to_program(cx, &key, bytes, &received);
+                    self.count(id, 1, received.len);
+                    self.flows.touch(cx.shared.now_ns, id);
+                }
+                Err(Errno::AGAIN) => {
+                    more = false;
+                    break;
+                }
+                Err(_) => {
+                    self.hear(cx.shared, id, host.as_fd());
+                }
+            }
+        }
+        cx.shared.scratch = scratch;
+        more
+    }
+}
+
+/// Whether two addresses name one peer; the scope of a link-local one is the host's affair.
+fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
+    (a.ip(), a.port()) == (b.ip(), b.port())
+}
+
+// A round of one flow must fit into what is left when the link is not busy.
+const _: () = assert!(LINK_PACKETS_MAX > DATAGRAMS_PER_TURN);
