@@ -177,6 +177,77 @@ fn addresses_of_the_host_may_change() {
     }
 }
 
+/// A host without address for a while: what begins then has a source to which no answer comes.
+struct Gap {
+    server: &'static str,
+    /// Commands by which the host loses its address, and gets the next one and its routes.
+    lose: &'static str,
+    gain: [&'static str; 2],
+    after: &'static str,
+}
+
+const GAPS: [Gap; 2] = [
+    Gap {
+        server: "10.9.0.1",
+        lose: "ip addr del 192.0.2.1/24 dev va",
+        gain: ["ip addr add 192.0.2.3/24 dev va", "ip route add default via 192.0.2.2"],
+        after: "192.0.2.3",
+    },
+    Gap {
+        server: "fd00:9::1",
+        lose: "ip addr add fd00:4::1/128 dev lo nodad; ip -6 addr flush dev va",
+        gain: [
+            "ip addr add fd00:2::3/64 dev va nodad",
+            "ip -6 route replace default via fd00:2::2",
+        ],
+        after: "fd00:2::3",
+    },
+];
+
+/// Pings, datagrams and connections that begin between two addresses of the host. The kernel takes
+/// another of its addresses for them, and they move to the next one.
+#[test]
+fn flows_that_begin_between_two_addresses_leave_from_the_next() {
+    for Gap { server, lose, gain, after } in GAPS {
+        let Some(day) = Day::new() else { return };
+        let family = if server.contains(':') { 10 } else { 2 };
+        let echo = format!(
+            "import socket\ns=socket.socket({family},2); s.bind(('{server}',7811))\n\
+             while True:\n d,a=s.recvfrom(99)\n\
+             \x20try: s.sendto(a[0].encode(),a)\n\
+             \x20except OSError: pass"
+        );
+        let _echo = day.lab.there.spawn(&["python3", "-c", &echo]);
+        eventually("the echo", || day.lab.there.shell("ss -lun | grep -q :7811").success());
+        let proxy = day.lab.proxy(&counted());
+        day.lab.here.shell(lose).ok();
+        let ping = day.lab.here.spawn(&["ping", "-n", "-i", "0.2", server]);
+        let script = format!(
+            "import socket\n\
+             s=socket.socket({family},2); s.settimeout(.3)\n\
+             c=socket.socket({family}); c.setblocking(False); c.connect_ex(('{server}',7810))\n\
+             while True:\n\
+             \x20try: s.sendto(b'x',('{server}',7811)); print(s.recv(99).decode()); break\n\
+             \x20except OSError: pass\n\
+             c.settimeout(60); c.sendall(b'ehello'); assert c.recv(9)==b'hello'"
+        );
+        let client = day.lab.here.spawn(&["python3", "-c", &script]);
+        let id = proxy.id().to_string();
+        eventually("flows of all kinds", || {
+            let shown = Process::spawn(&[&towpath(), "ss", "-a", &id]).wait(PATIENCE).ok().stdout;
+            ["icmp", "udp", "tcp"].iter().all(|kind| shown.contains(kind))
+        });
+        // Without routes, the source does not change yet.
+        for command in gain {
+            day.lab.here.shell(command).ok();
+        }
+        assert_eq!(client.wait(PATIENCE).ok().stdout, format!("{after}\n"));
+        eventually("pings", || ping.stdout().contains(" ttl="));
+        let output = proxy.stop();
+        assert_eq!(counter(&output.stderr, "gateway", "source_moved"), 3, "{}", output.stderr);
+    }
+}
+
 #[test]
 fn descriptors_that_ran_out_come_back() {
     let Some(day) = Day::new() else { return };

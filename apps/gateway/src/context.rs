@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use towpath_pool::Pool;
+use towpath_shm::Fd;
 use towpath_stack::{Host, Stack};
 use towpath_tcp::Instant;
 
@@ -23,6 +24,7 @@ use crate::loops::Loops;
 use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
 use crate::siblings::{Place, Topic};
+use crate::source::{self, AddressChanges};
 
 /// Arguments of a step that serves flows.
 pub(crate) struct Context<'a, H: Host> {
@@ -56,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) now_ns: u64,
     pub(crate) loops: Loops,
     addresses: Option<AddressWatch>,
+    pub(crate) changes: AddressChanges,
     /// Place of this gateway among those of the host.
     pub(crate) place: Place,
     /// Called with notices for the user.
@@ -114,6 +117,7 @@ impl Shared {
                 now_ns,
                 loops: Loops::new(watches_loops),
                 addresses,
+                changes: AddressChanges::default(),
                 place,
                 tell: Box::new(drop),
             })
@@ -139,9 +143,18 @@ impl Shared {
         is_loop
     }
 
-    /// Addresses that the host has lost since the last call.
-    pub(crate) fn lost_addresses(&self) -> LostAddresses {
+    /// Addresses that the host has lost since the last call. The call notes that some came or
+    /// went.
+    pub(crate) fn lost_addresses(&mut self) -> LostAddresses {
+        self.changes.note(self.now_ns);
         self.addresses.as_ref().map_or(LostAddresses::These(Vec::new()), AddressWatch::lost)
+    }
+
+    /// Whether a socket towards `to`, whose peer is silent, had better be opened anew, because the
+    /// host's addresses have changed.
+    pub(crate) fn leaves_elsewhere(&self, host: &Fd, to: SocketAddr) -> bool {
+        self.changes.are_recent(self.now_ns)
+            && source::leaves_elsewhere(&self.config.egress, host, to)
     }
 
     /// The address of the host that a flow of the program to `dst` is meant for; None: refuse it.

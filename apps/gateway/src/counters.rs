@@ -69,6 +69,9 @@ towpath_pool::counters! {
         dns_mismatched,
         /// UDP flows and pings ended for being from an address that the host lost.
         address_lost,
+        /// UDP flows, pings and connections being made that nobody answered, moved to the address
+        /// from which the host would send by then.
+        source_moved,
         /// Flows of the gateway's own sockets that a route of the host led back to it, refused.
         loops_refused,
         /// Errors of the host passed to the program as ICMP.

@@ -31,6 +31,7 @@ use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::{Place, Topic};
 use crate::slab;
+use crate::source::Silence;
 use crate::sys::{self, Destination, IpOption};
 
 /// All echo flows.
@@ -63,6 +64,7 @@ struct Flow {
     /// with IPv4 headers.
     raw: Option<u16>,
     readable: bool,
+    silence: Silence,
     /// Payload of requests, and of replies.
     bytes: [u64; 2],
 }
@@ -153,7 +155,7 @@ impl EchoFlows {
         meta: &EchoMeta,
         message: &mut [u8],
     ) -> Result<(), Lost> {
-        let id = match self.flows.find(&key) {
+        let id = match self.flows.find(&key).filter(|id| !self.leave_source(shared, *id)) {
             Some(id) => id,
             None => self.open(shared, key, message)?,
         };
@@ -166,6 +168,19 @@ impl EchoFlows {
         flow.send(shared, &key, message)?;
         flow.bytes[0] += message.len().saturating_sub(HEADER_LEN) as u64;
         Ok(())
+    }
+
+    /// Ends a flow that nobody answers, if the host would send from another address by now. True:
+    /// it ended.
+    fn leave_source(&mut self, shared: &mut Shared, id: slab::Key) -> bool {
+        let Some((_, flow)) = self.flows.get_mut(id) else { return true };
+        let leaves = flow.silence.on_sent(shared.now_ns)
+            && shared.leaves_elsewhere(&flow.host, SocketAddr::new(flow.to, 0));
+        if leaves {
+            self.flows.remove(id);
+            shared.counters.source_moved += 1;
+        }
+        leaves
     }
 
     pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
@@ -217,8 +232,15 @@ impl EchoFlows {
             .map_err(|error| refused(shared, error))?;
         let raw = raw.then(|| self.choose_ident());
         shared.loops.note_echo(&host, ip, raw);
-        let flow =
-            Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false, bytes: [0; 2] };
+        let flow = Flow {
+            host,
+            to: ip,
+            marks: (PLAIN_TTL, 0),
+            raw,
+            readable: false,
+            silence: Silence::default(),
+            bytes: [0; 2],
+        };
         let id = self.flows.insert(shared.now_ns, CLASS, key, flow);
         let Some((_, flow)) = self.flows.get(id) else { return Ok(id) };
         if let Err(error) = shared.events.watch(&flow.host, Token::Echo(id), Interest::Readable) {
@@ -265,6 +287,7 @@ impl EchoFlows {
                         reply(cx, &key.reply(seq, ttl, tos), data);
                         let len = data.len() as u64;
                         if let Some((_, flow)) = self.flows.get_mut(id) {
+                            flow.silence.end();
                             flow.bytes[1] += len;
                         }
                     }

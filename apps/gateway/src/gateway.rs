@@ -269,6 +269,7 @@ impl Gateway {
                 Token::Handed => forwards.on_handed(),
                 Token::Addresses => {
                     let lost = shared.lost_addresses();
+                    tcp.on_addresses_changed(shared);
                     udp.on_addresses_lost(shared, &lost);
                     echo.on_addresses_lost(shared, &lost);
                 }

@@ -68,6 +68,7 @@ mod segment;
 mod show;
 mod siblings;
 mod slab;
+mod source;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;
 mod tcp;

@@ -85,6 +85,12 @@ pub const UDP_IDLE_NS: u64 = 300_000_000_000;
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle time after which an echo flow ends.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
+/// Time for which a change of the host's addresses is not over. Routes and rules may come behind an
+/// address.
+pub const UNSETTLED_NS: u64 = 60_000_000_000;
+/// Silence of a peer in that time, after which the source of its flow is looked at, and then again.
+/// The look takes four system calls. TCP repeats a SYN after the same time (RFC 6298 §2).
+pub const SOURCE_LOOK_NS: u64 = 1_000_000_000;
 /// Time after which a program that takes nothing hears that its host failed, although bytes that
 /// came before are still to be taken. The bytes are lost then, so the time is that of
 /// a stuck program, and not that of a slow one.

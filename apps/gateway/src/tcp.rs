@@ -39,7 +39,7 @@ use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
-use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, SOURCE_LOOK_NS};
 use crate::lines::Lines;
 use crate::nameservers::Tour;
 use crate::notice::Notice;
@@ -47,6 +47,7 @@ use crate::order::Landings;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
 use crate::siblings::Topic;
 use crate::slab::{Key, Slab};
+use crate::source::source_of;
 use crate::sys::{self, IpOption};
 
 /// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC
@@ -68,8 +69,9 @@ pub(crate) struct TcpFlows {
     classes: bool,
     /// Flows that wait for something, by when they have waited for long enough. Open ones whose
     /// host failed wait for the program to take the earlier bytes. Clients wait for an answer to
-    /// their SYN, and so do connections to a nameserver, unless it is the last to be tried. A flow
-    /// that is removed is taken out: there are never more than flows.
+    /// their SYN, and so do connections to a nameserver, unless it is the last to be tried. While
+    /// addresses of the host change, all that the host connects wait. A flow that is removed is
+    /// taken out: there are never more than flows.
     deadlines: BTreeSet<(u64, Key)>,
     lines: Lines,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
@@ -232,6 +234,9 @@ impl TcpFlows {
             let Some(flow) = self.flows.get_mut(key) else { continue };
             flow.expires_ns = None;
             match flow.phase {
+                Phase::HostConnecting(pending) if flow.nameservers.is_none() => {
+                    self.leave_source(cx, key, pending);
+                }
                 Phase::HostConnecting(pending) => {
                     if let Some(silent) = flow.nameserver() {
                         cx.shared.nameservers.on_silence(now_ns, silent);
@@ -358,7 +363,49 @@ impl TcpFlows {
             self.remove(key);
         })?;
         self.await_nameserver(cx.shared, key);
+        self.doubt_source(cx.shared, key);
         Ok(())
+    }
+
+    /// Addresses of the host came or went: connections that are being made may be from wrong ones.
+    pub(crate) fn on_addresses_changed(&mut self, shared: &Shared) {
+        let connecting: Vec<_> = self.connecting.values().copied().collect();
+        for key in connecting {
+            self.doubt_source(shared, key);
+        }
+    }
+
+    /// Has the source of a connection that is being made looked at soon, while addresses change.
+    fn doubt_source(&mut self, shared: &Shared, key: Key) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        let now_ns = shared.now_ns;
+        let is_free = flow.nameservers.is_none() && flow.expires_ns.is_none();
+        if is_free && shared.changes.are_recent(now_ns) {
+            expire_at(&mut self.deadlines, key, flow, Some(now_ns + SOURCE_LOOK_NS));
+        }
+    }
+
+    /// Connects a flow that nobody answers anew, if the host would do so from another address.
+    fn leave_source(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, pending: PendingId) {
+        // An answer that came in this turn is looked at next.
+        let Some(flow) = self.flows.get_mut(key).filter(|flow| !flow.queued) else { return };
+        let headers = cx.stack.pending_headers(pending);
+        let (ttl, _) = ttl_and_tos(headers);
+        let peer = ends_of_segment(headers).map(|(_, peer, _)| peer);
+        let Some(to) = peer.and_then(|peer| cx.shared.host_addr(peer)) else { return };
+        if cx.shared.leaves_elsewhere(&flow.host, to)
+            && let Ok(host) = open_towards(cx.shared, to, ttl, flow.class)
+        {
+            // A rule for TCP alone may lead the connection where it was, and always would.
+            if source_of(&host) == source_of(&flow.host)
+                || cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err()
+            {
+                return;
+            }
+            flow.replace_host(host);
+            cx.shared.counters.source_moved += 1;
+        }
+        self.doubt_source(cx.shared, key);
     }
 
     /// Connects a flow to the next nameserver instead of the one that it is being connected to.

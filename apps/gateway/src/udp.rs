@@ -34,6 +34,7 @@ use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::{Ends, Known, Siblings, Topic};
 use crate::slab;
+use crate::source::Silence;
 use crate::sys::{self, QueuedError, Received};
 use crate::train::{Marks, Train};
 
@@ -75,6 +76,7 @@ enum Side {
         /// The address that it is connected to.
         to: SocketAddr,
         readable: bool,
+        silence: Silence,
         /// Its port is one of [`Mappings`](crate::mapping::Mappings).
         mapped: bool,
         /// The socket's [`Marks::dont_fragment`].
@@ -140,6 +142,15 @@ impl UdpFlows {
         }
     }
 
+    /// The peer of a flow answered.
+    fn on_heard(&mut self, id: slab::Key) {
+        if let Some((_, Flow { side: Side::Connected { silence, .. }, .. })) =
+            self.flows.get_mut(id)
+        {
+            silence.end();
+        }
+    }
+
     /// Ends the flows that were idle for too long.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
         while let Some((key, flow)) = self.flows.expire(shared.now_ns) {
@@ -170,7 +181,9 @@ impl UdpFlows {
         payload: &Payload<'_>,
     ) {
         let key = Key { program: meta.remote, peer: meta.local };
-        let id = match self.flows.find(&key).or_else(|| self.adopt(shared, key)) {
+        let found = self.flows.find(&key);
+        let stays = found.filter(|id| !self.leave_source(shared, listeners, *id));
+        let id = match stays.or_else(|| self.adopt(shared, key)) {
             Some(id) => id,
             None => match self.open(shared, listeners, key) {
                 Ok(id) => id,
@@ -199,6 +212,23 @@ impl UdpFlows {
         if whole || payload.is_empty() {
             self.depart(shared, listeners);
         }
+    }
+
+    /// Ends a flow that nobody answers, if the host would send from another address by now. True:
+    /// it ended.
+    fn leave_source(&mut self, shared: &mut Shared, listeners: &Listeners, id: slab::Key) -> bool {
+        let Some((_, flow)) = self.flows.get_mut(id) else { return true };
+        let Side::Connected { host, to, silence, .. } = &mut flow.side else { return false };
+        if !silence.on_sent(shared.now_ns) || !shared.leaves_elsewhere(host, *to) {
+            return false;
+        }
+        // Earlier datagrams of the flow are gathered for its socket.
+        self.depart(shared, listeners);
+        if let Some((key, flow)) = self.flows.remove(id) {
+            self.forget(&key, &flow.side);
+        }
+        shared.counters.source_moved += 1;
+        true
     }
 
     /// Sends the datagrams that were gathered. Called when the inner stack has no more.

@@ -13,6 +13,7 @@ use crate::config::Presented;
 use crate::context::Shared;
 use crate::events::{Interest, Token, family};
 use crate::listeners::Listeners;
+use crate::source::Silence;
 use crate::{nameservers, slab, sys};
 
 /// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
@@ -51,8 +52,15 @@ impl UdpFlows {
         self.make_room(shared, class);
         let _share = self.share(shared, class)?;
         let (host, mapped) = self.open_towards(shared, to, listeners, key)?;
-        let side =
-            Side::Connected { host, _share, to, readable: false, mapped, dont_fragment: false };
+        let side = Side::Connected {
+            host,
+            _share,
+            to,
+            readable: false,
+            silence: Silence::default(),
+            mapped,
+            dont_fragment: false,
+        };
         let id =
             self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true, bytes: [0; 2] });
         if let Some((_, flow)) = self.flows.get(id)

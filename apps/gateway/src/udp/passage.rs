@@ -126,6 +126,7 @@ impl UdpFlows {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     to_program(cx, &key, bytes, &received);
                     self.count(id, 1, received.len);
+                    self.on_heard(id);
                     self.flows.touch(cx.shared.now_ns, id);
                 }
                 Err(Errno::AGAIN) => {

@@ -1,0 +1,118 @@
+//! Addresses of the host from which flows leave, while the host's addresses change.
+//!
+//! Linux finds a source for a new socket also when the interface has no address. Any other of the
+//! host's will do, that of the gateway's own device included. For a socket that is bound to an
+//! interface without a route, Linux assumes that the peer is on the link. The socket keeps that
+//! source when the next address and its routes are there, and no answer finds its way to it. So a
+//! flow whose peer is silent in such times asks the kernel again.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::net::{SocketFlags, SocketType, connect, getsockname, socket_with};
+use towpath_shm::{Fd, opened};
+
+use crate::egress::Egress;
+use crate::events::family;
+use crate::limits::{SOURCE_LOOK_NS, UNSETTLED_NS};
+
+/// Time of the last change of the host's addresses.
+#[derive(Debug, Default)]
+pub(crate) struct AddressChanges {
+    last_ns: Option<u64>,
+}
+
+/// Time since which a flow's peer has said nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Silence {
+    since_ns: Option<u64>,
+}
+
+impl AddressChanges {
+    pub(crate) fn note(&mut self, now_ns: u64) {
+        self.last_ns = Some(now_ns);
+    }
+
+    /// Whether sources of silent flows may be wrong.
+    pub(crate) fn are_recent(&self, now_ns: u64) -> bool {
+        self.last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) < UNSETTLED_NS)
+    }
+}
+
+impl Silence {
+    /// Something is sent to the peer. True: the peer has been silent for long, and so it was since
+    /// the last look at the source.
+    pub(crate) fn on_sent(&mut self, now_ns: u64) -> bool {
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        let is_long = now_ns.saturating_sub(since_ns) >= SOURCE_LOOK_NS;
+        if is_long {
+            self.since_ns = Some(now_ns);
+        }
+        is_long
+    }
+
+    /// The peer answered.
+    pub(crate) fn end(&mut self) {
+        self.since_ns = None;
+    }
+}
+
+/// The address from which a socket of the host sends.
+pub(crate) fn source_of(host: &Fd) -> Option<IpAddr> {
+    let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
+    local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// Whether the kernel would choose another source than `host` has for a socket towards `to`.
+pub(crate) fn leaves_elsewhere(egress: &Egress, host: &Fd, to: SocketAddr) -> bool {
+    let now = source_towards(egress, to);
+    now.is_some() && now != source_of(host)
+}
+
+/// The source that the kernel chooses by now. None: there is no way to `to`.
+fn source_towards(egress: &Egress, to: SocketAddr) -> Option<IpAddr> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let probe = opened(|| socket_with(family(to), SocketType::DGRAM, flags, None)).ok()?;
+    let probe = Fd::from(probe);
+    egress.apply(&probe, to.ip()).ok()?;
+    // A datagram socket that is connected sends nothing.
+    connect(&probe, &to).ok()?;
+    source_of(&probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_noticed_once_in_a_while() {
+        let mut silence = Silence::default();
+        assert!(!silence.on_sent(5));
+        assert!(!silence.on_sent(SOURCE_LOOK_NS + 4));
+        assert!(silence.on_sent(SOURCE_LOOK_NS + 5));
+        assert!(!silence.on_sent(SOURCE_LOOK_NS + 6));
+        silence.end();
+        assert!(!silence.on_sent(9 * SOURCE_LOOK_NS), "the first since an answer");
+    }
+
+    #[test]
+    fn changes_are_recent_for_a_while() {
+        let mut changes = AddressChanges::default();
+        assert!(!changes.are_recent(1));
+        changes.note(1);
+        assert!(changes.are_recent(UNSETTLED_NS));
+        assert!(!changes.are_recent(UNSETTLED_NS + 1));
+    }
+
+    #[test]
+    fn a_socket_that_the_kernel_would_place_elsewhere_is_told() {
+        let flags = SocketFlags::CLOEXEC;
+        let to: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        for (source, elsewhere) in [("127.0.0.1:0", false), ("127.0.0.2:0", true)] {
+            let host = socket_with(family(to), SocketType::DGRAM, flags, None).unwrap();
+            let source: SocketAddr = source.parse().unwrap();
+            rustix::net::bind(&host, &source).unwrap();
+            connect(&host, &to).unwrap();
+            assert_eq!(leaves_elsewhere(&Egress::default(), &Fd::from(host), to), elsewhere);
+        }
+    }
+}
