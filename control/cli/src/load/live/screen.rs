@@ -115,7 +115,7 @@ impl Open {
             restore(Some(&modes));
             return None;
         };
-        // Like all writes below, this one fails where the terminal is gone, which the test outlives.
+        // As with all writes below, the load test goes on when the terminal is gone.
         let _ = crate::output::write_all(stderr(), OPEN);
         Some(Self { modes, terminal, size })
     }
