@@ -87,20 +87,21 @@ impl Memory {
     }
 
     fn write(&mut self, position: u32, data: &Payload<'_>) {
+        let stretches = self.geometry().stretches(position, data.len());
         let Some(mapping) = &self.mapping else {
             return;
         };
         let mut done = 0;
-        for (at, len) in self.geometry().stretches(position, data.len()) {
+        for (at, len) in stretches {
             if len > 0 {
                 data.slice(done, len).write_to(mapping, at);
                 done += len;
+                self.touched = self.touched.max(at as u32 + len);
             }
         }
-        self.touch(position, data.len());
     }
 
-    /// Notes that bytes were written.
+    /// Notes that an owner has written bytes by itself.
     fn touch(&mut self, position: u32, n: u32) {
         for (at, len) in self.geometry().stretches(position, n) {
             if len > 0 {
