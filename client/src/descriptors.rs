@@ -192,6 +192,7 @@ impl Descriptors {
         }
         // The one that is to be entered counts before it can be taken out.
         let more = |holds: u8| Some(holds.saturating_add(1));
+        // `more` always gives a value, so the update does not fail.
         let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let before = self.set(fd, word);
         if are_many {

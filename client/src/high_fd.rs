@@ -42,6 +42,7 @@ impl HighFd {
                 high
             }
             None => {
+                // F_SETFD of an open descriptor does not fail.
                 let _ = syscall::fcntl(low, F_SETFD, FD_CLOEXEC);
                 low
             }
@@ -115,6 +116,7 @@ impl HighFd {
 
     /// Whether it survives exec; it does not unless this was called.
     pub fn set_inheritable(&self, yes: bool) {
+        // The call fails only after `close`, when there is nothing to be inherited.
         let _ = syscall::fcntl(self.get(), F_SETFD, if yes { 0 } else { FD_CLOEXEC });
     }
 }

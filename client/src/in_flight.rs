@@ -21,5 +21,6 @@ pub fn landed(client: &Client, socket: Socket) {
     let down = |slot: &towpath_shm::layout::Slot| {
         slot.in_flight.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1))
     };
+    // A socket that is gone counts no messages.
     let _ = socket.change(client, down);
 }

@@ -207,6 +207,7 @@ pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool)
         }
     }
     let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
+    // However the sleep ends, the caller looks at the word.
     let _ = wait_for_one(word, [seconds, ns].as_ptr().addr());
     true
 }

@@ -395,6 +395,7 @@ impl Drop for Registry {
     fn drop(&mut self) {
         self.remote.close();
         for process in self.processes.drain(..).flatten() {
+            // A process that has ended needs no notice.
             let _ = shutdown(&process.control, Shutdown::Both);
             self.closer.close(process.closes_as, Arc::into_inner(process.control));
         }

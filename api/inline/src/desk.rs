@@ -19,6 +19,7 @@ fn answer(home: &Home, remote: &Remote) {
         match asked {
             // An engine that has ended has no sockets.
             Asked::Sockets => {
+                // If towpath has ended meanwhile, the next `hear` says so.
                 let _ = home.say_sockets(&remote.sockets().unwrap_or_default());
             }
             Asked::Unsent => {

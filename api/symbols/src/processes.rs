@@ -175,6 +175,7 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
             return -1;
         }
         if nochdir == 0 {
+            // As in glibc, a process that may not enter `/` stays where it is.
             let _ = libc::chdir(c"/".as_ptr());
         }
         if noclose == 0 {

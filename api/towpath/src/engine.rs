@@ -115,6 +115,7 @@ impl EngineThread {
     /// Ends the engine at once.
     pub fn kill(self) {
         self.remote.stop();
+        // A panic of the thread was printed, and the engine has ended with it.
         let _ = self.thread.join();
     }
 }

@@ -91,6 +91,7 @@ impl Shared {
     /// child of this process does not keep the engine from that.
     fn hang_up(&self) {
         let control = self.attachment.client().control();
+        // The socket is not connected any more where the engine has ended: it needs no notice.
         let _ = rustix::net::shutdown(control.borrow(), Shutdown::Both);
     }
 }

@@ -79,6 +79,7 @@ pub(crate) fn shut(socket: &Fd, host: SocketAddr, protocol: ForwardProtocol) {
             if sockopt::socket_acceptconn(socket) != Ok(false) {
                 let _ = shutdown(socket, Shutdown::Both);
             }
+            // The option of an open socket can be cleared.
             let _ = sockopt::set_socket_reuseaddr(socket, false);
         }
         ForwardProtocol::Udp => {

@@ -288,6 +288,7 @@ impl Flow {
         send.trim();
         if moved > 0 {
             if let Some(end) = urgent_end {
+                // A connection that has ended meanwhile has no urgent data.
                 let _ = cx.stack.set_option(socket, SocketOption::UrgentEnd(end));
             }
             cx.stack.send_ready(socket);
@@ -435,6 +436,7 @@ pub(crate) fn open_towards_next(
 /// - SO_OOBINLINE: urgent bytes are read in their place, and become urgent ones of the stack there.
 pub(crate) fn prepare(host: &Fd) {
     reset(host);
+    // Options of a fresh TCP socket do not fail. Without one the flow would be slower, not broken.
     let _ = sockopt::set_tcp_nodelay(host, true);
     let _ = sockopt::set_socket_keepalive(host, true);
     let _ = sockopt::set_socket_oobinline(host, true);
@@ -442,5 +444,6 @@ pub(crate) fn prepare(host: &Fd) {
 
 /// Makes the close of a host socket a reset, whatever it still has to send.
 pub(crate) fn reset(host: &Fd) {
+    // The option fails for no socket that is open.
     let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }

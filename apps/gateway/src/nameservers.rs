@@ -219,6 +219,7 @@ impl Follower {
         let due = |looked: u64| now_ns.saturating_sub(looked) >= RESOLV_CONF_LOOK_NS;
         if self.looked_ns.is_none_or(due) {
             self.looked_ns = Some(now_ns);
+            // A full channel has a look that is still to come.
             let _ = self.look.try_send(());
         }
     }

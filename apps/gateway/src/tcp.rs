@@ -473,6 +473,7 @@ impl TcpFlows {
             // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122
             // §4.2.3.9 has them survive.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
+            // If the option stays, the connection ends earlier than it had to, with an error.
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
         let (recv, send) = cx.shared.buffers();

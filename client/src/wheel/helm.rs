@@ -162,6 +162,7 @@ impl<'a> Helm<'a> {
     pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
         while matches!(self.turn(None, &mut is_done), Turned::Idle | Turned::Busy) {
             let limit = self.until.map(Deadline::timespec);
+            // However the sleep ends, the next turn looks.
             let _ = self.sleep(place(limit.as_ref()), own);
         }
     }

@@ -30,6 +30,7 @@ impl Wheel {
                 Turned::Idle => {
                     let until = helm.until(Some(Deadline::after(LOOK)));
                     let limit = until.map(Deadline::timespec);
+                    // However the sleep ends, the next turn looks.
                     let _ = helm.sleep(place(limit.as_ref()), None);
                 }
             }

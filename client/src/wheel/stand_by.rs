@@ -22,6 +22,7 @@ impl Wheel {
         self.stand_in();
         while !self.has_ended.load(Acquire) {
             let seen = self.turns.load(Relaxed);
+            // Handlers do not run on this thread, so that the tick is not cut short.
             let _ = rustix::thread::nanosleep(&TICK);
             if self.turns.load(Relaxed) == seen {
                 self.stand_in();

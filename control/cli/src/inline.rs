@@ -243,6 +243,7 @@ impl Listener {
                     let _ = rustix::io::write(&self.leaves, &1u64.to_ne_bytes());
                 }
                 Said::Unsent(bytes) => {
+                    // The receiver has gone when it has waited long enough.
                     let _ = self.unsent.send(bytes);
                 }
                 Said::Counters(layers) => outcome.layers = believed(layers),

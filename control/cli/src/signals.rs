@@ -98,6 +98,7 @@ pub fn die(number: i32) -> u8 {
         (Signal::try_from(number), rustix::process::setrlimit(Resource::Core, no_core))
     {
         // Twice: the first SIGSEGV only takes the Rust runtime's handler off.
+        // If neither ends the process, the caller exits.
         for _ in 0..2 {
             let _ = SigSet::from(signal).thread_unblock();
             let _ = raise(signal);

@@ -262,6 +262,7 @@ fn hear(questions: &mut [(u32, Question<'_>)], changes: bool) {
                 PollFd::from_borrowed_fd(q.socket.as_fd(), PollFlags::IN | writes)
             })
             .collect();
+        // After a wait that failed no socket is ready, and the deadlines go on.
         let _ = wait(&mut polls, Some(next.saturating_duration_since(now)));
         let ready: Vec<_> = polls.iter().map(PollFd::revents).collect();
         for (question, ready) in open.iter_mut().zip(ready) {

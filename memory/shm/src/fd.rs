@@ -134,6 +134,7 @@ fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     setrlimit(Resource::Nofile, raised).ok()?;
     // As in `opened`.
     let done = ManuallyDrop::new(work());
+    // Lowering a soft limit is always allowed.
     let _ = setrlimit(Resource::Nofile, limit);
     Some(ManuallyDrop::into_inner(done))
 }

@@ -208,6 +208,7 @@ impl Program for Pinger {
         data[..8].copy_from_slice(&cx.now.to_be_bytes());
         self.seq = self.seq.wrapping_add(1);
         self.tally.sent += 1;
+        // A ping that cannot be sent is lost, as the tally shows: it was counted as sent.
         let _ = cx.node.ping(socket, self.remote, self.seq, &data);
     }
 

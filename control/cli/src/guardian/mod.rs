@@ -85,6 +85,7 @@ fn guard() -> Result<()> {
     SigSet::all().thread_block()?;
     let own = Some(rustix::process::getpid());
     rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
+    // The name is for ps(1) alone.
     let _ = rustix::thread::set_name(c"guardian");
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let heard = [Signal::SIGCHLD, OWNER_ENDS].into_iter().collect::<SigSet>();

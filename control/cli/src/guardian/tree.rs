@@ -40,6 +40,7 @@ pub fn children() -> Vec<Pid> {
 /// next round.
 pub fn kill_children(spared: &[Pid]) {
     for pid in children().into_iter().filter(|pid| !spared.contains(pid)) {
+        // The child may have ended.
         let _ = kill_process(pid, Signal::KILL);
     }
 }

@@ -170,6 +170,7 @@ fn turn(
     let open = || FlowDesk::open(words, &messages).context("eventfd");
     let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
         Ok(both) => {
+            // The receiver waits for this message, here and below.
             let _ = ready.send(Ok(()));
             both
         }
