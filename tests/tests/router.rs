@@ -8,6 +8,8 @@ mod control;
 mod days;
 #[path = "router/links.rs"]
 mod links;
+#[path = "router/redirects.rs"]
+mod redirects;
 
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};

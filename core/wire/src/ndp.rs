@@ -358,6 +358,8 @@ impl Iterator for Options<'_> {
 const OPT_SOURCE_LL: u8 = 1;
 const OPT_TARGET_LL: u8 = 2;
 const OPT_PREFIX_INFO: u8 = 3;
+/// Type of the option with the packet that a redirect is about (RFC 4861 §4.6.3).
+pub const OPT_REDIRECTED_HEADER: u8 = 4;
 const OPT_MTU: u8 = 5;
 const OPT_ROUTE_INFO: u8 = 24;
 

@@ -315,7 +315,7 @@ ping, ARP and neighbour discovery at its own addresses, tells senders by ICMP wh
 and judges packets by the rules of --acl. The kernel's own routes, addresses and settings stay as \
 they are; nothing is left behind, also when towpath is killed.
 
-It sends no router advertisements and no redirects: hosts are told their gateway by hand.
+It sends no router advertisements: hosts are told their gateway by hand.
 
 Ctrl-C or SIGTERM ends it.";
 

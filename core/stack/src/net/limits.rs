@@ -162,6 +162,15 @@ pub const ICMP_HOST_BURST: u64 = 10;
 /// Hosts told apart by these limits, by a secret hash: 8 KiB.
 pub const ICMP_HOSTS: usize = 1024;
 
+/// Groups of hosts that redirects are counted for, by a secret hash: 8 KiB of a router.
+pub const REDIRECT_HOSTS: usize = 256;
+/// Redirects that a host may ignore before it gets no more (ip_rt_redirect_number of Linux).
+pub const REDIRECTS_IGNORED: u8 = 9;
+/// Least time between two redirects to a host, doubled with each (ip_rt_redirect_load).
+pub const REDIRECT_LOAD: Duration = Duration::from_millis(20);
+/// Pause after which a host is new (ip_rt_redirect_silence: 1024 times the load).
+pub const REDIRECT_SILENCE: Duration = Duration::from_millis(20 << 10);
+
 /// Dropped packets kept for the trace; when nobody fetches them the newest are lost.
 pub const DROPPED_MAX: usize = 256;
 /// Packets that rules want to be told of, kept until the owner fetches them; more are left out

@@ -79,6 +79,10 @@ pub struct DataCounters {
     pub icmp_errors_limited: u64,
     /// ICMP errors not sent because one host, or link, had its share.
     pub icmp_errors_limited_host: u64,
+    /// Hosts told of a better first hop on their link, a time each.
+    pub redirects_sent: u64,
+    /// Redirects not sent because the host was told already.
+    pub redirects_limited: u64,
     /// ICMP errors received about packets of ours.
     pub icmp_errors_received: u64,
     /// Echo requests answered.
@@ -122,6 +126,8 @@ impl DataCounters {
             icmp_errors_sent,
             icmp_errors_limited,
             icmp_errors_limited_host,
+            redirects_sent,
+            redirects_limited,
             icmp_errors_received,
             echoes_answered,
             next_hops_displaced,
@@ -153,6 +159,8 @@ impl DataCounters {
             ("icmp_errors_sent", icmp_errors_sent),
             ("icmp_errors_limited", icmp_errors_limited),
             ("icmp_errors_limited_host", icmp_errors_limited_host),
+            ("redirects_sent", redirects_sent),
+            ("redirects_limited", redirects_limited),
             ("icmp_errors_received", icmp_errors_received),
             ("echoes_answered", echoes_answered),
             ("next_hops_displaced", next_hops_displaced),

@@ -78,6 +78,9 @@ impl Data {
         if let Err(refused) = self.judge_transit(now, iface, ip, hop.0, &packet) {
             return self.refuse_by_rule(now, iface, ip, refused, packet, pool);
         }
+        if hop.0 == iface {
+            self.redirect(now, iface, ip, hop.1, &packet, pool);
+        }
         self.counters.forwarded += 1;
         self.counters.forwarded_bytes += (ip.end - ip.ip_offset) as u64;
         strip_link(&mut packet, ip.ip_offset);

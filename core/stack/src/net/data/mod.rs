@@ -39,6 +39,8 @@ mod output;
 mod plans;
 mod reassembly;
 mod receive;
+mod redirect;
+mod redirect_limit;
 mod refragment;
 mod report;
 mod send;

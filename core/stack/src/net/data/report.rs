@@ -122,6 +122,7 @@ impl Data {
     }
 
     /// Sends an ICMP error about a packet, unless it is one that errors are not sent about.
+    /// Returns whether the error was sent.
     pub(super) fn send_error(
         &mut self,
         now: Instant,
@@ -129,16 +130,16 @@ impl Data {
         about: &Offender,
         report: Report,
         pool: &mut Pool,
-    ) {
+    ) -> bool {
         if !self.may_report(packet, about, report) {
-            return;
+            return false;
         }
         let scope = addr::is_link_local(about.src).then_some(about.iface);
         let from_dst = self.is_local(about.dst) || self.is_any_address(about.iface) && !about.group;
         let src = from_dst.then_some(about.dst);
-        let Ok(route) = self.route(now, src, about.src, scope) else { return };
+        let Ok(route) = self.route(now, src, about.src, scope) else { return false };
         if !self.may_send_error(now, about, report) {
-            return;
+            return false;
         }
         self.counters.icmp_errors_sent += 1;
         let error = compose(packet, about, report, pool);
@@ -161,6 +162,7 @@ impl Data {
             Some(icmpv4::CHECKSUM_OFFSET as u16),
             pool,
         );
+        true
     }
 
     /// Type of service of an error about an IPv4 packet that had `tos`; errors of hosts have none.
@@ -215,7 +217,7 @@ impl Data {
     //# host -- e.g., a zero address, a loopback address, a
     //# broadcast address, a multicast address, or a Class E
     //# address.
-    fn may_report(&self, packet: &Packet, about: &Offender, report: Report) -> bool {
+    pub(super) fn may_report(&self, packet: &Packet, about: &Offender, report: Report) -> bool {
         if about.group && !matches!(report, Report::V6EvenGroup(_)) {
             return false;
         }

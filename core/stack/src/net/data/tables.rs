@@ -13,6 +13,7 @@ use super::next_hop::NextHops;
 use super::output::Output;
 use super::plans::{Looked, Plans};
 use super::reassembly::Reassembly;
+use super::redirect_limit::RedirectLimit;
 use crate::drop::DropReason;
 use crate::net::config::{Forwarding, NetConfig};
 use crate::net::hash::{Cheap, Keyed, Random};
@@ -45,6 +46,7 @@ pub(in crate::net) struct Data {
     pub(in crate::net) reassembly: Reassembly,
     pub(super) idents: Idents,
     pub(super) error_limit: ErrorLimit,
+    pub(super) redirects: RedirectLimit,
     pub(super) random: Random,
     /// What the device of each interface shall send.
     pub(in crate::net) outputs: Vec<Output>,
@@ -84,6 +86,7 @@ impl Data {
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents), (n, shards)),
             error_limit: ErrorLimit::new(tables, now, shards as u64),
+            redirects: RedirectLimit::new(tables),
             random: Random::new(keys.error_limit),
             outputs: Vec::new(),
             traffic: Vec::new(),

@@ -91,7 +91,8 @@ impl Data {
                 continue;
             }
             let is_refused = || checks && !self.may_come_by(iface, v4(head.src));
-            let pass = ways.and_then(|ways| self.pass_by(ways, head)).filter(|_| !is_refused());
+            let pass =
+                ways.and_then(|ways| self.pass_by(iface, ways, head)).filter(|_| !is_refused());
             plans.push(pass.unwrap_or(Plan::Receive), || None);
         }
     }
@@ -105,7 +106,7 @@ impl Data {
 
     /// The plan for a packet that may take its route without another look.
     #[inline]
-    fn pass_by(&self, ways: &Ways, head: &Head) -> Option<Plan> {
+    fn pass_by(&self, iface: IfaceId, ways: &Ways, head: &Head) -> Option<Plan> {
         let shared;
         let way = match &**ways {
             [way] => way,
@@ -122,6 +123,8 @@ impl Data {
         };
         let is_plain = way.kind == RouteKind::Unicast
             && way.iface != IfaceId::LOOPBACK
+            // Out by the interface that it came in by: the sender may have to be redirected.
+            && way.iface != iface
             && u32::from(head.len) <= way.limit(self.link(way.iface).mtu);
         is_plain.then_some(Plan::Pass { out: way.iface, len: head.len, router })
     }
