@@ -218,6 +218,23 @@ impl Client {
         self.ends.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
+    /// How many shards the engine has.
+    #[inline]
+    pub(crate) fn shards(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    /// The status page of one of them.
+    #[inline]
+    pub(crate) fn status(&self, shard: u32) -> &Status {
+        &self.ends[shard as usize].status
+    }
+
+    /// Wakes one of them if it sleeps.
+    pub(crate) fn ring_shard(&self, shard: u32) {
+        self.ring(&self.ends[shard as usize]);
+    }
+
     /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one
     /// system call a sleep.
     fn ring(&self, end: &End) {

@@ -8,6 +8,7 @@ use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
 use crate::state::take_error;
+use crate::under_way::Way;
 use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
@@ -124,9 +125,7 @@ pub unsafe fn send(
     };
     match append(slot, socket.generation, Entrance { client, socket }, Wanted::All(needed), write) {
         Appended::Bytes { tell, .. } => {
-            if tell {
-                client.socket_command(socket, op::TX, 0, 0);
-            }
+            client.tell_bytes(socket, tell, Way::of_datagram(slot, &header.remote));
             Ok(header.len as usize)
         }
         Appended::NoRoom => {

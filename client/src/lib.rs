@@ -31,6 +31,7 @@ mod lifeline;
 mod process;
 mod socket;
 mod state;
+mod under_way;
 
 pub mod datagram;
 pub mod descriptors;
@@ -52,4 +53,5 @@ pub use high_fd::HighFd;
 pub use process::Process;
 pub use socket::{Socket, ready};
 pub use towpath_ring::{Lock, LockGuard, Region, is_inside, thread_id};
+pub use under_way::UnderWay;
 pub use wheel::Wheel;

@@ -9,6 +9,7 @@ use towpath_shm::layout::{Slot, flags, op, setting};
 use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
 use crate::state::{may_have_more, no_more_input, no_more_output, take_error};
+use crate::under_way::Way;
 use crate::urgent::{Target, recv_marked};
 use crate::{Buffer, Client, Error, Socket};
 
@@ -265,9 +266,7 @@ pub(crate) unsafe fn queue(
     };
     match append(slot, socket.generation, Entrance { client, socket }, most, write) {
         Appended::Bytes { n, tell } => {
-            if tell {
-                client.socket_command(socket, op::TX, 0, 0);
-            }
+            client.tell_bytes(socket, tell, Way::out_of(slot));
             Ok(n as usize)
         }
         Appended::NoRoom => Err(no_room(client, socket, slot)),

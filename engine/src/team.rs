@@ -134,6 +134,7 @@ impl Team<'_> {
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();
         let mut found = false;
+        self.all().filter(|shard| !shard.is_asleep).for_each(Shard::pause);
         let is_by_hand = self.first.clock.is_by_hand();
         let looks = if is_by_hand { LOOKS_BY_HAND } else { u32::MAX };
         for _ in 0..looks {

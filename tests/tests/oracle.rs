@@ -23,7 +23,7 @@ macro_rules! programs {
 }
 
 programs! {
-    addresses answers bind_listen chroot connect control_messages cork device disconnect duplex
+    addresses answers at_once bind_listen chroot connect control_messages cork device disconnect duplex
     duplicates epoll_errors epoll_modes epoll_threads error_queue exec files fork fork_threads
     handlers hop_limits identity ioctls limit linger listeners many masks messages modules
     multicast names nonblocking nothing null_pointers opening options options_rare peeking

@@ -349,11 +349,14 @@ with EAGAIN. A handler must not leave a socket call by siglongjmp, \
 and lists of more than 64 descriptors in
 poll and select are allocated.
 
-What is sent over loopback arrives when the engine has had its turn, \
-microseconds after send(2) has returned; on Linux
-it is there already. Who waits for it does not see a difference. \
-A recv(2) or poll(2) that does not wait may
-be too early.
+Bytes over loopback, and the end of a stream, are there when the call that sent them has returned,
+as on Linux. Within the run that is so for TCP and UDP, to loopback and to the stack's own
+addresses. The engine has had its turn when a call that does not wait, as recv(2), poll(2),
+select(2), epoll_wait(2) or FIONREAD, says that nothing is there. Such a call waits for the turn,
+some microseconds, only where something is missing that was sent. It may still be too early for
+sockets in an epoll set of more than 32, and for datagrams that sendto(2) takes to an own address
+other than loopback from a socket bound to none. Nor is the room there at once that a peer has made
+by reading, nor an ICMP error.
 
 ## Calls
 

@@ -269,11 +269,15 @@ pub unsafe fn wait(
     let client = posix.client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
     let mut stay = Stay::new(&posix.process, number);
-    let mut turning = Turning::default();
+    let (mut turning, mut awaited) = (Turning::default(), false);
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         let turn = stay.turn(out.len > 0)?;
         look(turn, epfd, &stay, client, expired, &mut out)?;
+        let looks_again = out.len == 0 && expired && !std::mem::replace(&mut awaited, true);
+        if looks_again && stay.await_senders(client)? {
+            continue;
+        }
         if out.len > 0 || expired {
             return Ok(out.len as i32);
         }

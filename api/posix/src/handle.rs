@@ -109,7 +109,8 @@ impl Handle {
         }
     }
 
-    /// Repeats `attempt` while it would block, until `patience` allows no further wait.
+    /// Repeats `attempt` while it would block, until `patience` allows no further wait. Without
+    /// patience a call that reads waits nevertheless for what programs of the run have sent.
     #[inline]
     pub fn blocking<T>(
         &self,
@@ -121,6 +122,7 @@ impl Handle {
                 let Patience { deadline, since, .. } = patience;
                 Ok(wait::until(self.client, self.socket, deadline, since, attempt)?)
             }
+            Err(Error::WouldBlock) if self.client.await_senders(self.socket) => Ok(attempt()?),
             result => Ok(result?),
         }
     }

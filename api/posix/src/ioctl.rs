@@ -110,10 +110,14 @@ fn set_cloexec(posix: &'static Posix, fd: i32, on: bool) -> Result<i32> {
 }
 
 fn unread(handle: &Handle) -> Result<i32> {
-    Ok(match handle.kind() {
-        Kind::Listener => return fail(libc::EINVAL),
+    let unread = || match handle.kind() {
         Kind::Stream => stream::unread(handle.client, handle.socket) as i32,
         _ => datagram::next_len(handle.client, handle.socket) as i32,
+    };
+    Ok(match unread() {
+        _ if handle.kind() == Kind::Listener => return fail(libc::EINVAL),
+        0 if handle.client.await_senders(handle.socket) => unread(),
+        unread => unread,
     })
 }
 

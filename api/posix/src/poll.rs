@@ -7,7 +7,7 @@ use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor;
 use towpath_client::syscall::syscall;
 use towpath_client::wheel::Helm;
-use towpath_client::{Client, Error, Socket, ready};
+use towpath_client::{Client, Error, Socket, UnderWay, ready};
 use towpath_client::{Deadline, wait};
 
 use crate::errno::fail;
@@ -62,9 +62,13 @@ pub unsafe fn poll(
     let any_kernel = split(posix, fds, kernel);
     let mut few = Few::of(posix, fds).filter(|_| sigmask.is_null());
     let (terms, mut turning) = (Terms { deadline, since, sigmask }, Turning::default());
+    let mut awaited = false;
     loop {
         let ours = look(posix, client, fds, false);
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
+        if expired && !std::mem::replace(&mut awaited, true) && await_senders(posix, client, fds) {
+            continue;
+        }
         if ours > 0 || expired {
             if take_back(posix, fds, kernel) || any_kernel {
                 kernel_look(&mut kernel[..fds.len()])?;
@@ -154,6 +158,18 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
         count += usize::from(mask != 0);
     }
     count
+}
+
+/// Before the call returns: waits for what programs of the run have sent to sockets that have
+/// nothing to be read. True: look again.
+fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -> bool {
+    let mut under_way = UnderWay::new(client);
+    for entry in fds.iter().filter(|entry| entry.fd >= 0 && entry.revents & libc::POLLIN == 0) {
+        if let Entry::Socket(socket) = posix.process.descriptors.lookup(entry.fd) {
+            under_way.add(socket);
+        }
+    }
+    under_way.wait()
 }
 
 /// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a

@@ -382,7 +382,7 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     // Of a stream without a peer the engine has nothing to end, and nobody waits at one: poll(2)
     // says POLLHUP.
     if connected || !handle.is_tcp() {
-        handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
+        handle.client.tell_end(handle.socket, op::SHUTDOWN, bits);
     }
     if connected { Ok(()) } else { fail(libc::ENOTCONN) }
 }
@@ -442,7 +442,7 @@ pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     posix.cork.forget(socket);
     // Linux lingers with O_NONBLOCK as well (`inet_release` does not look at it).
     let linger = client.slot(socket).map_or(0, |slot| slot.linger.load(Relaxed));
-    client.socket_command(socket, op::CLOSE, 0, 0);
+    client.tell_end(socket, op::CLOSE, 0);
     if linger > 1 {
         wait_for_end(client, socket, Duration::from_secs(u64::from(linger - 1)));
     }

@@ -3,14 +3,17 @@
 use rustix::io::Errno;
 
 use super::{Locked, Result};
-use crate::hub::{Bed, Nested};
-use crate::{Client, Error, Process};
+use crate::hub::{Bed, Hub, Nested};
+use crate::{Client, Error, Process, UnderWay};
 
 /// Calls without a look at the kernel's descriptors while our sockets keep a thread busy. The look
 /// is a system call, and most kernel descriptors of event loops are seldom ready.
 const KERNEL_EVERY: u32 = 8;
 /// Calls that do look, after a kernel descriptor was ready or was added.
 const EAGER: u32 = 16;
+
+/// Sockets of a set up to which [`Stay::await_senders`] asks each whether something is under way.
+const AWAITED_MAX: usize = 32;
 
 /// Descriptors to look at, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +140,28 @@ impl<'a> Stay<'a> {
         });
         hub.pass_on(number, left);
         Ok(())
+    }
+
+    /// Waits for what programs of the run have sent to the set's sockets, if these are not many.
+    /// For a call that would report nothing without a wait. True: look again.
+    ///
+    /// # Errors
+    /// As for [`Self::turn`].
+    pub fn await_senders(&self, client: &Client) -> Result<bool> {
+        let mut under_way = UnderWay::new(client);
+        {
+            let mut hub = self.process.lock_reactor()?;
+            hub.known(self.number, self.id.unwrap_or_default())?;
+            let Hub { sets, watches, .. } = &*hub;
+            let Some(set) = &sets[self.number as usize] else { return Ok(false) };
+            if set.by_fd.len() > AWAITED_MAX {
+                return Ok(false);
+            }
+            for &index in set.by_fd.values() {
+                under_way.add(watches[index as usize].socket);
+            }
+        }
+        Ok(under_way.wait())
     }
 
     /// The kernel's descriptors were looked at: so many were ready.

@@ -304,7 +304,8 @@ impl Shard {
             ConnectError::NoPort => Errno(EAGAIN),
             error => error.into(),
         })?;
-        self.host.slots.set_flags(slot, flags::CONNECTED, 0);
+        let near = if self.stack.is_near(remote.ip()) { flags::NEAR } else { 0 };
+        self.host.slots.set_flags(slot, flags::CONNECTED | near, flags::NEAR);
         Ok(())
     }
 
@@ -323,6 +324,7 @@ impl Shard {
         let id = self.renew(now, slot)?;
         let near = self.stack.is_near(remote.ip());
         let (recv, send) = self.host.stream_buffers(slot, near);
+        self.host.slots.set_flags(slot, if near { flags::NEAR } else { 0 }, flags::NEAR);
         let waits = match fast_open {
             true => self.stack.connect_fast_open(now, id, remote, recv, send)?,
             false => self.stack.connect(now, id, remote, recv, send).map(|()| false)?,

@@ -244,7 +244,8 @@ impl Host {
                 (rare.window_clamp, rare.max_pacing_rate) = (window_clamp, max_pacing_rate);
             });
         }
-        self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND, 0);
+        let near = if is_near(local, remote) { flags::NEAR } else { 0 };
+        self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND | near, 0);
         Some(slot)
     }
 
@@ -257,8 +258,7 @@ impl Host {
         remote: SocketAddr,
     ) -> Option<(u32, EngineRecv, EngineSend)> {
         let slot = self.new_child(parent, child, local, remote)?;
-        let near = local.ip() == remote.ip() || remote.ip().is_loopback();
-        let (recv, send) = self.stream_buffers(slot, near);
+        let (recv, send) = self.stream_buffers(slot, is_near(local, remote));
         // Before the record: the program that pops it uses the slot at once.
         self.slots.publish(slot);
         Some((slot, recv, send))
@@ -664,6 +664,11 @@ impl towpath_stack::Host for Host {
             _ => self.counters.unexpected += 1,
         }
     }
+}
+
+/// Whether the client of a connection is a program of the run.
+fn is_near(local: SocketAddr, remote: SocketAddr) -> bool {
+    local.ip() == remote.ip() || remote.ip().is_loopback()
 }
 
 /// A size that a program set, or the range that autotuning works in.

@@ -46,13 +46,24 @@ impl Shard {
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
         let (channels, stack) = (&self.host.channels, &self.stack);
+        self.status.begin_beat();
         if !self.status.fall_asleep(|| !channels.have_something() && !stack.has_mail()) {
             return false;
         }
+        self.status.end_beat();
         self.host.counters.sleeps += 1;
         self.watch_ports();
         (self.is_asleep, self.told) = (true, false);
         true
+    }
+
+    /// Looks once more before a pause that is no sleep, as [`Self::begin_sleep`] does. Otherwise a
+    /// program could wait for a turn that does not come.
+    pub(crate) fn pause(&mut self) {
+        self.status.begin_beat();
+        if !self.has_something() {
+            self.status.end_beat();
+        }
     }
 
     /// Sleeps after that, at most so long; zero after a sleep of the host's own.

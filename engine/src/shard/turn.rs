@@ -12,6 +12,7 @@ impl Shard {
     /// more to do.
     pub(crate) fn do_turn(&mut self) -> bool {
         self.host.counters.turns += 1;
+        self.status.begin_beat();
         let now = self.read_clocks();
         let commands = self.drain_commands(now);
         let turn = self.turn_stack(now);
@@ -21,6 +22,7 @@ impl Shard {
         let asked = !self.ends.is_empty() || self.rounds.has_work() || !self.to_go_on.is_empty();
         let asked = asked || !self.to_cut_off.is_empty() || !self.listings.is_empty();
         let asked = asked || self.host.has_more() || !self.rounds.acknowledged.is_empty();
+        self.status.end_beat();
         turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
 

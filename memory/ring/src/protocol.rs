@@ -1,6 +1,6 @@
 //! The algorithms, apart from where the words lie, so that loom can run every interleaving of them.
 //!
-//! Four of them:
+//! Five of them:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
 //! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many
 //!   sleepers). The sleeper says that it sleeps, then looks again. The waker publishes, then looks
@@ -9,6 +9,8 @@
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
 //!   [`wake_up`], [`unrung`]). The sleeper alone writes the word, a number that identifies the
 //!   sleep. Each waker remembers for itself which sleep it has rung for;
+//! - saying when a command has been dealt with ([`begin_beat`], [`end_beat`], [`due`]), to others
+//!   than the one who gave it;
 //! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
 //!   it.
 
@@ -122,6 +124,36 @@ pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
     N::fence();
     let sleep = epoch.load(Ordering::Relaxed);
     (sleep % 2 == 1 && rung.load(Ordering::Relaxed) != sleep).then_some(sleep)
+}
+
+/// A beat begins: its owner looks at the rings from now on. `at` is the owner's own copy. A beat
+/// that has begun already goes on.
+pub(crate) fn begin_beat<N: Number>(beat: &N, at: &mut u64) {
+    if at.is_multiple_of(2) {
+        *at += 1;
+        beat.store(*at, Ordering::Relaxed);
+    }
+    N::fence();
+}
+
+/// All that was in the rings when the beat began has been dealt with.
+pub(crate) fn end_beat<N: Number>(beat: &N, at: &mut u64) {
+    if *at % 2 == 1 {
+        *at += 1;
+        beat.store(*at, Ordering::Release);
+    }
+}
+
+/// After something was published, here or by who says so: the number at which it has been dealt
+/// with. A beat that goes on may have looked before, so it does not count.
+pub(crate) fn due<N: Number>(beat: &N) -> u64 {
+    N::fence();
+    beat.load(Ordering::Relaxed).wrapping_add(3) & !1
+}
+
+/// Whether the number of [`due`] is still to come.
+pub(crate) fn is_due_still<N: Number>(beat: &N, due: u64) -> bool {
+    beat.load(Ordering::Acquire) < due
 }
 
 /// After something was published: moves the sequence on. True: somebody may sleep on it, and all

@@ -9,7 +9,7 @@ use towpath_shm::Mapping;
 use towpath_shm::control::{CELL_OFFSET, CallCell, REPLY_OFFSET, REQUEST_OFFSET, Reply, Request};
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
-    MAGIC, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
+    MAGIC, MARKS, MARKS_OFFSET, Mark, Plain, REGION_LEN, SHARDS_MAX, SLOTS_MAX, Slot, VERSION,
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
@@ -80,6 +80,14 @@ impl Region {
             self.mapping
                 .view(towpath_shm::layout::SLOTS_OFFSET + index as usize * size_of::<Slot>())
         })
+    }
+
+    /// The mark of a shard with a number, of which what is too much is left out.
+    #[inline]
+    pub fn mark(&self, shard: u32, number: u32) -> &Mark {
+        let at = shard % SHARDS_MAX * MARKS + number % MARKS;
+        // SAFETY: Mark is all atomics.
+        unsafe { self.mapping.view(MARKS_OFFSET + at as usize * size_of::<Mark>()) }
     }
 
     /// The memory itself, which offsets of [`towpath_shm::layout`] are offsets in. Its memfd

@@ -74,6 +74,17 @@ impl Status {
         life::wake(self.life_word(channel));
     }
 
+    /// After commands were pushed: the number of the beat at whose end the shard has dealt with
+    /// them.
+    pub fn due(&self) -> u64 {
+        protocol::due(&self.page().beat)
+    }
+
+    /// Whether the shard has not yet come to a number that [`Self::due`] has given.
+    pub fn is_due_still(&self, due: u64) -> bool {
+        protocol::is_due_still(&self.page().beat, due)
+    }
+
     #[inline]
     fn life_word(&self, channel: u32) -> &AtomicU32 {
         life_word(self.page(), channel)
@@ -124,8 +135,9 @@ pub struct EngineStatus {
     mapping: Arc<Mapping>,
     /// Where the page begins in the mapping.
     at: usize,
-    /// The number on the page, which is never read back.
+    /// The numbers on the page, which are never read back.
     epoch: u64,
+    beat: u64,
 }
 
 impl EngineStatus {
@@ -145,8 +157,8 @@ impl EngineStatus {
         let len = count as usize * STATUS_LEN;
         let mapping = Arc::new(Mapping::published("towpath-status", len)?);
         let of_shard = |shard| {
-            let status =
-                Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN, epoch: 0 };
+            let at = shard as usize * STATUS_LEN;
+            let status = Self { mapping: Arc::clone(&mapping), at, epoch: 0, beat: 0 };
             status.page().version.store(VERSION, Ordering::Relaxed);
             status.page().magic.store(MAGIC, Ordering::Release);
             status
@@ -184,14 +196,26 @@ impl EngineStatus {
     /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work,
     /// and the page says that it is awake. After the sleep call [`EngineStatus::wake_up`].
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
-        let Self { mapping, at, epoch } = self;
+        let Self { mapping, at, epoch, .. } = self;
         protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)
     }
 
     /// Awake again, no doorbell needed.
     pub fn wake_up(&mut self) {
-        let Self { mapping, at, epoch } = self;
+        let Self { mapping, at, epoch, .. } = self;
         protocol::wake_up(&page(mapping, *at).sleep_epoch, epoch);
+    }
+
+    /// Before a look at the rings: a beat begins, unless one goes on.
+    pub fn begin_beat(&mut self) {
+        let Self { mapping, at, beat, .. } = self;
+        protocol::begin_beat(&page(mapping, *at).beat, beat);
+    }
+
+    /// All that was in the rings when the beat began has been dealt with, and programs were told.
+    pub fn end_beat(&mut self) {
+        let Self { mapping, at, beat, .. } = self;
+        protocol::end_beat(&page(mapping, *at).beat, beat);
     }
 
     fn page(&self) -> &layout::Status {

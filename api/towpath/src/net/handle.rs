@@ -167,7 +167,8 @@ impl Handle {
         Patience { nonblocking: self.is_nonblocking(), ..Patience::blocking(limit) }
     }
 
-    /// Repeats `attempt` while it would block, as long as `patience` allows.
+    /// Repeats `attempt` while it would block, as long as `patience` allows. Without patience, too,
+    /// it waits for what sockets of the stack have sent.
     pub(super) fn blocking<T>(
         &self,
         patience: Patience,
@@ -178,6 +179,7 @@ impl Handle {
                 let Patience { deadline, since, .. } = patience;
                 wait::until(self.client(), self.socket, deadline, since, attempt)
             }
+            Err(Error::WouldBlock) if self.client().await_senders(self.socket) => attempt(),
             result => result,
         }
     }
@@ -241,7 +243,7 @@ impl Drop for Handle {
             Some(slot) if !self.nonblocking.load(Relaxed) => slot.linger.load(Relaxed),
             _ => 0,
         };
-        client.socket_command(self.socket, op::CLOSE, 0, 0);
+        client.tell_end(self.socket, op::CLOSE, 0);
         if linger > 1 {
             wait_for_end(client, self.socket, Duration::from_secs(u64::from(linger - 1)));
         }

@@ -185,7 +185,7 @@ impl TcpStream {
         if !is_open {
             return fail(Errno::NOTCONN);
         }
-        handle.client().socket_command(handle.socket, op::SHUTDOWN, bits, 0);
+        handle.client().tell_end(handle.socket, op::SHUTDOWN, bits);
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! region (one per run, mapped by the engine and by every program of that run)
 //!   0                nothing
 //!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
+//!   MARKS_OFFSET     Mark[SHARDS_MAX][MARKS]  who has sent to programs of the run
 //!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
 //!
 //! channel (one per process and shard, mapped by the engine and that process;
@@ -76,6 +77,10 @@ pub const STATUS_LEN: usize = 4096;
 /// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was
 /// never set is no socket's.
 pub const SLOTS_OFFSET: usize = 4096;
+/// Where the marks begin, [`MARKS`] for the sockets of each shard.
+pub const MARKS_OFFSET: usize = 1 << 29;
+/// Marks of a shard, a power of two. A socket finds its own by its ports; two may have the same.
+pub const MARKS: u32 = 4096;
 /// Where the byte FIFOs begin.
 pub const FIFO_OFFSET: usize = 1 << 30;
 /// Address space for FIFOs. Only touched pages cost memory.
@@ -114,16 +119,33 @@ pub struct Status {
     /// and the program has not rung for it, it writes its engine doorbell. 64 bits: a number never
     /// comes again.
     pub sleep_epoch: atomic::AtomicU64,
-    // The words below hardly ever change: not in a cache line with what changes at each sleep.
-    _pad: [atomic::AtomicU64; 5],
+    // Not in a cache line with what changes at each sleep, or at each turn.
+    _pad0: [atomic::AtomicU64; 5],
+    /// Up by one when a turn begins and when it ends: odd meanwhile. A last look at the rings in
+    /// vain, as before a sleep, is a turn of its own. A program that knows of a command in a ring
+    /// runs a SeqCst fence, and reads this number. The next turn that begins takes the command.
+    pub beat: atomic::AtomicU64,
+    _pad1: [atomic::AtomicU64; 7],
     /// Whether the engine lives: one [`Life`] for each channel, by its number modulo [`LIVES`].
     pub lives: [Life; LIVES],
+}
+
+/// The last sender to a peer in the run, of those that have this mark. Programs write and read it,
+/// and the engine does neither.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Mark {
+    /// Slot and generation of the sender, and whether that has ended what it sends; 0: nobody.
+    /// Sender.
+    pub sender: atomic::AtomicU64,
+    /// The sender and the end of its bytes for which a reader last waited in vain. Reader.
+    pub vain: atomic::AtomicU64,
 }
 
 /// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine
 /// is killed the kernel goes through them as a robust list, of which it sees no more than 2048
 /// entries (ROBUST_LIST_LIMIT).
-pub const LIVES: usize = (STATUS_LEN - 64) / size_of::<Life>();
+pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<Life>();
 
 /// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h).
 /// 0 before the engine runs, or where the kernel has no robust lists. While the engine runs, the
@@ -188,8 +210,11 @@ const _: () = {
     assert!(size_of::<DatagramHeader>() == 80);
     assert!(size_of::<ChannelHeader>() == 192);
     assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
-    assert!(std::mem::offset_of!(Status, lives) == 64 && size_of::<Life>() == size_of::<usize>());
+    assert!(std::mem::offset_of!(Status, beat) == 64);
+    assert!(std::mem::offset_of!(Status, lives) == 128 && size_of::<Life>() == size_of::<usize>());
     assert!(LIVES < 2048);
-    assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= FIFO_OFFSET);
+    assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= MARKS_OFFSET);
+    assert!(MARKS.is_power_of_two());
+    assert!(MARKS_OFFSET + size_of::<Mark>() * (SHARDS_MAX * MARKS) as usize <= FIFO_OFFSET);
     assert!(COMMANDS_MAX.is_power_of_two() && EVENTS_MAX.is_power_of_two());
 };

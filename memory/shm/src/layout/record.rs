@@ -57,6 +57,13 @@ impl SharedAddr {
         RawAddr::from_bytes(&bytes)
     }
 
+    /// The port alone; 0 before it is set.
+    #[inline]
+    pub fn port(&self) -> u16 {
+        let bytes = self.words[0].load(Ordering::Acquire).to_ne_bytes();
+        u16::from_ne_bytes([bytes[2], bytes[3]])
+    }
+
     /// Writes it.
     pub fn store(&self, addr: &RawAddr) {
         let bytes = addr.to_bytes();

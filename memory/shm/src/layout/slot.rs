@@ -210,12 +210,14 @@ pub mod flags {
     /// Urgent data came once: [`Slot::urgent`](super::Slot::urgent) says where. Set before bytes
     /// behind the mark are published.
     pub const URGENT: u32 = 512;
+    /// The remote address is one of the stack's own: the peer is a program of the run.
+    pub const NEAR: u32 = 1024;
 
     /// Each is a bit of its own.
     const _: () = {
         let all = [
             CONNECTED, CONNECTING, RX_EOF, TX_CLOSED, BOUND, DEAD, TX_STARVED, ERRORS, OPENING,
-            URGENT,
+            URGENT, NEAR,
         ];
         let (mut n, mut seen) = (0, 0);
         while n < all.len() {

@@ -1,0 +1,42 @@
+//! Bytes over loopback are there when the call that sent them returns, in each hosting, as on the
+//! kernel. The program counts the calls that came too early.
+
+use std::process::Command;
+
+use towpath_tests::{Namespace, PATIENCE, Process, Scratch, program, towpath};
+
+const HOSTINGS: [&[&str]; 5] =
+    [&[], &["--inline"], &["--shards", "2"], &["--shards", "4"], &["--busy-poll", "0"]];
+
+/// `rounds` of each kind, on the kernel and in each hosting, `runs` times there.
+fn compare(rounds: &str, runs: u32) {
+    let folder = Scratch::new();
+    let (binary, source) = (folder.file("at_once"), program("oracle/at_once.c"));
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-pthread", "-o", &binary, &source])
+        .status()
+        .expect("gcc");
+    assert!(gcc.success());
+    let line = [binary.as_str(), rounds];
+    let kernel = Namespace::new().run(&line).ok().stdout;
+    let towpath = towpath();
+    for options in HOSTINGS {
+        for _ in 0..runs {
+            let run = [&[towpath.as_str(), "run", "-q"], options, &["--"], &line].concat();
+            let ours = Process::spawn(&run).wait(PATIENCE).ok().stdout;
+            assert_eq!(ours, kernel, "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn every_hosting_is_as_the_kernel() {
+    compare("100", 1);
+}
+
+mod nightly {
+    #[test]
+    fn nobody_is_early_in_a_hundred_thousand() {
+        super::compare("1200", 10);
+    }
+}
