@@ -15,10 +15,13 @@ pub(super) struct Named {
 impl Named {
     /// None without root.
     pub fn new(test: &str, options: &[&str]) -> Option<Self> {
-        let lab = Lab::new(1500)?;
+        Some(Self::start(Lab::new(1500)?, test, options))
+    }
+
+    pub fn start(lab: Lab, test: &str, options: &[&str]) -> Self {
         let name = format!("{test}_{}", std::process::id());
         let router = lab.start(&[&["--name", &name], options].concat());
-        Some(Self { lab, name, router })
+        Self { lab, name, router }
     }
 
     /// `towpath COMMAND` on this router.

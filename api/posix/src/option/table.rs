@@ -538,14 +538,20 @@ pub const OPTIONS: &[SocketOption] = &[
         Special,
         "as MSG_MORE with each call, until it is taken off",
     ),
-    opt(UDP, UDP_SEGMENT, "UDP_SEGMENT", kept(0, 65535, 0), ""),
+    opt(
+        UDP,
+        UDP_SEGMENT,
+        "UDP_SEGMENT",
+        kept(0, 65535, 0),
+        "parts that the path does not carry: EMSGSIZE, as Linux 6.18",
+    ),
     opt(
         UDP,
         UDP_GRO,
         "UDP_GRO",
         flag(bit::UDP_GRO, 0),
-        "datagrams come together that this run or the host sent with UDP_SEGMENT; with a filter \
-         each comes alone",
+        "datagrams come together that this run sent with UDP_SEGMENT, or the host over a TAP \
+         device; through the gateway, and with a filter, each comes alone",
     ),
 ];
 
