@@ -315,29 +315,24 @@ fn connect_stream(
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(Errno(errno @ (libc::EINTR | libc::ERESTART))) => fail(errno),
-        // The present call reports how the connect ended; the next one begins another. As
-        // __inet_stream_connect, which calls tcp_disconnect after one that failed: the socket is as
-        // new, and what was shut is open. `disconnect` fails only where the socket was closed
-        // meanwhile, or the engine has ended.
-        Err(errno) => {
-            forget_failed(handle);
-            Err(errno)
-        }
-        Ok(()) => {
-            note_connect(handle, connect_asked::TOLD);
-            Ok(())
-        }
+        ended => conclude_connect(handle, ended),
     }
+}
+
+/// Passes on how a connect ended, of which the present call tells; the next one begins another. As
+/// __inet_stream_connect, which calls tcp_disconnect after a failure: the socket is as new.
+pub(crate) fn conclude_connect(handle: &Handle, ended: Result<()>) -> Result<()> {
+    match ended {
+        Ok(()) => note_connect(handle, connect_asked::TOLD),
+        // `disconnect` fails only where the socket was closed meanwhile, or the engine has ended.
+        Err(_) => _ = disconnect(handle, IF_FAILED),
+    }
+    ended
 }
 
 /// A socket that another thread has closed has nothing to note.
 pub(crate) fn note_connect(handle: &Handle, asked: u8) {
     let _ = handle.change(|slot| slot.connect_asked.store(asked, Release));
-}
-
-/// A socket whose connect failed, and whose program knows that, is as new.
-pub(crate) fn forget_failed(handle: &Handle) {
-    let _ = disconnect(handle, IF_FAILED);
 }
 
 /// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or

@@ -119,7 +119,7 @@ unsafe fn send_whole(
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;
     check_length(handle, header)?;
-    // One segment needs no cutting.
+    // UDP_SEGMENT has no effect on a datagram of one segment.
     let cut = u32::from(header.segment_size) < header.len;
     let header =
         &DatagramHeader { segment_size: if cut { header.segment_size } else { 0 }, ..*header };
@@ -232,8 +232,8 @@ fn datagram_header(
         // As udp_send_skb: what cuts a datagram makes checksums. IPv6 always has them.
         return fail(libc::EINVAL);
     }
-    // What is set now goes with the datagram: the engine may hear of a later setting before it
-    // sends this one.
+    // TOS and TTL as set now go with the datagram: the engine may take a later setting before it
+    // sends this datagram.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,

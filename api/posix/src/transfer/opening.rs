@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use towpath_client::Error;
-use towpath_shm::layout::{RawAddr, connect_asked, flags, setting};
+use towpath_shm::layout::{RawAddr, flags, setting};
 
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
-use crate::socket::{forget_failed, note_connect, peer};
+use crate::socket::{conclude_connect, peer};
 use crate::{Errno, Result, address};
 
 /// The address of a connection that MSG_FASTOPEN opens.
@@ -50,13 +50,6 @@ pub(super) fn open(handle: &Handle, sent: usize, patience: Patience) -> Result<(
         Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) if sent > 0 => Ok(()),
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(errno @ Errno(libc::EINTR | libc::ERESTART)) => Err(errno),
-        Err(errno) => {
-            forget_failed(handle);
-            Err(errno)
-        }
-        Ok(()) => {
-            note_connect(handle, connect_asked::TOLD);
-            Ok(())
-        }
+        ended => conclude_connect(handle, ended),
     }
 }
