@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)] // For readers of a failed test.
 
+mod folders;
 mod namespace;
 mod process;
 pub mod proxy_lab;
@@ -14,6 +15,7 @@ pub mod veth;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use folders::EMPTY_FOLDERS;
 pub use namespace::Namespace;
 pub use process::{Output, Process};
 pub use scratch::Scratch;

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 use towpath_tests::{
-    Mode, Namespace, Output, PATIENCE, Process, Scratch, eventually, is_inline, start_named,
-    towpath, wait_for_port,
+    EMPTY_FOLDERS, Mode, Namespace, Output, PATIENCE, Process, Scratch, eventually, is_inline,
+    start_named, towpath, wait_for_port,
 };
 
 /// A run with a name of its own: others may run tests beside this one.
@@ -589,14 +589,14 @@ fn several_runs_have_to_be_told_apart() {
         eprintln!("left out: needs root, for folders that no other run uses");
         return;
     }
-    let towpath = towpath();
     let script = format!(
-        "mount --make-rprivate / && mount -t tmpfs none /run && mount -t tmpfs none /tmp
-        ask() {{ {towpath} ip \"$@\" -br addr; echo \"status $?\"; }}
+        "{EMPTY_FOLDERS}
+        set +e
+        ask() {{ $T ip \"$@\" -br addr; echo \"status $?\"; }}
         ask
-        {towpath} run -q -- sleep 100 & one=$!
+        $T run -q -- sleep 100 & one=$!
         until ask | grep -q lo; do sleep 0.1; done
-        {towpath} run -q --name second -- sleep 100 & two=$!
+        $T run -q --name second -- sleep 100 & two=$!
         until ask --name second | grep -q lo; do sleep 0.1; done
         ask
         ask --run $one
@@ -605,12 +605,13 @@ fn several_runs_have_to_be_told_apart() {
         kill -STOP $one
         while grep -L '^State:.T' /proc/$one/task/*/status | grep -q .; do sleep 0.01; done
         ask
-        {towpath} ip addr add 10.99.0.1/32 dev lo; echo \"change $?\"
+        $T ip addr add 10.99.0.1/32 dev lo; echo \"change $?\"
         kill -CONT $one
         kill $one $two; wait"
     );
     let ns = Namespace::new();
-    let output = ns.run(&["unshare", "-m", "sh", "-c", &format!("exec 2>&1; {script}")]);
+    let script = format!("exec 2>&1; {script}");
+    let output = ns.run(&["unshare", "-m", "bash", "-c", &script, &towpath()]);
     let text = &output.stdout;
     let mut statuses = text.lines().filter_map(|line| line.strip_prefix("status "));
     assert_eq!(statuses.next(), Some("1"), "none: {text}");

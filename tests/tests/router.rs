@@ -2,13 +2,9 @@
 //! is between them on the ends of two veth pairs. Without root all of it is left out.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
-#[path = "router/control.rs"]
 mod control;
-#[path = "router/days.rs"]
 mod days;
-#[path = "router/links.rs"]
 mod links;
-#[path = "router/redirects.rs"]
 mod redirects;
 
 use rustix::process::Signal;

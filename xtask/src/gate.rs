@@ -5,6 +5,7 @@
 
 pub mod binaries;
 pub mod dpdk;
+pub mod libraries;
 pub mod pool;
 pub mod room;
 pub mod step;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 
 use binaries::{Binary, Builds};
+use libraries::debug_cargo;
 use pool::Settings;
 use step::STEP_LIMIT;
 
@@ -37,7 +39,7 @@ pub const NIGHTLY: &str = "nightly::";
 pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// The package of tests with real programs.
 pub const REAL_PROGRAMS: &str = "towpath-tests";
-/// Files of tests with real programs that the gate runs on the debug build: HTTP, socket calls
+/// Modules of tests with real programs that the gate runs on the debug build: HTTP, socket calls
 /// beside the kernel's, ends of runs, links.
 const SMOKE: &[&str] = &[
     "http",
@@ -104,25 +106,32 @@ fn tests(root: &Path, options: &Options, builds: &Builds) -> Result<()> {
     let unit: Vec<_> = builds.tests.iter().filter(|it| !is(REAL_PROGRAMS)(it)).cloned().collect();
     let programs: Vec<_> = unit.iter().filter(|it| is_programs(it)).cloned().collect();
     let env = builds.env();
-    let step = |name: &str, binaries: &[Arc<Binary>], more: &[(&str, &str)]| {
-        step::step(name, || {
-            let env: Vec<_> = env.iter().copied().chain(more.iter().copied()).collect();
-            let is_wanted = |test: &str| !test.contains(NIGHTLY) && test.contains(&options.only);
-            let tests = binaries::tests(binaries, &env, is_wanted)?;
-            ensure!(!tests.is_empty() || !options.only.is_empty(), "there are no tests");
-            let report = pool::run(&tests, Settings::with(&env), &target(root).join("gate"))?;
-            report.print();
-            report.check()
-        })
-    };
-    step("unit tests", &unit, &[])?;
-    step("programs on four shards", &programs, &[(SHARDS, "4")])?;
+    let every = |_: &str| true;
+    let step =
+        |name: &str, binaries: &[Arc<Binary>], of: &dyn Fn(&str) -> bool, more: &[(&str, &str)]| {
+            step::step(name, || {
+                let env: Vec<_> = env.iter().copied().chain(more.iter().copied()).collect();
+                let is_wanted = |test: &str| {
+                    !test.contains(NIGHTLY) && test.contains(&options.only) && of(test)
+                };
+                let tests = binaries::tests(binaries, &env, is_wanted)?;
+                ensure!(!tests.is_empty() || !options.only.is_empty(), "there are no tests");
+                let report = pool::run(&tests, Settings::with(&env), &target(root).join("gate"))?;
+                report.print();
+                report.check()
+            })
+        };
+    step("unit tests", &unit, &every, &[])?;
+    step("programs on four shards", &programs, &every, &[(SHARDS, "4")])?;
     if !options.quick {
-        let is_smoke = |binary: &&Arc<Binary>| SMOKE.contains(&&*binary.target);
-        let smoke: Vec<_> = real.iter().filter(is_smoke).cloned().collect();
-        step("real programs", &smoke, &[])?;
+        step("real programs", &real, &|test| SMOKE.contains(&module(test)), &[])?;
     }
     Ok(())
+}
+
+/// The outermost module of a test, which is the file's name.
+pub fn module(test: &str) -> &str {
+    test.split("::").next().unwrap_or(test)
 }
 
 /// Whether a binary has the cases of socket calls in programs, which take a number of shards.
@@ -145,15 +154,15 @@ fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     // The library `towpath` and the program of that name have one folder, and take turns.
     let documents = |packages: &[&str]| {
-        let mut command = cargo(root, &[&["doc", "--quiet", "--no-deps"], packages].concat());
+        let mut command = debug_cargo(root, &[&["doc", "--quiet", "--no-deps"], packages].concat());
         command.env("RUSTDOCFLAGS", "-D warnings");
         command
     };
     let steps: [(&'static str, Command); 5] = [
-        ("lints", cargo(root, &clippy)),
+        ("lints", debug_cargo(root, &clippy)),
         ("documents", documents(&["--workspace", "--exclude", "towpath-cli"])),
         ("documents of the program", documents(&["--package", "towpath-cli"])),
-        ("examples in documents", cargo(root, &["test", "--quiet", "--workspace", "--doc"])),
+        ("examples in documents", debug_cargo(root, &["test", "--quiet", "--workspace", "--doc"])),
         ("loom", loom(root, &["--skip", NIGHTLY])),
     ];
     let mut seconds = Vec::new();

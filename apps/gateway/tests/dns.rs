@@ -1,9 +1,5 @@
 //! The forwarder of DNS: whom it asks, in which order, and whose answers it passes on.
 
-mod world;
-
-const OVER: world::Over = world::Over::Memory;
-
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -13,7 +9,8 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 use towpath_gateway::limits::{DNS_QUERIES_MAX, NAMESERVER_SILENT_NS, NAMESERVER_TIMEOUT_S};
 use towpath_gateway::{GatewayConfig, Nameserver};
 use towpath_stack::SocketError;
-use world::{PATIENCE, Sock, World};
+
+use crate::world::{PATIENCE, Sock, World};
 
 const FORWARDER: &str = "10.0.2.3:53";
 const TIMEOUT: Duration = Duration::from_secs(NAMESERVER_TIMEOUT_S);

@@ -2,10 +2,6 @@
 //! gateways they go through. The shards are turned in any order and now and then, as threads would
 //! be.
 
-mod world;
-
-const OVER: world::Over = world::Over::Memory;
-
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -14,7 +10,8 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig};
 use towpath_link::Dice;
 use towpath_stack::{BindOptions, DropReason, Family, SocketKind};
-use world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, in_namespace};
+
+use crate::world::{PATIENCE, Sock, USERS_OF_A_SHARD, World, in_namespace};
 
 /// A host of several shards, and what decides which of them is turned next.
 struct Shards {

@@ -1,19 +1,15 @@
 //! The gateways of a stack with several shards, all turned on the test's thread.
 
-mod world;
-
-const OVER: world::Over = world::Over::Memory;
-
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use towpath_gateway::{Forward, ForwardProtocol, Gateway, Notice};
-use towpath_stack::{BindOptions, Family, Linger, SocketId, SocketKind};
-use world::{
+use crate::world::{
     PATIENCE, Sock, USERS_OF_A_SHARD, World, gateway_v4, gateway_v6, in_namespace, pattern,
 };
+use towpath_gateway::{Forward, ForwardProtocol, Gateway, Notice};
+use towpath_stack::{BindOptions, Family, Linger, SocketId, SocketKind};
 
 /// A host of several shards, and the program on it.
 struct Shards(Vec<World>);

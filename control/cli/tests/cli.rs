@@ -1,8 +1,7 @@
 //! The command as a user meets it: exit codes, messages, signals.
 
-mod device;
-mod fresh;
-
+use crate::device;
+use crate::fresh;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;

@@ -8,9 +8,6 @@
 //! more steps: nightly.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
-mod device;
-mod fresh;
-
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +20,9 @@ use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use towpath_tests::EMPTY_FOLDERS;
+
+use crate::{device, fresh};
 
 /// Calls that change what others can see: files, locks, sockets and devices, messages, processes,
 /// signals. Calls that open and close are left out: a kill right before the next listed call leaves
@@ -115,10 +115,10 @@ impl Place {
     fn new() -> Self {
         let runtime = fresh::Folder::new();
         let keeper = rustix::process::geteuid().is_root().then(|| {
-            let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && echo ready; \
-                          read never";
+            let script = format!("{EMPTY_FOLDERS}\necho ready; read never");
             let mut command = Command::new("unshare");
-            command.args(["-nm", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.args(["-nm", "bash", "-c", &script, env!("CARGO_BIN_EXE_towpath")]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut keeper = command.spawn().expect("unshare");
             let mut line = String::new();
             let stdout = keeper.stdout.as_mut().expect("piped");
@@ -129,17 +129,20 @@ impl Place {
         Self { keeper, runtime }
     }
 
-    /// A shell there, which executes what it gets as arguments.
+    /// A shell in the keeper's namespaces, in whose script `$0` is towpath.
     fn command(&self, script: &str) -> Command {
+        let mut towpath = env!("CARGO_BIN_EXE_towpath");
         let mut command = match &self.keeper {
             Some(keeper) => {
+                // The copy of `EMPTY_FOLDERS`, because mounts may hide the original.
+                towpath = "/mnt/towpath";
                 let mut command = Command::new("nsenter");
                 command.args(["-t", &keeper.id().to_string(), "-n", "-m", "--", "sh"]);
                 command
             }
             None => Command::new("sh"),
         };
-        command.args(["-c", script, env!("CARGO_BIN_EXE_towpath")]);
+        command.args(["-c", script, towpath]);
         command.env("XDG_RUNTIME_DIR", self.runtime.path()).env_remove("TOWPATH_PRELOAD");
         command
     }
@@ -236,7 +239,7 @@ fn follow_until(pid: Pid, step: usize) -> (Outcome, String) {
             WaitStatus::PtraceEvent(thread, _, event) => {
                 if event == Event::PTRACE_EVENT_EXEC as i32 {
                     let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
-                    is_towpath = file == Path::new(env!("CARGO_BIN_EXE_towpath"));
+                    is_towpath = file.file_name().is_some_and(|name| name == "towpath");
                     inside.insert(pid, true);
                 }
                 (thread, None)

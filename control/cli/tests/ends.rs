@@ -1,8 +1,7 @@
 //! How a run ends: whoever dies or is asked to end, nothing of the run lives on.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
-mod device;
-
+use crate::device;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;

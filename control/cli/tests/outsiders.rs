@@ -1,8 +1,7 @@
 //! Programs that leave the stack are named, or refused.
 #![allow(clippy::print_stderr)] // For readers of why a test is left out.
 
-mod fresh;
-
+use crate::fresh;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

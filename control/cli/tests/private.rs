@@ -8,22 +8,10 @@
 
 use std::process::Command;
 
-/// `$T`: towpath, where every user may execute it. `as UID WORD...`: as that user, without its
-/// groups.
+use towpath_tests::EMPTY_FOLDERS;
+
+/// Shell lines that only these tests need.
 const PRELUDE: &str = r#"
-    set -eu
-    unset XDG_RUNTIME_DIR TOWPATH_PRELOAD LD_PRELOAD
-    umask 022
-    # What is root's alone is not for the users played here.
-    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-    exec 9<"$0"
-    mount -t tmpfs -o mode=755 none /mnt
-    T=/mnt/towpath; cat <&9 >$T; chmod 755 $T; exec 9<&-
-    mount -t tmpfs -o mode=1777 none /tmp
-    mount -t tmpfs -o mode=755 none /run
-    mount -t tmpfs -o mode=755 none /var/lib
-    cd /
-    as() { local uid=$1; shift; setpriv --reuid="$uid" --regid="$uid" --clear-groups -- "$@"; }
     library='echo $LD_PRELOAD; grep -q libtowpath /proc/self/maps && echo loaded'
     until_true() { until "$@"; do sleep 0.05; done; }
 "#;
@@ -42,7 +30,7 @@ fn script(text: &str) -> Option<(String, String)> {
         "--mount-proc",
         "bash",
         "-c",
-        &format!("{PRELUDE}\n{text}"),
+        &format!("{EMPTY_FOLDERS}{PRELUDE}\n{text}"),
     ]);
     command.arg(env!("CARGO_BIN_EXE_towpath"));
     let output = command.output().expect("unshare");

@@ -3,6 +3,8 @@
 
 use std::process::{Command, Output};
 
+use towpath_tests::EMPTY_FOLDERS;
+
 fn towpath() -> &'static str {
     env!("CARGO_BIN_EXE_towpath")
 }
@@ -105,13 +107,10 @@ for _ in range(100):
 print("echoed")
 "#;
     // A namespace has a ping_group_range of its own, which holds nobody.
-    // Towpath is opened before the mount, which may hide its folder.
-    let script = "set -e; exec 9<\"$0\"; mount -t tmpfs -o mode=1777 none /tmp; cd /tmp; \
-                  cat <&9 >towpath; chmod 755 towpath; exec 9<&-; \
-                  setpriv --reuid=1000 --regid=1000 --clear-groups python3 -c \"$1\" /tmp/towpath \
-                  plain -- python3 -c \"$2\"";
+    let script = r#"as 1000 python3 -c "$1" $T plain -- python3 -c "$2""#;
+    let script = format!("{EMPTY_FOLDERS}\ncd /tmp; {script}");
     let output = Command::new("unshare")
-        .args(["-n", "-m", "bash", "-c", script])
+        .args(["-n", "-m", "bash", "-c", &script])
         .args([towpath(), STALLED, program])
         .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         .output()

@@ -1,11 +1,10 @@
 //! A close that turns into a reset: bytes written before it leave first, within the windows.
 
-mod world;
-
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// A close with unread bytes, or with SO_LINGER 0, in the same turn as the write before it.
 fn write_and_abort(pair: &mut Pair, len: usize) {

@@ -1,11 +1,10 @@
 //! A connection between two hosts, case by case.
 
-mod world;
-
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 const MSS: usize = 1448;
 

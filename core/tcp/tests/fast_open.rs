@@ -1,11 +1,10 @@
 //! Bytes in the SYN (RFC 7413), case by case.
 
-mod world;
-
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// Bytes that a SYN takes along: the MSS that is assumed without one from the server, less the
 /// longest options.

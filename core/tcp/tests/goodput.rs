@@ -1,13 +1,12 @@
 //! How fast bytes move: a table of times that must not change unnoticed, and wires that do
 //! everything wrong at once.
 
-mod world;
-
 use std::fmt::Write;
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// Milliseconds that 4 MB take, by the delay each way, the random loss of all packets, and
 /// congestion control. The last column is CUBIC without SACK. A change here is a change of what

@@ -1,13 +1,12 @@
 //! A bound on the rate of sending (SO_MAX_PACING_RATE): it is held, by all bytes, and by nothing
 //! else than bytes.
 
-mod world;
-
 use std::num::NonZeroU64;
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// Payload of a full segment with timestamps.
 const MSS: u64 = 1448;

@@ -1,11 +1,10 @@
 //! Peers that the test plays itself, segment by segment: what one may do that is rare, and what one
 //! may not do.
 
-mod world;
-
 use std::time::Duration;
 use towpath_tcp::*;
-use world::ms;
+
+use crate::world::ms;
 
 const MSS: u32 = 1460;
 /// The peer's window field, without a scale.

@@ -1,13 +1,12 @@
 //! Properties that hold on every wire and for every peer.
 
-mod world;
-
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// Impairments of a link, in thousandths and microseconds.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,10 @@
 //! Rules whose breach shows late: after 4 GiB, on slow paths, with a peer that started again.
 
-mod world;
-
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// The send FIFO is a length; the peer acknowledges what it is told to.
 struct Sender {

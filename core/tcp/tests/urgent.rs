@@ -1,10 +1,9 @@
 //! Urgent data between two hosts: URG and its pointer on the wire, and the marks at the receiver.
 
-mod world;
-
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 const MSS: usize = 1448;
 

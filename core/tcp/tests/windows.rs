@@ -1,11 +1,10 @@
 //! Windows: what is offered has a place, what is read is told, and what is shut ends.
 
-mod world;
-
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::{A, B};
-use world::*;
+
+use crate::world::Side::{A, B};
+use crate::world::*;
 
 /// The window that `side` offered last, scaled by 2^7.
 fn offered(pair: &Pair, side: Side) -> Option<u32> {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use super::libraries::{self, debug_cargo};
 use super::step::{self, STEP_LIMIT};
-use crate::workspace::{cargo, target};
+use crate::workspace::target;
 
 /// A binary of tests that speaks libtest's command line.
 #[derive(Debug)]
@@ -64,7 +65,8 @@ pub fn build(root: &Path) -> Result<Builds> {
     let log = log.join("artifacts.json");
     // `cargo test --no-run` would leave out the shared libraries.
     let kinds = ["--lib", "--bins", "--tests", "--examples"];
-    let mut command = cargo(root, &["build", "--workspace"]);
+    libraries::build(root)?;
+    let mut command = debug_cargo(root, &["build", "--workspace"]);
     command.args(kinds).arg("--message-format=json-render-diagnostics");
     command.stdout(std::fs::File::create(&log).with_context(|| log.display().to_string())?);
     let end = step::run(&mut command, STEP_LIMIT)?;

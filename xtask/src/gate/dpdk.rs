@@ -7,11 +7,12 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 
 use super::binaries::{self, Binary, Builds};
+use super::libraries::debug_cargo;
 use super::pool::{self, Settings};
-use super::{NIGHTLY, REAL_PROGRAMS, step};
+use super::{NIGHTLY, REAL_PROGRAMS, module, step};
 use crate::workspace::{cargo, target};
 
-/// The file of tests with real programs, and the variable that forbids it to leave out tests.
+/// The module of tests with real programs, and the variable that forbids it to leave out tests.
 pub const TESTS: &str = "dpdk";
 pub const MUST_BE: &str = "TOWPATH_TEST_DPDK";
 /// Names the feature to cargo, which has to know its package.
@@ -32,6 +33,7 @@ pub fn is_installed() -> bool {
 /// its place afterwards, where other tests expect it.
 pub fn with_build(root: &Path, profile: &[&str], work: impl FnOnce() -> Result<()>) -> Result<()> {
     let build = |features: &[&str]| {
+        let cargo = if profile.is_empty() { debug_cargo } else { cargo };
         let mut command = cargo(root, &["build", "-p", "towpath-cli"]);
         let end = step::run(command.args(profile).args(features), step::STEP_LIMIT)?;
         ensure!(end.is_success(), "{end}: {command:?}");
@@ -48,7 +50,7 @@ pub fn check(root: &Path, builds: &Builds, has_programs: bool) -> Result<()> {
     if !is_installed() {
         return Ok(());
     }
-    let with = |words: &[&str]| cargo(root, &[words, &PACKAGES, &FEATURE].concat());
+    let with = |words: &[&str]| debug_cargo(root, &[words, &PACKAGES, &FEATURE].concat());
     let mut lints = with(&["clippy", "--quiet", "--all-targets"]);
     lints.args(["--", "-D", "warnings"]);
     step::command("lints of DPDK", lints)?;
@@ -57,12 +59,13 @@ pub fn check(root: &Path, builds: &Builds, has_programs: bool) -> Result<()> {
     if !has_programs {
         return Ok(());
     }
-    let is_ours = |it: &&Arc<Binary>| it.package == REAL_PROGRAMS && it.target == TESTS;
-    let ours: Vec<_> = builds.tests.iter().filter(is_ours).cloned().collect();
+    let is_real = |it: &&Arc<Binary>| it.package == REAL_PROGRAMS;
+    let real: Vec<_> = builds.tests.iter().filter(is_real).cloned().collect();
     step::step("real programs with DPDK", || {
         with_build(root, &[], || {
             let env: Vec<_> = builds.env().into_iter().chain([(MUST_BE, "1")]).collect();
-            let tests = binaries::tests(&ours, &env, |test| !test.contains(NIGHTLY))?;
+            let is_ours = |test: &str| module(test) == TESTS && !test.contains(NIGHTLY);
+            let tests = binaries::tests(&real, &env, is_ours)?;
             ensure!(!tests.is_empty(), "there are no tests");
             let report = pool::run(&tests, Settings::with(&env), &target(root).join("gate"))?;
             report.print();

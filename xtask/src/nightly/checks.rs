@@ -11,7 +11,7 @@ use super::verdict::Attempt;
 use super::{COMMAND_LIMIT, Options, TEST_LIMIT};
 use crate::gate::binaries::{self, Binary, Builds};
 use crate::gate::pool::{self, Settings};
-use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS, is_programs};
+use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS, is_programs, module};
 use crate::gate::{dpdk, step};
 use crate::workspace::{cargo, target};
 
@@ -94,9 +94,8 @@ pub const CHECKS: &[Check] = &[
         judged: Judged::ByEach,
         work: |world, _| {
             let env = [("TOWPATH_HOSTILE_CASES", HOSTILE_CASES)];
-            let is_hostile =
-                |binary: &Binary| binary.package == "towpath-fuzz" && binary.target == "hostile";
-            one(world.tests(is_hostile, |_| true, &env, 2))
+            let is_fuzz = |binary: &Binary| binary.package == "towpath-fuzz";
+            one(world.tests(is_fuzz, |test| module(test) == "hostile", &env, 2))
         },
     },
     Check {
@@ -237,11 +236,11 @@ impl World<'_> {
         crate::debian::ensure_package("libdpdk-dev", SHOWN_BY)?;
         let towpath = target(self.root).join("release/towpath").display().to_string();
         let env = [("TOWPATH_BIN", &*towpath), (dpdk::MUST_BE, "1")];
-        let is_ours =
-            |binary: &Binary| binary.package == REAL_PROGRAMS && binary.target == dpdk::TESTS;
+        let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
+        let is_ours = |test: &str| module(test) == dpdk::TESTS;
         let mut attempt = None;
         dpdk::with_build(self.root, &["--release"], || {
-            attempt = Some(self.tests(is_ours, |_| true, &env, 1)?);
+            attempt = Some(self.tests(is_real, is_ours, &env, 1)?);
             Ok(())
         })?;
         Ok(attempt.expect("set, or an error"))

@@ -1,18 +1,8 @@
 //! The flows of `flows`, where packets pass a device that carries IP packets.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+#![allow(clippy::print_stderr)] // For readers of the output of the tests.
 
-#[path = "../flows/forward.rs"]
-mod forward;
-#[path = "../flows/leaving.rs"]
-mod leaving;
-#[path = "../flows/line.rs"]
-mod line;
-#[path = "../flows/slots.rs"]
-mod slots;
-#[path = "../flows/tcp.rs"]
-mod tcp;
-#[path = "../flows/udp.rs"]
-mod udp;
+#[path = "../flows/mod.rs"]
+mod flows;
 #[path = "../world/mod.rs"]
 mod world;
 

@@ -1,0 +1,12 @@
+//! All tests over a link in memory, in one binary. `flows_over_ip` and `flows_over_ethernet` repeat
+//! the flows over devices.
+#![allow(clippy::print_stderr)] // For readers of the output of the tests.
+
+mod dns;
+mod flows;
+mod order;
+mod published;
+mod shards;
+mod world;
+
+const OVER: world::Over = world::Over::Memory;

@@ -1,0 +1,7 @@
+//! All of these tests in one binary, because each file would be linked with the
+//! whole crate otherwise.
+
+mod examples;
+mod random;
+mod scenarios;
+mod worlds;
