@@ -1,9 +1,8 @@
 //! Circles of files: each names another, and the last one the first, so that none can be read or
 //! taken out without the others.
 //!
-//! Paths count, in `use` and elsewhere. Paths in the arguments of macros and calls of methods are
-//! not seen. Hence files that call each other's methods of one type (`Stack`, `Net`, `Shard`) are
-//! no circle here. The page of their folder says in which order to read them.
+//! Paths count, in `use` and elsewhere. Paths in the arguments of macros are not seen, nor are
+//! calls of methods, for which [`crate::structure`] has ceilings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -172,7 +171,7 @@ impl<'ast> Visit<'ast> for Reader {
 }
 
 /// `#[cfg(test)]`, and what only the models have.
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
             list.parse_args::<syn::Ident>().is_ok_and(|name| name == "test")
@@ -262,7 +261,7 @@ impl Modules {
 }
 
 /// All that one leads to.
-fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
+pub fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut left = vec![from];
     while let Some(n) = left.pop() {

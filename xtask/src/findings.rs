@@ -95,7 +95,7 @@ fn tests(root: &Path) -> Result<Tests> {
         }
     }
     let mut tests = Tests::new();
-    for file in crate::tidy::tracked(root)? {
+    for file in crate::workspace::tracked(root)? {
         let Some(file) = file.to_str() else { continue };
         let path: Vec<String> = file.split(['/', '.']).map(str::to_owned).collect();
         let mut add = |of: &str, name: &str| {

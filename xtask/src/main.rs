@@ -26,6 +26,7 @@ mod router;
 mod running;
 mod shards;
 mod sim;
+mod structure;
 mod table;
 mod tidy;
 mod words;

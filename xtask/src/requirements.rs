@@ -14,7 +14,7 @@ const SOURCE: &str = "https://www.rfc-editor.org/rfc/";
 /// Compares the lists with the citations in the sources.
 pub fn run(root: &Path) -> Result<()> {
     let mut citations = Vec::new();
-    for file in crate::tidy::tracked(root)? {
+    for file in crate::workspace::tracked(root)? {
         if file.extension().is_some_and(|e| e == "rs") {
             // A file that was deleted and not yet committed is listed still.
             let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };

@@ -3,9 +3,10 @@
 //! - the edges between crates, and how few files may need each other;
 //! - where there is no unsafe code, and what no file contains;
 //! - whether the tests that documents name are there;
-//! - how plain the words of comments are.
+//! - how plain the words of comments and documents are;
+//! - how far types and parameters are tied together.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -101,18 +102,22 @@ const WALLS: &[(&str, &[&str])] = &[
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Lower the ceilings of xtask/words.json to the counts that are below them.
+    /// Lower the ceilings of xtask/words.json and xtask/structure.json to the counts below them.
     #[arg(long)]
     lower: bool,
     /// List all places of a folder that count against its ceilings, and check nothing.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "lower")]
-    words: Option<String>,
+    #[arg(long, value_name = "FOLDER", conflicts_with = "lower", num_args = 0..=1)]
+    words: Option<Option<String>>,
+    /// With --words: print the vocabulary of all comments instead.
+    #[arg(long, requires = "words")]
+    profile: bool,
 }
 
 /// Checks, or lists what was asked for.
 pub fn chore(root: &Path, options: &Options) -> Result<()> {
     match &options.words {
-        Some(folder) => crate::words::list(root, folder),
+        Some(_) if options.profile => crate::words::profile(root),
+        Some(folder) => crate::words::list(root, folder.as_deref().unwrap_or_default()),
         None => check(root, options.lower),
     }
 }
@@ -127,7 +132,8 @@ fn check(root: &Path, lower: bool) -> Result<()> {
     edges(root, &mut faults)?;
     crate::findings::check(root, &mut faults)?;
     crate::words::check(root, lower, &mut faults)?;
-    for file in tracked(root)? {
+    crate::structure::check(root, lower, &mut faults)?;
+    for file in crate::workspace::tracked(root)? {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         hygiene(&file, &text, &mut faults);
     }
@@ -184,16 +190,6 @@ pub fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     Some(folder.to_str()?.to_owned())
 }
 
-/// The files that git knows, and new ones that it does not ignore; paths from `root` on.
-pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
-    let output = std::process::Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git ls-files")?;
-    Ok(String::from_utf8(output.stdout)?.lines().map(PathBuf::from).collect())
-}
-
 /// Marks that must not land, and where a source file has outgrown itself.
 fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     let name = file.display();
@@ -215,6 +211,10 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
                 faults.extend(used.map(|module| format!("{name} must not use {module}")));
             }
         }
+        if is_test && !text.contains("EMPTY_FOLDERS") {
+            let hint = "hides builds below that folder: use EMPTY_FOLDERS (tests/src/folders.rs)";
+            faults.extend(hidden_builds(text).map(|line| format!("{name}: {line}: {hint}")));
+        }
         let marks = [concat!("FIX", "ME"), concat!("XX", "X:"), concat!("#[ign", "ore]")];
         for mark in marks {
             if text.contains(mark) {
@@ -225,6 +225,18 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     if text.lines().any(|line| line.ends_with([' ', '\t'])) {
         faults.push(format!("{name}: trailing white space"));
     }
+}
+
+/// Lines of a test that mount something over a folder in which a checkout may lie. The binary under
+/// test would be out of reach behind the mount.
+fn hidden_builds(text: &str) -> impl Iterator<Item = &str> {
+    const FOLDERS: [&str; 9] =
+        ["/tmp", "/run", "/var", "/var/lib", "/home", "/root", "/mnt", "/opt", "/srv"];
+    let is_end = |c: char| !(c.is_alphanumeric() || "/_-.".contains(c));
+    text.lines().map(str::trim).filter(move |line| {
+        line.contains(concat!("mount ", "-t "))
+            && line.split(is_end).any(|word| FOLDERS.contains(&word.trim_end_matches('/')))
+    })
 }
 
 /// Whether code, not its comments, names something of a module of its crate.
@@ -259,6 +271,16 @@ const LINES_MAX: usize = 900;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_over_a_folder_with_checkouts_is_found() {
+        let mounts = |line: &'static str| hidden_builds(line).count();
+        assert_eq!(mounts(concat!("mount ", "-t tmpfs none /tmp && cd /tmp")), 1);
+        assert_eq!(mounts(concat!("\"mount ", "-t tmpfs -o ro none /var/lib\"")), 1);
+        assert_eq!(mounts(concat!("mount ", "-t tmpfs none /run/netns")), 0);
+        assert_eq!(mounts(concat!("mount ", "-t tmpfs none /dev/net && ls /tmp")), 1, "cautious");
+        assert_eq!(mounts("ls /tmp"), 0);
+    }
 
     #[test]
     fn statics_are_found_and_those_of_threads_are_not() {

@@ -1,10 +1,12 @@
-//! Plain words, measured: the rules of CONTRIBUTING.md about comments that a machine can count.
+//! Plain words, measured: the rules of CONTRIBUTING.md about comments and documents that a machine
+//! can count.
 //!
-//! `xtask/words.json` has a ceiling for each count of each crate's folder. A count above its
-//! ceiling is a fault; a count below is mentioned, and `tidy --lower` lowers the ceiling to it. No
-//! command raises a ceiling.
+//! `xtask/words.json` has a ceiling for each count of a crate's folder or a Markdown file. A count
+//! above its ceiling is a fault. A count below is mentioned, and `tidy --lower` lowers the ceiling
+//! to it. No command raises a ceiling.
 
 mod comments;
+mod profile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use comments::Sentence;
+use comments::{Sentence, bare};
 use serde::{Deserialize, Serialize};
 
 const CEILINGS: &str = "xtask/words.json";
@@ -62,8 +64,8 @@ impl Kind {
 
     fn description(self) -> String {
         match self {
-            Self::Opener => "comment sentences begin with a banned opener".to_owned(),
-            Self::Long => format!("comment sentences have more than {WORDS_MAX} words"),
+            Self::Opener => "sentences begin with a banned opener".to_owned(),
+            Self::Long => format!("sentences have more than {WORDS_MAX} words"),
             Self::Wide => format!("lines have more than {COLUMNS_MAX} columns"),
         }
     }
@@ -159,7 +161,8 @@ pub fn list(root: &Path, folder: &str) -> Result<()> {
     offences.retain(|name, _| Path::new(name).starts_with(&path));
     ensure!(
         !offences.is_empty(),
-        "--words {folder}: no crate's folder; expected one as `core/tcp`, or `core` for all in it"
+        "--words {folder}: expected a crate's folder as `core/tcp`, `core` for all in it, or a \
+         Markdown file"
     );
     let mut text = String::new();
     for offence in offences.values().flatten() {
@@ -177,13 +180,33 @@ pub fn list(root: &Path, folder: &str) -> Result<()> {
     }
 }
 
+/// Prints how often comments use the field's vocabulary, and words that stand for riddles.
+pub fn profile(root: &Path) -> Result<()> {
+    let mut sentences = Vec::new();
+    for file in crate::workspace::tracked(root)? {
+        let is_source = file.extension().is_some_and(|e| e == "rs");
+        let Some(text) = is_source.then(|| std::fs::read_to_string(root.join(&file)).ok()) else {
+            continue;
+        };
+        sentences.extend(comments::sentences(&text.unwrap_or_default()));
+    }
+    profile::print(&sentences);
+    Ok(())
+}
+
 /// Reads all sources that git knows or does not ignore.
 fn read(root: &Path) -> Result<Offences> {
-    let files = crate::tidy::tracked(root)?;
+    let files = crate::workspace::tracked(root)?;
     let crates: BTreeSet<_> = files.iter().filter_map(|file| crate_folder(file)).collect();
     let mut offences: Offences =
         crates.iter().map(|folder| (folder.display().to_string(), Vec::new())).collect();
-    for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
+    let of_kind = |kind| move |file: &&PathBuf| file.extension().is_some_and(|e| e == kind);
+    for file in files.iter().filter(of_kind("md")) {
+        let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
+        let sentences = comments::sentences_of_markdown(&text);
+        offences.insert(file.display().to_string(), in_sentences(file, &sentences));
+    }
+    for file in files.iter().filter(of_kind("rs")) {
         let folder = file.ancestors().find(|folder| crates.contains(folder));
         let folder = folder.with_context(|| format!("{}: in no crate", file.display()))?;
         // A file that was deleted and not yet committed is listed still.
@@ -200,25 +223,25 @@ fn crate_folder(file: &Path) -> Option<&Path> {
 }
 
 fn in_source(file: &Path, source: &str) -> Vec<Offence> {
-    let mut found = Vec::new();
-    let mut add = |line, kind, text: String| {
-        found.push(Offence { file: file.to_owned(), line, kind, text });
-    };
-    for sentence in comments::sentences(source) {
-        let text = sentence.words.join(" ");
-        if has_opener(&sentence) {
-            add(sentence.line, Kind::Opener, text.clone());
-        }
-        if words(&sentence) > WORDS_MAX {
-            add(sentence.line, Kind::Long, text);
-        }
-    }
-    for (number, line) in (1..).zip(source.lines()) {
-        if is_wide(line) {
-            add(number, Kind::Wide, line.trim().to_owned());
-        }
+    let mut found = in_sentences(file, &comments::sentences(source));
+    for (line, text) in (1..).zip(source.lines()).filter(|(_, line)| is_wide(line)) {
+        let text = text.trim().to_owned();
+        found.push(Offence { file: file.to_owned(), line, kind: Kind::Wide, text });
     }
     found.sort_by_key(|offence| offence.line);
+    found
+}
+
+fn in_sentences(file: &Path, sentences: &[Sentence]) -> Vec<Offence> {
+    let mut found = Vec::new();
+    for sentence in sentences {
+        let is_long = words(sentence) > WORDS_MAX;
+        let kinds = [(has_opener(sentence), Kind::Opener), (is_long, Kind::Long)];
+        for (_, kind) in kinds.into_iter().filter(|(is_offence, _)| *is_offence) {
+            let text = sentence.words.join(" ");
+            found.push(Offence { file: file.to_owned(), line: sentence.line, kind, text });
+        }
+    }
     found
 }
 
@@ -238,14 +261,6 @@ fn has_opener(sentence: &Sentence) -> bool {
         };
         begins && (OPENERS.iter().any(|opener| first.eq_ignore_ascii_case(opener)) || is_so())
     })
-}
-
-/// The word itself, without brackets, emphasis and an apostrophe's end: "It" of "(It's".
-/// Quotes and backticks stay, so that words and names that are spoken of are no openers.
-fn bare(word: &str) -> &str {
-    let word = word.trim_start_matches(['(', '*', '_']);
-    let end = word.find(['\'', '’', ',', '.', ':', ';', '?', '!', ')', '"', '”', '*', '_']);
-    &word[..end.unwrap_or(word.len())]
 }
 
 /// Words of a sentence. Dashes, arrows and operators by themselves are none.

@@ -57,3 +57,13 @@ pub fn metadata(root: &Path) -> Result<serde_json::Value> {
     );
     Ok(serde_json::from_slice(&output.stdout)?)
 }
+
+/// The files that git knows, and new ones that it does not ignore; paths from `root` on.
+pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git ls-files")?;
+    Ok(String::from_utf8(output.stdout)?.lines().map(PathBuf::from).collect())
+}

@@ -1,4 +1,4 @@
-//! Comments of a Rust source as sentences.
+//! Comments of a Rust source, and the text of a Markdown document, as sentences.
 //!
 //! A comment ends where the next line has none, or one of another kind (`//`, `///`, `//!`); a
 //! comment behind code stands alone. Inside, blank lines, items of lists and headings end a
@@ -27,11 +27,26 @@ pub fn sentences(source: &str) -> Vec<Sentence> {
     lines.chunk_by(is_next).flat_map(Reader::read).collect()
 }
 
-/// A line of a comment.
+/// All sentences of a Markdown document, in their order. Quotations and HTML are none.
+pub fn sentences_of_markdown(source: &str) -> Vec<Sentence> {
+    let is_text = |line: &str| !line.trim_start().starts_with(['>', '<']);
+    let line = |(number, text)| Line {
+        number,
+        kind: MARKDOWN,
+        text: if is_text(text) { text.trim_end() } else { "" },
+        is_alone: true,
+    };
+    Reader::read(&(1..).zip(source.lines()).map(line).collect::<Vec<_>>())
+}
+
+/// Kind of the lines of a Markdown document.
+const MARKDOWN: &str = "markdown";
+
+/// A line of a comment or of a document.
 #[derive(Debug)]
 struct Line<'a> {
     number: usize,
-    /// Characters between `//` and the text: none, `/` or `!`.
+    /// Characters between `//` and the text: none, `/` or `!`. [`MARKDOWN`] in documents.
     kind: &'a str,
     text: &'a str,
     /// Whether there is no code before the comment.
@@ -49,7 +64,8 @@ impl<'a> Line<'a> {
 
     /// The text without the one space that separates it from the slashes.
     fn text(&self) -> &'a str {
-        self.text.strip_prefix(' ').unwrap_or(self.text)
+        let spaces = usize::from(self.kind != MARKDOWN && self.text.starts_with(' '));
+        &self.text[spaces..]
     }
 }
 
@@ -234,6 +250,14 @@ fn ends_sentence(word: &str) -> bool {
         && !ABBREVIATIONS.contains(&start.as_str())
 }
 
+/// The word itself, without brackets, emphasis and an apostrophe's end: "It" of "(It's".
+/// Quotes and backticks stay, so that words and names that are spoken of are no openers.
+pub fn bare(word: &str) -> &str {
+    let word = word.trim_start_matches(['(', '*', '_']);
+    let end = word.find(['\'', '’', ',', '.', ':', ';', '?', '!', ')', '"', '”', '*', '_']);
+    &word[..end.unwrap_or(word.len())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,6 +300,17 @@ mod tests {
                       ///     It is indented\n/// [`a`]: crate::a\n\
                       //= https://example.org\n//\u{23} It MUST\n// be.";
         assert_eq!(read(source), ["1: Before", "6: After", "12: be."]);
+    }
+
+    #[test]
+    fn a_document_is_read_without_its_code_and_tables() {
+        let source = "# Title\n\nFirst `a.\nb` goes on. Second.\n\n    It is\n\n```\nIt is code.\n\
+                      ```\n| It | is |\n|---|---|\n- item\n  goes on\n\n> It is quoted.\n";
+        let shown = |it: Sentence| format!("{}: {}", it.line, it.words.join(" "));
+        let found: Vec<_> = sentences_of_markdown(source).into_iter().map(shown).collect();
+        let expected =
+            ["1: Title", "3: First `a.\u{a0}b` goes on.", "4: Second.", "13: item goes on"];
+        assert_eq!(found, expected);
     }
 
     #[test]
