@@ -77,6 +77,8 @@ pub struct DataCounters {
     pub icmp_errors_sent: u64,
     /// ICMP errors not sent because of the rate limit.
     pub icmp_errors_limited: u64,
+    /// Reports of a path MTU not sent because of their rate limit.
+    pub icmp_too_big_limited: u64,
     /// ICMP errors not sent because one host, or link, had its share.
     pub icmp_errors_limited_host: u64,
     /// Hosts told of a better first hop on their link, a time each.
@@ -126,6 +128,7 @@ impl DataCounters {
             icmp_errors_sent,
             icmp_errors_limited,
             icmp_errors_limited_host,
+            icmp_too_big_limited,
             redirects_sent,
             redirects_limited,
             icmp_errors_received,
@@ -159,6 +162,7 @@ impl DataCounters {
             ("icmp_errors_sent", icmp_errors_sent),
             ("icmp_errors_limited", icmp_errors_limited),
             ("icmp_errors_limited_host", icmp_errors_limited_host),
+            ("icmp_too_big_limited", icmp_too_big_limited),
             ("redirects_sent", redirects_sent),
             ("redirects_limited", redirects_limited),
             ("icmp_errors_received", icmp_errors_received),
