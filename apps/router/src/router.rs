@@ -6,8 +6,8 @@ use towpath_direct::{Node, NodeConfig};
 use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::net::{
-    Change, Forwarding, How, IfaceId, InterfaceConfig, Logged, NetConfig, Refused, RuleSet,
-    SourceCheck,
+    Change, Conflict, Forwarding, How, IfaceId, InterfaceConfig, Logged, NetConfig, Refused,
+    RuleSet, SourceCheck,
 };
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
@@ -150,6 +150,11 @@ impl Router {
     /// The oldest packet not yet taken that a rule wants to be told of.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.node.stack.net.take_logged()
+    }
+
+    /// The oldest address not yet taken that another host on its link has as well.
+    pub fn take_conflict(&mut self) -> Option<Conflict> {
+        self.node.stack.net.take_conflict()
     }
 
     /// The oldest dropped packet not yet taken.

@@ -53,6 +53,7 @@ impl Shard {
         self.return_lent();
         self.return_pinned();
         self.show_dropped(now);
+        self.tell_conflicts();
         self.reset_hostile_sockets(now);
         self.host.accept_long_deferred();
         self.offer_deferred(now);
@@ -122,6 +123,13 @@ impl Shard {
         }
         if self.host.windows.take_forsaken() {
             self.stack.net.copy_forsaken(&mut self.pool);
+        }
+    }
+
+    fn tell_conflicts(&mut self) {
+        let Some(tell) = &self.on_conflict else { return };
+        while let Some(conflict) = self.stack.net.take_conflict() {
+            tell(&conflict);
         }
     }
 

@@ -214,14 +214,15 @@ pub(super) fn scope(addr: IpAddr) -> &'static str {
 
 /// Flags of an address.
 pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
-    let state = match address.state {
-        AddressState::Tentative => Some("tentative"),
-        AddressState::Optimistic => Some("optimistic"),
-        AddressState::Deprecated => Some("deprecated"),
-        AddressState::Preferred => None,
+    let state: &[_] = match address.state {
+        AddressState::Tentative => &["tentative"],
+        AddressState::Optimistic => &["optimistic"],
+        AddressState::Deprecated => &["deprecated"],
+        AddressState::Preferred => &[],
+        AddressState::DadFailed => &["dadfailed", "tentative"],
     };
     let lasting = address.valid_s.map(|_| "dynamic");
-    state.into_iter().chain(lasting).collect()
+    state.iter().copied().chain(lasting).collect()
 }
 
 /// Metric that Linux has for a route.

@@ -127,6 +127,9 @@ fn forward(
         while let Some(logged) = router.take_logged() {
             messages.put_error(&report::logged(&logged, router));
         }
+        while let Some(conflict) = router.take_conflict() {
+            messages.put_error(&crate::uplink::conflict(&conflict));
+        }
         match woken {
             Woken::By(_) => hear(args, signals, messages, router),
             Woken::Turned => ControlFlow::Continue(()),

@@ -13,6 +13,7 @@ use towpath_wire::Prefix;
 use super::control::{Control, Neighbor};
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
+use super::received::Conflict;
 use super::route::RouteEntry;
 use super::rule_set::{Logged, RuleSet};
 use super::seat::Seat;
@@ -102,6 +103,16 @@ impl Net {
             next = nth + 1;
             Some(*route)
         })
+    }
+
+    /// Takes the oldest conflict of an address that was not taken before. `None` on shards other
+    /// than the first.
+    pub fn take_conflict(&mut self) -> Option<Conflict> {
+        match &mut self.seat {
+            Seat::Alone(control) => control.take_conflict(),
+            Seat::First(shared) => shared.with(Control::take_conflict),
+            Seat::Other(_) => None,
+        }
     }
 
     /// All neighbours known, in no particular order. Where there are several shards, they are

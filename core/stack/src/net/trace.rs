@@ -215,6 +215,8 @@ pub struct ControlCounters {
     pub neighbors_displaced: u64,
     /// Addresses given up because someone else has them.
     pub duplicate_addresses: u64,
+    /// Claims of another host to an IPv4 address of this one.
+    pub address_conflicts: u64,
     /// Addresses not made of an advertised prefix: the interface has as many as it may.
     pub addresses_refused: u64,
     /// Routers forgotten to make room for others that advertise themselves.
@@ -236,6 +238,7 @@ impl ControlCounters {
             neighbors_failed,
             neighbors_displaced,
             duplicate_addresses,
+            address_conflicts,
             addresses_refused,
             routers_displaced,
             router_routes_refused,
@@ -247,6 +250,7 @@ impl ControlCounters {
             ("neighbors_failed", neighbors_failed),
             ("neighbors_displaced", neighbors_displaced),
             ("duplicate_addresses", duplicate_addresses),
+            ("address_conflicts", address_conflicts),
             ("addresses_refused", addresses_refused),
             ("routers_displaced", routers_displaced),
             ("router_routes_refused", router_routes_refused),
