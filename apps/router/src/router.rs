@@ -124,6 +124,13 @@ impl Router {
         debug_assert!(made.is_ok(), "port {n} has an interface");
     }
 
+    /// Says whether the `n`-th port has a link. Without one the routers behind it are avoided where
+    /// a route has others.
+    pub fn set_carrier(&mut self, now_ns: u64, n: usize, carrier: bool) {
+        let iface = IfaceId(n as u16 + 1);
+        self.node.stack.net.set_carrier(Instant(now_ns), iface, carrier);
+    }
+
     /// Makes all of several changes, for packets at one moment.
     ///
     /// # Errors

@@ -44,6 +44,13 @@ impl Net {
         self.decide(|control| control.set_offloads(iface, offloads));
     }
 
+    /// Says whether the device of an interface has a link. Without one its neighbours are unknown,
+    /// and routers behind it are avoided where a route has others. Panics when there is no such
+    /// interface.
+    pub fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
+        self.decide(|control| control.set_carrier(now, iface, carrier));
+    }
+
     /// Gives an interface an address and the route to its link. False when it has it already.
     /// Panics when there is no such interface.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
