@@ -24,11 +24,14 @@
 //!
 //! Two ways may share a mark, by chance. A reader of the one that was overwritten may be early.
 
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use rustix::thread::sched_yield;
-use towpath_shm::layout::{Kind, MARKS, Mark, RawAddr, SLOTS_MAX, Slot, flags, op, shard_of};
+use towpath_shm::layout::{
+    Kind, MARKS, Mark, RawAddr, SLOTS_MAX, Slot, flags, op, option_bit, shard_of,
+};
 
 use crate::socket::ready;
 use crate::wheel::{Turned, Who};
@@ -69,15 +72,17 @@ impl Way {
         is_near_stream(slot).then(|| Self::new(Kind::Stream, slot.remote.port(), slot.local.port()))
     }
 
-    /// The way of a datagram, if its receiver is in the run. The engine has said so, or the address
-    /// is of loopback or is the socket's own.
+    /// The way of a datagram, if its receiver may be in the run. The engine has said so, or the
+    /// address is of loopback, is the socket's own, or is one that many hosts have.
     pub fn of_datagram(slot: &Slot, to: &RawAddr) -> Option<Self> {
-        match to.family {
-            0 if slot.flags.load(Relaxed) & flags::NEAR == 0 => None,
-            0 => Some(Self::new(Kind::Datagram, slot.remote.port(), 0)),
-            _ if is_own(slot, to) => Some(Self::new(Kind::Datagram, to.port, 0)),
-            _ => None,
-        }
+        let (is_near, port) = match to.family {
+            0 => {
+                let is_near = slot.flags.load(Relaxed) & flags::NEAR != 0;
+                (is_near || is_shared(slot, &slot.remote.load()), slot.remote.port())
+            }
+            _ => (is_own(slot, to) || is_shared(slot, to), to.port),
+        };
+        is_near.then(|| Self::new(Kind::Datagram, port, 0))
     }
 
     /// The way into a socket.
@@ -117,6 +122,16 @@ fn is_own(slot: &Slot, to: &RawAddr) -> bool {
         to.is_loopback()
             || to.is_unspecified()
             || local().is_some_and(|local| local.ip().to_canonical() == to)
+    })
+}
+
+/// Whether an address may be a group or a broadcast address, of whose datagrams this host has
+/// copies. SO_BROADCAST stands for the latter: a program does not know the lengths of networks.
+fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
+    let may_broadcast = || slot.option_bits.load(Relaxed) & option_bit::BROADCAST != 0;
+    to.to_socket_addr().is_some_and(|to| match to.ip().to_canonical() {
+        IpAddr::V4(v4) => v4.is_multicast() || may_broadcast(),
+        IpAddr::V6(v6) => v6.is_multicast(),
     })
 }
 

@@ -10,7 +10,7 @@ use towpath_pool::Port;
 use towpath_ring::{EngineStatus, Windows};
 use towpath_shm::Fd;
 use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
-use towpath_stack::net::{IfaceId, InterfaceConfig};
+use towpath_stack::net::{Conflict, IfaceId, InterfaceConfig};
 use towpath_stack::{Stack, StackConfig};
 use towpath_tcp::Instant;
 
@@ -256,6 +256,12 @@ impl Engine {
             shard.stack.net.set_trace_drops(true);
             shard.drop_trace = Some(Arc::clone(&trace));
         }
+    }
+
+    /// From now on `tell` is told of each address of the stack that another host on the link has as
+    /// well, once.
+    pub fn on_conflict(&mut self, tell: impl Fn(&Conflict) + Send + Sync + 'static) {
+        self.shard.on_conflict = Some(Arc::new(tell));
     }
 
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it

@@ -56,6 +56,7 @@ use std::time::Duration;
 use towpath_pool::{Pool, Port};
 use towpath_ring::EngineStatus;
 use towpath_shm::Fd;
+use towpath_stack::net::Conflict;
 use towpath_stack::{SocketId, Stack};
 use towpath_tcp::Instant;
 
@@ -75,6 +76,7 @@ use crate::shard::show::Listing;
 use crate::shard::sources::{Source, Watch, watch_new};
 use crate::shard::starved::Starved;
 
+pub(crate) type OnConflict = Arc<dyn Fn(&Conflict) + Send + Sync>;
 pub(crate) type DropTrace = Arc<dyn Fn(DroppedPacket<'_>) + Send + Sync>;
 
 /// A packet that the stack threw away, for a capture.
@@ -184,6 +186,8 @@ pub(crate) struct Shard {
     /// When the rest of `to_tell_lingering` is looked at, if there were too many for one turn.
     pub lingering_at: Option<Instant>,
     pub drop_trace: Option<DropTrace>,
+    /// Listener for addresses that another host has as well.
+    pub on_conflict: Option<OnConflict>,
 }
 
 /// A socket of which not all holders have been told yet what happened.
@@ -258,6 +262,7 @@ impl Shard {
             to_tell_lingering: VecDeque::new(),
             lingering_at: None,
             drop_trace: None,
+            on_conflict: None,
         })
     }
 }

@@ -137,6 +137,12 @@ fn engine(
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let mut engine = Engine::new(config, vec![port], seed)?;
     engine.set_lifeline(lifeline.into_owned());
+    let told = home.clone();
+    engine.on_conflict(move |found| {
+        let mac = found.mac.map(|mac| mac.0);
+        let (addr, is_given_up) = (found.addr, found.is_given_up);
+        told.mention(&Said::Conflict { addr, mac, is_given_up });
+    });
     let (told, strict) = (home.clone(), outfit.strict);
     engine.on_outsider(move |outsider| {
         let (pid, path, why) = (outsider.pid, outsider.path.to_owned(), outsider.why.number());

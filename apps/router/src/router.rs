@@ -6,8 +6,8 @@ use towpath_direct::{Node, NodeConfig};
 use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::net::{
-    Change, Forwarding, How, IfaceId, InterfaceConfig, Logged, NetConfig, Refused, RuleSet,
-    SourceCheck,
+    Change, Conflict, Forwarding, How, IfaceId, InterfaceConfig, Logged, NetConfig, Refused,
+    RuleSet, SourceCheck,
 };
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
@@ -124,6 +124,13 @@ impl Router {
         debug_assert!(made.is_ok(), "port {n} has an interface");
     }
 
+    /// Says whether the `n`-th port has a link. Without one the routers behind it are avoided where
+    /// a route has others.
+    pub fn set_carrier(&mut self, now_ns: u64, n: usize, carrier: bool) {
+        let iface = IfaceId(n as u16 + 1);
+        self.node.stack.net.set_carrier(Instant(now_ns), iface, carrier);
+    }
+
     /// Makes all of several changes, for packets at one moment.
     ///
     /// # Errors
@@ -150,6 +157,11 @@ impl Router {
     /// The oldest packet not yet taken that a rule wants to be told of.
     pub fn take_logged(&mut self) -> Option<Logged> {
         self.node.stack.net.take_logged()
+    }
+
+    /// The oldest address not yet taken that another host on its link has as well.
+    pub fn take_conflict(&mut self) -> Option<Conflict> {
+        self.node.stack.net.take_conflict()
     }
 
     /// The oldest dropped packet not yet taken.

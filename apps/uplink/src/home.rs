@@ -15,6 +15,7 @@
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -76,6 +77,15 @@ pub enum Said {
     Notice(Notice),
     /// The TAP device was deleted.
     DeviceGone,
+    /// Another host has an address of the stack.
+    Conflict {
+        /// The address.
+        addr: IpAddr,
+        /// Ethernet address of the other host, if it is known.
+        mac: Option<[u8; 6]>,
+        /// The address is not used.
+        is_given_up: bool,
+    },
     /// A program leaves the stack.
     Outsider {
         /// The process that executes it.

@@ -15,13 +15,15 @@ use towpath_engine::Outsider;
 use towpath_model::{Call, Fault, Reply, Socket};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
+use towpath_stack::net::{Conflict, IfaceId};
 use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Packed, Plan, Said};
+use towpath_wire::MacAddr;
 
 use crate::messages::Messages;
 use crate::outsiders::Gate;
 use crate::run::Outcome;
 use crate::served::is_somewhere;
-use crate::uplink::{device_gone, in_options};
+use crate::uplink::{conflict, device_gone, in_options};
 
 /// Time that PROGRAM's process may take to say which sockets it has. The process answers at once,
 /// unless it was stopped.
@@ -227,6 +229,13 @@ impl Listener {
                     self.messages.put_error(&format!("no stack in PROGRAM's process: {why}"));
                 }
                 Said::Notice(notice) => self.messages.post(&notice.to_string()),
+                Said::Conflict { addr, mac, is_given_up } => {
+                    let mac = mac.map(MacAddr);
+                    // The message names no interface.
+                    let iface = IfaceId::LOOPBACK;
+                    let found = Conflict { iface, addr, mac, is_given_up };
+                    self.messages.post(&conflict(&found));
+                }
                 Said::DeviceGone => self.messages.post(&device_gone(&self.device)),
                 Said::Outsider { pid, path, why } => {
                     let why = Outside::from_number(why);

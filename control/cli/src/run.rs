@@ -27,7 +27,7 @@ use crate::preload::{self, Library};
 use crate::served::{self, OfRun};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
-use crate::uplink::{in_options, plan};
+use crate::uplink::{conflict, in_options, plan};
 use crate::{program, recording, stats};
 
 /// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same
@@ -313,6 +313,8 @@ fn turn(
         if let Some(file) = &plan.capture {
             record_drops(&mut engine, file);
         }
+        let told = messages.clone();
+        engine.on_conflict(move |found| told.post(&conflict(found)));
         let mut gate = Gate::new(messages.clone(), plan.strict);
         engine.set_lifeline(lifeline);
         engine.on_outsider(move |outsider| gate.may_pass(outsider));

@@ -306,6 +306,7 @@ fn address(known: &net::Address, now: Instant) -> Address {
             net::AddressState::Optimistic => AddressState::Optimistic,
             net::AddressState::Preferred => AddressState::Preferred,
             net::AddressState::Deprecated => AddressState::Deprecated,
+            net::AddressState::DadFailed => AddressState::DadFailed,
         },
         origin: origin(known.origin),
         valid_s: left(known.valid_until),

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
+use towpath_stack::net::Conflict;
 use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::activation::{self, Activation};
@@ -96,6 +97,23 @@ fn listener(messages: Messages) -> Tell {
 /// The remark that a device, as "the TAP device tw0", was deleted.
 pub fn device_gone(device: &str) -> String {
     format!("{device} was deleted: the program has no network any more")
+}
+
+/// The remark that another host has an address of the stack.
+pub fn conflict(conflict: &Conflict) -> String {
+    let addr = conflict.addr;
+    let mac = conflict.mac.map(|mac| format!(" ({mac})")).unwrap_or_default();
+    if conflict.is_given_up {
+        format!(
+            "{addr}: another host on the link{mac} has this address; it is not used here: choose \
+             another --address"
+        )
+    } else {
+        format!(
+            "{addr}: another host on the link{mac} has this address as well; connections of both \
+             may fail: choose another --address"
+        )
+    }
 }
 
 /// An error of a plan, with the options that it is about.

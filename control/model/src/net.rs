@@ -84,6 +84,8 @@ pub enum AddressState {
     Preferred,
     /// For connections that have it.
     Deprecated,
+    /// Not at all: duplicate address detection found another host that has it.
+    DadFailed,
 }
 
 /// Maker of an address or a route.

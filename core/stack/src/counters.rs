@@ -45,6 +45,10 @@ towpath_pool::counters! {
         path_mtus_full,
         /// Datagrams received.
         udp_received,
+        /// Packets whose datagrams waited for filters, or for other receivers, until a later turn.
+        deliveries_put_off,
+        /// Instructions of filters that judged datagrams, at most: jumps lead forward.
+        filter_steps,
         /// Datagrams sent, cut ones as one.
         udp_sent,
         /// Echo replies received.

@@ -92,6 +92,8 @@ drop_reasons! {
     UdpNoRoom = "udp_no_room",
     /// A datagram, or an echo reply, that its socket's filter drops (SO_ATTACH_FILTER).
     UdpFiltered = "udp_filtered",
+    /// A datagram, or an echo reply, for a program whose filters are late by too many packets.
+    UdpFilterBusy = "udp_filter_busy",
     /// An echo reply without a socket that waits for it.
     EchoNoSocket = "echo_no_socket",
     /// An ICMP error that matches no connection or fails the sequence check (RFC 5927).
@@ -229,6 +231,7 @@ impl DropReason {
             | Self::UdpNoSocket
             | Self::UdpNoRoom
             | Self::UdpFiltered
+            | Self::UdpFilterBusy
             | Self::EchoNoSocket
             | Self::IcmpErrorStray
             | Self::UnknownProtocol

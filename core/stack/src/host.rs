@@ -124,6 +124,13 @@ pub trait Host {
         false
     }
 
+    /// The program of the socket of `user`, a number that its owner chose. Datagrams that wait for
+    /// long filters wait for those of their own program alone.
+    fn payer(&self, user: u32) -> u64 {
+        let _ = user;
+        0
+    }
+
     /// The socket's filter ([`crate::Stack::set_filter`]) dropped a datagram.
     fn filtered(&mut self, user: u32) {
         let _ = user;
@@ -452,6 +459,8 @@ pub struct Turn {
     pub received: usize,
     /// Packets given to ports.
     pub sent: usize,
+    /// Work of datagrams with filters, or with many receivers, in instructions of filters.
+    pub filter_steps: usize,
     /// There is more to do now: turn again without sleeping.
     pub more: bool,
     /// The shards that have mail, a bit each: wake those that sleep. 0 for a single stack.

@@ -144,8 +144,10 @@ mod rx;
 mod turn;
 mod tx;
 
+mod deliveries;
 mod delivery;
 mod errors;
+mod late_delivery;
 mod late_segments;
 mod outcome;
 mod socket_filter;

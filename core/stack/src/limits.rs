@@ -151,9 +151,34 @@ pub const SOURCES_MAX: usize = 10;
 /// Datagrams cut from one: Linux's `UDP_MAX_SEGMENTS`.
 pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 
-/// Instructions of filters for loopback packets in one turn: some 50 µs. The rest of the queue
-/// waits for the next turn, and one packet is taken in any case.
+/// Instructions of filters in one turn: some 50 µs. Datagrams beyond wait for the next turn. The
+/// limit is looked at before each datagram, so the longest filter may exceed it by its length.
+/// Counter `deliveries_put_off`.
 pub const FILTER_STEPS_A_TURN: usize = 16_384;
+
+/// Instructions for the datagrams of one program before another has its turn: those of the longest
+/// filter.
+pub const FILTER_STEPS_A_PORTION: usize = 4_096;
+
+/// Cost of a multicast or broadcast datagram for each of several receivers, in instructions of
+/// filters: some 100 ns.
+pub const GIVING_STEPS: usize = 32;
+
+/// Cost of finding such a receiver, likewise.
+pub const LISTING_STEPS: usize = 4;
+
+/// Packets of one program that wait for filters; more are dropped, drop reason `udp_filter_busy`. A
+/// filter as tcpdump makes them, of some 20 instructions, is through with so many in two turns.
+pub const WAITING_DELIVERIES_MAX: usize = 1_024;
+
+/// Bytes of these packets, as much as 64 of the longest.
+pub const WAITING_DELIVERY_BYTES_MAX: usize = 4 << 20;
+
+/// Lists of receivers kept for later packets.
+pub const LISTS_KEPT: usize = 4;
+
+/// Entries that such a list has room for at most.
+pub const LISTED_KEPT: usize = 4_096;
 
 /// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many
 /// steps before ports are looked at again.

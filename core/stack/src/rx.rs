@@ -20,11 +20,12 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, tcp, udp};
 
-use crate::delivery::{Arrived, each_datagram, stray_echo};
+use crate::deliveries::{Arrived, Delivery, Undelivered};
+use crate::delivery::{each_datagram, stray_echo};
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramMeta, Host};
-use crate::incoming::{Incoming, arrival, dont_fragment, is_opening, payload_of, segments_in};
+use crate::incoming::{Incoming, arrival, dont_fragment, is_opening, segments_in};
 use crate::net::{self, IfaceId, Local, Net, Received, Unreachable};
 use crate::path::Path;
 use crate::socket::{Kind, Stream};
@@ -208,7 +209,7 @@ impl<H: Host> Stack<H> {
         self.drop_local(incoming.local, reason, pool);
     }
 
-    fn receive_udp(&mut self, now: Instant, host: &mut H, local: Local, pool: &mut Pool) {
+    fn receive_udp(&mut self, now: Instant, host: &mut H, mut local: Local, pool: &mut Pool) {
         if !net::verify_transport(&local) {
             return self.drop_local(local, DropReason::TransportChecksum, pool);
         }
@@ -233,10 +234,8 @@ impl<H: Host> Stack<H> {
             arrival: arrival(now, &local),
             segment_size: 0,
         };
-        let payload = payload_of(&local, header_len).slice(0, (length - header_len) as u32);
-        let size =
-            local.packet.meta.segmentation.map_or(0, |segmentation| u32::from(segmentation.size));
-        let arrived = Arrived { local: &local, meta, payload, size };
+        local.len = length;
+        let arrived = Arrived::new(&local, meta, header_len);
         let delivered = if local.broadcast_or_multicast {
             self.deliver_to_all(host, &arrived)
         } else {
@@ -245,15 +244,19 @@ impl<H: Host> Stack<H> {
         match delivered {
             Ok(()) => pool.give(local.packet),
             // Looped copies of this host's own datagrams are not for other hosts.
-            Err(DropReason::UdpNoSocket)
+            Err(Undelivered::Lost(DropReason::UdpNoSocket))
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {
-                each_datagram(&arrived.payload, size, |datagram| {
+                each_datagram(&arrived.payload, arrived.size, |datagram| {
                     host.stray_datagram(&meta, &datagram);
                 });
                 pool.give(local.packet);
             }
-            Err(reason) => {
+            Err(Undelivered::Later(receivers)) => {
+                let delivery = Delivery::new(local, meta, header_len, receivers);
+                self.deliver_later(host, delivery, pool);
+            }
+            Err(Undelivered::Lost(reason)) => {
                 //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
                 //# If a datagram arrives addressed to a UDP port for which
                 //# there is no pending LISTEN call, UDP SHOULD send an ICMP

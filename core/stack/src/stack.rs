@@ -12,6 +12,7 @@ use towpath_tcp::{Instant, SeqNum, isn};
 use crate::bind_addr::Table;
 use crate::binds::Binds;
 use crate::counters::Counters;
+use crate::deliveries::Deliveries;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
 use crate::fast_open::FastOpens;
@@ -115,8 +116,10 @@ pub struct Stack<H: Host> {
     pub(crate) counters: Counters,
     /// There may be packets on the loopback queue: the owner has to turn again.
     pub(crate) loopback_due: bool,
-    /// Instructions of filters for loopback packets in this turn.
+    /// Instructions of filters in this turn, and what else datagrams cost by the same measure.
     pub(crate) filter_steps: usize,
+    /// Packets that wait for filters.
+    pub(crate) deliveries: Deliveries,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
     /// State as one shard of several.
@@ -232,6 +235,7 @@ impl<H: Host> Stack<H> {
             counters: Counters::default(),
             loopback_due: false,
             filter_steps: 0,
+            deliveries: Deliveries::default(),
             rx: Batch::new(),
             member: None,
             config,

@@ -39,17 +39,15 @@ impl<H: Host> Stack<H> {
     ) -> Turn {
         self.counters.turns += 1;
         let mut turn = Turn::default();
+        self.filter_steps = 0;
+        self.deliver_waiting(host, pool);
         self.receive_mail(now, host, pool);
         self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
         self.fire_timers(now, host, pool);
         let mut tx_left = budget.tx_packets;
-        self.filter_steps = 0;
         for _ in 0..limits::ROUNDS_A_TURN {
             self.transmit(now, host, pool, &mut tx_left);
-            if tx_left == 0
-                || !self.receive_loopback(now, host, pool)
-                || self.filter_steps > limits::FILTER_STEPS_A_TURN
-            {
+            if tx_left == 0 || !self.receive_loopback(now, host, pool) {
                 break;
             }
         }
@@ -71,6 +69,7 @@ impl<H: Host> Stack<H> {
             self.net.note_sent(iface, taken);
         }
         self.end_waits();
+        turn.filter_steps = self.filter_steps;
         turn.more |= self.has_work();
         turn
     }
@@ -98,6 +97,7 @@ impl<H: Host> Stack<H> {
             || !self.events.is_empty()
             || !self.reports.is_empty()
             || self.loopback_due
+            || !self.deliveries.is_empty()
             || self.is_line_due()
             || self.has_mail()
     }
@@ -156,15 +156,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes the packets that are on the loopback queue now, within the limit of filters' time.
-    /// Answers wait for the next round. False when there was nothing.
+    /// Takes the packets that are on the loopback queue now. Answers wait for the next round, and
+    /// datagrams for filters that have had their time in `deliveries`: none delays the packets of
+    /// other programs. False when there was nothing.
     fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
         let (mut packets, mut bytes) = (0, 0);
         for _ in 0..self.net.loopback_len() {
-            // Programs choose how long their filters are, and the trains of datagrams for them.
-            if self.filter_steps > limits::FILTER_STEPS_A_TURN {
-                break;
-            }
             let Some(looped) = self.net.take_loopback() else { break };
             packets += 1;
             bytes += looped.packet.len();

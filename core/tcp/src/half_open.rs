@@ -205,8 +205,11 @@ impl HalfOpen {
         if flags.contains(Flags::RST) {
             return match acceptable {
                 true if segment.seq == rcv_nxt => HalfOpenVerdict::Reset,
-                true => self.challenge(now, DropReason::ResetInWindow),
-                false => HalfOpenVerdict::Drop(DropReason::OutOfWindow),
+                // RFC 5961 section 3.2: RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND.
+                true if segment.seq.is_within(rcv_nxt, window) => {
+                    self.challenge(now, DropReason::ResetInWindow)
+                }
+                _ => HalfOpenVerdict::Drop(DropReason::OutOfWindow),
             };
         }
         if !acceptable {

@@ -674,6 +674,16 @@ fn a_reset_has_to_be_exact() {
     assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(DropReason::ResetInWindow)));
     assert_eq!(pair.sent(B, |packet| packet.segment.flags == Flags::ACK), 1, "a challenge ACK");
     assert_eq!(pair.b.state(), Some(State::Established));
+    // RCV.NXT + RCV.WND is behind the window, though ACKs are taken there.
+    let now = pair.now;
+    let window = pair.host(B).connection().info(now, Buffers::default()).rcv_wnd;
+    for (seq, reason) in [
+        (exact.seq + window, DropReason::OutOfWindow),
+        (exact.seq + (window - 1), DropReason::ResetInWindow),
+    ] {
+        pair.inject(B, Segment { seq, ..exact }, b"");
+        assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(reason)));
+    }
     pair.inject(B, exact, b"");
     assert_eq!(pair.b.events, [ConnectionEvent::Reset, ConnectionEvent::Closed]);
 }
@@ -1016,6 +1026,15 @@ fn a_half_open_connection_answers_by_the_book() {
         half.on_segment(now, &Segment { seq: SeqNum(70_000), ..reset }),
         HalfOpenVerdict::Drop(DropReason::OutOfWindow)
     );
+    // RCV.NXT + RCV.WND, where an ACK is taken, and the last number of the window.
+    assert_eq!(
+        half.on_segment(now, &Segment { seq: SeqNum(65_535), ..reset }),
+        HalfOpenVerdict::Drop(DropReason::OutOfWindow)
+    );
+    assert!(matches!(
+        half.on_segment(now, &Segment { seq: SeqNum(65_534), ..reset }),
+        HalfOpenVerdict::ChallengeAck(_)
+    ));
     assert_eq!(half.on_segment(now, &reset), HalfOpenVerdict::Reset);
     let late = Segment { arrival: now + ms(30), ..ack };
     let HalfOpenVerdict::Established(handshake) = half.on_segment(now, &late) else {

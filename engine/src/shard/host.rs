@@ -19,6 +19,7 @@ use towpath_tcp::Instant;
 use crate::clock::Clock;
 use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
+use crate::ids::Family;
 use crate::report::EngineCounters;
 use crate::shard::channels::Channels;
 use crate::shard::holds::Holds;
@@ -593,6 +594,17 @@ impl towpath_stack::Host for Host {
 
     fn takes_merged(&self, user: u32) -> bool {
         has_bit(self.slots.shared(user), option_bit::UDP_GRO)
+    }
+
+    /// The family of a process that holds the socket, or the process itself if it was not cloned.
+    /// A program does not get more of the engine by making more processes.
+    fn payer(&self, user: u32) -> u64 {
+        let holders = self.slots.get(user).and_then(|entry| entry.holders.first());
+        let Some(id) = holders.map(|holder| holder.id) else { return 0 };
+        match self.channels.get(id).and_then(|attached| attached.family) {
+            Some(Family(number)) => number << 1 | 1,
+            None => u64::from(id.number()) << 1,
+        }
     }
 
     fn filtered(&mut self, user: u32) {

@@ -7,6 +7,9 @@ use towpath_tcp::Instant;
 
 use crate::shard::{DroppedPacket, Shard};
 
+/// Instructions of filters that take as long as a step of work, some 100 ns.
+const FILTER_STEPS_OF_WORK: usize = 32;
+
 impl Shard {
     /// Deals with commands of programs, work of the stack, and its consequences. True: there is
     /// more to do.
@@ -50,6 +53,7 @@ impl Shard {
         self.return_lent();
         self.return_pinned();
         self.show_dropped(now);
+        self.tell_conflicts();
         self.reset_hostile_sockets(now);
         self.host.accept_long_deferred();
         self.offer_deferred(now);
@@ -66,6 +70,7 @@ impl Shard {
             self.stack.runs_on(crate::shard::processor::current());
         }
         let turn = self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
+        self.host.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
         // `turn.mail` is reported once: wake these shards now, or they sleep on.
         self.wake_shards(turn.mail);
         self.acknowledge_ends();
@@ -118,6 +123,13 @@ impl Shard {
         }
         if self.host.windows.take_forsaken() {
             self.stack.net.copy_forsaken(&mut self.pool);
+        }
+    }
+
+    fn tell_conflicts(&mut self) {
+        let Some(tell) = &self.on_conflict else { return };
+        while let Some(conflict) = self.stack.net.take_conflict() {
+            tell(&conflict);
         }
     }
 

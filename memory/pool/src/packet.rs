@@ -275,6 +275,20 @@ impl Packet {
         }
     }
 
+    /// Moves the bytes of a packet from the frame of a device into a buffer of the pool. The device
+    /// then has its frame back. Other packets stay as they are.
+    pub fn leave_frame(&mut self, pool: &mut Pool) {
+        if matches!(self.buffer, Buffer::Pool(_)) {
+            return;
+        }
+        let linear = self.linear();
+        let mut copy = pool.take(linear.len());
+        let room = copy.push_back(linear.len()).expect("taken with room");
+        room.copy_from_slice(linear);
+        (copy.tail, copy.meta) = (std::mem::take(&mut self.tail), self.meta);
+        pool.give(std::mem::replace(self, copy));
+    }
+
     fn copy_tail(&mut self, pool: &mut Pool) {
         let tail = std::mem::take(&mut self.tail);
         let n = tail.len() as usize;

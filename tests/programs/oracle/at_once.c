@@ -144,6 +144,38 @@ static void datagrams(int family) {
     close(known);
 }
 
+/* Copies of datagrams that go to a group, or to all hosts of a network, and to this one. */
+static void shared(const char *name, const char *to, int is_group) {
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    int receiver = must(socket(AF_INET, SOCK_DGRAM, 0)), sender = must(socket(AF_INET, SOCK_DGRAM, 0));
+    int known = must(socket(AF_INET, SOCK_DGRAM, 0)), on = 1;
+    must(bind(receiver, (struct sockaddr *)&at, sizeof at));
+    must(getsockname(receiver, (struct sockaddr *)&at, &len));
+    must(inet_pton(AF_INET, to, &at.sin_addr));
+    struct ip_mreqn member = {at.sin_addr, {htonl(INADDR_LOOPBACK)}, 0};
+    if (is_group) must(setsockopt(receiver, IPPROTO_IP, IP_ADD_MEMBERSHIP, &member, sizeof member));
+    for (int n = 0; n < 2; n++) {
+        int fd = n ? known : sender;
+        must(setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof on));
+        must(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &member.imr_address, sizeof(struct in_addr)));
+    }
+    must(connect(known, (struct sockaddr *)&at, len));
+    for (int way = 0; way < COUNT; way++) {
+        int early[2] = {0, 0};
+        for (int n = 0; n < rounds; n++) {
+            if (n % 2) must(send(known, "x", 1, 0));
+            else must(sendto(sender, "x", 1, 0, (struct sockaddr *)&at, len));
+            early[n % 2] += !WAYS[way].look(receiver);
+            take(receiver);
+        }
+        printf("%s, %s: %d and %d\n", name, WAYS[way].name, early[0], early[1]);
+    }
+    close(receiver);
+    close(sender);
+    close(known);
+}
+
 static void accepted(void) {
     int early = 0, unwritable = 0, fd = listener(16);
     for (int n = 0; n < rounds; n++) {
@@ -215,6 +247,8 @@ int main(int count, char **words) {
     ends();
     datagrams(AF_INET);
     datagrams(AF_INET6);
+    shared("group", "239.1.2.3", 1);
+    shared("broadcast", "127.255.255.255", 0);
     accepted();
     by_others(0);
     by_others(1);

@@ -147,7 +147,8 @@ fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
     if text::metric(route) > 0 {
         put("metric", text::metric(route).into());
     }
-    put("flags", Value::Array(Vec::new()));
+    let flags = if is_one { text::route_flags(route, net) } else { &[] };
+    put("flags", flags.into());
     if let Some(mtu) = route.mtu {
         put("metrics", json!([{ "mtu": mtu }]));
     }
@@ -155,14 +156,14 @@ fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
         put("pref", preference.into());
     }
     if !is_one {
-        put("nexthops", hops.iter().map(|hop| next_hop(hop)).collect());
+        put("nexthops", hops.iter().map(|hop| next_hop(hop, net)).collect());
     }
     Some(row.into())
 }
 
-fn next_hop(hop: &Route) -> Value {
-    let weight = hop.weight.unwrap_or(1);
-    json!({"gateway": hop.via, "dev": text::device(hop), "weight": weight, "flags": []})
+fn next_hop(hop: &Route, net: &Net) -> Value {
+    let (weight, flags) = (hop.weight.unwrap_or(1), text::route_flags(hop, net));
+    json!({"gateway": hop.via, "dev": text::device(hop), "weight": weight, "flags": flags})
 }
 
 fn neighbor(known: &Neighbor, look: &Look, shape: Shape) -> Value {

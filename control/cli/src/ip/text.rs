@@ -214,14 +214,15 @@ pub(super) fn scope(addr: IpAddr) -> &'static str {
 
 /// Flags of an address.
 pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
-    let state = match address.state {
-        AddressState::Tentative => Some("tentative"),
-        AddressState::Optimistic => Some("optimistic"),
-        AddressState::Deprecated => Some("deprecated"),
-        AddressState::Preferred => None,
+    let state: &[_] = match address.state {
+        AddressState::Tentative => &["tentative"],
+        AddressState::Optimistic => &["optimistic"],
+        AddressState::Deprecated => &["deprecated"],
+        AddressState::Preferred => &[],
+        AddressState::DadFailed => &["dadfailed", "tentative"],
     };
     let lasting = address.valid_s.map(|_| "dynamic");
-    state.into_iter().chain(lasting).collect()
+    state.iter().copied().chain(lasting).collect()
 }
 
 /// Metric that Linux has for a route.
@@ -243,6 +244,18 @@ pub(super) fn kind(route: &Route) -> Option<&'static str> {
         RouteKind::Blackhole => Some("blackhole"),
         RouteKind::Unreachable => Some("unreachable"),
         RouteKind::Prohibit => Some("prohibit"),
+    }
+}
+
+/// Flags of a route whose interface has no link. A router behind it is not used as long as the
+/// route has another one.
+pub(super) fn route_flags(route: &Route, net: &Net) -> &'static [&'static str] {
+    let is_its = |it: &&Interface| Some(&it.name) == route.dev.as_ref();
+    let has_lost = |it: &Interface| it.carrier == Some(false);
+    match route.via {
+        _ if !net.interfaces.iter().find(is_its).is_some_and(has_lost) => &[],
+        Some(_) => &["dead", "linkdown"],
+        None => &["linkdown"],
     }
 }
 
@@ -439,6 +452,9 @@ fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
     if metric(route) > 0 {
         let _ = write!(out, "metric {} ", metric(route));
     }
+    for flag in route_flags(route, net).iter().filter(|_| is_one) {
+        let _ = write!(out, "{flag} ");
+    }
     if let Some(mtu) = route.mtu {
         let _ = write!(out, "mtu {mtu} ");
     }
@@ -454,7 +470,11 @@ fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
         if let Some(dev) = device(hop) {
             let _ = write!(out, "dev {dev} ");
         }
-        let _ = writeln!(out, "weight {} ", hop.weight.unwrap_or(1));
+        let _ = write!(out, "weight {} ", hop.weight.unwrap_or(1));
+        for flag in route_flags(hop, net) {
+            let _ = write!(out, "{flag} ");
+        }
+        out.push('\n');
     }
 }
 

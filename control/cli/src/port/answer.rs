@@ -78,6 +78,12 @@ pub fn put_carriers(links: &[(String, Vec<String>)], interfaces: &mut [Interface
     }
 }
 
+/// Whether each port has a link, by the kernel's interfaces below it, where that is known.
+pub fn carriers(below: &[Vec<String>]) -> Vec<Option<bool>> {
+    let running = running();
+    below.iter().map(|below| has_link(&running, below)).collect()
+}
+
 /// Whether one of the kernel's interfaces below a port has a link, if there are any.
 fn has_link(running: &[String], below: &[String]) -> Option<bool> {
     (!below.is_empty()).then(|| below.iter().any(|name| running.contains(name)))

@@ -14,7 +14,7 @@ use towpath_model::Port;
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 
-pub use answer::{Device, OfTally, put_carriers, shown};
+pub use answer::{Device, OfTally, carriers, put_carriers, shown};
 
 /// Options of `towpath port`.
 #[derive(Debug, Args)]

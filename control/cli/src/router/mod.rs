@@ -2,11 +2,12 @@
 //! comes.
 //!
 //! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
-//! others. `open` opens the devices, `report` says what was counted and logged, `served` answers
-//! `towpath ip` and the like. The router itself is `apps/router`. The kernel undoes all: sockets
-//! and devices end with the process.
+//! others. `open` opens the devices, `carrier` follows their links, `report` says what was counted
+//! and logged, `served` answers `towpath ip` and the like. The router itself is `apps/router`. The
+//! kernel undoes all: sockets and devices end with the process.
 
 mod args;
+mod carrier;
 mod config;
 mod layers;
 mod open;
@@ -24,6 +25,7 @@ use towpath_router::{Ended, Plan, PlanPart, PlannedPort, Router, Runner, Setting
 use towpath_uplink::{now_ns, random};
 
 pub use args::{ABOUT, AFTER, RouterArgs};
+use carrier::CarrierWatch;
 use open::Opened;
 
 use crate::error::{ExitCode, Failure};
@@ -31,6 +33,9 @@ use crate::messages::Messages;
 use crate::signals::{self, Signals};
 use crate::supervise::asked_to_end;
 use crate::{output, recording, stats};
+
+/// Place of the watch on carriers among the descriptors that wake a router.
+const CARRIERS: usize = 1;
 
 /// Most ports of a router: each is polled in every turn.
 const PORTS_MAX: usize = 64;
@@ -118,16 +123,27 @@ fn forward(
     let router = Router::new(plan, &settings, ports, random()?, now_ns())
         .map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
     let mut runner = Runner::new(router).context("epoll")?;
+    let mut carriers = CarrierWatch::open(&args.port).context("a netlink socket")?;
+    follow_carriers(&mut carriers, runner.router());
     let instance = served::serve(listening, runner.remote(), &args.port, &counters)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
-    let ended = runner.run(&[signals.fd().as_fd()], |woken, router| {
+    // The runner wants descriptors that nothing else borrows.
+    let changed = carriers.fd().try_clone_to_owned().context("a descriptor")?;
+    let ended = runner.run(&[signals.fd().as_fd(), changed.as_fd()], |woken, router| {
         if let Some(capture) = capture {
             record_drops(router, capture);
         }
         while let Some(logged) = router.take_logged() {
             messages.put_error(&report::logged(&logged, router));
         }
+        while let Some(conflict) = router.take_conflict() {
+            messages.put_error(&crate::uplink::conflict(&conflict));
+        }
         match woken {
+            Woken::By(CARRIERS) => {
+                follow_carriers(&mut carriers, router);
+                ControlFlow::Continue(())
+            }
             Woken::By(_) => hear(args, signals, messages, router),
             Woken::Turned => ControlFlow::Continue(()),
             Woken::PortGone(port) => {
@@ -161,6 +177,13 @@ fn record_drops(router: &mut Router, capture: &CaptureFile) {
         let time_ns = if dropped.arrival_ns > 0 { dropped.arrival_ns } else { now_ns() };
         let reason = dropped.reason.as_str();
         capture.dropped(time_ns, dropped.iface.0.into(), direction, reason, &dropped.bytes);
+    }
+}
+
+/// Tells the router which ports have lost their link, or have it again.
+fn follow_carriers(carriers: &mut CarrierWatch, router: &mut Router) {
+    for (port, carrier) in carriers.changes() {
+        router.set_carrier(now_ns(), port, carrier);
     }
 }
 

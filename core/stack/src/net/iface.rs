@@ -75,7 +75,7 @@ impl Address {
 
     /// Whether packets may be sent from it.
     pub fn is_usable(&self) -> bool {
-        self.state != AddressState::Tentative
+        !matches!(self.state, AddressState::Tentative | AddressState::DadFailed)
     }
 
     /// Whether the address is known to be unique: duplicate address detection is over (RFC 4862
@@ -96,6 +96,8 @@ pub enum AddressState {
     Preferred,
     /// Valid for present users, not to be used anew.
     Deprecated,
+    /// Another host has it, as duplicate address detection found out: never used.
+    DadFailed,
 }
 
 /// Origin of an address or a route.

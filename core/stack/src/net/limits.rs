@@ -161,8 +161,17 @@ pub const ICMP_BURST: u64 = 50;
 /// Most that is taken off [`ICMP_BURST`].
 pub const ICMP_BURST_JITTER: u64 = 25;
 
-/// The same to one host, or to one IPv6 link: a tenth. Otherwise a host that provokes errors, or an
-/// attacker that forges its address, could use up the limit. Counter `icmp_errors_limited_host`.
+/// Reports of a path MTU ("fragmentation needed", "packet too big") sent a second, apart from
+/// [`ICMP_ERRORS_PER_SECOND`]: other errors must not use them up, because connections stall without
+/// them. Linux has no limit on them. A report is no longer than the packet that it is about, so
+/// that it amplifies nothing; the limit bounds the work. Counter `icmp_too_big_limited`.
+pub const ICMP_TOO_BIG_PER_SECOND: u64 = 10_000;
+/// The same at once.
+pub const ICMP_TOO_BIG_BURST: u64 = 1000;
+
+/// [`ICMP_ERRORS_PER_SECOND`] to one host, or to one IPv6 link: a tenth. Otherwise a host that
+/// provokes errors, or an attacker that forges its address, could use up the limit. Counter
+/// `icmp_errors_limited_host`.
 pub const ICMP_HOST_ERRORS_PER_SECOND: u64 = 100;
 /// The same at once: more than Linux's 6, for programs try several addresses of a service at a
 /// time.

@@ -99,7 +99,7 @@ pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;
 pub use layer::Net;
-pub use received::{Echo, IcmpError, Local, Looped, Received};
+pub use received::{Conflict, Echo, IcmpError, Local, Looped, Received};
 pub use route::{HopId, Route, RouteEntry, RouteError, RouteKind, metric_unless_given};
 pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;

@@ -13,6 +13,7 @@ use towpath_wire::Prefix;
 use super::control::{Control, Neighbor};
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
+use super::received::Conflict;
 use super::route::RouteEntry;
 use super::rule_set::{Logged, RuleSet};
 use super::seat::Seat;
@@ -41,6 +42,13 @@ impl Net {
     /// interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.decide(|control| control.set_offloads(iface, offloads));
+    }
+
+    /// Says whether the device of an interface has a link. Without one its neighbours are unknown,
+    /// and routers behind it are avoided where a route has others. Panics when there is no such
+    /// interface.
+    pub fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
+        self.decide(|control| control.set_carrier(now, iface, carrier));
     }
 
     /// Gives an interface an address and the route to its link. False when it has it already.
@@ -102,6 +110,16 @@ impl Net {
             next = nth + 1;
             Some(*route)
         })
+    }
+
+    /// Takes the oldest conflict of an address that was not taken before. `None` on shards other
+    /// than the first.
+    pub fn take_conflict(&mut self) -> Option<Conflict> {
+        match &mut self.seat {
+            Seat::Alone(control) => control.take_conflict(),
+            Seat::First(shared) => shared.with(Control::take_conflict),
+            Seat::Other(_) => None,
+        }
     }
 
     /// All neighbours known, in no particular order. Where there are several shards, they are

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use towpath_pool::Packet;
+use towpath_wire::MacAddr;
 use towpath_wire::tcp::SeqNum;
 
 use super::iface::IfaceId;
@@ -54,6 +55,19 @@ pub struct Looped {
     pub iface: IfaceId,
     /// The IP packet.
     pub packet: Packet,
+}
+
+/// An address of this host that another host on the link has as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conflict {
+    /// The interface of the address.
+    pub iface: IfaceId,
+    /// The address.
+    pub addr: IpAddr,
+    /// Ethernet address of the other host, if it said so.
+    pub mac: Option<MacAddr>,
+    /// Duplicate address detection found it before the address was established: it is not used.
+    pub is_given_up: bool,
 }
 
 /// A received packet or report for the layers above.

@@ -334,11 +334,13 @@ fn an_interface_announces_its_address_and_answers_questions() {
     let announced = a.sent();
     let (header, at) = ethernet::Header::parse(&announced[0]).unwrap();
     assert_eq!((header.dst, header.ethertype), (MacAddr::BROADCAST, EtherType::ARP));
-    let (message, _) = arp::Packet::parse(&announced[0][at..]).unwrap();
-    assert_eq!(
-        (message.sender_ip, message.target_ip),
-        ([10, 0, 0, 1].into(), [10, 0, 0, 1].into())
-    );
+    // A probe, which another host with the address answers, and the announcement.
+    let ends = |frame: &Vec<u8>| {
+        let (message, _) = arp::Packet::parse(&frame[at..]).unwrap();
+        (message.sender_ip.octets(), message.target_ip.octets())
+    };
+    assert_eq!(ends(&announced[0]), ([0; 4], [10, 0, 0, 1]));
+    assert_eq!(ends(&announced[1]), ([10, 0, 0, 1], [10, 0, 0, 1]));
 
     let mut question = arp::Packet {
         op: arp::Op::Request,
@@ -1408,6 +1410,78 @@ fn somebody_detecting_the_same_address_at_the_same_time_is_a_duplicate() {
     let (_, dst, message) = only(discovery(&mut host));
     assert_eq!(dst, addr::ALL_NODES);
     assert!(matches!(message, Message::NeighborAdvert { solicited: false, override_: true, .. }));
+}
+
+/// An advertisement of host b for `fd00::1`, whose source is the address itself.
+fn claim_of_b() -> Vec<u8> {
+    let target: Ipv6Addr = "fd00::1".parse().unwrap();
+    let claim = Message::NeighborAdvert {
+        router: false,
+        solicited: false,
+        override_: true,
+        target,
+        target_ll: Some(MAC_B),
+    };
+    let mut bytes = vec![0; ndp::MESSAGE_LEN_MAX];
+    let len = claim.emit(&mut bytes);
+    bytes.truncate(len);
+    icmpv6::fill_checksum(&mut bytes, target, addr::ALL_NODES);
+    let packet = ipv6_packet("fd00::1", "ff02::1", IpProtocol::ICMPV6, 255, &bytes);
+    frame(MacAddr::from_multicast_v6(addr::ALL_NODES), MAC_B, EtherType::IPV6, &packet)
+}
+
+/// Linux defends an address so (RFC 4861 section 7.2.4 leaves the source open).
+#[test]
+fn a_defender_may_advertise_from_the_tentative_address() {
+    let mut host = Host::a();
+    let generation = host.net.route_generation();
+    assert!(host.receive(&claim_of_b()).is_none());
+    assert_eq!(host.drops(DropReason::Martian), 0);
+    let own = host.net.interfaces()[1].addresses().iter().find(|it| it.addr() == ip("fd00::1"));
+    assert_eq!(own.map(|own| own.state), Some(AddressState::DadFailed));
+    assert!(!host.net.is_local(ip("fd00::1")) && host.net.route_generation() > generation);
+    let conflict =
+        Conflict { iface: ETH, addr: ip("fd00::1"), mac: Some(MAC_B), is_given_up: true };
+    assert_eq!([host.net.take_conflict(), host.net.take_conflict()], [Some(conflict), None]);
+    // Time does not change that, and the other host is a neighbour as any.
+    host.pass(Duration::from_secs(10));
+    assert!(!host.net.is_local(ip("fd00::1")));
+    host.sent();
+    let question = Message::NeighborSolicit {
+        target: "fd00::1".parse().unwrap(),
+        source_ll: Some(ROUTER_MAC),
+    };
+    host.receive(&from_router("ff02::1:ff00:1", &question, &[]));
+    assert_eq!(discovery(&mut host), []);
+
+    // An established address is kept.
+    let mut host = Host::a().settled();
+    assert_eq!(host.refusal(&claim_of_b()), Some(DropReason::Martian));
+    assert!(host.net.is_local(ip("fd00::1")));
+    assert_eq!(host.net.take_conflict(), None);
+}
+
+#[test]
+fn another_host_with_the_same_ipv4_address_is_told_of_once() {
+    let mut host = Host::a().settled();
+    let mut bytes = [0; arp::PACKET_LEN];
+    let defence = arp::Packet {
+        op: arp::Op::Reply,
+        sender_mac: MAC_B,
+        sender_ip: [10, 0, 0, 1].into(),
+        target_mac: MAC_A,
+        target_ip: [0, 0, 0, 0].into(),
+    };
+    defence.emit(&mut bytes);
+    for _ in 0..3 {
+        let claim = frame(MAC_A, MAC_B, EtherType::ARP, &bytes);
+        assert_eq!(host.refusal(&claim), Some(DropReason::Martian));
+    }
+    let conflict =
+        Conflict { iface: ETH, addr: ip("10.0.0.1"), mac: Some(MAC_B), is_given_up: false };
+    assert_eq!([host.net.take_conflict(), host.net.take_conflict()], [Some(conflict), None]);
+    assert_eq!(host.net.counters().control.address_conflicts, 3);
+    assert!(host.net.is_local(ip("10.0.0.1")));
 }
 
 #[test]

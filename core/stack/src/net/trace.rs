@@ -77,6 +77,8 @@ pub struct DataCounters {
     pub icmp_errors_sent: u64,
     /// ICMP errors not sent because of the rate limit.
     pub icmp_errors_limited: u64,
+    /// Reports of a path MTU not sent because of their rate limit.
+    pub icmp_too_big_limited: u64,
     /// ICMP errors not sent because one host, or link, had its share.
     pub icmp_errors_limited_host: u64,
     /// Hosts told of a better first hop on their link, a time each.
@@ -126,6 +128,7 @@ impl DataCounters {
             icmp_errors_sent,
             icmp_errors_limited,
             icmp_errors_limited_host,
+            icmp_too_big_limited,
             redirects_sent,
             redirects_limited,
             icmp_errors_received,
@@ -159,6 +162,7 @@ impl DataCounters {
             ("icmp_errors_sent", icmp_errors_sent),
             ("icmp_errors_limited", icmp_errors_limited),
             ("icmp_errors_limited_host", icmp_errors_limited_host),
+            ("icmp_too_big_limited", icmp_too_big_limited),
             ("redirects_sent", redirects_sent),
             ("redirects_limited", redirects_limited),
             ("icmp_errors_received", icmp_errors_received),
@@ -211,6 +215,8 @@ pub struct ControlCounters {
     pub neighbors_displaced: u64,
     /// Addresses given up because someone else has them.
     pub duplicate_addresses: u64,
+    /// Claims of another host to an IPv4 address of this one.
+    pub address_conflicts: u64,
     /// Addresses not made of an advertised prefix: the interface has as many as it may.
     pub addresses_refused: u64,
     /// Routers forgotten to make room for others that advertise themselves.
@@ -232,6 +238,7 @@ impl ControlCounters {
             neighbors_failed,
             neighbors_displaced,
             duplicate_addresses,
+            address_conflicts,
             addresses_refused,
             routers_displaced,
             router_routes_refused,
@@ -243,6 +250,7 @@ impl ControlCounters {
             ("neighbors_failed", neighbors_failed),
             ("neighbors_displaced", neighbors_displaced),
             ("duplicate_addresses", duplicate_addresses),
+            ("address_conflicts", address_conflicts),
             ("addresses_refused", addresses_refused),
             ("routers_displaced", routers_displaced),
             ("router_routes_refused", router_routes_refused),

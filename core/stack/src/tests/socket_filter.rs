@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use towpath_cbpf::{Instruction, Program};
+use towpath_cbpf::{INSTRUCTIONS_MAX, Instruction, Program};
 
 use super::datagram::{bound, send};
 use super::world::{World, WorldConfig};
-use crate::{DatagramOut, DropReason, Family, OptionError, SocketKind};
+use crate::limits::{FILTER_STEPS_A_TURN, WAITING_DELIVERIES_MAX};
+use crate::{DatagramOut, DropReason, Family, OptionError, SocketKind, SocketOption};
 
 /// Programs of (code, jt, jf, k).
 fn program(code: &[(u16, u8, u8, u32)]) -> Option<Arc<Program>> {
@@ -42,30 +43,142 @@ fn taken(w: &mut World) -> Vec<(Vec<u8>, u16)> {
     all.into_iter().map(|(_, meta, bytes)| (bytes, meta.segment_size)).collect()
 }
 
-/// The longest filters there may be take one packet a turn, and lose nothing.
-#[test]
-fn long_filters_are_charged_to_the_turn() {
-    let mut w = World::new(WorldConfig::default());
-    let (server, _) = bound(&mut w.b, "127.0.0.1:53");
-    let mut code = vec![(0x00, 0, 0, 0); 4095];
-    code.push((0x16, 0, 0, 0));
-    w.b.stack.set_filter(server, program(&code)).unwrap();
+/// The longest filter there may be, which takes all datagrams.
+fn longest() -> Option<Arc<Program>> {
+    let mut code = vec![(0x00, 0, 0, 0); INSTRUCTIONS_MAX - 1];
+    code.push((0x06, 0, 0, u32::MAX));
+    program(&code)
+}
+
+/// Makes a turn of host b. Returns instructions of filters that it took.
+fn steps_of_turn(w: &mut World) -> u64 {
+    let before = w.b.stack.counters().filter_steps;
+    w.b.turn();
+    w.b.stack.counters().filter_steps - before
+}
+
+/// Most instructions in a turn: the limit is looked at before each datagram.
+const STEPS_MAX: u64 = (FILTER_STEPS_A_TURN + INSTRUCTIONS_MAX) as u64;
+
+/// Sends 64 datagrams of one byte, numbered from 0, in one packet.
+fn send_64(w: &mut World, to: &str) {
     let (client, _) = w.b.open(SocketKind::Datagram, Family::V4);
+    w.b.stack.set_option(client, SocketOption::Broadcast(true)).unwrap();
     let out = DatagramOut {
-        remote: Some(([127, 0, 0, 1], 53).into()),
+        remote: Some(to.parse().unwrap()),
         segment_size: Some(1),
         ..DatagramOut::default()
     };
-    let payload = towpath_ring::Payload::new(&[7; 64], Default::default());
-    for _ in 0..5 {
-        w.b.stack.send_datagram(w.b.now, client, &out, &payload, &mut w.b.pool).unwrap();
+    let bytes: Vec<u8> = (0..64).collect();
+    let payload = towpath_ring::Payload::new(&bytes, Default::default());
+    w.b.stack.send_datagram(w.b.now, client, &out, &payload, &mut w.b.pool).unwrap();
+}
+
+/// A packet for many sockets takes many turns, and they have all of it in order.
+#[test]
+fn a_packet_with_many_receivers_and_segments_takes_many_turns() {
+    let mut w = World::new(WorldConfig::default());
+    let servers: Vec<_> = (0..10).map(|_| bound(&mut w.b, "0.0.0.0:53")).collect();
+    for (server, _) in &servers {
+        w.b.stack.set_filter(*server, longest()).unwrap();
     }
-    let mut given = Vec::new();
-    while w.b.turn() {
-        given.push(w.b.host.datagrams.len() + w.b.host.filtered.len());
+    for _ in 0..2 {
+        send_64(&mut w, "127.255.255.255:53");
     }
-    assert_eq!(w.b.drops(DropReason::UdpFiltered), 5, "packets");
-    assert_eq!(given[..5], [64, 128, 192, 256, 320]);
+    let datagrams = 2 * 64 * servers.len();
+    let mut turns = 0;
+    while w.b.host.datagrams.len() < datagrams {
+        let steps = steps_of_turn(&mut w);
+        assert!((1..=STEPS_MAX).contains(&steps), "{steps}");
+        turns += 1;
+    }
+    assert!(turns >= datagrams / 5, "{turns}");
+    assert_eq!(steps_of_turn(&mut w), 0);
+    let expected: Vec<u8> = (0..64).chain(0..64).collect();
+    for (_, user) in servers {
+        let datagrams = w.b.host.datagrams.iter().filter(|(whose, ..)| *whose == user);
+        assert_eq!(datagrams.map(|(.., bytes)| bytes[0]).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Packets of a device count as well.
+#[test]
+fn long_filters_are_charged_to_the_turn_for_packets_of_a_device() {
+    let mut w = World::new(WorldConfig::default());
+    let (server, _) = bound(&mut w.b, "0.0.0.0:53");
+    w.b.stack.set_filter(server, longest()).unwrap();
+    let (client, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    for n in 0..40 {
+        send(&mut w.a, client, Some("10.0.0.2:53"), &[n]).unwrap();
+    }
+    let before = w.b.stack.counters().filter_steps;
+    let (mut last, mut turns) = (before, 0);
+    while w.b.host.datagrams.len() < 40 {
+        w.run(1);
+        let steps = w.b.stack.counters().filter_steps;
+        turns += u32::from(steps > last);
+        last = steps;
+    }
+    assert_eq!(last - before, 40 * INSTRUCTIONS_MAX as u64);
+    assert!(w.b.stack.counters().deliveries_put_off >= 35);
+    assert!(turns >= 1);
+    let order: Vec<u8> = taken(&mut w).iter().map(|(bytes, _)| bytes[0]).collect();
+    assert_eq!(order, (0..40).collect::<Vec<_>>());
+}
+
+/// Sockets without filter have their datagrams in the same turn, and another program's filter has
+/// its turn after a portion.
+#[test]
+fn long_filters_of_a_program_delay_its_own_sockets_alone() {
+    let mut w = World::new(WorldConfig::default());
+    for _ in 0..10 {
+        let (server, user) = bound(&mut w.b, "0.0.0.0:53");
+        w.b.stack.set_filter(server, longest()).unwrap();
+        w.b.host.payers.insert(user, 1);
+    }
+    let (filtered, filtered_user) = bound(&mut w.b, "127.0.0.1:54");
+    w.b.stack.set_filter(filtered, program(&[(0x06, 0, 0, u32::MAX)])).unwrap();
+    w.b.host.payers.insert(filtered_user, 2);
+    let (_, plain_user) = bound(&mut w.b, "127.0.0.1:55");
+    let (_, hears_all) = bound(&mut w.b, "0.0.0.0:53");
+    for _ in 0..100 {
+        send_64(&mut w, "127.255.255.255:53");
+    }
+    w.b.turn();
+    let (client, _) = w.b.open(SocketKind::Datagram, Family::V4);
+    let now_there = |w: &mut World, to, user| {
+        send(&mut w.b, client, Some(to), b"?").unwrap();
+        let has = |w: &World| w.b.host.datagrams.iter().any(|(whose, ..)| *whose == user);
+        (1..10).find(|_| {
+            assert!(steps_of_turn(w) <= STEPS_MAX);
+            has(w)
+        })
+    };
+    assert_eq!(now_there(&mut w, "127.0.0.1:55", plain_user), Some(1));
+    assert_eq!(now_there(&mut w, "127.0.0.1:54", filtered_user), Some(2));
+    let heard = w.b.host.datagrams.iter().filter(|(whose, ..)| *whose == hears_all);
+    assert!(heard.count() > 64, "no filter delays sockets without one");
+}
+
+/// A program whose filters are late by too much loses datagrams; its sockets may close meanwhile.
+#[test]
+fn packets_that_wait_for_filters_are_bounded() {
+    let mut w = World::new(WorldConfig::default());
+    let (server, _) = bound(&mut w.b, "127.0.0.1:53");
+    w.b.stack.set_filter(server, longest()).unwrap();
+    for _ in 0..WAITING_DELIVERIES_MAX + 10 {
+        send_64(&mut w, "127.0.0.1:53");
+    }
+    w.b.turn();
+    assert_eq!(w.b.drops(DropReason::UdpFilterBusy), 10);
+    w.b.close(server);
+    for _ in 0..3 {
+        w.b.turn();
+    }
+    let before = w.b.host.datagrams.len();
+    w.run(10);
+    assert_eq!(w.b.host.datagrams.len(), before);
+    assert_eq!(w.b.stack.next_timeout().filter(|due| *due <= w.b.now), None, "nothing waits");
 }
 
 #[test]

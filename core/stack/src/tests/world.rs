@@ -219,6 +219,8 @@ pub struct Programs {
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
     /// Refuse children and datagrams.
     pub no_room: bool,
+    /// Programs of sockets, by user; without one, program 0.
+    pub payers: BTreeMap<u32, u64>,
     /// Take merged datagrams as they come (UDP_GRO).
     pub merged: bool,
     /// Datagrams that filters dropped, by their sockets' users.
@@ -350,6 +352,10 @@ impl Host for Programs {
             self.datagrams.push((user, *meta, bytes_of(payload)));
         }
         !self.no_room
+    }
+
+    fn payer(&self, user: u32) -> u64 {
+        self.payers.get(&user).copied().unwrap_or_default()
     }
 
     fn takes_merged(&self, _: u32) -> bool {

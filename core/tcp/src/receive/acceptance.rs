@@ -132,6 +132,9 @@ impl Connection {
             //# If the RST bit is set and the sequence number does not exactly match the next expected
             //# sequence value, yet is within the current receive window (RCV.NXT < SEG.SEQ <
             //# RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK).
+            if !segment.seq.is_within(self.rcv_nxt, self.recv_window_max()) {
+                return Err(DropReason::OutOfWindow);
+            }
             self.owed.ack |= self.challenge.allow(now);
             return Err(DropReason::ResetInWindow);
         }

@@ -12,6 +12,7 @@ use super::neighbor::Advert;
 use super::tables::Control;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
+use crate::net::received::Conflict;
 
 impl Control {
     /// Acts on an ARP packet, which starts at `at`.
@@ -34,7 +35,22 @@ impl Control {
         // believed.
         if self.snapshot.host.locals.on(iface, sender).owner.is_some() {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
-            return if ours { Ok(()) } else { Err(DropReason::Martian) };
+            if ours {
+                return Ok(());
+            }
+            //= https://www.rfc-editor.org/rfc/rfc5227#section-2.4
+            //# At any time, if a host receives an ARP packet (Request *or* Reply)
+            //# where the 'sender IP address' is (one of) the host's own IP
+            //# address(es) configured on that interface, but the 'sender hardware
+            //# address' does not match any of the host's own interface addresses,
+            //# then this is a conflicting ARP packet
+            // The address is kept: a forged packet must not take it from programs that use it.
+            if self.ifaces[iface.index()].address(sender).is_some() {
+                self.counters.address_conflicts += 1;
+                let mac = Some(message.sender_mac);
+                self.note_conflict(Conflict { iface, addr: sender, mac, is_given_up: false });
+            }
+            return Err(DropReason::Martian);
         }
         // By RFC 1122 §3.3.4.2 (the weak model) an address belongs to the host. As on Linux, each
         // interface answers for every address except those of the loopback.
@@ -108,6 +124,23 @@ impl Control {
         };
         self.send_arp(iface, to.unwrap_or(MacAddr::BROADCAST), &request, pool);
         true
+    }
+
+    /// Asks for `addr`, an own address, so that another host that has it answers.
+    //= https://www.rfc-editor.org/rfc/rfc5227#section-2.1.1
+    //# The client MUST fill in the 'sender hardware address' field of the ARP
+    //# Request with the hardware address of the interface through which it
+    //# is sending the packet.  The 'sender IP address' field MUST be set to
+    //# all zeroes
+    pub(super) fn probe_arp(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
+        let probe = arp::Packet {
+            op: Op::Request,
+            sender_mac: self.ifaces[iface.index()].mac,
+            sender_ip: Ipv4Addr::UNSPECIFIED,
+            target_mac: MacAddr::UNSPECIFIED,
+            target_ip: addr,
+        };
+        self.send_arp(iface, MacAddr::BROADCAST, &probe, pool);
     }
 
     /// Announces where `addr` is, so that neighbours replace entries of a former owner.

@@ -1,6 +1,7 @@
 //! Routers that routes lead through: one entry for each address on a link, however many routes it
 //! has. An entry says whether the router answers, and when a silent one is asked again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -8,6 +9,7 @@ use towpath_tcp::Instant;
 
 use crate::net::failures::{Failure, Failures, GatewayId};
 use crate::net::hash::Keyed;
+use crate::net::iface::IfaceId;
 use crate::net::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
 use crate::net::told::HopKey;
 
@@ -18,6 +20,8 @@ pub(super) struct Gateways {
     gateways: Vec<Gateway>,
     free: Vec<GatewayId>,
     failures: Arc<Failures>,
+    /// Interfaces without a link, and since when.
+    no_carrier: BTreeMap<IfaceId, Instant>,
 }
 
 #[derive(Debug)]
@@ -34,6 +38,7 @@ impl Gateways {
             gateways: Vec::new(),
             free: Vec::new(),
             failures: Arc::default(),
+            no_carrier: BTreeMap::new(),
         }
     }
 
@@ -66,7 +71,30 @@ impl Gateways {
             None => return None,
         };
         self.index.insert(key, id);
+        if let Some(since) = self.no_carrier.get(&key.0).copied() {
+            self.on_failed(since, &key);
+        }
         Some(id)
+    }
+
+    /// The link of `iface` is there (again), or lost. Its routers fail at once, and answer again as
+    /// far as is known when it is back.
+    pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
+        let change = match carrier {
+            true => self.no_carrier.remove(&iface).is_some(),
+            false => self.no_carrier.insert(iface, now).is_none(),
+        };
+        if !change {
+            return;
+        }
+        let is_its = |gateway: &&Gateway| gateway.key.0 == iface && gateway.routes > 0;
+        let keys: Vec<_> = self.gateways.iter().filter(is_its).map(|it| it.key).collect();
+        for key in keys {
+            match carrier {
+                true => self.on_known(&key),
+                false => self.on_failed(now, &key),
+            };
+        }
     }
 
     /// Gives up one route's hold of the router; the last one frees its entry.
@@ -107,6 +135,9 @@ impl Gateways {
 
     /// A neighbour answers (again). True when it is a router that did not before.
     pub(super) fn on_known(&mut self, key: &HopKey) -> bool {
+        if self.no_carrier.contains_key(&key.0) {
+            return false;
+        }
         self.index.get(key).copied().is_some_and(|id| self.forget_failure(id))
     }
 

@@ -70,6 +70,15 @@ impl Control {
         self.publish();
     }
 
+    /// The device of an interface has a link, or has lost it.
+    pub(in crate::net) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
+        if !carrier {
+            self.neighbors.forget_all_of(iface);
+        }
+        self.routes.set_carrier(now, iface, carrier);
+        self.publish();
+    }
+
     /// Gives an interface an address and the route to its link. False when it has it already.
     /// Panics when there is no such interface.
     pub(in crate::net) fn add_address(

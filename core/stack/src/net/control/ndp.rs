@@ -38,8 +38,7 @@ impl Control {
             }
             Message::NeighborAdvert { router, solicited, override_, target, target_ll } => {
                 let advert = Advert { mac: target_ll, solicited, override_, router: Some(router) };
-                self.on_neighbor_advert(now, iface, target, advert, pool);
-                Ok(())
+                self.on_neighbor_advert(now, iface, target, advert, pool)
             }
             Message::RouterAdvert(advert) if self.ifaces[iface.index()].discovery.slaac => {
                 self.on_router_advert(now, iface, src, (&advert, bytes), pool);
@@ -63,6 +62,9 @@ impl Control {
     ) -> Result<(), DropReason> {
         let found = self.ifaces[iface.index()].address(target.into());
         let state = found.map(|a| a.state).ok_or(DropReason::NotLocal)?;
+        if state == AddressState::DadFailed {
+            return Err(DropReason::NotLocal);
+        }
         let detecting = matches!(state, AddressState::Tentative | AddressState::Optimistic);
         if src.is_unspecified() && detecting {
             //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.3
@@ -71,7 +73,7 @@ impl Control {
             //# Address Detection.  If the solicitation is from another node, the
             //# tentative address is a duplicate and should not be used (by either
             //# node).
-            self.on_duplicate(now, iface, target);
+            self.on_duplicate(now, iface, (target, None));
             return Ok(());
         }
         if state == AddressState::Tentative {
@@ -101,14 +103,18 @@ impl Control {
         target: Ipv6Addr,
         advert: Advert,
         pool: &mut Pool,
-    ) {
-        if let Some(own) = self.ifaces[iface.index()].address(target.into()) {
-            // Another host claims our address. Only one that is not established is given up,
-            // otherwise a forged advertisement could take any address.
-            if matches!(own.state, AddressState::Tentative | AddressState::Optimistic) {
-                self.on_duplicate(now, iface, target);
+    ) -> Result<(), DropReason> {
+        let own = self.ifaces[iface.index()].address(target.into()).map(|own| own.state);
+        if let Some(state) = own.filter(|state| *state != AddressState::DadFailed) {
+            //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.4
+            //# If the target address is tentative, the tentative address is not
+            //# unique.
+            // An established address is kept: otherwise a forged advertisement could take any.
+            if matches!(state, AddressState::Tentative | AddressState::Optimistic) {
+                self.on_duplicate(now, iface, (target, advert.mac));
+                return Ok(());
             }
-            return;
+            return Err(DropReason::Martian);
         }
         let key = (iface, IpAddr::V6(target));
         let until = self.reachable_until(now, iface);
@@ -123,6 +129,7 @@ impl Control {
             self.forget_router(iface, target);
         }
         self.heard_from(now, key, pool);
+        Ok(())
     }
 
     /// Handles a sign of life of a neighbour. A router that had failed is usable again once its MAC

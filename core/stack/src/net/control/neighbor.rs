@@ -437,6 +437,16 @@ impl Neighbors {
         }
     }
 
+    /// All neighbours of an interface that were learnt go, as on Linux when it loses its carrier.
+    pub(super) fn forget_all_of(&mut self, iface: IfaceId) {
+        let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
+        for key in keys.into_iter().filter(|key| key.0 == iface) {
+            if !self.permanent.contains_key(&key) {
+                self.remove(key);
+            }
+        }
+    }
+
     /// Takes an entry out of its table, and returns its users.
     fn take(&mut self, key: &HopKey) -> Option<Parts> {
         self.asked.remove(key);

@@ -11,6 +11,7 @@ use super::gateways::Gateways;
 use crate::net::failures::GatewayId;
 use crate::net::fib::{Fib, Way, Ways};
 use crate::net::hash::Keyed;
+use crate::net::iface::IfaceId;
 use crate::net::route::RouteEntry;
 use crate::net::told::HopKey;
 
@@ -217,6 +218,12 @@ impl RouteTable {
         }
     }
 
+    /// The link of `iface` is there (again), or lost: routers on it do not answer meanwhile.
+    pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
+        self.gateways.set_carrier(now, iface, carrier);
+        self.touch();
+    }
+
     /// Whether it is time to ask a router that does not answer whether it does again; from now on
     /// that is for the next interval.
     pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
@@ -248,7 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::net::iface::{IfaceId, Origin};
+    use crate::net::iface::Origin;
     use crate::net::route::RouteKind;
 
     fn entry(prefix: &str, next_hop: Option<&str>, iface: u16, metric: u32) -> RouteEntry {

@@ -9,7 +9,7 @@ use core::time::Duration;
 use towpath_pool::{LinkType, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ndp::{self, Message, NdpOption, Preference, PrefixInfo, RouterAdvert};
-use towpath_wire::{Prefix, addr, ipv6};
+use towpath_wire::{MacAddr, Prefix, addr, ipv6};
 
 use super::learnt::{Destination, Learning, lifetime_end};
 use super::schedule::Task;
@@ -19,6 +19,7 @@ use crate::net::limits::{
     ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME_MAX, RETRANS_TIME_MIN,
     ROUTER_SOLICIT_DELAY, ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
 };
+use crate::net::received::Conflict;
 use crate::net::route::{RouteEntry, RouteKind};
 
 /// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3
@@ -93,9 +94,14 @@ impl Control {
 
     /// Takes an address and all that belongs to it away.
     pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
-        if !self.ifaces[iface.index()].addresses.remove(addr) {
-            return;
+        if self.ifaces[iface.index()].addresses.remove(addr) {
+            self.conflicts_told.remove(&(iface, addr));
+            self.stop_using(now, iface, addr);
         }
+    }
+
+    /// Ends what belongs to an address that the interface has no more, or that another host has.
+    fn stop_using(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         self.on_addresses_changed();
         match addr {
             IpAddr::V4(v4) => self.schedule.cancel(iface, |task| *task == Task::Announce(v4)),
@@ -109,6 +115,14 @@ impl Control {
 
     pub(super) fn announce(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
         if self.ifaces[iface.index()].address(addr.into()).is_some() {
+            //= https://www.rfc-editor.org/rfc/rfc5227#section-2.1
+            //= type=exception
+            //= reason=A run would start seconds late; the address is used at once, and a conflict told
+            //# Before beginning to use an IPv4 address (whether received from manual
+            //# configuration, DHCP, or some other means), a host implementing this
+            //# specification MUST test to see if the address is already in use, by
+            //# broadcasting ARP Probe packets.
+            self.probe_arp(iface, addr, pool);
             self.announce_arp(iface, addr, pool);
         }
     }
@@ -149,13 +163,30 @@ impl Control {
         }
     }
 
-    /// Gives up an address that another host has, found by duplicate address detection.
-    pub(super) fn on_duplicate(&mut self, now: Instant, iface: IfaceId, addr: Ipv6Addr) {
-        let Some(address) = self.ifaces[iface.index()].address(addr.into()).copied() else {
-            return;
+    /// Gives up an address that another host has, found by duplicate address detection. An address
+    /// of the operator stays in the list, unused. `mac` is the other host's, if it is known.
+    pub(super) fn on_duplicate(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (addr, mac): (Ipv6Addr, Option<MacAddr>),
+    ) {
+        let Some(address) = self.ifaces[iface.index()].address_mut(addr.into()) else { return };
+        let address = match address.origin {
+            Origin::Static => {
+                address.state = AddressState::DadFailed;
+                let address = *address;
+                self.stop_using(now, iface, addr.into());
+                self.note_conflict(Conflict { iface, addr: addr.into(), mac, is_given_up: true });
+                address
+            }
+            _ => {
+                let address = *address;
+                self.forget_address(now, iface, addr.into());
+                address
+            }
         };
         self.counters.duplicate_addresses += 1;
-        self.forget_address(now, iface, addr.into());
         //= https://www.rfc-editor.org/rfc/rfc7217#section-6
         //# Hosts SHOULD introduce a random delay between 0 and IDGEN_DELAY
         //# seconds (see Section 7) before trying a new tentative address
@@ -454,7 +485,7 @@ impl Control {
                     address.state = AddressState::Deprecated;
                     deprecated = true;
                 }
-                AddressState::Deprecated => {}
+                AddressState::Deprecated | AddressState::DadFailed => {}
                 // Not before its detection is over: look again when it may be.
                 AddressState::Tentative | AddressState::Optimistic => {
                     let key = (iface, address.addr());

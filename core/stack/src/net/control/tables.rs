@@ -1,6 +1,6 @@
 //! State of the control part. Other files of the folder add methods to [`Control`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use towpath_pool::Packet;
@@ -14,6 +14,7 @@ use crate::net::config::NetConfig;
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
+use crate::net::received::Conflict;
 use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::Snapshot;
 use crate::net::told::{HopKey, Order};
@@ -39,6 +40,9 @@ pub(in crate::net) struct Control {
     /// Parts of `snapshot` that are out of date.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<Order>,
+    /// Conflicts that the owner has not taken yet, and addresses of which it was told.
+    pub(super) conflicts: VecDeque<Conflict>,
+    pub(super) conflicts_told: BTreeSet<HopKey>,
 }
 
 /// Parts that the next snapshot does not share with the last one, routes excepted.
@@ -68,6 +72,8 @@ impl Control {
             rules: None,
             changed: Changed::default(),
             orders: VecDeque::new(),
+            conflicts: VecDeque::new(),
+            conflicts_told: BTreeSet::new(),
         }
     }
 
@@ -87,6 +93,18 @@ impl Control {
     #[inline]
     pub(in crate::net) fn has_orders(&self) -> bool {
         !self.orders.is_empty() || self.neighbors.has_news()
+    }
+
+    /// Takes the oldest conflict that the owner was not told of.
+    pub(in crate::net) fn take_conflict(&mut self) -> Option<Conflict> {
+        self.conflicts.pop_front()
+    }
+
+    /// Notes once for each address that another host has it, too.
+    pub(super) fn note_conflict(&mut self, conflict: Conflict) {
+        if self.conflicts_told.insert((conflict.iface, conflict.addr)) {
+            self.conflicts.push_back(conflict);
+        }
     }
 
     /// Has a finished frame sent.

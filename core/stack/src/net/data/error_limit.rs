@@ -9,16 +9,16 @@ use towpath_tcp::Instant;
 use crate::net::hash::{Keyed, Random};
 use crate::net::limits::{
     ICMP_BURST, ICMP_BURST_JITTER, ICMP_ERRORS_PER_SECOND, ICMP_HOST_BURST,
-    ICMP_HOST_ERRORS_PER_SECOND, ICMP_HOSTS,
+    ICMP_HOST_ERRORS_PER_SECOND, ICMP_HOSTS, ICMP_TOO_BIG_BURST, ICMP_TOO_BIG_PER_SECOND,
 };
 
 /// Limits how many errors are sent.
 #[derive(Debug)]
 pub(super) struct ErrorLimit {
-    /// Credit for errors, in nanoseconds; each error costs [`ERROR_COST`].
-    credit: u64,
-    burst: u64,
-    last: Instant,
+    /// All errors but reports of a path MTU.
+    errors: Allowance,
+    /// Reports of a path MTU.
+    too_big: Allowance,
     keys: Keyed,
     /// For each group of hosts, until when errors to it have been paid for.
     hosts: Vec<Instant>,
@@ -26,28 +26,50 @@ pub(super) struct ErrorLimit {
     shards: u64,
 }
 
+/// Errors that may be sent, at a rate and at once.
+#[derive(Debug)]
+struct Allowance {
+    /// Price of one, in nanoseconds of credit.
+    cost: u64,
+    /// Credit in nanoseconds, and how much of it there may be.
+    credit: u64,
+    burst: u64,
+    last: Instant,
+}
+
 /// Nanoseconds in which a host may send one error.
 const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
+/// The same of reports of a path MTU.
+const TOO_BIG_COST: u64 = 1_000_000_000 / ICMP_TOO_BIG_PER_SECOND;
 /// The same to one host.
 const HOST_ERROR_COST: Duration = Duration::from_nanos(1_000_000_000 / ICMP_HOST_ERRORS_PER_SECOND);
+
+impl Allowance {
+    fn new(now: Instant, cost: u64, burst: u64) -> Self {
+        Self { cost, credit: burst * cost, burst: burst * cost, last: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let earned = now.0.saturating_sub(self.last.0);
+        self.last = self.last.max(now);
+        self.credit = self.credit.saturating_add(earned).min(self.burst);
+        let left = self.credit.checked_sub(self.cost);
+        self.credit = left.unwrap_or(self.credit);
+        left.is_some()
+    }
+}
 
 impl ErrorLimit {
     /// The limit of one of `shards` data parts.
     pub(super) fn new(keys: Keyed, now: Instant, shards: u64) -> Self {
-        let hosts = vec![Instant::ZERO; ICMP_HOSTS];
-        let limit = Self { credit: 0, burst: 0, last: now, keys, hosts, shards };
-        let burst = limit.burst_of(ICMP_BURST);
-        Self { credit: burst, burst, ..limit }
-    }
-
-    /// Price of one error, in nanoseconds of credit.
-    fn cost(&self) -> u64 {
-        ERROR_COST * self.shards
-    }
-
-    /// Price of this part's portion of `errors` at once, at least of one error.
-    fn burst_of(&self, errors: u64) -> u64 {
-        (errors / self.shards).max(1) * self.cost()
+        let part_of = |burst: u64| (burst / shards).max(1);
+        Self {
+            errors: Allowance::new(now, ERROR_COST * shards, part_of(ICMP_BURST)),
+            too_big: Allowance::new(now, TOO_BIG_COST * shards, part_of(ICMP_TOO_BIG_BURST)),
+            keys,
+            hosts: vec![Instant::ZERO; ICMP_HOSTS],
+            shards,
+        }
     }
 
     /// Whether one more error may be sent to `host` now.
@@ -71,18 +93,19 @@ impl ErrorLimit {
 
     /// Whether one more error may be sent now.
     pub(super) fn take(&mut self, now: Instant, random: &mut Random) -> bool {
-        let earned = now.0.saturating_sub(self.last.0);
-        self.last = self.last.max(now);
-        self.credit = self.credit.saturating_add(earned).min(self.burst);
-        let cost = self.cost();
-        if self.credit < cost {
-            return false;
+        let is_allowed = self.errors.take(now);
+        if is_allowed {
+            // Drawn anew each time: the number of errors that fit reveals nothing about those sent
+            // to other hosts.
+            let burst = (ICMP_BURST - random.below(ICMP_BURST_JITTER)) / self.shards;
+            self.errors.burst = burst.max(1) * self.errors.cost;
         }
-        self.credit -= cost;
-        // Drawn anew each time: the number of errors that fit reveals nothing about those sent to
-        // other hosts.
-        self.burst = self.burst_of(ICMP_BURST - random.below(ICMP_BURST_JITTER));
-        true
+        is_allowed
+    }
+
+    /// Whether one more report of a path MTU may be sent now.
+    pub(super) fn take_too_big(&mut self, now: Instant) -> bool {
+        self.too_big.take(now)
     }
 }
 

@@ -6,7 +6,7 @@ use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ipv6_ext::{self, ChainError};
-use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ndp};
+use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::reassembly::{Added, Fragment, GivenUp, Key};
 use super::report::{Offender, Report};
@@ -157,6 +157,7 @@ impl Data {
             (Verdict::Drop(_), Some(_)) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
+            (Verdict::Drop(DropReason::Martian), None) if is_claim(&packet, &ip) => true,
             (Verdict::Drop(reason), None) => return self.refuse(iface, packet, reason, pool),
         };
         match ip.fragment {
@@ -391,6 +392,18 @@ fn is_discovery(packet: &Packet, ip: &IpPacket) -> bool {
             .linear()
             .get(ip.offset)
             .is_some_and(|kind| (ndp::ROUTER_SOLICIT..=ndp::REDIRECT).contains(kind))
+}
+
+/// Whether this is a neighbour advertisement, whose source may be an own address. RFC 4861 section
+/// 7.2.4 lets a host that defends its address send from that address, as Linux does.
+#[cold]
+fn is_claim(packet: &Packet, ip: &IpPacket) -> bool {
+    let own = |src| matches!(src, IpAddr::V6(v6) if addr::is_valid_source_v6(v6));
+    ip.fragment.is_none()
+        && ip.protocol == IpProtocol::ICMPV6
+        && own(ip.src)
+        && ip.dst == IpAddr::V6(addr::ALL_NODES)
+        && packet.linear().get(ip.offset) == Some(&ndp::NEIGHBOR_ADVERT)
 }
 
 fn give(packet: Packet, pool: &mut Pool) -> Option<Received> {

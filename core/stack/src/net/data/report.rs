@@ -192,13 +192,18 @@ impl Data {
     ///
     /// The limit of the host is asked first, so errors that it refuses cost other hosts nothing.
     /// Behind an any-address interface is a single host, whose every connect may need an answer.
-    /// Reports of a path MTU count against the common limit alone, as on Linux: without them a
-    /// host's connections would stall.
+    /// Reports of a path MTU have a limit of their own: without them a host's connections would
+    /// stall.
     fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;
         }
-        let has_share = self.is_any_address(about.iface) || is_too_big(report);
+        if is_too_big(report) {
+            let allowed = self.error_limit.take_too_big(now);
+            self.counters.icmp_too_big_limited += u64::from(!allowed);
+            return allowed;
+        }
+        let has_share = self.is_any_address(about.iface);
         if !has_share && !self.error_limit.take_for(now, about.src) {
             self.counters.icmp_errors_limited_host += 1;
             return false;

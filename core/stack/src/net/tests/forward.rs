@@ -627,6 +627,33 @@ fn errors_are_limited_but_for_those_about_sizes() {
     assert_eq!(router.sent().len(), 1, "the path MTU is told all the same");
 }
 
+/// A flood that uses up all other errors.
+#[test]
+fn reports_of_sizes_have_a_limit_of_their_own() {
+    let mut router = router();
+    let to_v6 = |n: u16| format!("fd00::{n:x}");
+    for n in 2..=255 {
+        router.transit(&from_to(&v4(1, 8, |_| {}), &format!("10.0.0.{n}"), FAR_V4));
+        let expired = v6(1, IpProtocol::UDP, &pattern(8));
+        router.transit(&from_to(&expired, &format!("fd{n:02x}::2"), FAR_V6));
+    }
+    assert!(router.net.counters().data.icmp_errors_limited > 100);
+    router.sent();
+    let before = router.net.counters().data.icmp_errors_sent;
+    for n in 0..100 {
+        let long = v4(9, 1400, |header| header.dont_fragment = true);
+        router.transit(&from_to(&long, &format!("10.0.0.{}", 2 + n), FAR_V4));
+        router.transit(&from_to(&v6(9, IpProtocol::UDP, &pattern(1400)), &to_v6(2 + n), FAR_V6));
+    }
+    let counters = router.net.counters().data;
+    assert_eq!(counters.icmp_errors_sent - before, 200);
+    // A limit all the same.
+    for _ in 0..limits::ICMP_TOO_BIG_BURST {
+        router.transit(&v4(9, 1400, |header| header.dont_fragment = true));
+    }
+    assert_eq!(router.net.counters().data.icmp_too_big_limited, 200);
+}
+
 #[test]
 fn changes_of_routes_take_effect_together_or_not_at_all() {
     let mut router = router();

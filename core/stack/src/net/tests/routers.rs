@@ -1,5 +1,7 @@
 //! Routers: choice, failover, and lifetimes by advertisements.
 
+use std::collections::BTreeSet;
+
 use towpath_wire::ndp::RouteInfo;
 
 use super::*;
@@ -114,6 +116,42 @@ fn a_router_that_answers_again_is_used_again() {
     assert!(arp_questions(&mut a).contains(&ip("10.0.0.8")));
     a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
+}
+
+/// A route with two routers behind two links: all flows leave a link that is lost, and its
+/// neighbours are forgotten.
+#[test]
+fn routers_behind_a_lost_link_are_left_at_once() {
+    let mut a = Host::a();
+    let second = InterfaceConfig { name: "eth1".into(), ..eth0(&["10.1.0.1/24"]) };
+    let far = a.net.add_interface(a.now, second);
+    a.pass(Duration::from_secs(3));
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.8")), ETH, 5);
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.1.0.8")), far, 5);
+    let hops = |a: &Host| -> BTreeSet<IpAddr> {
+        (0..50).map(|n| hop(a, &format!("203.0.113.{n}"))).collect()
+    };
+    let both = BTreeSet::from([ip("10.0.0.8"), ip("10.1.0.8")]);
+    assert_eq!(hops(&a), both);
+    a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    assert_eq!(a.net.neighbors().count(), 1);
+
+    let before = a.net.route_generation();
+    a.net.set_carrier(a.now, ETH, false);
+    assert!(a.net.route_generation() > before, "kept routes are looked up anew");
+    assert_eq!(hops(&a), [ip("10.1.0.8")].into());
+    assert_eq!(a.net.neighbors().count(), 0);
+    // Nothing that comes late, and no new route, brings it back.
+    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 5);
+    assert_eq!(hops(&a), [ip("10.1.0.8")].into());
+
+    a.net.set_carrier(a.now, ETH, true);
+    assert_eq!(hops(&a).len(), 3);
+    // Without a link to any router the routes stay, as those whose routers do not answer.
+    a.net.set_carrier(a.now, ETH, false);
+    a.net.set_carrier(a.now, far, false);
+    assert_eq!(hops(&a).len(), 1);
 }
 
 #[test]
