@@ -200,7 +200,7 @@ impl Received {
         }
         if let (Way::Library(library), true) = (&job.way, control.is_some()) {
             let before = std::env::var_os("LD_PRELOAD");
-            put("LD_PRELOAD", Some(preload::environment(library, before)))?;
+            put("LD_PRELOAD", Some(preload::environment(library, before, &job.path)))?;
             put(ENV_CONTROL, Some(control_number().to_string().into()))?;
             // libuv's io_uring would take file and socket calls past the C library.
             put("UV_USE_IO_URING", Some("0".into()))?;
