@@ -24,7 +24,10 @@ static HEAP: heap::Heap = heap::Heap::new();
 /// Run by the dynamic loader before the program's own constructors.
 extern "C" fn start() {
     towpath_symbols::start(|posix| {
-        towpath_posix::memory_lock::note_engine_memory(posix, || start::start(posix))
+        towpath_posix::memory_lock::note_engine_memory(posix, || {
+            heap::SPARE.prepare();
+            start::start(posix)
+        })
     });
 }
 

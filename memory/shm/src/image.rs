@@ -253,7 +253,7 @@ pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
     // Linux follows four scripts (BINPRM limit in fs/exec.c).
     let mut next: Option<Fd> = None;
     for _ in 0..=4 {
-        let found = next.as_deref().map_or_else(|| content(file), |file| content(file));
+        let found = next.as_deref().map_or_else(|| content(file), content);
         match found {
             Content::Program(elf) => return elf.first_needed.filter(|name| is_sanitizer(name)),
             Content::Script(line) => {

@@ -35,10 +35,10 @@ static long field(const char *name) {
     return kb;
 }
 
-/* The size depends on libc and on the loaded libraries. */
+/* The size depends on libc, on the loaded libraries, and on threads of an engine in the process. */
 static void locked(const char *when) {
     long kb = field("VmLck:");
-    printf("%s: locked %s\n", when, kb == 0 ? "nothing" : kb < 16 * 1024 ? "some MB" : "too much");
+    printf("%s: locked %s\n", when, kb == 0 ? "nothing" : kb < 512 * 1024 ? "some MB" : "too much");
 }
 
 static char *map(long len) {
