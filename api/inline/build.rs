@@ -1,7 +1,11 @@
-//! The soname of the library, by which glibc's name service switch finds it
-//! (`api/symbols/src/nss.rs`).
+//! Arguments for the linker.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    // Name by which glibc's name service switch finds the library (`api/symbols/src/nss.rs`).
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnss_towpath.so.2");
+    // A call from one exported function to another ends in this library. Otherwise the dynamic
+    // linker would bind it to a function of the program that has the same name. Such a function may
+    // call the library in turn, and the two would call each other without end.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 }

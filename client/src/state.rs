@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use towpath_ring::{program_fifo, urgent};
-use towpath_shm::layout::{DatagramHeader, Slot, flags, shut};
+use towpath_shm::layout::{DatagramHeader, Slot, connect_asked, flags, shut};
 
 use crate::Error;
 use crate::socket::ready;
@@ -59,10 +59,17 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     if seen & flags::URGENT != 0 && urgent::is_pending(slot) {
         mask |= PRI;
     }
-    if no_output || writable(slot) {
+    if no_output || writable(slot) && !has_sent_syn(slot) {
         mask |= OUT;
     }
     mask
+}
+
+/// Whether a write has sent the SYN (RFC 7413), and the handshake is under way. Linux reports such a
+/// socket as writable when the peer has answered.
+fn has_sent_syn(slot: &Slot) -> bool {
+    slot.flags.load(Acquire) & flags::OPENING != 0
+        && slot.connect_asked.load(Acquire) == connect_asked::STARTED
 }
 
 /// Bytes of the longest datagram in a FIFO.
@@ -138,6 +145,19 @@ pub(crate) fn may_have_more(slot: &Slot) -> bool {
 mod tests {
     use super::*;
     use towpath_ring::Region;
+
+    #[test]
+    fn a_syn_with_bytes_is_answered_before_more_can_be_written() {
+        let region = Region::create().unwrap();
+        let slot = region.slot(1).unwrap();
+        slot.flags.store(flags::CONNECTED | flags::OPENING, Relaxed);
+        slot.connect_asked.store(connect_asked::DEFERRED, Relaxed);
+        assert_eq!(stream_readiness(slot), ready::OUT, "the first write sends the SYN");
+        slot.connect_asked.store(connect_asked::STARTED, Relaxed);
+        assert_eq!(stream_readiness(slot), 0, "the handshake is under way");
+        slot.flags.store(flags::CONNECTED, Relaxed);
+        assert_eq!(stream_readiness(slot), ready::OUT);
+    }
 
     /// A false report of writability would make a program poll again and again.
     #[test]

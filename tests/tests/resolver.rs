@@ -206,3 +206,27 @@ fn addresses_that_the_stack_cannot_use_are_left_out() {
     let out = lab.run(&[&[towpath.as_str()][..], &run].concat());
     assert_eq!(out, "{'AF_INET'}\n{'AF_INET'}\n-2\n");
 }
+
+/// The stack's sockets hear of it by ICMP, as glibc's do: an answer is not waited for. With the
+/// timeout of these files a resolver that waits is ended first.
+#[test]
+fn unreachable_nameservers_cost_no_timeout() {
+    const UNREACHABLE: &str = "nameserver 198.51.100.53\n";
+    const OPTIONS: &str = "options timeout:30 attempts:1\n";
+    let Some(lab) = Lab::new(&format!("{UNREACHABLE}{OPTIONS}")) else { return };
+    let several = Lab::new(&format!("{UNREACHABLE}nameserver 127.0.0.53\n{OPTIONS}"));
+    let several = several.expect("as above");
+    let (towpath, none) = (towpath(), "; echo $?");
+    for options in ["", "--shards 2", "--inline"] {
+        let run = |what: &str| {
+            format!("timeout 25 {towpath} run -q {options} --dns 198.51.100.53 -- getent {what}")
+        };
+        let ask = run("ahosts name.example") + none + ";" + &run("hosts 10.0.2.2") + none;
+        assert_eq!(lab.run(&["sh", "-c", &ask]), "2\n2\n", "{options}");
+        let ask = format!(
+            "timeout 25 {towpath} run -q {options} --dns 127.0.0.53 -- getent ahostsv4 v4.example"
+        );
+        let found = several.run(&["sh", "-c", &ask]);
+        assert!(found.starts_with("192.0.2.4 "), "{options}: {found}");
+    }
+}

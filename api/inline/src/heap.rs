@@ -257,7 +257,52 @@ fn map(len: usize) -> Option<*mut u8> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: fresh memory, chosen by the kernel.
     let at = unsafe { mmap_anonymous(null_mut(), len.max(1), prot, MapFlags::PRIVATE) };
-    at.ok().map(<*mut _>::cast)
+    at.ok().map(<*mut _>::cast).or_else(|| SPARE.map(len))
+}
+
+/// Pages that were mapped before the program began, for mappings that the kernel refuses later.
+///
+/// After mlockall(2) with MCL_FUTURE new mappings are locked and count against RLIMIT_MEMLOCK. A
+/// mapping from before, which is not locked, may grow all the same, and moves to where there is
+/// room. Each of these pages becomes one such mapping.
+pub struct Spare {
+    first: AtomicPtr<u8>,
+    used: AtomicUsize,
+}
+
+/// Number of spare pages. Each is used once.
+const SPARE_MAX: usize = 16_384;
+
+/// The spare pages of this process.
+pub static SPARE: Spare = Spare::new();
+
+impl Spare {
+    const fn new() -> Self {
+        Self { first: AtomicPtr::new(null_mut()), used: AtomicUsize::new(0) }
+    }
+
+    /// Maps the pages, once. They take address space until they are used.
+    pub fn prepare(&self) {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: fresh memory, chosen by the kernel.
+        if let Ok(at) = unsafe { mmap_anonymous(null_mut(), SPARE_MAX * PAGE, prot, flags) } {
+            self.first.store(at.cast(), Ordering::Release);
+        }
+    }
+
+    fn map(&self, len: usize) -> Option<*mut u8> {
+        let first = self.first.load(Ordering::Acquire);
+        let place = self.used.fetch_add(1, Ordering::Relaxed);
+        if first.is_null() || place >= SPARE_MAX {
+            self.used.store(SPARE_MAX, Ordering::Relaxed);
+            return None;
+        }
+        let page = first.wrapping_add(place * PAGE).cast();
+        // SAFETY: a page that is not in use, and that no other call gets.
+        let at = unsafe { mremap(page, PAGE, pages(len.max(1)), MremapFlags::MAYMOVE) };
+        at.ok().map(<*mut _>::cast)
+    }
 }
 
 /// # Safety
@@ -326,6 +371,37 @@ mod tests {
         };
         let threads: Vec<_> = (1..7).map(|seed| std::thread::spawn(move || work(seed))).collect();
         assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
+    }
+
+    /// Under MCL_FUTURE, RLIMIT_MEMLOCK refuses new mappings. In a child, which ends with both.
+    #[test]
+    fn memory_is_found_where_new_mappings_are_refused() {
+        let heap = Heap::new();
+        let layout = Layout::from_size_align(1 << 20, 8).expect("a layout");
+        // SAFETY: the child makes system calls, uses its own memory, and ends.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                SPARE.prepare();
+                let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
+                let is_limited = libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) == 0
+                    && libc::setresuid(65_534, 65_534, 65_534) == 0
+                    && libc::mlockall(libc::MCL_FUTURE) == 0;
+                let null = null_mut();
+                let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let is_refused = libc::mmap(null, 1 << 20, prot, flags, -1, 0) == libc::MAP_FAILED;
+                let all = [(); 3].map(|()| heap.alloc(layout));
+                let is_found = all.iter().all(|at| !at.is_null());
+                if is_found {
+                    all.iter().for_each(|at| at.write_bytes(7, 1 << 20));
+                }
+                // Without privileges to give up nothing is refused.
+                libc::_exit(i32::from(is_limited && !(is_refused && is_found)));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
+        }
     }
 
     /// A thread that is in a heap when the process forks is missing in the child, and leaves the

@@ -23,7 +23,12 @@ static HEAP: heap::Heap = heap::Heap::new();
 
 /// Run by the dynamic loader before the program's own constructors.
 extern "C" fn start() {
-    towpath_symbols::start(start::start);
+    towpath_symbols::start(|posix| {
+        towpath_posix::memory_lock::note_engine_memory(posix, || {
+            heap::SPARE.prepare();
+            start::start(posix)
+        })
+    });
 }
 
 /// Run by exit(3) after the program's own destructors, and its functions of atexit(3).

@@ -1,13 +1,14 @@
 //! How a process finds its engine, and the sockets that it was born with.
 
 use towpath_client::{Client, Region, Wheel};
-use towpath_shm::Fd;
 use towpath_shm::token::Run;
+use towpath_shm::{Fd, image};
 
 use crate::environment::Place;
-use crate::{Posix, Result, environment, limit, rights};
+use crate::{Posix, Result, environment, library, limit, rights};
 
-/// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
+/// Attaches as the environment says; without TOWPATH_CONTROL, in a set-user-id program, or under
+/// valgrind, nothing.
 ///
 /// # Errors
 /// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the
@@ -29,8 +30,19 @@ pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Opt
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    let Place { number, descriptors_max } = Place::from_environment()?;
+    // valgrind refuses to map the shared memory, and memcheck's search for leaks would read all of
+    // it. To the run it is a static program, of which towpath has told the user.
+    if environment::is_under_valgrind() {
+        return None;
+    }
+    let Place { number, descriptors_max, address_space } = Place::from_environment()?;
     posix.attachment.activate();
+    if let Some(surplus) = address_space {
+        limit::take_surplus(surplus);
+    }
+    if let Some(own) = library::own_path() {
+        environment::replace_preload(|all| image::without_runtime(own, all).to_vec());
+    }
     // SAFETY: the number was made for us by whoever started this program.
     Some((unsafe { towpath_client::control_from_number(number) }, descriptors_max))
 }

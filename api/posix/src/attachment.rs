@@ -16,12 +16,27 @@ pub(crate) struct Attachment {
     /// rings. Null before there is a page.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
+    /// Attachments of this process, and of its parents before a fork. They are never freed.
+    /// LeakSanitizer follows pointers in static variables, and none in mapped pages.
+    kept: AtomicPtr<Kept>,
+}
+
+/// An attachment, and those before.
+#[expect(dead_code, reason = "LeakSanitizer reads the pointers")]
+#[derive(Debug)]
+struct Kept {
+    client: *mut Client,
+    before: *mut Kept,
 }
 
 impl Attachment {
     /// There is none, nor is there to be one.
     pub const fn new() -> Self {
-        Self { page: AtomicPtr::new(null_mut()), is_active: AtomicBool::new(false) }
+        Self {
+            page: AtomicPtr::new(null_mut()),
+            is_active: AtomicBool::new(false),
+            kept: AtomicPtr::new(null_mut()),
+        }
     }
 
     /// See [`crate::Posix::client`].
@@ -68,7 +83,10 @@ impl Attachment {
     pub fn install(&self, client: Client) {
         // SAFETY: set by `make_page`, never unmapped.
         if let Some(page) = unsafe { self.page.load(Ordering::Acquire).as_ref() } {
-            page.store(Box::into_raw(Box::new(client)), Ordering::Release);
+            let client = Box::into_raw(Box::new(client));
+            let kept = Box::new(Kept { client, before: self.kept.load(Ordering::Relaxed) });
+            self.kept.store(Box::into_raw(kept), Ordering::Relaxed);
+            page.store(client, Ordering::Release);
         }
     }
 }

@@ -192,6 +192,12 @@ pub const CALLS: &[Call] = &[
          GiB) does not count. All else is the kernel's",
     ),
     works(
+        "mlockall",
+        "locks the program's memory, and not the library's, which does not count against \
+         RLIMIT_MEMLOCK either. Where /proc is not mounted, memory is locked when it is touched, \
+         and a limit is ENOMEM",
+    ),
+    works(
         "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
         "the stack's interfaces, as AF_NETLINK sockets show them",
     ),

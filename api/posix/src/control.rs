@@ -1,8 +1,8 @@
 //! Control messages: what is said beside the bytes of a message (cmsg(3)).
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
+use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, flags, option_bit};
 
 use crate::errno::fail;
 use crate::handle::Handle;
@@ -186,7 +186,11 @@ pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut Writer<'
         write_times(handle, time_ns, out);
     }
     if handle.is_tcp() && handle.posix.remembered.wants_inq(handle.socket) {
-        let left = towpath_client::stream::unread(handle.client, handle.socket) as i32;
+        // The end of the stream counts as a byte, as on Linux: a program that stops at 0 would not
+        // learn of it.
+        let has_end = handle.slot.flags.load(Acquire) & flags::RX_EOF != 0;
+        let unread = towpath_client::stream::unread(handle.client, handle.socket) as i32;
+        let left = unread + i32::from(has_end);
         out.put(libc::IPPROTO_TCP, TCP_CM_INQ, &left.to_ne_bytes());
     }
 }

@@ -9,7 +9,7 @@ use towpath_shm::layout::Kind;
 use crate::control::Control;
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
-use crate::{Errno, Posix, Result, descriptor, transfer};
+use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.
 const CHUNK: usize = 64 << 10;
@@ -34,6 +34,9 @@ pub fn sendfile(
 ) -> Result<usize> {
     if posix.process.descriptors.socket(from).is_some() {
         return fail(libc::EINVAL);
+    }
+    if netlink::is_ours(posix, to) {
+        return sendfile_to_netlink(posix, to, from, offset, count);
     }
     let handle = Handle::new(posix, to)?;
     if handle.kind() == Kind::Listener {
@@ -80,6 +83,26 @@ pub fn sendfile(
     if done == 0 { result.map(|()| 0) } else { Ok(done) }
 }
 
+/// The requests that a file has at a place.
+fn sendfile_to_netlink(
+    posix: &'static Posix,
+    to: i32,
+    from: i32,
+    offset: Option<&mut i64>,
+    count: usize,
+) -> Result<usize> {
+    let start = match &offset {
+        Some(offset) => **offset,
+        None => seek(from, 0, libc::SEEK_CUR)?,
+    };
+    let sent = netlink::send_from(posix, to, count, |room| pread(from, room, start))?;
+    match offset {
+        Some(offset) => *offset = start + sent as i64,
+        None => drop(seek(from, start + sent as i64, libc::SEEK_SET)?),
+    }
+    Ok(sent)
+}
+
 /// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one.
 /// Gives how many bytes were moved. SPLICE_F_NONBLOCK is about the pipe alone.
 ///
@@ -105,6 +128,9 @@ pub fn splice(
     }
     if pipe_offset || offset {
         return fail(if pipe_offset { libc::ESPIPE } else { libc::EINVAL });
+    }
+    if netlink::is_ours(posix, to) {
+        return netlink::send_from(posix, to, count, |room| pipe_read(from, room, flags));
     }
     if inward {
         from_socket(posix, from, to, count, flags)

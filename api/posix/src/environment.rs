@@ -20,7 +20,7 @@ pub fn current() -> *const *const c_char {
     unsafe { environ.cast() }
 }
 
-/// Value of TOWPATH_CONTROL: a descriptor's number, and behind a colon the limit that the program
+/// Value of TOWPATH_CONTROL: a descriptor's number, and behind colons the limits that the program
 /// must set itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -28,6 +28,8 @@ pub(crate) struct Place {
     pub number: i32,
     /// Its hard limit of descriptors, where whoever started it could not lower that for it.
     pub descriptors_max: Option<u64>,
+    /// Part of its limit of address space that it must give up.
+    pub address_space: Option<u64>,
 }
 
 impl Place {
@@ -38,20 +40,30 @@ impl Place {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (number, max) = text.split_once(':').map_or((text, None), |(n, max)| (n, Some(max)));
-        let number = number.parse().ok().filter(|&number: &i32| number >= 0)?;
-        Some(Self { number, descriptors_max: max.and_then(|max| max.parse().ok()) })
+        let mut parts = text.split(':');
+        let number = parts.next()?.parse().ok().filter(|&number: &i32| number >= 0)?;
+        let mut limit = || parts.next()?.parse().ok();
+        Some(Self { number, descriptors_max: limit(), address_space: limit() })
     }
 
     fn text(self) -> String {
-        let Self { number, descriptors_max } = self;
-        descriptors_max.map_or_else(|| number.to_string(), |max| format!("{number}:{max}"))
+        let Self { number, descriptors_max, address_space } = self;
+        let limit = |limit: Option<u64>| limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let text = format!("{number}:{}:{}", limit(descriptors_max), limit(address_space));
+        text.trim_end_matches(':').to_owned()
     }
 }
 
 /// LD_PRELOAD. Called from the constructor.
 pub(crate) fn preload() -> Option<&'static CStr> {
     variable(PRELOAD)
+}
+
+/// Whether valgrind runs this program: it preloads a part of itself.
+pub(crate) fn is_under_valgrind() -> bool {
+    const PART: &[u8] = b"/vgpreload_core-";
+    let all = preload().map(CStr::to_bytes).unwrap_or_default();
+    all.windows(PART.len()).any(|part| part == PART)
 }
 
 /// Gives LD_PRELOAD, which is there, another value, by what it is made of: that of before. In the
@@ -156,8 +168,9 @@ mod tests {
     #[test]
     fn a_place_is_read_as_it_is_written() {
         for place in [
-            Place { number: 5, descriptors_max: None },
-            Place { number: i32::MAX, descriptors_max: Some(u64::MAX) },
+            Place { number: 5, descriptors_max: None, address_space: None },
+            Place { number: 5, descriptors_max: None, address_space: Some(7) },
+            Place { number: i32::MAX, descriptors_max: Some(u64::MAX), address_space: None },
         ] {
             assert_eq!(Place::parse(&place.text()), Some(place));
         }
@@ -179,8 +192,8 @@ mod tests {
         library.remember(Some(c"/ours.so"));
         // SAFETY: built just now.
         let made = unsafe {
-            let place = Place { number: 5, descriptors_max: Some(64) };
-            Environment::new(pointers.as_ptr(), place, |theirs| library.with_preload(theirs))
+            let place = Place { number: 5, descriptors_max: Some(64), address_space: None };
+            Environment::new(pointers.as_ptr(), place, |theirs| library.with_preload(None, theirs))
         };
         let mut texts = Vec::new();
         for &entry in &made.entries[..made.entries.len() - 1] {

@@ -6,13 +6,13 @@ use std::ffi::{CStr, c_char};
 
 use towpath_client::descriptors::Entry;
 use towpath_client::{Client, Cloned, Error, HighFd, LockGuard, syscall};
-use towpath_shm::Fd;
 use towpath_shm::control::purpose;
 use towpath_shm::layout::op;
+use towpath_shm::{Fd, image};
 
 use crate::environment::{Environment, Place};
 use crate::errno::fail;
-use crate::outside::Sockets;
+use crate::outside::{Executable, Sockets};
 use crate::spawns::Started;
 use crate::{Posix, Result, limit, rights};
 
@@ -28,13 +28,12 @@ const SEAT_LOWEST: i32 = 900;
 const NOWHERE: i32 = i32::MAX;
 
 /// execve and its kin: `real` gets the environment to use, and returns only when it fails.
-/// `sockets`: where those of the program will be.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
 pub unsafe fn exec<T>(
     posix: &'static Posix,
-    sockets: Sockets,
+    program: &Executable,
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
@@ -44,7 +43,7 @@ pub unsafe fn exec<T>(
     let _lock = posix.spawns.lock();
     if let Some(host) = posix.spawns.host().filter(|_| client.wheel().is_some()) {
         // SAFETY: the caller's promise.
-        return unsafe { host.exec(posix, sockets, envp, real) };
+        return unsafe { host.exec(posix, program, envp, real) };
     }
     list_inheritable(posix, client, false);
     // With a channel of its own the new image holds what it inherits; ours ends with this image. If
@@ -53,8 +52,13 @@ pub unsafe fn exec<T>(
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
     let environment = unsafe {
-        let place = Place { number: control.get(), descriptors_max: None };
-        Environment::new(envp, place, |theirs| posix.library.with_preload(theirs))
+        let place = Place {
+            number: control.get(),
+            descriptors_max: None,
+            address_space: limit::surplus(posix),
+        };
+        let sanitizer = program.sanitizer.as_deref();
+        Environment::new(envp, place, |theirs| posix.library.with_preload(sanitizer, theirs))
     };
     control.set_inheritable(true);
     let result = real(environment.as_ptr());
@@ -87,24 +91,24 @@ impl Host {
     unsafe fn exec<T>(
         &self,
         posix: &'static Posix,
-        sockets: Sockets,
+        program: &Executable,
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
         // Programs that a program outside the stack executes find that their network is down.
-        let number = if sockets == Sockets::Stack { self.socket.get() } else { NOWHERE };
+        let is_on_stack = program.sockets == Sockets::Stack;
+        let number = if is_on_stack { self.socket.get() } else { NOWHERE };
         // Not both libraries: they have the same functions.
         let preload_with = |theirs: Option<&CStr>| {
             let all = theirs.map(CStr::to_bytes).unwrap_or_default();
             let others = all.split(|byte| matches!(byte, b':' | b' '));
-            let others = others.filter(|path| !path.is_empty() && !posix.library.is(path));
-            let all: Vec<_> = std::iter::once(&self.library[..]).chain(others).collect();
-            Some(all.join(&b':'))
+            let others: Vec<_> = others.filter(|path| !posix.library.is(path)).collect();
+            Some(image::preload(program.sanitizer.as_deref(), &self.library, &others.join(&b':')))
         };
-        let place = Place { number, descriptors_max: limit::lowered(posix) };
+        let place = Place { number, descriptors_max: limit::lowered(posix), address_space: None };
         // SAFETY: the caller's promise.
         let environment = unsafe { Environment::new(envp, place, preload_with) };
-        self.socket.set_inheritable(sockets == Sockets::Stack);
+        self.socket.set_inheritable(is_on_stack);
         let result = real(environment.as_ptr());
         self.socket.set_inheritable(false);
         result
@@ -221,6 +225,7 @@ impl Drop for Spawning {
 /// `envp` must be a null-terminated array of C strings, or null.
 pub unsafe fn spawn<T>(
     posix: &'static Posix,
+    program: &Executable,
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
 ) -> Result<T> {
@@ -230,8 +235,13 @@ pub unsafe fn spawn<T>(
     // SAFETY: the caller's promise.
     let environment = unsafe {
         // libc starts it, with the kernel's limits.
-        let place = Place { number: spawning.number, descriptors_max: limit::lowered(posix) };
-        Environment::new(envp, place, |theirs| posix.library.with_preload(theirs))
+        let place = Place {
+            number: spawning.number,
+            descriptors_max: limit::lowered(posix),
+            address_space: limit::surplus(posix),
+        };
+        let sanitizer = program.sanitizer.as_deref();
+        Environment::new(envp, place, |theirs| posix.library.with_preload(sanitizer, theirs))
     };
     Ok(real(environment.as_ptr()))
 }

@@ -15,7 +15,7 @@ use std::ptr::null_mut;
 use towpath_client::descriptors::Entry;
 use towpath_client::reactor::Locked;
 use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Client, Cloned, Error, LockGuard};
+use towpath_client::{Client, Cloned, Error, HighFd, LockGuard};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
@@ -40,7 +40,7 @@ struct Held {
     /// The child gets entries and descriptors as they are at one moment.
     _table: table::Guard,
     _handlers: Option<LockGuard<'static, ()>>,
-    _netlink: LockGuard<'static, ()>,
+    _netlink: LockGuard<'static, Option<HighFd>>,
     _interfaces: LockGuard<'static, known::Sources>,
     _options: LockGuard<'static, remembered::Values>,
     _corked: LockGuard<'static, cork::Map>,

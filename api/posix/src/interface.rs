@@ -188,6 +188,14 @@ struct Entry {
     other_end: [u8; 32],
 }
 
+/// Entries that have an address: those of IPv4 before those of IPv6, as Linux lists them.
+pub(crate) fn by_family(all: &[Interface]) -> impl Iterator<Item = &Interface> {
+    let of = |family: i32| {
+        all.iter().filter(move |interface| i32::from(interface.addr.family) == family)
+    };
+    of(libc::AF_INET).chain(of(libc::AF_INET6))
+}
+
 /// getifaddrs(3): one block from malloc, as glibc does it, so that freeifaddrs is free.
 pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
     let interfaces = list(posix)?;
@@ -197,7 +205,7 @@ pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
             rows.push((interface, link_address(interface), [0; 32], [0; 32]));
         }
     }
-    for interface in interfaces.iter().filter(|interface| interface.addr.family != 0) {
+    for interface in by_family(&interfaces) {
         let mut addr = interface.addr;
         addr.port = 0;
         rows.push((interface, bytes(&addr), bytes(&netmask(interface)), other_end(interface)));
@@ -297,6 +305,18 @@ fn link_address(interface: &Interface) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_listed_by_family() {
+        let entry = |index, family: i32| {
+            let addr = RawAddr { family: family as u16, ..RawAddr::default() };
+            Interface { index, addr, ..Interface::default() }
+        };
+        let (v4, v6) = (libc::AF_INET, libc::AF_INET6);
+        let all = [entry(1, v4), entry(1, v6), entry(2, v6), entry(2, v4), entry(3, 0)];
+        let listed = by_family(&all).map(|entry| (entry.index, i32::from(entry.addr.family)));
+        assert_eq!(listed.collect::<Vec<_>>(), [(1, v4), (2, v4), (1, v6), (2, v6)]);
+    }
 
     /// As a TUN device of Linux 6.18 says of itself.
     #[test]

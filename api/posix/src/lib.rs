@@ -23,7 +23,8 @@
 //!
 //! # Reading order
 //! - [`Posix`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image
-//!   needs; [`outside`]: who cannot have it; [`limit`]: its address space;
+//!   needs; [`outside`]: who cannot have it; [`limit`], [`memory_lock`]: its address
+//!   space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: the object of a call; [`socket`]: socket to shutdown; [`transfer`]: bytes;
 //!   [`message`]: sendmsg and recvmsg; [`control`]: control messages; [`copy`]: sendfile and
@@ -60,6 +61,7 @@ pub mod limit;
 mod listing;
 mod machine_name;
 mod memory_file;
+pub mod memory_lock;
 pub mod message;
 pub mod names;
 pub mod netlink;

@@ -46,16 +46,10 @@ impl Library {
 
     fn remember_unwinder(&self) {
         let at = _Unwind_GetIP as unsafe extern "C" fn(_) -> _ as *const c_void;
-        // SAFETY: zeros are a valid value.
-        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: an address, and room for the answer.
-        if unsafe { libc::dladdr(at, &raw mut info) } == 0 || info.dli_fname.is_null() {
-            return;
-        }
-        // SAFETY: the loader's string, which stays as long as the library, and so as long as ours.
-        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
-        if path.ends_with(UNWINDER.as_bytes()) {
-            self.unwinder.store(info.dli_fname.cast_mut(), Ordering::Relaxed);
+        if let Some(path) =
+            path_of(at).filter(|path| path.to_bytes().ends_with(UNWINDER.as_bytes()))
+        {
+            self.unwinder.store(path.as_ptr().cast_mut(), Ordering::Relaxed);
         }
     }
 
@@ -98,18 +92,38 @@ impl Library {
             || is_in_cache()
     }
 
-    /// LD_PRELOAD with this library in it, whatever else is.
-    pub fn with_preload(&self, theirs: Option<&CStr>) -> Option<Vec<u8>> {
+    /// LD_PRELOAD with this library in it, whatever else is, and `runtime` in front.
+    pub fn with_preload(&self, runtime: Option<&[u8]>, theirs: Option<&CStr>) -> Option<Vec<u8>> {
         let theirs = theirs.map(CStr::to_bytes).filter(|theirs| !theirs.is_empty());
-        Some(match (self.preload(), theirs) {
-            (None, None) => return None,
-            (Some(only), None) | (None, Some(only)) => only.to_vec(),
-            (Some(ours), Some(theirs)) if theirs.windows(ours.len()).any(|part| part == ours) => {
-                theirs.to_vec()
-            }
-            (Some(ours), Some(theirs)) => [ours, b":", theirs].concat(),
-        })
+        let Some(ours) = self.preload() else { return theirs.map(<[u8]>::to_vec) };
+        let theirs = theirs.unwrap_or_default();
+        let own = first(ours).unwrap_or_default();
+        let has_own = theirs.windows(ours.len()).any(|part| part == ours);
+        let all = match (has_own, theirs.is_empty()) {
+            (true, _) => theirs.to_vec(),
+            (false, true) => ours.to_vec(),
+            (false, false) => [ours, b":", theirs].concat(),
+        };
+        let needs_order = runtime.is_some() || image::has_sanitizer(&all);
+        Some(if needs_order { image::preload(runtime, own, &all) } else { all })
     }
+}
+
+/// Path of this library, as LD_PRELOAD has it.
+pub(crate) fn own_path() -> Option<&'static [u8]> {
+    path_of(own_path as fn() -> _ as *const c_void).map(CStr::to_bytes)
+}
+
+/// Path of the file that an address is in, as the loader knows it.
+fn path_of(at: *const c_void) -> Option<&'static CStr> {
+    // SAFETY: zeros are a valid value.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: an address, and room for the answer.
+    if unsafe { libc::dladdr(at, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's string, which stays as long as the file of a function in use.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
 /// First path in LD_PRELOAD, whose separators are colons and spaces.
@@ -135,14 +149,17 @@ mod tests {
     #[test]
     fn it_is_preloaded_once_and_with_others() {
         let library = Library::new();
-        assert_eq!(library.with_preload(None), None);
-        assert_eq!(library.with_preload(Some(c"/x.so")).as_deref(), Some(&b"/x.so"[..]));
+        assert_eq!(library.with_preload(None, None), None);
+        assert_eq!(library.with_preload(None, Some(c"/x.so")).as_deref(), Some(&b"/x.so"[..]));
         library.remember(Some(c"/ours.so"));
-        let value = |theirs| library.with_preload(theirs).unwrap();
+        let value = |theirs| library.with_preload(None, theirs).unwrap();
         assert_eq!(value(None), b"/ours.so");
         assert_eq!(value(Some(c"")), b"/ours.so");
         assert_eq!(value(Some(c"/x.so")), b"/ours.so:/x.so");
         assert_eq!(value(Some(c"/x.so:/ours.so")), b"/x.so:/ours.so");
+        let first = library.with_preload(Some(b"libasan.so.8"), Some(c"/x.so"));
+        assert_eq!(first.as_deref(), Some(&b"libasan.so.8:/ours.so:/x.so"[..]));
+        assert_eq!(value(Some(c"/libasan.so.8")), b"/libasan.so.8:/ours.so:/libasan.so.8");
     }
 
     #[test]

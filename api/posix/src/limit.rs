@@ -3,7 +3,8 @@
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. A
 //! program with a lower limit could not map another page, and programs that it executes could not
 //! attach. So the kernel is given a limit that is higher by that much, and the program sees the
-//! limit that it set.
+//! limit that it set. Where an engine is in this process it maps the memory once more. Programs that
+//! are executed from there have no engine, and lower their limit as they begin.
 //!
 //! RLIMIT_NOFILE is treated here too, where an engine is in this process: the highest numbers are
 //! the engine's, and the program's end below them. So the kernel's hard limit stays, and the
@@ -12,6 +13,7 @@
 //! begins, told by its environment. A program without this library has it lowered by its parent
 //! ([`lower_of`]).
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +24,9 @@ use crate::{Posix, Result};
 
 /// Address space of this library's that is no program's.
 const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
+/// Address space of an engine in this process: its mapping of the shared memory, and room for what
+/// libc reserves for its threads (64 MiB each) and for its own memory.
+const ENGINES: u64 = (REGION_LEN + CHANNEL_LEN) as u64 + (512 << 20);
 
 /// The hard limit of descriptors that a program has set which has an engine in its process.
 #[derive(Debug)]
@@ -40,6 +45,28 @@ impl Lowered {
 /// The hard limit of descriptors that the program has set and the kernel does not know.
 pub(crate) fn lowered(posix: &'static Posix) -> Option<u64> {
     posix.lowered.0.load(Relaxed).checked_sub(1)
+}
+
+/// Address space of the engine in this process, which a forked child keeps.
+fn engines(posix: &'static Posix) -> u64 {
+    if posix.engine_memory.is_any() { ENGINES } else { 0 }
+}
+
+/// The part of this process's limit of address space that a program without an engine does not
+/// need. None: there is no such part.
+pub(crate) fn surplus(posix: &'static Posix) -> Option<u64> {
+    Some(engines(posix)).filter(|surplus| *surplus != 0)
+}
+
+/// Takes the surplus of the process that has executed this program from its limit.
+pub(crate) fn take_surplus(surplus: u64) {
+    let limit = getrlimit(Resource::As);
+    let less = |limit: Option<u64>| limit.map(|limit| limit.saturating_sub(surplus));
+    let less = Rlimit { current: less(limit.current), maximum: less(limit.maximum) };
+    if less != limit {
+        // To lower it needs no privilege.
+        let _ = setrlimit(Resource::As, less);
+    }
 }
 
 /// From now on this is the program's hard limit of descriptors. The kernel's stays as it is.
@@ -115,7 +142,7 @@ pub fn to_kernel(
         return Ok(libc::rlimit { rlim_max: before.rlim_max, ..limit });
     }
     // RLIM_INFINITY is the largest number.
-    let more = |limit: u64| limit.saturating_add(OURS);
+    let more = |limit: u64| limit.saturating_add(OURS + engines(posix));
     Ok(libc::rlimit { rlim_cur: more(limit.rlim_cur), rlim_max: more(limit.rlim_max) })
 }
 
@@ -129,7 +156,7 @@ pub fn to_program(posix: &'static Posix, resource: u32, limit: libc::rlimit) -> 
     }
     let less = |limit: u64| match limit {
         libc::RLIM_INFINITY => limit,
-        limit => limit.saturating_sub(OURS),
+        limit => limit.saturating_sub(OURS + engines(posix)),
     };
     libc::rlimit { rlim_cur: less(limit.rlim_cur), rlim_max: less(limit.rlim_max) }
 }

@@ -11,6 +11,8 @@ use crate::{Posix, Result};
 
 /// Interfaces whose traffic one answer has room for.
 pub(crate) const LINKS: usize = (DATA_MAX - size_of::<Tally>()) / size_of::<Traffic>();
+/// TCP_LISTEN of Linux.
+pub(crate) const LISTEN: u32 = 10;
 /// As many as one answer of the engine has.
 pub(crate) const INTERFACES: usize = DATA_MAX / size_of::<Interface>();
 
@@ -31,6 +33,20 @@ pub(crate) fn sockets(
             return Ok(());
         }
     }
+}
+
+/// As [`sockets`], listeners first, as Linux lists them.
+pub(crate) fn listeners_first(
+    posix: &'static Posix,
+    mut each: impl FnMut(&SocketRow) -> Result<()>,
+) -> Result<()> {
+    for listens in [true, false] {
+        sockets(posix, |row| match (row.state == LISTEN) == listens {
+            true => each(row),
+            false => Ok(()),
+        })?;
+    }
+    Ok(())
 }
 
 /// struct tcp_info of a socket, and what goes with it in the answer.

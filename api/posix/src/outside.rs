@@ -36,10 +36,21 @@ const SCRIPT_DEPTH_MAX: u32 = 4;
 /// PATH of programs that have none, as glibc has it (confstr(3), _CS_PATH).
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 
+/// A program that may be executed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Executable {
+    /// Where its sockets will be.
+    pub sockets: Sockets,
+    /// Runtime of AddressSanitizer that it is linked with, which has to be loaded before this
+    /// library.
+    pub sanitizer: Option<Vec<u8>>,
+}
+
 /// Where the sockets of a program will be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sockets {
     /// On the stack, as far as can be seen.
+    #[default]
     Stack,
     /// The kernel's.
     Kernel,
@@ -49,13 +60,14 @@ pub enum Sockets {
 ///
 /// # Errors
 /// EACCES when the user does not allow such programs.
-pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<Sockets> {
-    let Ok(client) = posix.client() else { return Ok(Sockets::Stack) };
-    let Some((path, file)) = find(program) else { return Ok(Sockets::Stack) };
-    match reason(posix, &*file, SCRIPT_DEPTH_MAX) {
-        Some(why) => tell_engine(client, &path, why).map(|()| Sockets::Kernel),
-        None => Ok(Sockets::Stack),
-    }
+pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<Executable> {
+    let Ok(client) = posix.client() else { return Ok(Executable::default()) };
+    let Some((path, file)) = find(program) else { return Ok(Executable::default()) };
+    let sockets = match reason(posix, &*file, SCRIPT_DEPTH_MAX) {
+        Some(why) => tell_engine(client, &path, why).map(|()| Sockets::Kernel)?,
+        None => Sockets::Stack,
+    };
+    Ok(Executable { sockets, sanitizer: image::sanitizer(&*file) })
 }
 
 fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {

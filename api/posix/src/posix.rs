@@ -15,7 +15,7 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use towpath_client::{Client, Error, Lock, Process, thread_id};
+use towpath_client::{Client, Error, HighFd, Lock, Process, thread_id};
 use towpath_shm::control::{Reply, Request};
 
 use crate::Result;
@@ -27,6 +27,7 @@ use crate::interface::known::Known;
 use crate::library::Library;
 use crate::limit::Lowered;
 use crate::machine_name::MachineName;
+use crate::memory_lock::EngineMemory;
 use crate::netlink::groups::Groups;
 use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
@@ -55,6 +56,7 @@ pub struct Posix {
     /// The thread in exit(3), by its number; 0: none.
     ends: AtomicU32,
     pub(crate) lowered: Lowered,
+    pub(crate) engine_memory: EngineMemory,
     pub(crate) handlers: Handlers,
     pub(crate) remembered: Remembered,
     pub(crate) cork: Cork,
@@ -68,8 +70,8 @@ pub struct Posix {
     pub(crate) groups: Groups,
     /// Numbers that were given to files of /proc/net; see [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
-    /// Held during an answer: a netlink socket has one peer.
-    pub(crate) answering: Lock<()>,
+    /// Socket that answers netlink sockets. Locked during an answer: a netlink socket has one peer.
+    pub(crate) answering: Lock<Option<HighFd>>,
 }
 
 /// Every call reads where the attachment is: not in the line of cache that threads write which
@@ -90,6 +92,7 @@ impl Posix {
             spawns: Spawns::new(),
             ends: AtomicU32::new(0),
             lowered: Lowered::new(),
+            engine_memory: EngineMemory::new(),
             handlers: Handlers::new(),
             remembered: Remembered::new(),
             cork: Cork::new(),
@@ -99,7 +102,7 @@ impl Posix {
             diag: Numbers::new(),
             groups: Groups::new(),
             shown: Numbers::new(),
-            answering: Lock::new(()),
+            answering: Lock::new(None),
         }
     }
 

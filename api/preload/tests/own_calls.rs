@@ -4,7 +4,7 @@ mod calls;
 
 use std::sync::LazyLock;
 
-use calls::{Allowed, Library, does_not_call_itself, output, reached};
+use calls::{Allowed, Library, binds_own_functions, does_not_call_itself, output, reached};
 
 /// Exceptions: part of a name, the symbols, and the reason.
 const ALLOWED: [Allowed; 4] = [
@@ -24,6 +24,11 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::of("towpath-preloa
 #[test]
 fn the_library_does_not_call_itself() {
     does_not_call_itself(&LIBRARY, &ALLOWED);
+}
+
+#[test]
+fn the_library_binds_its_own_functions() {
+    binds_own_functions(&LIBRARY);
 }
 
 /// Tables of megabytes must be zeroed memory, which costs nothing before it is touched. A single

@@ -7,7 +7,7 @@
 //! - `state`: state of the process's calls; `real`: libc's functions, found once;
 //! - `cancel`: cancellation points; `complaint`: messages of the library itself;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
-//!   `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
+//!   `locking`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
 //!   `sandbox`, `signals`: the functions, by kind;
 //! - `names`, `ordering`, `nss`, `res`, `res_state`: those about names of hosts;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
@@ -25,6 +25,7 @@ mod files;
 mod folders;
 mod interfaces;
 mod limits;
+mod locking;
 mod names;
 mod nss;
 mod opening;

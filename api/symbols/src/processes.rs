@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use towpath_posix::outside::{self, Program, Sockets};
+use towpath_posix::outside::{self, Executable, Program, Sockets};
 use towpath_posix::{environment, exec, fork, limit};
 
 use crate::{POSIX, answer, real};
@@ -199,9 +199,9 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
-) -> towpath_posix::Result<Sockets> {
+) -> towpath_posix::Result<Executable> {
     if name.is_null() {
-        return Ok(Sockets::Stack);
+        return Ok(Executable::default());
     }
     // SAFETY: a C string, as the caller of exec must give.
     outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
@@ -209,13 +209,13 @@ unsafe fn told<'a>(
 
 /// exec, done by `real`, which gets the environment to use.
 unsafe fn exec(
-    told: towpath_posix::Result<Sockets>,
+    told: towpath_posix::Result<Executable>,
     envp: Strings,
     real: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     match told {
         // SAFETY: an environment, as the caller of exec must give.
-        Ok(sockets) => unsafe { exec::exec(&POSIX, sockets, envp, real) },
+        Ok(program) => unsafe { exec::exec(&POSIX, &program, envp, real) },
         Err(errno) => answer::zero(Err(errno)),
     }
 }
@@ -276,20 +276,21 @@ pub unsafe fn execveat_by(
 
 /// posix_spawn, done by `real`, which gets the environment to use, and where to put the process id.
 unsafe fn spawn(
-    told: towpath_posix::Result<Sockets>,
+    told: towpath_posix::Result<Executable>,
     pid: *mut pid_t,
     envp: Strings,
     real: impl FnOnce(*mut pid_t, Strings) -> c_int,
 ) -> c_int {
-    if let Err(errno) = told {
-        return errno.0;
-    }
+    let program = match told {
+        Ok(program) => program,
+        Err(errno) => return errno.0,
+    };
     let mut own = 0;
     let pid = if pid.is_null() { &raw mut own } else { pid };
     // SAFETY: see `exec`.
-    let failed = unsafe { exec::spawn(&POSIX, envp, |envp| real(pid, envp)) };
+    let failed = unsafe { exec::spawn(&POSIX, &program, envp, |envp| real(pid, envp)) };
     let failed = failed.unwrap_or_else(|errno| errno.0);
-    if failed == 0 && told == Ok(Sockets::Kernel) {
+    if failed == 0 && program.sockets == Sockets::Kernel {
         // SAFETY: posix_spawn has put it there.
         limit::lower_of(&POSIX, unsafe { *pid });
     }

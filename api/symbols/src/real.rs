@@ -223,6 +223,7 @@ reals! {
     prlimit(
         pid: pid_t, resource: __rlimit_resource_t, new: *const rlimit, old: *mut rlimit,
     ) -> c_int;
+    mlockall(flags: c_int) -> c_int;
     getifaddrs(to: *mut *mut ifaddrs) -> c_int;
     getaddrinfo(
         node: *const c_char, service: *const c_char, hints: *const addrinfo,

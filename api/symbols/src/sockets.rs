@@ -78,7 +78,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
             return point(|| answer::zero(posix::connect(&POSIX, fd, addr, len)));
         }
         if netlink::is_ours(&POSIX, fd) {
-            return answer::zero(netlink::connect(addr, len));
+            return answer::zero(netlink::connect(fd, addr, len));
         }
         real::connect(fd, addr, len)
     }

@@ -36,7 +36,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 64] = [
+const CALLS: [c_long; 65] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -69,6 +69,7 @@ const CALLS: [c_long; 64] = [
     libc::SYS_ioctl,
     libc::SYS_listen,
     libc::SYS_lseek,
+    libc::SYS_mlockall,
     libc::SYS_newfstatat,
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -260,6 +261,7 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
                 endings::come();
                 return None;
             }
+            libc::SYS_mlockall => crate::locking::mlockall(a as c_int).into(),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
             libc::SYS_execveat => {
                 let execveat = |envp| kernel(number, [a, b, c, envp as usize, e, 0]) as c_int;
@@ -411,7 +413,8 @@ unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     };
     let ours = [a, second].iter().any(|fd| descriptor::is_ours(&POSIX, *fd as c_int));
     let shows = |fd: c_int| netlink::is_ours(&POSIX, fd) || proc_net::is_shown(&POSIX, fd);
-    if !ours && !shows(a as c_int) {
+    let takes_requests = second != a && netlink::is_ours(&POSIX, second as c_int);
+    if !ours && !takes_requests && !shows(a as c_int) {
         return None;
     }
     // SAFETY: see `special`.

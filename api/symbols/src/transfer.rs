@@ -358,7 +358,8 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_socket(&POSIX, to) || descriptor::is_socket(&POSIX, from) {
+        let is_ours = descriptor::is_socket(&POSIX, to) || descriptor::is_socket(&POSIX, from);
+        if is_ours || netlink::is_ours(&POSIX, to) {
             return restarted(|| {
                 answer::size(copy::sendfile(&POSIX, to, from, offset.as_mut(), count))
             });
@@ -388,7 +389,8 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
+    let is_ours = descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to);
+    if is_ours || netlink::is_ours(&POSIX, to) {
         let offsets = (!from_offset.is_null(), !to_offset.is_null());
         return point(|| answer::size(copy::splice(&POSIX, from, to, offsets, len, flags)));
     }

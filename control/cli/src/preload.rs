@@ -1,15 +1,16 @@
 //! The libraries for programs: carried in this binary, written to files that the dynamic loader can
 //! map.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use towpath_model::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
+use towpath_shm::image;
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
 /// The one for a PROGRAM with the engine in itself.
@@ -82,20 +83,13 @@ fn advice() -> &'static str {
     }
 }
 
-/// LD_PRELOAD with the library in front of what was there.
-pub fn environment(library: &Path, before: Option<OsString>) -> OsString {
-    let library = library.as_os_str();
-    let mut out = library.to_owned();
-    // Within a run of towpath the library is there already.
-    let separator = |b: &u8| *b == b':' || *b == b' ';
+/// LD_PRELOAD with the library in front of what was there. A runtime of AddressSanitizer that
+/// `program` is linked with goes in front of both.
+pub fn environment(library: &Path, before: Option<OsString>, program: &Path) -> OsString {
+    let runtime = image::open(program).ok().and_then(|file| image::sanitizer(&*file));
     let before = before.unwrap_or_default();
-    for other in before.as_bytes().split(separator) {
-        if !other.is_empty() && other != library.as_bytes() {
-            out.push(":");
-            out.push(OsStr::from_bytes(other));
-        }
-    }
-    out
+    let library = library.as_os_str().as_bytes();
+    OsString::from_vec(image::preload(runtime.as_deref(), library, before.as_bytes()))
 }
 
 fn install(folder: &Folder) -> Result<Library, Unfit> {

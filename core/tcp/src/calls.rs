@@ -101,9 +101,11 @@ impl Connection {
         due
     }
 
-    /// Nagle's algorithm off (true) or on (MUST-17).
+    /// Nagle's algorithm off (true) or on (MUST-17). Turning it off also sends bytes that a cork or
+    /// MSG_MORE holds back, as on Linux (tcp(7)). Bytes that are written later are held back again.
     pub fn set_nodelay(&mut self, nodelay: bool) {
         self.settings.nodelay = nodelay;
+        self.owed.cork_flush |= nodelay && (self.settings.corked || self.more_coming);
     }
 
     /// Holds short segments back, for 200 ms at most, until this is taken away.

@@ -323,6 +323,10 @@ impl Connection {
     /// windows and buffers. Without this call a cork that is never taken away holds its last short
     /// segment for ever.
     pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: Buffers) {
+        if idle == Idle::NoData {
+            // All that was to be flushed has gone; later bytes may be held back again.
+            self.owed.cork_flush = false;
+        }
         match idle {
             Idle::Corked if self.timers.hold == Instant::FAR => {
                 self.timers.hold = now.after_millis(u32::from(self.settings.cork_ms));

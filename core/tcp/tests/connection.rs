@@ -362,6 +362,32 @@ fn a_cork_holds_for_200_ms() {
     assert_eq!(pair.b.received.len(), MSS + 11);
 }
 
+/// tcp(7): TCP_NODELAY "forces an explicit flush of pending output".
+#[test]
+fn nodelay_flushes_held_bytes_and_not_later_ones() {
+    for cork in [true, false] {
+        let mut pair = Pair::connected();
+        let hold = |pair: &mut Pair| match cork {
+            true => pair.a.connection().set_cork(true),
+            false => pair.a.connection().more_coming(true),
+        };
+        hold(&mut pair);
+        pair.a.connection().set_nodelay(true);
+        pair.turn(A);
+        pair.write(A, 80);
+        pair.run_for(ms(50));
+        assert_eq!(pair.b.received.len(), 0, "nothing was pending when it was set");
+        pair.a.connection().set_nodelay(true);
+        pair.turn(A);
+        pair.run_for(ms(10));
+        pair.assert_received(B, 80);
+        hold(&mut pair);
+        pair.write_bytes(A, b"later");
+        pair.run_for(ms(50));
+        assert_eq!((pair.b.received.len(), pair.a.idle), (80, Some(Idle::Corked)));
+    }
+}
+
 #[test]
 fn acks_are_delayed_once_a_connection_is_not_new() {
     let mut pair = Pair::connected();

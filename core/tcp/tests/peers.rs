@@ -198,10 +198,10 @@ fn duplicate_acknowledgements_of_what_a_timeout_sent_again_repeat_nothing() {
     }
 }
 
-/// After the peer's FIN and our own a reset is told if bytes of ours may not have arrived.
+/// After the peer's FIN and our own, the peer may not have got our last bytes, or our FIN.
 #[test]
-fn a_reset_that_destroys_bytes_is_told_after_both_ends() {
-    for (unacknowledged, told) in [(false, false), (true, true)] {
+fn a_reset_is_told_after_both_ends() {
+    for unacknowledged in [false, true] {
         let mut lab = Lab::new(Config::default());
         lab.write(10);
         lab.receive(0, 0, OPEN, 0, Flags::FIN);
@@ -213,7 +213,7 @@ fn a_reset_that_destroys_bytes_is_told_after_both_ends() {
         }
         lab.receive(1, 10, OPEN, 0, Flags::RST);
         assert_eq!(lab.connection.state(), State::Closed);
-        assert_eq!(lab.events().contains(&ConnectionEvent::Reset), told);
+        assert!(lab.events().contains(&ConnectionEvent::Reset));
     }
 }
 

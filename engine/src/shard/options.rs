@@ -50,7 +50,7 @@ impl Shard {
         let Some(option) = option else { return self.set_here(slot, what, value) };
         if let Some(id) = self.host.slots.get(slot).and_then(|entry| entry.id)
             && self.stack.set_option(id, option).is_ok()
-            && what == setting::CORK
+            && matches!(what, setting::CORK | setting::NODELAY)
         {
             self.transmit(now, slot);
         }

@@ -18,13 +18,31 @@ pub(crate) struct Beside {
     pub mtu: u32,
     /// Room for received bytes.
     pub recv_capacity: u32,
+    /// Of a listener.
+    pub accept_queue: Option<AcceptQueue>,
 }
 
-/// Lays the figures out. `info` is None for a socket without connection: all but the state is zero.
+/// Connections that wait at a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AcceptQueue {
+    pub len: u32,
+    pub backlog: u32,
+}
+
+/// Value of `tcpi_reordering` and of `tcpi_snd_cwnd` of a listener (TCP_FASTRETRANS_THRESH and
+/// TCP_INIT_CWND of Linux).
+const REORDERING: u32 = 3;
+const INITIAL_WINDOW: u32 = 10;
+
+/// Lays the figures out. `info` is None for a socket without connection: all but the state and a
+/// listener's figures is zero.
 pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN] {
     let mut out = Layout([0; TCP_INFO_LEN]);
     out.byte(0, beside.state as u8);
     let Some(info) = info else {
+        if let Some(queue) = beside.accept_queue {
+            out.accept_queue(queue);
+        }
         return out.0;
     };
     out.byte(1, info.ca_state);
@@ -50,6 +68,16 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN
 struct Layout([u8; TCP_INFO_LEN]);
 
 impl Layout {
+    /// What Linux tells of a listener: its queue, in fields that have another meaning otherwise.
+    fn accept_queue(&mut self, queue: AcceptQueue) {
+        self.word(24, queue.len);
+        self.word(28, queue.backlog);
+        self.word(80, INITIAL_WINDOW);
+        self.word(88, REORDERING);
+        self.long(104, u64::MAX);
+        self.long(112, u64::MAX);
+    }
+
     fn round_trips(&mut self, info: &Info, beside: Beside) {
         self.word(8, micros(info.rto));
         self.word(12, micros(info.ato));

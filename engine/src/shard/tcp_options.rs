@@ -2,7 +2,7 @@
 
 use towpath_ring::RecvBuffer;
 use towpath_shm::control::{Reply, Request};
-use towpath_stack::{SocketId, SocketInfo, SocketOption};
+use towpath_stack::{SocketId, SocketInfo, SocketOption, SocketState};
 use towpath_tcp::CongestionKind;
 
 use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, Errno};
@@ -11,7 +11,7 @@ use crate::shard::asked::BACKLOG_MAX;
 use crate::shard::host::fixed_or;
 use crate::shard::linux::{congestion_name, state, state_number};
 use crate::shard::option_value::{int, put};
-use crate::shard::tcp_info::{Beside, TCP_INFO_LEN, tcp_info};
+use crate::shard::tcp_info::{AcceptQueue, Beside, TCP_INFO_LEN, tcp_info};
 
 const TCP_MAXSEG: u32 = 2;
 const TCP_WINDOW_CLAMP: u32 = 10;
@@ -89,7 +89,10 @@ impl Shard {
         let tcp = info.and_then(|info| info.tcp);
         let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let mtu = info.and_then(|info| info.mtu).unwrap_or(0);
-        tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity })
+        let listener = info.filter(|info| info.state == SocketState::Listening);
+        let accept_queue =
+            listener.map(|info| AcceptQueue { len: info.recv_queue, backlog: info.send_queue });
+        tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity, accept_queue })
     }
 
     /// setsockopt(2).

@@ -7,6 +7,7 @@
 //! functions the library replaces.
 
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -92,6 +93,8 @@ pub struct Elf {
     loader: Option<Vec<u8>>,
     /// The file carries a Go build id.
     go: bool,
+    /// First library that the file needs (DT_NEEDED).
+    first_needed: Option<Vec<u8>>,
 }
 
 /// Opens a file to look at.
@@ -184,7 +187,7 @@ impl Elf {
             2 => (reader.number(32, 8)?, reader.number(54, 2)?, reader.number(56, 2)?),
             _ => return None,
         };
-        let mut elf = Self { class, machine, loader: None, go: false };
+        let mut elf = Self { class, machine, loader: None, go: false, first_needed: None };
         let (mut loaded, mut dynamic) = (Vec::new(), None);
         let headers = read_at(file, table, entry_len.checked_mul(entries)?)?;
         for entry in headers.chunks_exact(usize::try_from(entry_len).ok().filter(|n| *n > 0)?) {
@@ -209,9 +212,11 @@ impl Elf {
                 _ => {}
             }
         }
-        if let (None, Some(dynamic)) = (&elf.loader, dynamic) {
+        if let Some(dynamic) = dynamic {
             let word = if class == 1 { 4 } else { 8 };
-            elf.loader = own_name(file, &dynamic, &loaded, word, data == 1);
+            let names = Names::read(file, &dynamic, &loaded, word, data == 1).unwrap_or_default();
+            elf.loader = elf.loader.or(names.own);
+            elf.first_needed = names.first_needed;
         }
         Some(elf)
     }
@@ -242,31 +247,103 @@ struct Segment {
     len: u64,
 }
 
-/// The name that a shared object has for the dynamic loader (DT_SONAME in its dynamic section,
-/// elf(5)), of which the numbers are `word` bytes long. A statically linked program has none, a
-/// position-independent one neither.
-fn own_name(
-    file: &impl AsFd,
-    dynamic: &Segment,
-    loaded: &[Segment],
-    word: usize,
-    little: bool,
-) -> Option<Vec<u8>> {
-    const DT_NULL: u64 = 0;
-    const DT_STRTAB: u64 = 5;
-    const DT_SONAME: u64 = 14;
-    let entries = read_at(file, dynamic.offset, dynamic.len)?;
-    let (mut strings, mut name) = (None, None);
-    for entry in entries.chunks_exact(2 * word) {
-        let reader = Reader { bytes: entry, little };
-        match (reader.number(0, word)?, reader.number(word, word)?) {
-            (DT_NULL, _) => break,
-            (DT_STRTAB, address) => strings = Some(address),
-            (DT_SONAME, at) => name = Some(at),
-            _ => {}
+/// The runtime of AddressSanitizer that the program in a file, or the interpreter of a script, is
+/// linked with. The runtime refuses to start behind another library.
+pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
+    // Linux follows four scripts (BINPRM limit in fs/exec.c).
+    let mut next: Option<Fd> = None;
+    for _ in 0..=4 {
+        let found = next.as_deref().map_or_else(|| content(file), content);
+        match found {
+            Content::Program(elf) => return elf.first_needed.filter(|name| is_sanitizer(name)),
+            Content::Script(line) => {
+                let path = std::ffi::OsStr::from_bytes(interpreter(&line)?).to_owned();
+                next = Some(open(Path::new(&path)).ok()?);
+            }
+            Content::Other => return None,
         }
     }
-    let address = strings?.checked_add(name?)?;
+    None
+}
+
+/// Whether a library, by its name or path, is a runtime of AddressSanitizer (of gcc or clang).
+fn is_sanitizer(library: &[u8]) -> bool {
+    let name = library.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"libasan.so") || name.starts_with(b"libclang_rt.asan")
+}
+
+/// Whether LD_PRELOAD names a runtime of AddressSanitizer.
+pub fn has_sanitizer(preload: &[u8]) -> bool {
+    preload.split(|byte| matches!(byte, b':' | b' ')).any(is_sanitizer)
+}
+
+/// LD_PRELOAD of a program: `library`, and what was there before. A runtime of AddressSanitizer is
+/// put in front of both, where the program is linked with one (`runtime`) or the user preloads it.
+/// [`without_runtime`] removes it again in the program.
+pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8> {
+    let separator = |byte: &u8| matches!(byte, b':' | b' ');
+    let others = || before.split(separator).filter(|path| !path.is_empty() && *path != library);
+    let runtime = runtime.or_else(|| others().find(|path| is_sanitizer(path)));
+    let all: Vec<_> = runtime.into_iter().chain([library]).chain(others()).collect();
+    all.join(&b':')
+}
+
+/// LD_PRELOAD from `library` on, so that programs without AddressSanitizer that this one executes
+/// do not load its runtime.
+pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
+    let separator = |byte: &u8| matches!(byte, b':' | b' ');
+    let mut at = 0;
+    for path in preload.split(separator) {
+        if path == library {
+            return &preload[at..];
+        }
+        at += path.len() + 1;
+    }
+    preload
+}
+
+/// Names in the dynamic section of a file (elf(5)).
+#[derive(Debug, Default)]
+struct Names {
+    /// Name of a shared object for the dynamic loader (DT_SONAME). A statically linked program has
+    /// none, a position-independent one neither.
+    own: Option<Vec<u8>>,
+    /// First library that the file needs (DT_NEEDED).
+    first_needed: Option<Vec<u8>>,
+}
+
+impl Names {
+    /// Numbers in the section are `word` bytes long.
+    fn read(
+        file: &impl AsFd,
+        dynamic: &Segment,
+        loaded: &[Segment],
+        word: usize,
+        little: bool,
+    ) -> Option<Self> {
+        const DT_NULL: u64 = 0;
+        const DT_NEEDED: u64 = 1;
+        const DT_STRTAB: u64 = 5;
+        const DT_SONAME: u64 = 14;
+        let entries = read_at(file, dynamic.offset, dynamic.len)?;
+        let (mut strings, mut own, mut needed) = (None, None, None);
+        for entry in entries.chunks_exact(2 * word) {
+            let reader = Reader { bytes: entry, little };
+            match (reader.number(0, word)?, reader.number(word, word)?) {
+                (DT_NULL, _) => break,
+                (DT_STRTAB, address) => strings = Some(address),
+                (DT_SONAME, at) => own = Some(at),
+                (DT_NEEDED, at) if needed.is_none() => needed = Some(at),
+                _ => {}
+            }
+        }
+        let string = |at: u64| string_at(file, loaded, strings?.checked_add(at)?);
+        Some(Self { own: own.and_then(string), first_needed: needed.and_then(string) })
+    }
+}
+
+/// The string at an address of the loaded file.
+fn string_at(file: &impl AsFd, loaded: &[Segment], address: u64) -> Option<Vec<u8>> {
     let segment = loaded.iter().find(|segment| {
         address.checked_sub(segment.address).is_some_and(|within| within < segment.len)
     })?;
@@ -364,12 +441,31 @@ mod tests {
     }
 
     #[test]
+    fn a_sanitizer_is_loaded_first_and_by_the_program_alone() {
+        let value = |runtime: Option<&str>, before: &str| {
+            let value = preload(runtime.map(str::as_bytes), b"/ours.so", before.as_bytes());
+            String::from_utf8(value).expect("text")
+        };
+        assert_eq!(value(None, "/x.so /ours.so::/y.so"), "/ours.so:/x.so:/y.so");
+        assert_eq!(value(Some("libasan.so.8"), "/x.so"), "libasan.so.8:/ours.so:/x.so");
+        let preloaded =
+            "/lib/libclang_rt.asan-x86_64.so:/ours.so:/x.so:/lib/libclang_rt.asan-x86_64.so";
+        assert_eq!(value(None, "/x.so:/lib/libclang_rt.asan-x86_64.so"), preloaded);
+        assert_eq!(without_runtime(b"/ours.so", b"libasan.so.8:/ours.so:/x.so"), b"/ours.so:/x.so");
+        assert_eq!(without_runtime(b"/ours.so", b"/x.so"), b"/x.so");
+        for other in ["libtsan.so.2", "/libasan/x.so", ""] {
+            assert!(!is_sanitizer(other.as_bytes()));
+        }
+    }
+
+    #[test]
     fn what_can_be_preloaded() {
         let elf = |go, loader: Option<&str>, machine| Elf {
             class: 2,
             machine,
             loader: loader.map(|path| path.as_bytes().to_vec()),
             go,
+            first_needed: None,
         };
         let own = elf(false, Some("/lib64/ld-linux-x86-64.so.2"), 62);
         let outside = |elf: Elf| elf.outside(Some(&own));

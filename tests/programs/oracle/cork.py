@@ -29,6 +29,16 @@ client.send(b"more", socket.MSG_MORE)
 client.shutdown(socket.SHUT_WR)
 print("shutdown sends it:", receive_all(server))
 
+for flags in 0, socket.MSG_MORE:
+    client, server = pair()
+    client.setsockopt(*CORK, int(not flags))
+    client.send(b"pending", flags)
+    start = time.monotonic()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    print("TCP_NODELAY flushes:", receive_exactly(server, 7), in_time(time.monotonic() - start, 0.15))
+    client.send(b"held", flags)
+    print("and later bytes arrive, too:", receive_exactly(server, 4))
+
 client, server = pair()
 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 start = time.monotonic()

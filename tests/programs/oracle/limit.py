@@ -35,3 +35,30 @@ for sock in opened:
     sock.close()
 client.sendall(b"at the end")
 show("still", server.recv, 10)
+
+# RLIMIT_AS: the library's memory does not count, here, in children, and in programs executed.
+import mmap
+import subprocess
+
+GIB = 1 << 30
+
+
+def fits(size):
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE).close()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
+resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB))
+print("address space:", resource.getrlimit(resource.RLIMIT_AS) == (2 * GIB, 2 * GIB), fits(GIB), fits(3 * GIB))
+sys.stdout.flush()
+if os.fork() == 0:
+    print("child:", resource.getrlimit(resource.RLIMIT_AS) == (2 * GIB, 2 * GIB), fits(GIB), fits(3 * GIB))
+    sys.stdout.flush()
+    os.execvp("sh", ["sh", "-c", "ulimit -v; sh -c 'ulimit -v'"])
+os.wait()
+print("spawned:", subprocess.run(["sh", "-c", "ulimit -v"], capture_output=True).stdout)
+sys.stdout.flush()
+os.execvp("sh", ["sh", "-c", "echo executed; ulimit -v"])

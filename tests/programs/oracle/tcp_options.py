@@ -87,7 +87,25 @@ settled(client, "IN")
 for size in 3, 3, 10:
     data, ancillary, flags, _ = client.recvmsg(size, 100)
     print("INQ:", data, flags, [(level, kind, struct.unpack("i", value)[0]) for level, kind, value in ancillary])
+# The end of the stream counts as one more.
+accepted.send(b"0123456789")
+accepted.shutdown(socket.SHUT_WR)
+settled(client, "RDHUP")
+for size in 3, 7, 1, 1:
+    data, ancillary, flags, _ = client.recvmsg(size, 100)
+    print("INQ at the end:", data, [struct.unpack("i", value)[0] for _, _, value in ancillary])
+client, accepted = pair()
 client.setsockopt(TCP, 36, 0)
 accepted.send(b"more")
 print("no INQ:", client.recvmsg(10, 100)[:2])
 show("INQ 2", client.setsockopt, TCP, 36, 2)
+
+# Of a listener: connections that wait, and the backlog.
+waiting = listener(backlog=64)
+clients = [socket.create_connection(waiting.getsockname()) for _ in range(3)]
+eventually(lambda: struct.unpack_from("I", waiting.getsockopt(TCP, 11, 28), 24)[0] == 3)
+for _ in range(2):
+    raw = waiting.getsockopt(TCP, 11, 240)
+    print("listener:", [(at, raw[at]) for at in range(8) if raw[at]],
+          [(at, value) for at, value in zip(range(8, 240, 4), struct.unpack_from("58I", raw, 8)) if value])
+    waiting.accept()

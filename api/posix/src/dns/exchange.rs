@@ -13,7 +13,7 @@ use towpath_client::{Buffer, Deadline};
 use super::conf::Conf;
 use super::message::{self, Answer, Question, rcode};
 use crate::control::Control;
-use crate::{Errno, Posix, Result, descriptor, poll, socket, transfer};
+use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
 
 /// Longest answer by UDP. Some servers send more than the question allows.
 pub(super) const DATAGRAM_MAX: usize = 65_535;
@@ -190,6 +190,9 @@ impl Line {
         let family = if server.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         let line = Self { posix, fd: socket::socket(posix, family, kind, 0)? };
+        if kind & libc::SOCK_DGRAM != 0 {
+            line.report_unreachable(family)?;
+        }
         let addr = sockaddr(server);
         let len = addr.len() as libc::socklen_t;
         // SAFETY: an address and its length.
@@ -199,6 +202,18 @@ impl Line {
             result => result?,
         }
         Ok(line)
+    }
+
+    /// Makes every ICMP error an error of the next call, as glibc does. Otherwise a network or host
+    /// that is unreachable would cost the time of an answer.
+    fn report_unreachable(&self, family: i32) -> Result<()> {
+        let (level, name) = match family {
+            libc::AF_INET => (libc::IPPROTO_IP, libc::IP_RECVERR),
+            _ => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        };
+        let (on, len) = (1i32, size_of::<i32>() as libc::socklen_t);
+        // SAFETY: an integer and its length.
+        unsafe { option::setsockopt(self.posix, self.fd, level, name, (&raw const on).cast(), len) }
     }
 
     pub(super) fn send(&self, bytes: &[u8], deadline: Deadline) -> Result<()> {
@@ -303,7 +318,7 @@ fn distinct(count: usize) -> Vec<u16> {
 }
 
 /// A number that an attacker cannot guess.
-pub(super) fn random() -> u16 {
+pub(crate) fn random() -> u16 {
     let mut bytes = [0; 2];
     let args = [bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0, 0];
     // SAFETY: that many bytes may be written.

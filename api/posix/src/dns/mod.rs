@@ -27,6 +27,7 @@ use message::{A, AAAA, Answer, Name, PTR, Question, rcode};
 
 use crate::{Posix, names, resolver};
 
+pub(crate) use exchange::random;
 pub use order::order;
 pub use substitution::Substitution;
 

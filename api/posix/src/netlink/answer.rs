@@ -13,7 +13,7 @@ use super::codec::{Datagram, attribute, requests, u32_at};
 use super::out::{Out, Outcome};
 use super::rules;
 use crate::Result;
-use crate::interface::{broadcast_address, hardware_address, hardware_type, name};
+use crate::interface::{broadcast_address, by_family, hardware_address, hardware_type, name};
 use crate::listing::Counted;
 
 /// State of the stack that requests are about.
@@ -227,7 +227,8 @@ fn addresses(out: &mut Out<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Out
             }
         }
     }
-    for interface in stack.interfaces.iter().filter(|interface| interface.addr.family != 0) {
+    // Linux asks one family after the other (`rtnl_dump_all`).
+    for interface in by_family(stack.interfaces) {
         let fits = family.is_none_or(|family| family == i32::from(interface.addr.family))
             && (index == 0 || index == interface.index);
         if fits {

@@ -10,7 +10,8 @@ use towpath_shm::layout::RawAddr;
 use super::bytecode;
 use super::codec::{Datagram, attribute, requests, u32_at};
 use super::out::{Out, Outcome};
-use crate::{Posix, Result, identity, listing};
+use crate::listing::{self, LISTEN};
+use crate::{Posix, Result, identity};
 
 /// Answers all requests in `bytes`, which came from the socket with this port id.
 pub(super) fn answer(
@@ -118,7 +119,7 @@ fn dump(posix: &'static Posix, out: &mut Out<'_>, asked: &Asked<'_>) -> Result<O
     if !bytecode::is_valid(asked.filter) {
         return Ok(Err(libc::EINVAL));
     }
-    listing::sockets(posix, |row| {
+    listing::listeners_first(posix, |row| {
         if asked.wants(row) {
             out.begin(SOCK_DIAG_BY_FAMILY)?;
             put(posix, &mut out.datagram, asked, row);
@@ -239,7 +240,6 @@ const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_SKV6ONLY: u16 = 11;
 const CLOSE: u32 = 7;
-const LISTEN: u32 = 10;
 /// `struct inet_diag_req_v2`.
 const REQUEST_LEN: usize = 56;
 

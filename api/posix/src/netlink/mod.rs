@@ -7,13 +7,14 @@
 //! once, before the call that sends it returns:
 //!
 //! ```text
-//!   program ── sendmsg ──► this library ─ answer ─► a socket that lives for the call
+//!   program ── sendmsg ──► this library ─ answer ─► a socket of the library
 //!   program ◄─ recvmsg ─── the program's socket ◄────── datagrams ──┘
 //! ```
 //!
 //! A netlink socket that is connected takes datagrams of its peer alone. So the program's socket is
-//! connected to the answering one while that lives, and to itself otherwise: no other process can
-//! write to it.
+//! connected to the answering one during the call, and to itself otherwise: no other process can
+//! write to it. The answering one is made with the first socket of the program, in the network
+//! namespace of the run. The process may leave that namespace later, and its sockets stay.
 //!
 //! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) sets that
 //! one up by netlink. There the kernel answers these sockets, as it does those of other netlink
@@ -28,17 +29,19 @@ mod out;
 mod rules;
 
 use std::mem::size_of;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
-use towpath_client::Buffer;
 use towpath_client::syscall::{self, SignalsBlocked};
+use towpath_client::{Buffer, HighFd};
 use towpath_shm::Fd;
 use towpath_shm::control::{Interface, Neighbor, Route};
 
+use crate::dns::random;
 use crate::errno::fail;
 use crate::listing::{self, Counted};
+use crate::privilege::{CAP_NET_ADMIN, may};
 use crate::{Errno, Posix, Result, interface};
 use answer::Stack;
 
@@ -73,6 +76,11 @@ pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<
     if !posix.netlink.add(fd) {
         syscall::close(fd);
         return fail(libc::EMFILE);
+    }
+    if let Err(errno) = prepare_answers(posix) {
+        posix.netlink.remove(fd);
+        syscall::close(fd);
+        return Err(errno);
     }
     posix.groups.forget(fd);
     match protocol {
@@ -140,17 +148,31 @@ pub unsafe fn bind(
     posix.groups.bind(fd, name.nl_groups)
 }
 
-/// connect(2): to the kernel, which is where everything goes.
+/// connect(2): to the kernel, which is where everything goes. A socket without a port id gets one.
 ///
 /// # Safety
 /// As connect(2).
-pub unsafe fn connect(addr: *const libc::sockaddr, len: u32) -> Result<()> {
+pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: u32) -> Result<()> {
     // SAFETY: as called.
-    match unsafe { read_addr(addr, len) }?.nl_pid {
-        0 => Ok(()),
-        // To other processes for the privileged only.
-        _ => fail(libc::EPERM),
+    check_destination(&unsafe { read_addr(addr, len) }?)?;
+    bind_unbound(borrow(fd));
+    Ok(())
+}
+
+/// As `netlink_sendmsg` and `netlink_connect`: groups are for the privileged. So are other
+/// processes; there is none to which this socket could send.
+fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
+    if name.nl_pid != 0 || name.nl_groups != 0 && !may(CAP_NET_ADMIN) {
+        return fail(libc::EPERM);
     }
+    Ok(())
+}
+
+/// Gives a socket a port id, unless it has one: that of the process, if that is free
+/// (`netlink_autobind`).
+fn bind_unbound(socket: BorrowedFd<'_>) {
+    // EINVAL of a socket that has one.
+    let _ = rustix::net::bind(socket, &SocketAddrNetlink::new(0, 0));
 }
 
 /// Answer of setsockopt(2); None: the kernel's.
@@ -285,9 +307,9 @@ pub unsafe fn send(
     to: *const libc::sockaddr,
     to_len: u32,
 ) -> Result<usize> {
-    // SAFETY: as called.
-    if !to.is_null() && to_len > 0 && unsafe { read_addr(to, to_len) }?.nl_pid != 0 {
-        return fail(libc::EPERM);
+    if !to.is_null() && to_len > 0 {
+        // SAFETY: as called.
+        check_destination(&unsafe { read_addr(to, to_len) }?)?;
     }
     let mut bytes = [0; REQUEST_MAX];
     let mut len = 0;
@@ -299,14 +321,33 @@ pub unsafe fn send(
         unsafe { room.as_mut_ptr().copy_from(buffer.at, room.len()) };
         len += room.len();
     }
-    let requests = &bytes[..len];
+    answer_all(posix, fd, &bytes[..len])
+}
+
+fn answer_all(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<usize> {
     match protocol(posix, fd) {
         libc::NETLINK_SOCK_DIAG => {
             respond(posix, fd, |port, send| diag::answer(posix, requests, port, send))?
         }
         _ => answer_routing(posix, fd, requests)?,
     }
-    Ok(len)
+    Ok(requests.len())
+}
+
+/// splice(2) and sendfile(2) into such a socket: answers the requests that `read` gets, `len` bytes
+/// at most.
+pub fn send_from(
+    posix: &'static Posix,
+    fd: i32,
+    len: usize,
+    read: impl FnOnce(&mut [u8]) -> Result<usize>,
+) -> Result<usize> {
+    let mut bytes = [0; REQUEST_MAX];
+    let room = len.min(REQUEST_MAX);
+    match read(&mut bytes[..room])? {
+        0 => Ok(0),
+        len => answer_all(posix, fd, &bytes[..len]),
+    }
 }
 
 /// Asks the engine for the parts of the stack that the requests are about, and answers them.
@@ -361,17 +402,15 @@ fn respond(
 ) -> Result<()> {
     let socket = borrow(fd);
     let _signals = SignalsBlocked::new();
-    let _one = posix.answering.lock();
-    let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
-    let helper: Fd =
-        rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
-    // The kernel chooses a port id: for the helper here, and for the program's socket when it
-    // connects.
-    rustix::net::bind(helper.as_fd(), &SocketAddrNetlink::new(0, 0))?;
-    rustix::net::connect(socket, &port_of(helper.as_fd())?)?;
+    let answering = posix.answering.lock();
+    let Some(helper) = answering.as_ref().map(|socket| borrow(socket.get())) else {
+        return fail(libc::ENOBUFS);
+    };
+    bind_unbound(socket);
+    rustix::net::connect(socket, &port_of(helper)?)?;
     let own = port_of(socket)?;
     let result = answer(own.pid(), &mut |datagram| {
-        match rustix::net::sendto(helper.as_fd(), datagram, SendFlags::DONTWAIT, &own) {
+        match rustix::net::sendto(helper, datagram, SendFlags::DONTWAIT, &own) {
             Ok(_) => Ok(()),
             // The program does not read: as the kernel says of messages that it could not queue.
             Err(rustix::io::Errno::AGAIN) => fail(libc::ENOBUFS),
@@ -380,6 +419,33 @@ fn respond(
     });
     rustix::net::connect(socket, &own)?;
     result
+}
+
+/// Makes the socket that answers, unless it is there. The program's sockets are to have the port ids
+/// that the kernel would give them, so this one takes none of these.
+fn prepare_answers(posix: &'static Posix) -> Result<()> {
+    /// Attempts to find a port id that is free.
+    const ATTEMPTS: usize = 16;
+    let _signals = SignalsBlocked::new();
+    let mut answering = posix.answering.lock();
+    if answering.is_some() {
+        return Ok(());
+    }
+    let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+    let socket: Fd =
+        rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
+    let mut bound = Err(rustix::io::Errno::ADDRINUSE);
+    for _ in 0..ATTEMPTS {
+        // Process ids are below 2^22.
+        let port = u32::from(random()) << 8 | 1 << 31;
+        bound = rustix::net::bind(&*socket, &SocketAddrNetlink::new(port, 0));
+        if bound != Err(rustix::io::Errno::ADDRINUSE) {
+            break;
+        }
+    }
+    bound?;
+    *answering = Some(HighFd::new(socket, &posix.process.descriptors));
+    Ok(())
 }
 
 fn port_of(socket: BorrowedFd<'_>) -> Result<SocketAddrNetlink> {

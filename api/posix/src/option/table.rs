@@ -135,7 +135,8 @@ const fn refused(errno: i32) -> Effect {
     Effect::Refused { errno }
 }
 
-const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured and 0: \
+const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Of a listener tcpi_unacked and \
+    tcpi_sacked are its queue and backlog. Not measured and 0: \
     tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. Nothing \
     but SO_MAX_PACING_RATE paces: both pacing rates are that, or the largest number";
 

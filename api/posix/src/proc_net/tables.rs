@@ -6,14 +6,14 @@ use towpath_shm::control::SocketRow;
 use towpath_shm::layout::RawAddr;
 
 use super::file::Text;
-use crate::{Posix, Result, identity, listing};
+use crate::listing::{self, LISTEN};
+use crate::{Posix, Result, identity};
 
 /// Width of lines of /proc/net/tcp (TMPSZ - 1), and of those of datagrams.
 const TCP_WIDTH: usize = 149;
 const DATAGRAM_WIDTH: usize = 127;
-/// TCP_CLOSE and TCP_LISTEN.
+/// TCP_CLOSE.
 const CLOSE: u32 = 7;
-const LISTEN: u32 = 10;
 const UNSET: u32 = u32::MAX;
 
 const V4: u32 = libc::AF_INET as u32;
@@ -78,7 +78,7 @@ fn datagrams4(posix: &'static Posix, to: &mut Text, protocol: u32, width: usize)
 fn streams(posix: &'static Posix, to: &mut Text, family: u32, width: usize) -> Result<()> {
     let mut count = 0;
     let uid = rustix::process::getuid().as_raw();
-    listing::sockets(posix, |row| {
+    listing::listeners_first(posix, |row| {
         if (row.family, row.protocol) == (family, 6) && row.state != CLOSE {
             to.line(format_args!("{}", Stream { number: count, uid, row }), width)?;
             count += 1;

@@ -117,8 +117,18 @@ fn interposed(library: &str) -> HashSet<String> {
     text.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Calls of each function, and functions whose address it takes. An interposed symbol, called by
-/// the dynamic linker, has a `!`.
+/// Fails where the dynamic linker may bind a use of an exported function to another file's function
+/// of that name. A program's own function may forward its calls to the library's.
+pub fn binds_own_functions(library: &Library) {
+    let relocations = output("readelf", &["-rW", &library.file]);
+    let symbol = |line: &str| Some(line.split_whitespace().nth(4)?.split('@').next()?.to_owned());
+    let found: Vec<String> = relocations.lines().filter_map(symbol).collect();
+    assert!(found.iter().any(|symbol| symbol == "dlsym"), "the library uses libc");
+    let own: Vec<_> = found.iter().filter(|symbol| library.interposed.contains(*symbol)).collect();
+    assert!(own.is_empty(), "bound by the dynamic linker: {own:?}");
+}
+
+/// Calls of each function, and functions whose address it takes. An interposed symbol has a `!`.
 fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
     let table = pointers(library, interposed);
     let mut calls = Functions::new();
@@ -135,13 +145,19 @@ fn calls(library: &str, interposed: &HashSet<String>) -> Functions {
         let to = match (data.and_then(|at| table.get(&at)), name.strip_suffix("@plt")) {
             (Some(to), _) => to.clone(),
             (None, Some(symbol)) if interposed.contains(symbol) => format!("!{symbol}"),
-            _ => name.to_owned(),
+            _ => marked(name, interposed),
         };
-        if to != current {
+        if to.trim_start_matches('!') != current {
             calls.entry(current.clone()).or_default().insert(to);
         }
     }
     calls
+}
+
+/// The name, with a `!` where the library exports it.
+fn marked(name: &str, interposed: &HashSet<String>) -> String {
+    let mark = if interposed.contains(name) { "!" } else { "" };
+    format!("{mark}{name}")
 }
 
 /// Targets of the words in the library's tables once loaded, named as in `calls`.
@@ -162,7 +178,7 @@ fn pointers(library: &str, interposed: &HashSet<String>) -> HashMap<u64, String>
             let to = match words[..] {
                 // A function of the library, which no other object can replace.
                 [_, _, kind, to] if kind.ends_with("_RELATIVE") => {
-                    symbols.get(&parse(to)?)?.clone()
+                    marked(symbols.get(&parse(to)?)?, interposed)
                 }
                 [_, _, _, _, symbol, ..] => {
                     let symbol = symbol.split('@').next()?;

@@ -15,6 +15,10 @@ pub const CASES: &[Case] = &[
     ("netlink_tells_one_route_as_a_clone", one_route),
     ("netlink_tells_one_neighbour", one_neighbour),
     ("netlink_is_no_process", is_no_process),
+    ("netlink_sockets_stay_in_their_namespace", sockets_stay_in_their_namespace),
+    ("netlink_has_the_process_id", has_the_process_id),
+    ("netlink_groups_are_for_the_privileged", groups_are_for_the_privileged),
+    ("netlink_is_asked_by_splice_and_sendfile", is_asked_by_splice_and_sendfile),
 ];
 
 const HEADER: usize = size_of::<libc::nlmsghdr>();
@@ -215,6 +219,98 @@ fn of_another_namespace() {
     send(&fd, &request(libc::RTM_NEWLINK, libc::NLM_F_ACK, &body));
     let [(answer, body)] = &messages(&recv(&fd))[..] else { panic!("one answer") };
     assert_eq!((i32::from(*answer), &body[..4]), (libc::NLMSG_ERROR, &[0; 4][..]));
+}
+
+/// A socket that was made before the process has left the namespace.
+fn sockets_stay_in_their_namespace() {
+    let (unused, used) = (open(), open());
+    let question = request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]);
+    let links = |fd: &OwnedFd| {
+        send(fd, &question);
+        let mut links = messages(&recv(fd));
+        while links.last().is_some_and(|(kind, _)| i32::from(*kind) != libc::NLMSG_DONE) {
+            links.extend(messages(&recv(fd)));
+        }
+        links.iter().filter(|(kind, _)| *kind == libc::RTM_NEWLINK).count()
+    };
+    let before = links(&used);
+    // SAFETY: takes a number.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {
+        println!("not permitted here: {}", std::io::Error::last_os_error());
+        return;
+    }
+    assert_eq!((links(&used), links(&unused)), (before, before));
+}
+
+fn has_the_process_id() {
+    let fd = open();
+    assert_eq!(own_groups(&fd), (0, 0));
+    let addr = kernel();
+    let len = size_of_val(&addr) as u32;
+    // SAFETY: an address and its length.
+    let connected = unsafe { libc::connect(fd.as_raw_fd(), (&raw const addr).cast(), len) };
+    assert_eq!((connected, own_groups(&fd)), (0, (std::process::id(), 0)));
+    drop(fd);
+    let fd = open();
+    send(&fd, &request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]));
+    assert_eq!(own_groups(&fd), (std::process::id(), 0));
+    let (_, second) = (recv(&fd), open());
+    send(&second, &request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]));
+    assert!(![0, std::process::id()].contains(&own_groups(&second).0));
+}
+
+fn groups_are_for_the_privileged() {
+    let fd = open();
+    // SAFETY: takes numbers.
+    if unsafe { libc::setresuid(65_534, 65_534, 65_534) } != 0 {
+        println!("has no privileges already");
+    }
+    let question = request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]);
+    for (groups, port) in [(1, 0), (0, 77)] {
+        let mut addr = kernel();
+        (addr.nl_groups, addr.nl_pid) = (groups, port);
+        let (to, len) = ((&raw const addr).cast(), size_of_val(&addr) as u32);
+        // SAFETY: the bytes and the address outlive the calls.
+        let results = unsafe {
+            let at = question.as_ptr().cast();
+            let sent = libc::sendto(fd.as_raw_fd(), at, question.len(), 0, to, len);
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            (sent, errno, libc::connect(fd.as_raw_fd(), to, len))
+        };
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((results, errno), ((-1, Some(libc::EPERM), -1), Some(libc::EPERM)));
+    }
+    assert!(!readable(&fd));
+}
+
+fn is_asked_by_splice_and_sendfile() {
+    use std::io::{Seek, Write};
+    let fd = open();
+    let question = request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 4]);
+    let (inlet, mut outlet) = std::io::pipe().unwrap();
+    outlet.write_all(&question).unwrap();
+    let null = std::ptr::null_mut();
+    // SAFETY: no positions.
+    let moved =
+        unsafe { libc::splice(inlet.as_raw_fd(), null, fd.as_raw_fd(), null, question.len(), 0) };
+    assert_eq!(moved, question.len() as isize, "{}", std::io::Error::last_os_error());
+    assert_eq!(messages(&recv(&fd))[0].0, libc::RTM_NEWLINK);
+    let mut rest = vec![0; 8192];
+    // SAFETY: room for the bytes.
+    while unsafe {
+        libc::recv(fd.as_raw_fd(), rest.as_mut_ptr().cast(), 8192, libc::MSG_DONTWAIT) > 0
+    } {}
+    // SAFETY: a name.
+    let mut file = unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"q".as_ptr(), 0)) };
+    file.write_all(&question).unwrap();
+    file.rewind().unwrap();
+    // SAFETY: without an offset.
+    let moved = unsafe {
+        libc::sendfile(fd.as_raw_fd(), file.as_raw_fd(), std::ptr::null_mut(), question.len())
+    };
+    assert_eq!(moved, question.len() as isize, "{}", std::io::Error::last_os_error());
+    assert_eq!(file.stream_position().unwrap(), question.len() as u64);
+    assert_eq!(messages(&recv(&fd))[0].0, libc::RTM_NEWLINK);
 }
 
 /// Length that getsockopt(2) returns for `room` bytes, and the bytes written.

@@ -174,7 +174,7 @@ impl Received {
         } else {
             Path::new(".").join(job.path)
         };
-        let mut command = Command::new(path);
+        let mut command = Command::new(&path);
         if let Some((name, arguments)) = job.words.split_first() {
             command.arg0(name).args(arguments);
         }
@@ -200,7 +200,7 @@ impl Received {
         }
         if let (Way::Library(library), true) = (&job.way, control.is_some()) {
             let before = std::env::var_os("LD_PRELOAD");
-            put("LD_PRELOAD", Some(preload::environment(library, before)))?;
+            put("LD_PRELOAD", Some(preload::environment(library, before, &path)))?;
             put(ENV_CONTROL, Some(control_number().to_string().into()))?;
             // libuv's io_uring would take file and socket calls past the C library.
             put("UV_USE_IO_URING", Some("0".into()))?;

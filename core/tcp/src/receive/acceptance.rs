@@ -144,10 +144,8 @@ impl Connection {
         }
         match self.state {
             State::SynReceived => self.raise(self.reset_event_before_handshake()),
-            // Both sides have sent all, and our bytes have arrived: nothing is lost but the peer's
-            // acknowledgement of our FIN. The RFC tells the user of no reset in these states. A
-            // reset with bytes on their way destroys them, so the program hears of it as on Linux.
-            State::Closing | State::LastAck if self.fin_sent && self.data_in_flight() == 0 => {}
+            // RFC 9293 section 3.10.7.4 signals no reset in CLOSING and LAST-ACK. Linux and FreeBSD
+            // do, so that a program learns that the peer has not acknowledged the end.
             _ => self.raise(pending::RESET),
         }
         self.enter_closed();

@@ -1,0 +1,279 @@
+//! mlockall(2), which would fault in all memory of the process.
+//!
+//! The shared memory of a run takes 65 GiB of address space, most of which is never touched. The
+//! kernel would allocate all of it, or refuse the call because of RLIMIT_MEMLOCK. So the mappings
+//! of the program are locked one by one, and those of this library are left out. They do not count
+//! against the limit either. MCL_FUTURE is the kernel's: the library maps its memory before the
+//! program begins, and neither a forked child nor an executed program inherits locks.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use libc::{MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, c_int};
+use rustix::fs::{Mode, OFlags, open};
+use towpath_client::syscall::syscall;
+use towpath_shm::Fd;
+
+use crate::errno::fail;
+use crate::{Errno, Posix, Result};
+
+/// How the names of the library's shared mappings begin in /proc/self/maps.
+const SHARED: &[u8] = b"/memfd:towpath-";
+/// Maximum number of [`Posix::engine_memory`] ranges. Further ones are locked as the program's.
+const RANGES_MAX: usize = 32;
+/// Addresses of the kernel's, as of `[vsyscall]`, have this bit.
+const KERNEL: usize = 1 << (usize::BITS - 1);
+
+/// Private memory that an engine mapped in this process before the program began: stacks of its
+/// threads, buffers and tables.
+#[derive(Debug)]
+pub(crate) struct EngineMemory([[AtomicUsize; 2]; RANGES_MAX]);
+
+impl EngineMemory {
+    /// No memory.
+    pub const fn new() -> Self {
+        Self([const { [const { AtomicUsize::new(0) }; 2] }; RANGES_MAX])
+    }
+
+    fn set(&self, ranges: &[Range<usize>]) {
+        for (place, range) in self.0.iter().zip(ranges) {
+            place[0].store(range.start, Relaxed);
+            place[1].store(range.end, Relaxed);
+        }
+    }
+
+    /// Whether there is an engine in this process.
+    pub fn is_any(&self) -> bool {
+        self.0[0][1].load(Relaxed) != 0
+    }
+
+    fn contains(&self, at: usize) -> bool {
+        self.0.iter().any(|[start, end]| (start.load(Relaxed)..end.load(Relaxed)).contains(&at))
+    }
+
+    /// First boundary of `image` or of a range in `within`, or its end.
+    fn next_boundary(&self, image: &Range<usize>, within: &Range<usize>) -> usize {
+        let all = self.0.iter().flatten().map(|at| at.load(Relaxed));
+        all.chain([image.start, image.end])
+            .filter(|at| (within.start + 1..within.end).contains(at))
+            .min()
+            .unwrap_or(within.end)
+    }
+}
+
+/// Runs `start`, which makes an engine in this process, and notes the private memory that it maps.
+pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -> T {
+    let before = private_mappings();
+    let started = start();
+    let mut added = Vec::new();
+    for range in private_mappings() {
+        let mut from = range.start;
+        for known in &before {
+            if known.end <= from || known.start >= range.end {
+                continue;
+            }
+            if known.start > from {
+                added.push(from..known.start);
+            }
+            from = from.max(known.end);
+        }
+        if from < range.end {
+            added.push(from..range.end);
+        }
+    }
+    posix.engine_memory.set(&added);
+    started
+}
+
+fn private_mappings() -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    // Without /proc the list is empty, and mlockall(2) fails or locks on fault alone.
+    let _ = for_each_mapping(|mapping| {
+        // libc's heap has memory of the program later, where the library has freed its own.
+        if mapping.name.is_empty() {
+            match ranges.last_mut().filter(|last| last.end == mapping.range.start) {
+                Some(last) => last.end = mapping.range.end,
+                None => ranges.push(mapping.range),
+            }
+        }
+    });
+    ranges
+}
+
+/// mlockall(2) for the program's own memory. `image` is where this library lies.
+///
+/// # Errors
+/// Those of mlockall(2). ENOMEM where the program's own address space exceeds RLIMIT_MEMLOCK, or
+/// where it is not known because there is no /proc.
+pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Result<()> {
+    const ALL: c_int = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
+    if flags & MCL_CURRENT == 0 || flags & !ALL != 0 {
+        return kernel_lock_all(flags);
+    }
+    // On fault nothing is faulted in, so that this costs no memory.
+    match kernel_lock_all(flags | MCL_ONFAULT) {
+        Ok(()) => {}
+        // RLIMIT_MEMLOCK is below the size of the address space.
+        Err(Errno(libc::ENOMEM)) => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            let mut own = 0;
+            for_each_part(posix, image, |part| {
+                own += if part.counts { part.range.len() } else { 0 }
+            })?;
+            if limit.is_some_and(|limit| own as u64 > limit) {
+                return fail(libc::ENOMEM);
+            }
+            call(libc::SYS_munlockall, [0; 3])?;
+        }
+        Err(error) => return Err(error),
+    }
+    if flags & MCL_FUTURE != 0 {
+        kernel_lock_all(flags & !MCL_CURRENT)?;
+    }
+    let on_fault = if flags & MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 };
+    let locked = for_each_part(posix, image, |Part { range, is_own, .. }| {
+        // mlockall(2) ignores errors of single mappings, such as memory without access, too.
+        let _ = if is_own {
+            call(libc::SYS_mlock2, [range.start, range.len(), on_fault])
+        } else {
+            call(libc::SYS_munlock, [range.start, range.len(), 0])
+        };
+    });
+    // Without /proc all memory stays locked on fault.
+    locked.or(Ok(()))
+}
+
+fn kernel_lock_all(flags: c_int) -> Result<()> {
+    call(libc::SYS_mlockall, [flags as usize, 0, 0])
+}
+
+fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> Result<()> {
+    // SAFETY: calls that lock memory change none.
+    unsafe { syscall(number as usize, [a, b, c, 0, 0, 0]) }.map(drop).map_err(Errno)
+}
+
+/// Memory that is of one kind.
+struct Part {
+    range: Range<usize>,
+    /// Memory of the program, not of this library.
+    is_own: bool,
+    /// Counts against RLIMIT_MEMLOCK.
+    counts: bool,
+}
+
+/// Calls `visit` for all memory of the process.
+fn for_each_part(
+    posix: &'static Posix,
+    image: &Range<usize>,
+    mut visit: impl FnMut(Part),
+) -> Result<()> {
+    for_each_mapping(|Mapping { range, is_accessible, name }| {
+        if range.start & KERNEL != 0 {
+            return;
+        }
+        // libc reserves memory for each thread of the engine, some of it when the thread begins to
+        // run, which may be later than the program. The kernel refuses to lock it beyond the limit.
+        let is_reserve = posix.engine_memory.is_any() && !is_accessible && name.is_empty();
+        // The kernel joins anonymous memory of program and library where they are neighbours.
+        let mut rest = range;
+        while !rest.is_empty() {
+            let end = posix.engine_memory.next_boundary(image, &rest);
+            let is_ours = name.starts_with(SHARED)
+                || image.contains(&rest.start)
+                || posix.engine_memory.contains(rest.start);
+            let counts = !is_ours && !is_reserve;
+            visit(Part { range: rest.start..end, is_own: !is_ours, counts });
+            rest.start = end;
+        }
+    })
+}
+
+/// A line of /proc/self/maps.
+struct Mapping<'a> {
+    range: Range<usize>,
+    is_accessible: bool,
+    /// Empty for anonymous memory.
+    name: &'a [u8],
+}
+
+/// Calls `visit` for each mapping of the process. Allocates nothing: an allocation would change the
+/// mappings.
+fn for_each_mapping(mut visit: impl FnMut(Mapping<'_>)) -> Result<()> {
+    let file = open("/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map(Fd::from)
+        .map_err(|error| Errno(error.raw_os_error()))?;
+    // Longer than a line: a path has 4095 bytes at most, four times as many where it is escaped.
+    let mut text = [0; 20 << 10];
+    let mut len = 0;
+    loop {
+        let read = match rustix::io::read(&*file, &mut text[len..]) {
+            Ok(read) => read,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return fail(error.raw_os_error()),
+        };
+        len += read;
+        let mut done = 0;
+        while let Some(end) = text[done..len].iter().position(|byte| *byte == b'\n') {
+            if let Some(mapping) = parse(&text[done..done + end]) {
+                visit(mapping);
+            }
+            done += end + 1;
+        }
+        if read == 0 {
+            return Ok(());
+        }
+        text.copy_within(done..len, 0);
+        len -= done;
+    }
+}
+
+/// `7f12a000-7f12c000 rw-p 00000000 00:00 0      [heap]`
+fn parse(line: &[u8]) -> Option<Mapping<'_>> {
+    let mut fields = line.splitn(6, |byte| *byte == b' ');
+    let mut range = std::str::from_utf8(fields.next()?).ok()?.split('-');
+    let mut address = || usize::from_str_radix(range.next()?, 16).ok();
+    let range = address()?..address()?;
+    let is_accessible = fields.next()?.first() == Some(&b'r');
+    Some(Mapping { range, is_accessible, name: fields.nth(3).unwrap_or_default().trim_ascii() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_mappings_with_and_without_names() {
+        let line = b"7f12a000-7f12c000 rw-s 00000000 00:01 37      /memfd:towpath-region (deleted)";
+        let mapping = parse(line).expect("a mapping");
+        assert_eq!(mapping.range, 0x7f12_a000..0x7f12_c000);
+        assert!(mapping.name.starts_with(SHARED));
+        let anonymous = parse(b"7f12a000-7f12c000 rw-p 00000000 00:00 0 ").expect("a mapping");
+        assert!(anonymous.name.is_empty());
+        assert!(parse(b"").is_none() && parse(b"x-y r--p").is_none());
+    }
+
+    #[test]
+    fn splits_joined_mappings_at_the_engine_memory() {
+        static POSIX: Posix = Posix::new();
+        let page = 4096;
+        let map = || {
+            let prot = rustix::mm::ProtFlags::READ;
+            let flags = rustix::mm::MapFlags::PRIVATE;
+            // SAFETY: fresh memory, chosen by the kernel.
+            let at =
+                unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 3 * page, prot, flags) };
+            at.expect("memory").addr()
+        };
+        let at = map();
+        POSIX.engine_memory.set(&[at + page..at + 2 * page]);
+        let mut parts = Vec::with_capacity(64);
+        for_each_part(&POSIX, &(0..0), |Part { range, is_own, .. }| {
+            if range.start < at + 3 * page && range.end > at {
+                parts.push((range.start.max(at) - at..range.end.min(at + 3 * page) - at, is_own));
+            }
+        })
+        .expect("/proc");
+        let all = [(0..page, true), (page..2 * page, false), (2 * page..3 * page, true)];
+        assert_eq!(parts, all);
+    }
+}
