@@ -387,6 +387,10 @@ impl<Q: Qdisc<SimPacket>> Qdisc<SimPacket> for Observed<Q> {
         self.inner.counters()
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
     fn kind(&self) -> &'static str {
         self.inner.kind()
     }
