@@ -23,6 +23,9 @@ pub struct BatchOptions<'a> {
     pub threads: usize,
 }
 
+/// Version that results name.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Most runs of a scenario.
 pub const RUNS_MAX: usize = 10_000;
 
@@ -86,6 +89,8 @@ pub fn run_all(
     let summaries = summarize(&runs);
     let first = plans.first();
     Ok(Report {
+        version: VERSION,
+        seed: jobs.first().map_or(0, |(_, seed)| *seed),
         title: first.map(|plan| plan.title.clone()).unwrap_or_default(),
         description: first.map(|plan| plan.description.clone()).unwrap_or_default(),
         duration_s: first.map_or(0., |plan| plan.duration_ns as f64 / 1e9),

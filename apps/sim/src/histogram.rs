@@ -38,6 +38,11 @@ impl Histogram {
         Self { zeros: self.zeros + more, count: self.count + more, ..self.clone() }
     }
 
+    /// Bytes of the buckets.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.buckets.capacity() * size_of::<u64>()) as u64
+    }
+
     /// Number of values.
     pub fn count(&self) -> u64 {
         self.count

@@ -59,7 +59,7 @@ pub use examples::{
     Bql, CardOptions, Example, ExampleReport, Latency, Load, OnOffOptions, PingOptions, Reply,
     SendMode, SendOptions, TcOptions, Transport, text,
 };
-pub use output::{csv, html, json, svg, table};
+pub use output::{csv, html, json, series, svg, table};
 pub use queue::qdisc_words;
 pub use result::{
     DeviceResult, DeviceSeries, Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report,

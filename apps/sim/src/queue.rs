@@ -53,16 +53,13 @@ fn parameters(kind: &str) -> &'static [&'static str] {
             "burst",
             "bandwidth",
             "probability",
-            "ecn",
             "noecn",
             "harddrop",
             "adaptive",
         ],
-        "codel" | "cobalt" => &["limit", "target", "interval", "ecn", "noecn"],
-        "fq_codel" => {
-            &["limit", "flows", "quantum", "target", "interval", "memory_limit", "ecn", "noecn"]
-        }
-        "pie" => &["limit", "target", "tupdate", "ecn", "noecn"],
+        "codel" | "cobalt" => &["limit", "target", "interval", "noecn"],
+        "fq_codel" => &["limit", "flows", "quantum", "target", "interval", "memory_limit", "noecn"],
+        "pie" => &["limit", "target", "tupdate", "noecn"],
         _ => &["limit"],
     }
 }
@@ -113,7 +110,7 @@ impl QueueSpec {
                     "limit" => set(&mut all.limit, number(value)),
                     "target" => set(&mut all.target_ns, time(value)),
                     "tupdate" => set(&mut all.tupdate_ns, time(value)),
-                    _ => set(&mut all.ecn, ecn(key)),
+                    _ => set(&mut all.ecn, noecn(key)),
                 })?;
                 Ok(Self::Pie(all))
             }
@@ -123,7 +120,7 @@ impl QueueSpec {
                     "limit" => set(&mut all.limit, number(value)),
                     "target" => set(&mut all.target_ns, time(value)),
                     "interval" => set(&mut all.interval_ns, time(value)),
-                    _ => set(&mut all.ecn, ecn(key)),
+                    _ => set(&mut all.ecn, noecn(key)),
                 })?;
                 Ok(Self::Cobalt(all))
             }
@@ -199,6 +196,12 @@ impl<'a> Words<'a> {
     fn pair(&mut self) -> Result<Option<(&'a str, &'a str)>, String> {
         let Some(key) = self.words.next() else { return Ok(None) };
         let known = parameters(self.kind);
+        if key == "ecn" && known.contains(&"noecn") {
+            return Err(format!(
+                "qdisc `{}`: `ecn` has no effect, because no flow is ECN-capable yet; leave it out",
+                self.kind
+            ));
+        }
         if !known.contains(&key) {
             let what = format!("parameter of qdisc `{}`:", self.kind);
             return Err(unknown_name(&what, key, known));
@@ -243,7 +246,7 @@ impl<'a> Words<'a> {
         let (mut limit, mut min, mut max, mut burst) = (None, None, None, None);
         // As tc-red(8) where it has a default; 10 Mbit/s is tc's, too.
         let (mut avpkt, mut bandwidth, mut probability) = (1_000, 10_000_000, 0.02);
-        let (mut has_ecn, mut harddrop, mut adaptive) = (false, false, false);
+        let (mut ecn, mut harddrop, mut adaptive) = (false, false, false);
         let size = |value: &str| bytes(value).map(|bytes| Some(bytes as u64));
         self.read(|key, value| match key {
             "limit" => set(&mut limit, size(value)),
@@ -258,7 +261,7 @@ impl<'a> Words<'a> {
             }
             "harddrop" => set(&mut harddrop, Some(true)),
             "adaptive" => set(&mut adaptive, Some(true)),
-            _ => set(&mut has_ecn, ecn(key)),
+            _ => set(&mut ecn, noecn(key)),
         })?;
         let (min, max) = (self.needed("min", min)?, self.needed("max", max)?);
         if min >= max {
@@ -274,7 +277,7 @@ impl<'a> Words<'a> {
             burst: burst.unwrap_or(guess),
             bandwidth,
             probability,
-            ecn: has_ecn,
+            ecn,
             harddrop,
             adaptive,
             gentle: true,
@@ -287,7 +290,7 @@ impl<'a> Words<'a> {
 }
 
 /// Parameters without a value.
-const FLAGS: &[&str] = &["ecn", "noecn", "harddrop", "adaptive"];
+const FLAGS: &[&str] = &["noecn", "harddrop", "adaptive"];
 
 /// A parameter of CoDel.
 fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
@@ -295,7 +298,7 @@ fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
         "limit" => set(&mut params.limit, number(value)),
         "target" => set(&mut params.target_ns, time(value)),
         "interval" => set(&mut params.interval_ns, time(value)),
-        _ => set(&mut params.ecn, ecn(key)),
+        _ => set(&mut params.ecn, noecn(key)),
     }
 }
 
@@ -305,8 +308,8 @@ fn set<T>(to: &mut T, value: Option<T>) -> Option<()> {
     Some(())
 }
 
-fn ecn(key: &str) -> Option<bool> {
-    matches!(key, "ecn" | "noecn").then_some(key == "ecn")
+fn noecn(key: &str) -> Option<bool> {
+    (key == "noecn").then_some(false)
 }
 
 fn time(text: &str) -> Option<u64> {
@@ -387,6 +390,10 @@ impl<Q: Qdisc<SimPacket>> Qdisc<SimPacket> for Observed<Q> {
         self.inner.counters()
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
     fn kind(&self) -> &'static str {
         self.inner.kind()
     }
@@ -401,8 +408,8 @@ mod tests {
         assert_eq!(QueueSpec::parse("pfifo limit 50"), Ok(QueueSpec::Pfifo(50)));
         assert_eq!(QueueSpec::parse("bfifo limit 15140"), Ok(QueueSpec::Bfifo(15_140)));
         assert_eq!(QueueSpec::parse("bfifo limit 30kb"), Ok(QueueSpec::Bfifo(30_000)));
-        let codel = CodelParams { target_ns: 10_000_000, ecn: true, ..CodelParams::default() };
-        assert_eq!(QueueSpec::parse("codel target 10ms ecn"), Ok(QueueSpec::Codel(codel)));
+        let codel = CodelParams { target_ns: 10_000_000, ..CodelParams::default() };
+        assert_eq!(QueueSpec::parse("codel target 10ms"), Ok(QueueSpec::Codel(codel)));
         let Ok(QueueSpec::FqCodel(fq)) = QueueSpec::parse("fq_codel flows 8 noecn limit 99") else {
             panic!("fq_codel")
         };
@@ -412,10 +419,10 @@ mod tests {
             panic!("tbf")
         };
         assert_eq!((tbf.rate, tbf.burst, tbf.limit), (8_000_000, 10_000, 20_000));
-        let words = "red limit 90kb min 15kb max 45kb adaptive ecn probability 0.1";
+        let words = "red limit 90kb min 15kb max 45kb adaptive probability 0.1";
         let Ok(QueueSpec::Red(red)) = QueueSpec::parse(words) else { panic!("red") };
         assert_eq!((red.min, red.max, red.burst, red.probability), (15_000, 45_000, 25, 0.1));
-        assert!(red.ecn && red.adaptive && red.gentle && !red.harddrop);
+        assert!(!red.ecn && red.adaptive && red.gentle && !red.harddrop);
         let Ok(QueueSpec::Pie(pie)) = QueueSpec::parse("pie target 20ms tupdate 30ms") else {
             panic!("pie")
         };
@@ -438,13 +445,15 @@ mod tests {
                 "codel targt 5ms",
                 "unknown parameter of qdisc `codel`: `targt`; did you mean `target`?",
             ),
-            ("codel flows 5", "`flows`; expected one of limit, target, interval, ecn, noecn"),
+            ("codel flows 5", "`flows`; expected one of limit, target, interval, noecn"),
             ("fq_codel flows 65537", "`flows 65537`: expected a number from 1 to 65536"),
             ("pfifo depth", "`depth`; expected one of limit"),
             ("tbf rate 8mbit", "needs `burst`"),
             ("pie interval 5ms", "`interval`; expected one of limit, target, tupdate"),
             ("red limit 9kb min 5kb max 5kb", "`min 5000` is not below `max 5000`"),
             ("codel harddrop", "`harddrop`; expected one of"),
+            ("codel ecn", "`ecn` has no effect, because no flow is ECN-capable"),
+            ("pfifo ecn", "unknown parameter"),
         ] {
             let error = QueueSpec::parse(words).expect_err(words);
             assert!(error.contains(wanted), "{words}: {error}");
@@ -461,7 +470,7 @@ mod tests {
             };
             for key in parameters(kind) {
                 let value = match *key {
-                    "ecn" | "noecn" | "harddrop" | "adaptive" => "",
+                    "noecn" | "harddrop" | "adaptive" => "",
                     "target" | "interval" | "tupdate" => "7ms",
                     "rate" | "bandwidth" => "8mbit",
                     "probability" => "0.5",

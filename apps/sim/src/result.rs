@@ -1,5 +1,7 @@
 //! Results of runs, in numbers and series. The JSON is this, field by field.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use towpath_qdisc::TransmitQueue;
 
@@ -9,6 +11,10 @@ use crate::trace::Trace;
 /// Runs of a scenario, in the order of variants and seeds.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// Version of the simulator.
+    pub version: &'static str,
+    /// First seed of each variant.
+    pub seed: u64,
     /// Title of the scenario.
     pub title: String,
     /// Sentences about it.
@@ -26,6 +32,9 @@ pub struct Report {
 pub struct RunResult {
     /// Name of the variant; empty without variants.
     pub variant: String,
+    /// Values of the variant, by the paths that its `set` and the sweep name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
     /// Seed.
     pub seed: u64,
     /// Events of hosts and links.
@@ -34,7 +43,11 @@ pub struct RunResult {
     pub flows: Vec<FlowResult>,
     /// Directions of links, two for each.
     pub links: Vec<LinkResult>,
-    /// Jain's index of the goodputs of all bulk flows: 1 when all are equal, 1/n when one has all.
+    /// Bits of payload per second of all flows together, over the whole run.
+    pub goodput_bps: f64,
+    /// Jain's index of the goodputs of the bulk flows while all of them are active: 1 when all are
+    /// equal, 1/n when one has all. None if they are never active together. Flows that share fewer
+    /// than ten samples are compared by their whole goodputs.
     pub fairness: Option<f64>,
     /// Times of the samples in seconds.
     pub sample_s: Vec<f64>,
@@ -95,6 +108,8 @@ pub struct FlowResult {
     pub to: String,
     /// Congestion control, of TCP.
     pub congestion: Option<&'static str>,
+    /// Seconds from the start of the run to that of the flow.
+    pub start_s: f64,
     /// Bytes of payload that arrived at the far end; of requests, at the one that asked.
     pub bytes: u64,
     /// Bits of payload per second, from the flow's start to its completion or stop.
@@ -248,6 +263,8 @@ pub struct Summary {
     pub variant: String,
     /// Number of runs.
     pub runs: usize,
+    /// Whether all runs gave the same figures: nothing in the scenario depends on the seed.
+    pub is_same: bool,
     /// A figure of a flow or link, by its name.
     pub figures: Vec<Figure>,
 }
@@ -279,14 +296,39 @@ const T95: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
+/// Samples from which the goodputs of flows can be compared.
+const TOGETHER_MIN: usize = 10;
+
+/// Jain's index of `flows` over the samples in which all of them were active, each from its start
+/// to its end in seconds. Where such samples are few, the index of their whole goodputs.
+pub fn fairness_together(flows: &[(&FlowResult, f64)], sample_s: &[f64]) -> Option<f64> {
+    let from = flows.iter().map(|(flow, _)| flow.start_s).fold(0., f64::max);
+    let to = flows.iter().map(|(_, end)| *end).fold(f64::MAX, f64::min);
+    if from >= to {
+        return None;
+    }
+    let begin = |at: usize| at.checked_sub(1).map_or(0., |before| sample_s[before]);
+    let is_inside = |at: &usize| begin(*at) >= from && sample_s[*at] <= to;
+    let inside: Vec<usize> = (0..sample_s.len()).filter(is_inside).collect();
+    if inside.len() < TOGETHER_MIN {
+        return fairness(&flows.iter().map(|(flow, _)| flow.goodput_bps).collect::<Vec<f64>>());
+    }
+    let bits = |flow: &FlowResult| {
+        let of_sample = |at: &usize| flow.series.goodput_bps[*at] * (sample_s[*at] - begin(*at));
+        inside.iter().map(of_sample).sum()
+    };
+    fairness(&flows.iter().map(|(flow, _)| bits(flow)).collect::<Vec<f64>>())
+}
+
 /// Summaries of the variants that have several runs.
 pub fn summarize(runs: &[RunResult]) -> Vec<Summary> {
     let mut summaries = Vec::new();
     for of_variant in runs.chunk_by(|a, b| a.variant == b.variant) {
         let [first, _, ..] = of_variant else { continue };
-        let mut figures = Vec::new();
+        let (mut figures, mut is_same) = (Vec::new(), true);
         let mut add = |of: &str, figure, value: &dyn Fn(&RunResult) -> Option<f64>| {
             let values: Vec<f64> = of_variant.iter().filter_map(value).collect();
+            is_same &= values.windows(2).all(|pair| pair[0] == pair[1]);
             if values.len() == of_variant.len() {
                 figures.push(figure_of(of, figure, &values));
             }
@@ -310,8 +352,12 @@ pub fn summarize(runs: &[RunResult]) -> Vec<Summary> {
             add(&name, "sojourn_p95_s", &|run| Some(run.links[at].sojourn.p95_s));
             add(&name, "queue_dropped", &|run| Some(run.links[at].queue_dropped as f64));
         }
+        if first.flows.len() > 1 {
+            add("all flows", "goodput_bps", &|run| Some(run.goodput_bps));
+        }
         add("all bulk flows", "fairness", &|run| run.fairness);
-        summaries.push(Summary { variant: first.variant.clone(), runs: of_variant.len(), figures });
+        let (variant, runs) = (first.variant.clone(), of_variant.len());
+        summaries.push(Summary { variant, runs, is_same, figures });
     }
     summaries
 }

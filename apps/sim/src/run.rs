@@ -3,13 +3,13 @@
 use crate::batch::BatchOptions;
 use crate::capture::Captures;
 use crate::result::{
-    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness,
+    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness_together,
 };
 use crate::scenario::{FlowPlan, Plan, Traffic};
 use crate::trace::Traces;
 use crate::traffic::Tally;
 use crate::units::{Size, Time};
-use crate::world::World;
+use crate::world::{World, memory_of_places};
 use towpath_tcp::{CongestionKind, Info};
 
 /// Memory of a sample of a flow or of a link.
@@ -34,12 +34,16 @@ pub fn run(
     options: BatchOptions<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<RunResult, String> {
+    let plan = &*plan.drawn(seed);
+    // Before the hosts are created: thousands of them may be more than the machine has.
+    check_memory(plan, 0, memory_of_places(plan.hosts.len(), plan.links.len() * 2))?;
     let captures = options.captures.map(|folder| Captures::create(folder, plan, seed));
     let mut world = World::new(plan, seed, captures.transpose()?);
     if options.traces {
         world.traces = Traces::new(plan);
     }
     let mut recorder = Recorder::new(plan);
+    check_memory(plan, 0, world.memory())?;
     let samples = plan.duration_ns.div_ceil(plan.sample_ns);
     for number in 1..=samples {
         let end = (number * plan.sample_ns).min(plan.duration_ns);
@@ -54,10 +58,10 @@ pub fn run(
                     plan.events_max
                 ));
             }
-            check_memory(plan, &mut world, &recorder)?;
+            check_memory(plan, world.now, world.memory() + recorder.memory())?;
         }
         recorder.sample(plan, &mut world);
-        check_memory(plan, &mut world, &recorder)?;
+        check_memory(plan, world.now, world.memory() + recorder.memory())?;
         progress(number as f64 / samples as f64);
     }
     recorder.result(plan, seed, world)
@@ -66,15 +70,15 @@ pub fn run(
 /// Events between two looks at the memory: fewer than half a gigabyte of packets.
 const EVENTS_BETWEEN_LOOKS: u64 = 200_000;
 
-fn check_memory(plan: &Plan, world: &mut World, recorder: &Recorder) -> Result<(), String> {
-    let memory = world.memory() + recorder.memory();
+fn check_memory(plan: &Plan, now_ns: u64, memory: u64) -> Result<(), String> {
     if memory <= plan.memory_max {
         return Ok(());
     }
     Err(format!(
-        "given up at {} of {}: packets, buffers and samples take {}, the limit is {}; have shorter \
-         queues, smaller buffers or fewer flows, raise `sample`, or raise `limits.memory`",
-        Time(world.now),
+        "given up at {} of {}: hosts, queues, packets, buffers and samples take {}, the limit is \
+         {}; have fewer hosts or flows, shorter queues or smaller buffers, raise `sample`, or \
+         raise `limits.memory`",
+        Time(now_ns),
         Time(plan.duration_ns),
         Size(memory),
         Size(plan.memory_max)
@@ -160,12 +164,23 @@ impl Recorder {
         for ((flow, plan), ends) in flows.iter_mut().zip(&plan.flows).zip(&ends) {
             flow.bytes = ends.bytes;
             flow.retransmitted_bytes = ends.tcp.as_ref().map(|tcp| tcp.bytes_retrans);
-            let whole_s = (plan.stop_ns - plan.start_ns) as f64 / 1e9;
-            let active_s = flow.completion_s.unwrap_or(whole_s);
+            // A stagger may put the start behind the stop: such a flow carries nothing.
+            let whole_s = plan.stop_ns.saturating_sub(plan.start_ns) as f64 / 1e9;
+            let active_s = flow.completion_s.unwrap_or(whole_s).max(f64::MIN_POSITIVE);
             flow.goodput_bps = rounded(ends.bytes as f64 * 8. / active_s);
         }
-        let bulk: Vec<f64> =
-            flows.iter().filter(|flow| flow.kind == "bulk").map(|flow| flow.goodput_bps).collect();
+        let bulk: Vec<(&FlowResult, f64)> = flows
+            .iter()
+            .zip(&plan.flows)
+            .filter(|(flow, _)| flow.kind == "bulk")
+            .map(|(flow, plan)| {
+                let done_s = flow.completion_s.map(|passed_s| flow.start_s + passed_s);
+                (flow, done_s.unwrap_or(plan.stop_ns as f64 / 1e9))
+            })
+            .collect();
+        let fairness = fairness_together(&bulk, &self.sample_s);
+        let bytes: u64 = flows.iter().map(|flow| flow.bytes).sum();
+        let whole_s = plan.duration_ns as f64 / 1e9;
         let links = self.links.into_iter().zip(self.devices).enumerate();
         let links =
             links.map(|(at, (series, device))| link_result(plan, &world, at, series, device));
@@ -175,11 +190,13 @@ impl Recorder {
         world.finish()?;
         Ok(RunResult {
             variant: plan.variant.clone(),
+            set: plan.set.clone(),
             seed,
             events,
             flows,
             links,
-            fairness: fairness(&bulk),
+            goodput_bps: rounded(bytes as f64 * 8. / whole_s),
+            fairness,
             sample_s: self.sample_s,
             traces,
         })
@@ -219,6 +236,7 @@ fn flow_result(plan: &Plan, flow: &FlowPlan, series: FlowSeries) -> FlowResult {
         from: plan.hosts[flow.from].name.clone(),
         to: plan.hosts[flow.to].name.clone(),
         congestion: flow.traffic.is_tcp().then_some(congestion),
+        start_s: flow.start_ns as f64 / 1e9,
         bytes: 0,
         goodput_bps: 0.,
         completion_s: None,

@@ -56,10 +56,22 @@ fn parse(text: &str, units: &[(&str, f64)], bare: bool) -> Option<u64> {
     (0. ..=MOST).contains(&value).then_some(value as u64)
 }
 
+/// A value with the largest of `units` of which it is a whole number, as "30s".
+fn exact(value: u64, units: &[(&str, f64)]) -> String {
+    let whole = |(_, factor): &&(&str, f64)| value.is_multiple_of(*factor as u64);
+    let (unit, factor) = units.iter().rev().find(whole).copied().unwrap_or(units[0]);
+    format!("{}{unit}", value / factor as u64)
+}
+
 impl Time {
     /// A time with its unit, as "20ms".
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, TIMES, false).map(Self)
+    }
+
+    /// The time as [`Time::parse`] reads it, in the largest unit of which it is a whole number.
+    pub(crate) fn exact(self) -> String {
+        exact(self.0, &TIMES[..4])
     }
 
     /// Seconds.
@@ -72,6 +84,11 @@ impl Rate {
     /// A rate with its unit, as "10mbit"; not 0.
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, RATES, false).filter(|rate| *rate > 0).map(Self)
+    }
+
+    /// The rate as [`Rate::parse`] reads it, in the largest unit of which it is a whole number.
+    pub(crate) fn exact(self) -> String {
+        exact(self.0, RATES)
     }
 }
 
@@ -196,6 +213,53 @@ deserialize!(Share, "a share, as \"1%\" or a number from 0 to 1", |number| {
     Probability::new(number).map(Share)
 });
 
+/// Time of a start, or a range of which a run draws one: "1s", or ["0s", "1s"].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Start {
+    /// Earliest start.
+    pub from: Time,
+    /// Latest start, no earlier.
+    pub to: Time,
+}
+
+impl<'de> Deserialize<'de> for Start {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct TimeOrRange;
+        impl<'de> Visitor<'de> for TimeOrRange {
+            type Value = Start;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time with its unit, as \"1s\", or a range, as [\"0s\", \"1s\"]")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Start, E> {
+                let time = Time::parse(text);
+                let time = time.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))?;
+                Ok(Start { from: time, to: time })
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Start, E> {
+                let wrong = E::invalid_value(Unexpected::Signed(number), &self);
+                if number == 0 { Ok(Start::default()) } else { Err(wrong) }
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<Start, A::Error> {
+                let mut times = Vec::new();
+                while let Some(time) = seq.next_element::<Time>()? {
+                    times.push(time);
+                }
+                match times[..] {
+                    [from, to] if from <= to => Ok(Start { from, to }),
+                    [from, to] => Err(A::Error::custom(format!(
+                        "the range begins at {from} and ends at {to}; expected the earlier first"
+                    ))),
+                    _ => Err(A::Error::invalid_length(times.len(), &self)),
+                }
+            }
+        }
+        from.deserialize_any(TimeOrRange)
+    }
+}
+
 /// A name of hosts: one, a list, or a pattern with a star at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
@@ -243,6 +307,16 @@ mod tests {
         let sizes = ["64KiB", "1500", "2MB"].map(Size::parse);
         assert_eq!(sizes, [65_536, 1_500, 2_000_000].map(|bytes| Some(Size(bytes))));
         assert_eq!(Share::parse("50%"), Share::parse("0.5"));
+    }
+
+    #[test]
+    fn exact_values_are_read_as_what_they_were() {
+        let times = [30_000_000_000, 1_500_000_000, 50_000, 1, 0].map(|ns| Time(ns).exact());
+        assert_eq!(times, ["30s", "1500ms", "50us", "1ns", "0s"]);
+        let rates = [100_000_000, 1_000_000_000, 1_234_567].map(|bits| Rate(bits).exact());
+        assert_eq!(rates, ["100mbit", "1gbit", "1234567bit"]);
+        assert_eq!(Time::parse(&times[1]), Some(Time(1_500_000_000)));
+        assert_eq!(Rate::parse(&rates[0]), Some(Rate(100_000_000)));
     }
 
     #[test]

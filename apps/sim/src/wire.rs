@@ -219,6 +219,11 @@ impl Wire {
         above + self.link.held()
     }
 
+    /// Bytes that the queue and its measurements have allocated, beside the packets.
+    pub fn memory_bytes(&self) -> u64 {
+        self.queue().memory_bytes() + self.sojourns.with(|times| times.waits.memory_bytes())
+    }
+
     /// Moves packets from the device to the link, and from the discipline to the device.
     fn advance(&mut self, now: u64, drops: &mut Vec<Dropped<SimPacket>>) {
         let Some(path) = &mut self.device else { return };

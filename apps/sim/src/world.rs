@@ -254,11 +254,15 @@ impl World {
         }
     }
 
-    /// Bytes of packets on links, of sockets' buffers, and of traces.
+    /// Bytes of hosts and links, of queues and the packets in them, of sockets' buffers, and of
+    /// what is measured.
     pub fn memory(&mut self) -> u64 {
         let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
-        let buffers: u64 = self.hosts.iter_mut().map(|host| host.node.buffer_bytes()).sum();
-        packets as u64 * PACKET_BYTES + buffers + self.traces.bytes()
+        let queues: u64 = self.wires.iter().map(Wire::memory_bytes).sum();
+        let of_host = |host: &mut SimHost| host.node.buffer_bytes() + host.programs.memory_bytes();
+        let hosts: u64 = self.hosts.iter_mut().map(of_host).sum();
+        let places = memory_of_places(self.hosts.len(), self.wires.len());
+        places + packets as u64 * PACKET_BYTES + queues + hosts + self.traces.bytes()
     }
 
     /// Writes what is left of the captures.
@@ -449,6 +453,14 @@ impl World {
         }
     }
 }
+
+/// Memory of the hosts and links of a world at rest.
+pub fn memory_of_places(hosts: usize, wires: usize) -> u64 {
+    hosts as u64 * HOST_BYTES + (wires * size_of::<Wire>()) as u64
+}
+
+/// Memory of a host at rest: its stack, with empty tables.
+const HOST_BYTES: u64 = 100_000;
 
 /// Memory of a packet on a link, with its buffer.
 const PACKET_BYTES: u64 = 2_304;

@@ -93,7 +93,9 @@ fn digest(text: &str) -> u64 {
 }
 
 fn check(name: &str, example: Result<Example, String>) {
-    let report = run(example);
+    let mut report = run(example);
+    // A release changes no result.
+    report.report.version = "any";
     let found = format!("{}\nJSON: {:016x}\n", text(&report), digest(&report.json()));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
     if std::env::var_os("TOWPATH_GOLDEN").is_some_and(|what| what == "write") {
@@ -230,7 +232,8 @@ fn the_scenario_of_an_example_gives_the_same_runs() {
         let report = towpath_sim::run_all(&plans, options, &|_| {}).expect("a run");
         let own = example.run(None, 2, &|_| {}).expect("a run");
         assert_eq!(towpath_sim::csv(&report), towpath_sim::csv(&own.report));
-        assert!(own.csv().contains("bql on,1,") && own.csv().contains(",ping,seq 3,time_s,"));
+        assert!(own.series().contains("bql on,1,"));
+        assert!(own.series().contains(",ping,seq 3,time_s,"));
         assert!(own.html().contains("Bytes in the device") && own.html().contains("Under load"));
     }
 }

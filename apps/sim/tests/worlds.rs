@@ -76,6 +76,66 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     assert!(table(&one).contains("\n3 runs: mean, and half of its 95 % confidence"));
 }
 
+/// Two transfers over 10 Mbit/s, and keys of each.
+fn two(first: &str, second: &str, runs: usize) -> Report {
+    let flow = format!(
+        "kind = \"bulk\"\n{first}\n[[flow]]\nfrom = \"a\"\nto = \"b\"\nkind = \"bulk\"\n{second}"
+    );
+    let text = pair("rate = \"10mbit\"\ndelay = \"5ms\"\nqdisc = \"pfifo limit 50\"", &flow);
+    run(&text, BatchOptions { runs, ..ONE }).expect("runs")
+}
+
+#[test]
+fn goodput_of_all_is_over_the_run_and_fairness_of_flows_that_meet() {
+    let apart = &two("stop = \"10s\"", "start = \"10s\"", 1).runs[0];
+    assert!((9e6..10e6).contains(&apart.goodput_bps), "{}", apart.goodput_bps);
+    assert_eq!((apart.fairness, apart.flows[1].start_s), (None, 10.));
+    // The first one is alone for half of the time, and has more bytes for that alone.
+    let late = &two("", "start = \"10s\"", 1).runs[0];
+    let whole: Vec<f64> = late.flows.iter().map(|flow| flow.goodput_bps).collect();
+    let sum: f64 = whole.iter().sum();
+    let of_whole = sum * sum / (2. * whole.iter().map(|v| v * v).sum::<f64>());
+    assert!(late.fairness.expect("they meet") > of_whole + 0.01, "{late:?} {of_whole}");
+}
+
+#[test]
+fn starts_are_drawn_from_their_range_and_equal_seeds_are_told() {
+    let drawn = two("", "start = [\"0s\", \"2s\"]", 4);
+    let starts: Vec<f64> = drawn.runs.iter().map(|run| run.flows[1].start_s).collect();
+    assert!(starts.iter().all(|start| (0. ..2.).contains(start)), "{starts:?}");
+    assert!(starts.windows(2).all(|pair| pair[0] != pair[1]), "{starts:?}");
+    assert!(!drawn.summaries[0].is_same && !table(&drawn).contains("All seeds gave"));
+    let again = two("", "start = [\"0s\", \"2s\"]", 4);
+    assert!(json(&drawn) == json(&again), "the same seeds draw the same");
+    let same = two("", "", 2);
+    assert!(same.summaries[0].is_same);
+    for text in [table(&same), html(&same)] {
+        assert!(text.contains("All seeds gave the same figures"), "{text}");
+    }
+}
+
+#[test]
+fn the_page_and_the_rows_have_all_variants_of_a_sweep() {
+    let sweep = "[sweep]\n\"topology.delay\" = [\"1ms\", \"2ms\", \"3ms\", \"4ms\", \"5ms\"]\n\
+                 \"topology.qdisc\" = [\"pfifo limit 20\", \"codel\", \"fq_codel\", \"pie\"]\n";
+    let text = pair("rate = \"5mbit\"\ndelay = \"1ms\"", "kind = \"bulk\"\ncount = 2");
+    let text = text.replace("20s", "1s") + sweep;
+    let report = run(&text, BatchOptions { runs: 2, ..ONE }).expect("runs");
+    let means: usize = report.summaries.iter().map(|summary| summary.figures.len()).sum();
+    let page = html(&report);
+    assert!(means > 60 && page.matches("<td>\u{b1} ").count() == means, "{means} means");
+    let rows = csv(&report);
+    let lines: Vec<&str> = rows.lines().collect();
+    assert_eq!(lines.len(), 1 + 40);
+    let head =
+        "variant,topology.delay,topology.qdisc,seed,events,goodput_bps,fairness,bulk1.1 start_s";
+    assert!(lines[0].starts_with(head), "{}", lines[0]);
+    assert!(lines[40].starts_with("\"delay 5ms, qdisc pie\",5ms,pie,2,"), "{}", lines[40]);
+    let columns = lines[0].split(',').count();
+    // The name of a variant has a comma.
+    assert!(lines[1..].iter().all(|line| line.split(',').count() == columns + 1));
+}
+
 #[test]
 fn a_slow_start_that_overshoots_loses_retransmissions_and_no_seconds() {
     // 175 packets fit into the path; CUBIC goes from 350 to 245, and the queue drops more than a
@@ -107,6 +167,25 @@ fn the_limit_of_memory_counts_what_programs_do_not_read() {
     let error = with("16MiB").expect_err("32 MB wait in receive buffers");
     assert!(error.contains("packets, buffers and samples take"), "{error}");
     with("64MiB").expect("32 MB and the send buffers");
+}
+
+#[test]
+fn the_limit_of_memory_counts_hosts_and_the_tables_of_queues() {
+    let run = |n: usize, qdisc: &str, memory: &str| {
+        let text = format!(
+            "title = \"t\"\nduration = \"1s\"\n[topology]\nkind = \"star\"\nn = {n}\n\
+             rate = \"10mbit\"\nedge_rate = \"10mbit\"\nqdisc = \"{qdisc}\"\n[[flow]]\n\
+             kind = \"bulk\"\nfrom = \"host1\"\nto = \"server\"\n[limits]\n\
+             memory = \"{memory}\"\n"
+        );
+        run(&text, ONE)
+    };
+    run(20, "fq_codel flows 4096", "8MiB")
+        .expect("hosts take 2 MB, and the queues of one flow little");
+    let error = run(100, "pfifo", "8MiB").expect_err("101 hosts take 10 MB");
+    assert!(error.contains("given up at 0 s of 1.00 s: hosts, queues, packets"), "{error}");
+    let error = run(4, "fq_codel flows 65536", "1MB").expect_err("two tables of 262 kB");
+    assert!(error.contains("given up at 0 s"), "{error}");
 }
 
 /// A folder that goes with the test.

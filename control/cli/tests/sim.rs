@@ -36,6 +36,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 const PAIR: &str = r#"
 title = "A pair"
 duration = "2s"
@@ -55,11 +57,22 @@ fn results_go_to_the_terminal_and_into_files() {
     assert!(text(&output.stderr).contains("simulated seconds a second"));
     let read = |path: &str| std::fs::read_to_string(path).expect("a file");
     assert!(read(&page).starts_with("<!doctype html>"));
+    let rows = read(&csv);
+    let (head, row) = rows.split_once('\n').expect("a head and a row");
+    assert!(
+        head.starts_with("variant,seed,events,goodput_bps,bulk1 start_s,bulk1 bytes,"),
+        "{head}"
+    );
+    assert!(row.starts_with(",7,") && row.contains(",0,100000,"), "{row}");
+    let series = format!("series={csv}");
+    let output = sim(&[&scenario, "-q", "-o", &series, "-o", "text"]);
+    assert_eq!(text(&output.stdout), table.replace("seed 7", "seed 1"));
     assert!(read(&csv).starts_with("variant,seed,time_s,kind,object,figure,value\n"));
 
     let output = sim(&[&scenario, "-q", "-o", "-"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!(json["runs"][0]["flows"][0]["bytes"], 100_000);
+    assert_eq!((json["version"].as_str(), json["seed"].as_u64()), (Some(VERSION), Some(1)));
     assert_eq!(text(&output.stderr), "");
 }
 
@@ -77,6 +90,18 @@ fn mistakes_are_told_with_the_line_and_end_with_2() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("r.png: the name says no format"));
     assert_eq!(sim(&["nothere.toml"]).status.code(), Some(125));
+
+    // Before the run: this one would take minutes.
+    let long =
+        folder.file("long.toml", &PAIR.replace("2s", "24h").replace(", bytes = \"100kB\"", ""));
+    let file = folder.0.join("nothere/r.html");
+    let output = sim(&[&long, "-o", file.to_str().expect("text")]);
+    assert!(!output.status.success());
+    let error = text(&output.stderr);
+    assert!(error.contains("nothere/r.html: No such file or directory"), "{error}");
+    let output = sim(&[&good, "-o", "json", "-o", "csv"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("two formats for standard output"));
 }
 
 #[test]
@@ -95,7 +120,8 @@ fn examples_run_without_a_file_and_give_the_same_bytes_again() {
     let read = |path: &str| std::fs::read_to_string(path).expect("a file");
     assert_eq!(read(&txt), lines);
     assert!(read(&page).contains("Bytes in the device"));
-    assert!(read(&csv).contains("bql on,1,") && read(&csv).contains(",ping,seq 1,time_s,"));
+    assert!(read(&csv).contains("\nbql on,true,1,"), "{}", read(&csv));
+    assert!(text(&sim(&[&words[..], &["-o", "series"]].concat()).stdout).contains(",ping,seq 1,"));
     let json = |words: &[&str]| sim(&[words, &["-o", "-"]].concat()).stdout;
     let first = json(&words);
     assert!(first == json(&words), "the same seed gives the same bytes");
@@ -109,7 +135,9 @@ fn the_scenario_of_an_example_is_a_file_to_run() {
     let folder = Folder::new("printed");
     let words = ["--duration", "3s", "--load", "1s-2s"];
     let printed = sim(&[&["ping", "--scenario"], &words[..]].concat());
-    let scenario = folder.file("ping.toml", &text(&printed.stdout));
+    let printed = text(&printed.stdout);
+    assert!(printed.contains("duration = \"3s\"") && printed.contains("\"120mbit\""), "{printed}");
+    let scenario = folder.file("ping.toml", &printed);
     let output = sim(&[&scenario, "-q"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("bql on, seed 1: 3.00 s in virtual time"));

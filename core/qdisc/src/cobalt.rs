@@ -192,6 +192,10 @@ impl<T: Queueable> Qdisc<T> for Cobalt<T> {
         ]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.queue.memory_bytes()
+    }
+
     fn kind(&self) -> &'static str {
         "cobalt"
     }

@@ -85,6 +85,10 @@ impl<T: Queueable> Qdisc<T> for Codel<T> {
         ]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.queue.memory_bytes()
+    }
+
     fn kind(&self) -> &'static str {
         "codel"
     }

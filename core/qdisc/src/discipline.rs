@@ -27,6 +27,10 @@ pub trait Qdisc<T: Queueable>: Send {
         Vec::new()
     }
 
+    /// Bytes of the tables and of the room for items that the discipline has allocated, without
+    /// what the items own.
+    fn memory_bytes(&self) -> u64;
+
     /// Name in tc(8), as "fq_codel".
     fn kind(&self) -> &'static str;
 }
@@ -50,6 +54,10 @@ impl<T: Queueable, Q: Qdisc<T> + ?Sized> Qdisc<T> for Box<Q> {
 
     fn counters(&self) -> Vec<Counter> {
         (**self).counters()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (**self).memory_bytes()
     }
 
     fn kind(&self) -> &'static str {

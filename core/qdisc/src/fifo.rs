@@ -69,6 +69,10 @@ impl<T: Queueable> Qdisc<T> for Fifo<T> {
         self.stats
     }
 
+    fn memory_bytes(&self) -> u64 {
+        (self.queue.capacity() * size_of::<T>()) as u64
+    }
+
     fn kind(&self) -> &'static str {
         match self.limit {
             Limit::Packets(_) => "pfifo",

@@ -1,5 +1,6 @@
 //! FQ-CoDel (RFC 8290): a CoDel queue for each flow, served in turn by bytes; sparse flows first.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use crate::codel::{Control, Tally};
@@ -43,6 +44,9 @@ impl Default for FqCodelParams {
 #[derive(Debug)]
 pub struct FqCodel<T> {
     params: FqCodelParams,
+    /// For each value of the hash, the number of its queue in `flows`, counted from 1. 0: no
+    /// packet has had that value, and no queue is allocated.
+    table: Vec<u32>,
     flows: Vec<FlowQueue<T>>,
     /// Queues that have items since the last turn, and those that had some before.
     new: VecDeque<u32>,
@@ -56,6 +60,8 @@ pub struct FqCodel<T> {
 
 #[derive(Debug)]
 struct FlowQueue<T> {
+    /// Index in `table`.
+    hash: u32,
     queue: TimedQueue<T>,
     control: Control,
     /// Bytes that may still leave in this turn.
@@ -67,15 +73,10 @@ struct FlowQueue<T> {
 impl<T: Queueable> FqCodel<T> {
     /// Empty queues.
     pub fn new(params: FqCodelParams) -> Self {
-        let flow = || FlowQueue {
-            queue: TimedQueue::new(),
-            control: Control::default(),
-            deficit: 0,
-            is_listed: false,
-        };
         Self {
             params,
-            flows: (0..params.flows.max(1)).map(|_| flow()).collect(),
+            table: vec![0; params.flows.max(1)],
+            flows: Vec::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
             tally: Tally::default(),
@@ -86,16 +87,30 @@ impl<T: Queueable> FqCodel<T> {
         }
     }
 
-    fn classify(&self, item: &T) -> u32 {
+    /// Index in `flows` of the item's queue, which the first packet of a hash value allocates.
+    fn classify(&mut self, item: &T) -> u32 {
         let hash = mix(self.params.perturbation ^ u64::from(item.flow_hash())) >> 32;
-        ((hash * self.flows.len() as u64) >> 32) as u32
+        let hash = ((hash * self.table.len() as u64) >> 32) as u32;
+        let entry = &mut self.table[hash as usize];
+        if *entry == 0 {
+            self.flows.push(FlowQueue {
+                hash,
+                queue: TimedQueue::new(),
+                control: Control::default(),
+                deficit: 0,
+                is_listed: false,
+            });
+            *entry = self.flows.len() as u32;
+        }
+        *entry - 1
     }
 
     /// Drops half of the packets of the longest queue from its head, up to a batch. The search for
     /// it takes time in proportion to the queues; the batch divides that among many packets.
     fn drop_from_longest(&mut self, drops: &mut Vec<Dropped<T>>) {
-        let longest = (0..self.flows.len()).rev().max_by_key(|&at| self.flows[at].queue.bytes());
-        let Some(flow) = longest.and_then(|at| self.flows.get_mut(at)) else { return };
+        // The lowest hash value decides among equal queues, as in Linux.
+        let order = |flow: &&mut FlowQueue<T>| (flow.queue.bytes(), Reverse(flow.hash));
+        let Some(flow) = self.flows.iter_mut().max_by_key(order) else { return };
         //= https://www.rfc-editor.org/rfc/rfc8290#section-4.1
         //# the
         //# queue with the largest current byte count is selected and half the
@@ -192,6 +207,14 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             ("new_flows_len", self.new.len() as u64),
             ("old_flows_len", self.old.len() as u64),
         ]
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let tables = self.table.capacity() * size_of::<u32>()
+            + self.flows.capacity() * size_of::<FlowQueue<T>>()
+            + (self.new.capacity() + self.old.capacity()) * size_of::<u32>();
+        let items: u64 = self.flows.iter().map(|flow| flow.queue.memory_bytes()).sum();
+        tables as u64 + items
     }
 
     fn kind(&self) -> &'static str {

@@ -67,6 +67,10 @@ impl<T: Queueable> Qdisc<T> for Mq<T> {
         vec![("queues", self.queues.len() as u64)]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.memory_bytes()).sum()
+    }
+
     fn kind(&self) -> &'static str {
         "mq"
     }

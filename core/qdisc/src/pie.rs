@@ -203,6 +203,10 @@ impl<T: Queueable> Qdisc<T> for Pie<T> {
         ]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.queue.memory_bytes()
+    }
+
     fn kind(&self) -> &'static str {
         "pie"
     }

@@ -58,6 +58,10 @@ impl<T: Queueable> Qdisc<T> for Prio<T> {
         vec![("bands", self.bands.len() as u64)]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.bands.iter().map(|band| band.memory_bytes()).sum()
+    }
+
     fn kind(&self) -> &'static str {
         self.kind
     }

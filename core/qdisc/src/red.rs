@@ -223,6 +223,10 @@ impl<T: Queueable> Qdisc<T> for Red<T> {
         ]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        (self.queue.capacity() * size_of::<T>()) as u64
+    }
+
     fn kind(&self) -> &'static str {
         "red"
     }

@@ -128,6 +128,10 @@ impl<T: Queueable> Qdisc<T> for Tbf<T> {
         vec![("tokens_ns", u64::try_from(self.tokens_ns).unwrap_or(0))]
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
     fn kind(&self) -> &'static str {
         "tbf"
     }

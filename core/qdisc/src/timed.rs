@@ -24,6 +24,11 @@ impl<T: Queueable> TimedQueue<T> {
         self.bytes
     }
 
+    /// Bytes of the room for items.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.items.capacity() * size_of::<(u64, T)>()) as u64
+    }
+
     pub(crate) fn push(&mut self, now_ns: u64, item: T) {
         self.bytes += item.bytes() as u64;
         self.items.push_back((now_ns, item));

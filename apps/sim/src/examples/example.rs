@@ -4,6 +4,7 @@ use super::frames::Writing;
 use super::load::{Load, Pings};
 use super::report::ExampleReport;
 use super::summary;
+use crate::batch::VERSION;
 use crate::result::Report;
 use crate::scenario::{Plan, read};
 use crate::{BatchOptions, run_all};
@@ -58,6 +59,8 @@ impl Example {
                 let runs: Vec<_> = runs.collect::<Result<_, String>>()?;
                 let ends = runs.iter().filter_map(|run| run.sample_s.last());
                 Report {
+                    version: VERSION,
+                    seed: runs.first().map_or(0, |run| run.seed),
                     title: self.name.to_owned(),
                     description: String::new(),
                     duration_s: ends.copied().fold(0., f64::max),

@@ -1,5 +1,7 @@
 //! Frames that a program writes into a device: no stack, no discipline, and no link behind.
 
+use std::collections::BTreeMap;
+
 use towpath_link::RingDevice;
 use towpath_qdisc::{Device, Queueable, TransmitQueue};
 
@@ -128,6 +130,7 @@ impl Writing {
             from: "program".into(),
             to: "device".into(),
             congestion: None,
+            start_s: 0.,
             bytes,
             goodput_bps: per_s(bytes as f64 * 8.),
             completion_s: Some(end_s),
@@ -171,8 +174,10 @@ impl Writing {
         };
         RunResult {
             variant: self.variant.to_owned(),
+            set: BTreeMap::new(),
             seed: 0,
             events,
+            goodput_bps: flow.goodput_bps,
             flows: vec![flow],
             links: vec![link],
             fairness: None,

@@ -78,13 +78,13 @@ impl CardOptions {
             words => format!("qdisc = \"{words}\"\n"),
         };
         format!(
-            "rate = \"{}bit\"\ndelay = \"{}ns\"\n{qdisc}device = {{ ring = {}, frames = {}, \
-             delay = \"{}ns\", overhead = {ETHERNET_OVERHEAD} }}\n",
-            self.rate.0,
-            self.delay.0,
+            "rate = \"{}\"\ndelay = \"{}\"\n{qdisc}device = {{ ring = {}, frames = {}, \
+             delay = \"{}\", overhead = {ETHERNET_OVERHEAD} }}\n",
+            self.rate.exact(),
+            self.delay.exact(),
             self.ring,
             self.frames(),
-            self.tx_delay_ns()
+            Time(self.tx_delay_ns()).exact()
         )
     }
 
@@ -166,9 +166,11 @@ impl PingOptions {
             let Load { from, to, .. } = check(self.load, *duration)?;
             text += &format!(
                 "\n[[flow]]\nname = \"load\"\nkind = \"onoff\"\ntransport = \"udp\"\non = \"1s\"\n\
-                 off = \"0s\"\nrate = \"{}bit\"\nsize = {size}\nfrom = \"client\"\n\
-                 to = \"server\"\nstart = \"{}ns\"\nstop = \"{}ns\"\n",
-                rate.0, from.0, to.0
+                 off = \"0s\"\nrate = \"{}\"\nsize = {size}\nfrom = \"client\"\n\
+                 to = \"server\"\nstart = \"{}\"\nstop = \"{}\"\n",
+                rate.exact(),
+                from.exact(),
+                to.exact()
             );
             about += &format!(
                 " From {from} to {to} it also sends UDP datagrams of {size} bytes, {} of payload.",
@@ -240,10 +242,14 @@ impl OnOffOptions {
         let [on, off] = self.phases;
         let lengths = if self.is_random { "exponential" } else { "constant" };
         text += &format!(
-            "\n[[flow]]\nname = \"load\"\nkind = \"onoff\"\n{more}on = \"{}ns\"\noff = \"{}ns\"\n\
-             lengths = \"{lengths}\"\nrate = \"{}bit\"\nfrom = \"client\"\nto = \"server\"\n\
-             start = \"{}ns\"\nstop = \"{}ns\"\n",
-            on.0, off.0, self.data_rate.0, from.0, to.0
+            "\n[[flow]]\nname = \"load\"\nkind = \"onoff\"\n{more}on = \"{}\"\noff = \"{}\"\n\
+             lengths = \"{lengths}\"\nrate = \"{}\"\nfrom = \"client\"\nto = \"server\"\n\
+             start = \"{}\"\nstop = \"{}\"\n",
+            on.exact(),
+            off.exact(),
+            self.data_rate.exact(),
+            from.exact(),
+            to.exact()
         );
         text += &card.variants("link");
         let about = format!(
@@ -364,9 +370,9 @@ impl SendOptions {
         let mut text = head("send", duration, card)?;
         text += &pair([Ipv4Addr::new(10, 0, 1, 1), Ipv4Addr::new(10, 0, 1, 2)], card);
         text += &format!(
-            "\n[[flow]]\nname = \"load\"\nkind = \"cbr\"\nrate = \"{}bit\"\nsize = {payload}\n\
+            "\n[[flow]]\nname = \"load\"\nkind = \"cbr\"\nrate = \"{}\"\nsize = {payload}\n\
              from = \"client\"\nto = \"server\"\n",
-            rate.max(1)
+            Rate(u64::try_from(rate.max(1)).unwrap_or(u64::MAX)).exact()
         );
         text += &card.variants("link");
         let about = format!(
@@ -415,11 +421,11 @@ impl TcOptions {
             "\n[[host]]\nname = \"source\"\naddress = \"{source}\"\n\n[[host]]\nname = \"sink\"\n\
              address = \"{server}\"\n\n[[switch]]\nname = \"router\"\n\n\
              [[link]]\nname = \"out\"\nbetween = [\"router\", \"sink\"]\n{}\n\
-             [[link]]\nname = \"in\"\nbetween = [\"source\", \"router\"]\nrate = \"{}bit\"\n\
-             delay = \"{}ns\"\n",
+             [[link]]\nname = \"in\"\nbetween = [\"source\", \"router\"]\nrate = \"{}\"\n\
+             delay = \"{}\"\n",
             card.keys(),
-            in_rate.0,
-            card.delay.0
+            in_rate.exact(),
+            card.delay.exact()
         );
         let end = Time(duration.0.saturating_sub(NS));
         let start = Time(NS.min(duration.0 / 2));
@@ -430,14 +436,16 @@ impl TcOptions {
             Transport::Tcp => ("over a TCP connection".to_owned(), "kind = \"bulk\"".to_owned()),
             Transport::Udp => {
                 let rate = bits_per_second(data_rate.0 as f64);
-                let kind = format!("kind = \"cbr\"\nrate = \"{}bit\"\nsize = 1400", data_rate.0);
+                let exact = data_rate.exact();
+                let kind = format!("kind = \"cbr\"\nrate = \"{exact}\"\nsize = 1400");
                 (format!("UDP datagrams of {rate}"), kind)
             }
         };
         text += &format!(
             "\n[[flow]]\nname = \"load\"\n{kind}\nfrom = \"source\"\nto = \"sink\"\n\
-             start = \"{}ns\"\nstop = \"{}ns\"\n",
-            from.0, to.0
+             start = \"{}\"\nstop = \"{}\"\n",
+            from.exact(),
+            to.exact()
         );
         text += &card.variants("out");
         let about = format!(
@@ -464,7 +472,8 @@ const NS: u64 = 1_000_000_000;
 fn head(name: &str, duration: Time, card: &CardOptions) -> Result<String, String> {
     let sample = sample_of(card.every.0, duration.0)?;
     let title = format!("The example {name}");
-    Ok(format!("title = \"{title}\"\nduration = \"{}ns\"\nsample = \"{sample}ns\"\n", duration.0))
+    let (duration, sample) = (duration.exact(), Time(sample).exact());
+    Ok(format!("title = \"{title}\"\nduration = \"{duration}\"\nsample = \"{sample}\"\n"))
 }
 
 fn pair([client, server]: [Ipv4Addr; 2], card: &CardOptions) -> String {
@@ -491,8 +500,10 @@ fn ping_flow(
     }
     Ok(format!(
         "\n[[flow]]\nname = \"ping\"\nkind = \"ping\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
-         start = \"{}ns\"\nstop = \"{}ns\"\ninterval = \"{}ns\"\n",
-        start.0, end.0, interval.0
+         start = \"{}\"\nstop = \"{}\"\ninterval = \"{}\"\n",
+        start.exact(),
+        end.exact(),
+        interval.exact()
     ))
 }
 

@@ -36,9 +36,14 @@ impl ExampleReport {
         text
     }
 
-    /// All series as CSV, and a line for each echo reply.
+    /// All figures as CSV, a row for each run.
     pub fn csv(&self) -> String {
-        let mut out = output::csv(&self.report);
+        output::csv(&self.report)
+    }
+
+    /// All series as CSV, and a line for each echo reply.
+    pub fn series(&self) -> String {
+        let mut out = output::series(&self.report);
         for reply in &self.replies {
             let Reply { variant, seq, at_s, time_s, .. } = reply;
             let seed = self.report.runs.first().map_or(0, |run| run.seed);

@@ -3,6 +3,7 @@
 use super::svg::{Chart, Mark, Series, Unit};
 use crate::result::{FlowResult, LinkResult, RunResult};
 use crate::trace::Trace;
+use crate::units::bits_per_second;
 
 /// Words below the title of a goodput: a peak above the rate of the link would look like a mistake.
 const GOODPUT: &str = "payload in order, by flow. Bytes behind a hole count when it is filled.";
@@ -29,9 +30,30 @@ fn over_time(title: &str, caption: &str, y: Unit, series: Vec<Series>) -> Chart 
         is_log: false,
         window: None,
         from_0: true,
+        top: None,
         series,
     }
 }
+
+/// A chart of goodputs. The bytes behind a filled hole all count in one sample, whose peak is cut
+/// off. Otherwise it would press the lines into the axis.
+fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>) -> Chart {
+    let links = runs.iter().flat_map(|run| &run.links);
+    let carried = links.flat_map(|link| &link.series.delivered_bps).copied().fold(0., f64::max);
+    let mut values: Vec<f64> = series.iter().flat_map(|s| &s.points).map(|point| point.1).collect();
+    values.sort_by(f64::total_cmp);
+    // Several links may carry more than each of them.
+    let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(0.);
+    let (top, peak) = (CARRIED * carried.max(usual), values.last().copied().unwrap_or(0.));
+    if peak <= top {
+        return over_time(title, caption, Unit::Bits, series);
+    }
+    let caption = format!("{caption} The highest peak, of {}, is cut off.", bits_per_second(peak));
+    Chart { top: Some(top), ..over_time(title, &caption, Unit::Bits, series) }
+}
+
+/// Height of a chart of goodputs, in parts of what links carried.
+const CARRIED: f64 = 1.1;
 
 /// A direction of a link, as a legend names it.
 pub(super) fn way(link: &LinkResult) -> String {
@@ -111,7 +133,7 @@ pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
             "share of all that took no longer; times on a logarithmic axis.",
             latencies,
         ),
-        over_time("Goodput of all flows", GOODPUT_OF_ALL, Unit::Bits, goodputs),
+        goodput("Goodput of all flows", GOODPUT_OF_ALL, runs, goodputs),
         over_time("Bytes in the device", &format!("of {name}: in its ring."), Unit::Bytes, devices),
     ]
 }
@@ -143,7 +165,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     let of = |value: fn(&FlowResult, usize) -> Option<f64>| {
         move |flow: &FlowResult| line(&flow.name, times, (0..times.len()).map(|at| value(flow, at)))
     };
-    let goodput = flows().map(of(|flow, at| Some(flow.series.goodput_bps[at]))).collect();
+    let goodputs = flows().map(of(|flow, at| Some(flow.series.goodput_bps[at]))).collect();
     let cwnd = tcp().map(of(|flow, at| flow.series.cwnd_bytes[at].map(f64::from))).collect();
     let flight = tcp().map(of(|flow, at| flow.series.flight_bytes[at].map(f64::from))).collect();
     let mut rtt: Vec<Series> = tcp().map(of(|flow, at| flow.series.srtt_s[at])).collect();
@@ -166,7 +188,13 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
         lines.collect::<Vec<_>>()
     };
     let mut charts = vec![
-        over_time("Goodput", GOODPUT, Unit::Bits, goodput),
+        goodput("Goodput", &format!("{GOODPUT}{}", first_of(run)), &[run], goodputs),
+        over_time(
+            "Throughput",
+            "bytes on the wire, of the links in which packets waited longest.",
+            Unit::Bits,
+            of_link(|link, at| link.series.delivered_bps[at]),
+        ),
         over_time(
             "Queue",
             "packets that wait in front of a link.",
@@ -203,6 +231,14 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
         charts.extend(sequence(run, trace));
     }
     charts
+}
+
+/// Sentence for a chart of flows that has not all of them.
+fn first_of(run: &RunResult) -> String {
+    match run.flows.len() {
+        0..=FLOWS_MAX => String::new(),
+        all => format!(" The first {FLOWS_MAX} of {all} flows."),
+    }
 }
 
 /// The stream of a connection over time: all of it, and the time of its first retransmission.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::charts;
 use super::svg::escaped;
+use super::tables::same;
 use crate::result::{Report, RunResult};
 use crate::units::{bits_per_second, seconds};
 
@@ -41,7 +42,9 @@ pub fn html(report: &Report) -> String {
         figures(&mut out, name, charts::of_run(run).iter().map(|chart| chart.svg()));
         tables(&mut out, run);
     }
-    out.push_str("<p class=text><small>Made by <code>towpath sim</code>.</small></p></html>\n");
+    out.push_str("<p class=text><small>Made by <code>towpath sim</code> ");
+    out.push_str(report.version);
+    out.push_str(".</small></p></html>\n");
     out
 }
 
@@ -99,7 +102,13 @@ fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
                 ]
             })
         });
-        return table(out, &["variant", "of", "figure", "mean", "95 %"], rows.take(ROWS_MAX));
+        table(out, &["variant", "of", "figure", "mean", "95 %"], rows.take(MEANS_MAX));
+        let count = report.summaries.iter().map(|summary| summary.figures.len()).sum();
+        more(out, count, MEANS_MAX, "means");
+        if let Some(note) = same(report) {
+            let _ = writeln!(out, "<p class=text>{}</p>", escaped(&note));
+        }
+        return;
     }
     if drawn.len() < 2 {
         return;
@@ -113,12 +122,11 @@ fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
         "fairness",
     ];
     let rows = drawn.iter().map(|run| {
-        let goodput: f64 = run.flows.iter().map(|flow| flow.goodput_bps).sum();
         let link = charts::bottlenecks(run).first().copied();
         let latency = run.flows.iter().find_map(|flow| flow.latency.as_ref());
         vec![
             run.variant.clone(),
-            bits_per_second(goodput),
+            bits_per_second(run.goodput_bps),
             link.map_or(String::new(), |link| seconds(link.sojourn.p95_s)),
             link.map_or(String::new(), |link| (link.queue_dropped + link.lost).to_string()),
             latency.map_or(String::new(), |times| seconds(times.p95_s)),
@@ -128,8 +136,22 @@ fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
     table(out, &head, rows);
 }
 
-/// Rows of a table.
+/// Rows of a table of flows or links; of more there is a line with their number.
 const ROWS_MAX: usize = 60;
+/// Rows of the table of means: one of some megabytes.
+const MEANS_MAX: usize = 20_000;
+
+/// A line that says how many rows of a table are left out, and where they are.
+fn more(out: &mut String, count: usize, shown: usize, what: &str) {
+    if count > shown {
+        let _ = writeln!(
+            out,
+            "<p class=text>And {} more {what}, which <code>-o json=FILE</code> and <code>-o \
+             csv=FILE</code> have.</p>",
+            count - shown
+        );
+    }
+}
 
 fn tables(out: &mut String, run: &RunResult) {
     let head = ["flow", "kind", "from", "to", "goodput", "done in", "latency p50", "p95", "resent"];
@@ -150,9 +172,10 @@ fn tables(out: &mut String, run: &RunResult) {
         ]
     });
     table(out, &head, rows);
+    more(out, run.flows.len(), ROWS_MAX, "flows");
     let head = ["link", "from", "to", "qdisc", "used", "wait p50", "p95", "max", "dropped", "lost"];
-    let used = run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0);
-    let rows = used.take(ROWS_MAX).map(|link| {
+    let used = || run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0);
+    let rows = used().take(ROWS_MAX).map(|link| {
         vec![
             link.name.clone(),
             link.from.clone(),
@@ -167,6 +190,7 @@ fn tables(out: &mut String, run: &RunResult) {
         ]
     });
     table(out, &head, rows);
+    more(out, used().count(), ROWS_MAX, "directions of links");
 }
 
 const STYLE: &str = "
@@ -234,6 +258,7 @@ mod tests {
             assert!(page.contains(words), "{words}");
         }
         assert!(page.contains("<th>dropped<th>latency p95<tr>"), "one bulk flow has no fairness");
+        assert!(page.contains(env!("CARGO_PKG_VERSION")));
         for foreign in ["http:", "https:", "<script", "NaN", "inf"] {
             assert!(!page.contains(foreign), "{foreign}");
         }

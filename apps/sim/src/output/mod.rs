@@ -3,6 +3,7 @@
 mod charts;
 mod html;
 mod picture;
+mod rows;
 mod svg;
 mod tables;
 
@@ -10,6 +11,7 @@ use std::fmt::Write as _;
 
 pub use html::html;
 pub use picture::svg;
+pub use rows::csv;
 pub(crate) use tables::columns;
 pub use tables::table;
 
@@ -24,7 +26,7 @@ pub fn json(report: &Report) -> String {
 }
 
 /// All series as CSV: one value a line, with its variant, seed, time, object and name.
-pub fn csv(report: &Report) -> String {
+pub fn series(report: &Report) -> String {
     let mut out = String::from("variant,seed,time_s,kind,object,figure,value\n");
     for run in &report.runs {
         let mut rows = |kind: &str, object: &str, figure: &str, at: usize, value: String| {

@@ -86,6 +86,9 @@ pub(super) struct Chart {
     pub window: Option<(f64, f64)>,
     /// The y axis begins at 0.
     pub from_0: bool,
+    /// Value at which the y axis ends, and larger ones are cut off; that of the highest point when
+    /// `None`.
+    pub top: Option<f64>,
     pub series: Vec<Series>,
 }
 
@@ -214,6 +217,7 @@ impl Chart {
         if self.from_0 {
             y.0 = 0.;
         }
+        y.1 = y.1.min(self.top.unwrap_or(f64::MAX));
         if y.1 <= y.0 {
             y.1 = y.0 + 1.;
         } else {
@@ -261,7 +265,7 @@ fn grid(out: &mut String, chart: &Chart, x: &Scale, y: &Scale) {
 
 fn draw(out: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
     let is_shown = |at: f64| (x.from - 1e-12..=x.to + 1e-12).contains(&at) || x.is_log;
-    let place = |&(at, value): &(f64, f64)| (x.place(at), y.place(value));
+    let place = |&(at, value): &(f64, f64)| (x.place(at), y.place(value.min(y.to)));
     let mut path = String::new();
     match series.mark {
         Mark::Line | Mark::Steps => {
@@ -318,6 +322,7 @@ mod tests {
             is_log: false,
             window: None,
             from_0: true,
+            top: None,
             series: vec![series.clone(), series],
         }
     }
@@ -329,6 +334,13 @@ mod tests {
         assert!(svg.contains("M76.0 234.2L616.0 19.5"), "{svg}");
         assert!(svg.contains("t &amp; t") && svg.contains("a&lt;b"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn a_peak_above_the_top_is_cut_off() {
+        let chart = Chart { top: Some(50.), ..chart(vec![(0., 5.), (5., 9000.), (10., 50.)]) };
+        let svg = chart.svg();
+        assert!(svg.contains("M76.0 234.2L346.0 10.0L616.0 19.5"), "{svg}");
     }
 
     #[test]

@@ -37,7 +37,26 @@ pub fn table(report: &Report) -> String {
         columns(&mut out, &["of", "figure", "mean", "95 %"], rows.collect());
         out.push('\n');
     }
+    if let Some(note) = same(report) {
+        let _ = writeln!(out, "{note}\n");
+    }
     out
+}
+
+/// A note where several seeds gave the same, so that a confidence of 0 is taken for none.
+pub(super) fn same(report: &Report) -> Option<String> {
+    let same = report.summaries.iter().filter(|summary| summary.is_same).count();
+    if same == 0 {
+        return None;
+    }
+    let of = match report.summaries.len() {
+        all if same == all => "All seeds gave".to_owned(),
+        all => format!("All seeds of {same} of {all} variants gave"),
+    };
+    Some(format!(
+        "{of} the same figures: nothing is drawn there, and the intervals say nothing. Draw starts \
+         from a range, as `start = [\"0s\", \"1s\"]`, or give a link `jitter` or `loss`."
+    ))
 }
 
 fn value(figure: &str, value: f64) -> String {

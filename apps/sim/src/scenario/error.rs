@@ -26,12 +26,12 @@ impl ScenarioError {
     /// A mistake at a byte of the file.
     pub fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
         let line = 1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count();
-        Self { line: Some(line), message: message.into() }
+        Self { line: Some(line), message: printable(&message.into()) }
     }
 
     /// A mistake that belongs to no line.
     pub(crate) fn without_line(message: impl Into<String>) -> Self {
-        Self { line: None, message: message.into() }
+        Self { line: None, message: printable(&message.into()) }
     }
 
     /// A message of the parser, with the nearest name where one is unknown.
@@ -42,6 +42,19 @@ impl ScenarioError {
             None => Self::without_line(message),
         }
     }
+}
+
+/// Returns `text` with U+FFFD in place of control characters, which a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Refuses control characters in a title or name at byte `at` of the file.
+pub(super) fn one_line(text: &str, at: usize, name: &str) -> Result<(), ScenarioError> {
+    let Some(found) = name.chars().find(|c| c.is_control()) else { return Ok(()) };
+    let code = u32::from(found);
+    let message = format!("`{name}` contains the control character U+{code:04X}; leave it out");
+    Err(ScenarioError::at(text, at, message))
 }
 
 /// The message with "did you mean" in the place of a list of all that was expected.

@@ -3,15 +3,14 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::units::{Names, Rate, Share, Size, Time};
+use crate::units::{Names, Rate, Share, Size, Start, Time};
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
-    pub title: String,
-    #[serde(default)]
-    pub description: String,
+    pub title: Spanned<String>,
+    pub description: Option<Spanned<String>>,
     pub duration: Spanned<Time>,
     pub sample: Option<Spanned<Time>>,
     #[serde(default = "one")]
@@ -249,7 +248,7 @@ pub(crate) struct FlowKeys {
     #[serde(default = "once")]
     pub count: usize,
     #[serde(default)]
-    pub start: Time,
+    pub start: Start,
     pub stagger: Option<Time>,
     pub stop: Option<Time>,
     pub congestion: Option<Control>,

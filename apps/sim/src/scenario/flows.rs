@@ -51,7 +51,8 @@ pub(super) fn flows(
                 name,
                 from,
                 to,
-                start_ns: keys.start.0.saturating_add(stagger),
+                start_ns: keys.start.from.0.saturating_add(stagger),
+                start_range_ns: keys.start.to.0 - keys.start.from.0,
                 stop_ns: stop,
                 congestion: match keys.congestion {
                     Some(Control::Reno) => CongestionKind::NewReno,
@@ -131,14 +132,11 @@ fn as_many_or_one(froms: &[usize], tos: &[usize]) -> Result<usize, String> {
 /// Time at which a flow stops, which is at the end of the run unless it says so.
 fn stop(keys: &FlowKeys, end: u64) -> Result<u64, String> {
     let stop = keys.stop.map_or(end, |stop| stop.0);
-    if keys.start.0 < stop {
+    let latest = keys.start.to;
+    if latest.0 < stop {
         return Ok(stop);
     }
-    Err(format!(
-        "the flow starts at {} and stops at {}; it has to start before",
-        keys.start,
-        Time(stop)
-    ))
+    Err(format!("the flow starts at {latest} and stops at {}; it has to start before", Time(stop)))
 }
 
 /// Refuses a key that the pattern does not have.

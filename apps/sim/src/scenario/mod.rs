@@ -20,6 +20,8 @@ pub use plan::{
     WayPlan,
 };
 
+use std::collections::BTreeMap;
+
 use file::File;
 use network::Network;
 use variant::Variant;
@@ -59,7 +61,9 @@ pub fn read(text: &str) -> Result<Vec<Plan>, ScenarioError> {
         let changed = variant::apply(text, &set).map_err(of_variant)?;
         let file: File = toml::from_str(&changed)
             .map_err(|e| of_variant(ScenarioError::of_toml(&changed, &e)))?;
-        plans.push(plan(&changed, &file, &name).map_err(of_variant)?);
+        let mut plan = plan(&changed, &file, &name).map_err(of_variant)?;
+        plan.set = set.iter().map(|(path, value)| (path.clone(), variant::text(value))).collect();
+        plans.push(plan);
     }
     Ok(plans)
 }
@@ -71,6 +75,7 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
             format!("`duration` is {}; expected above 0 and up to 24h", file.duration.get_ref());
         return Err(ScenarioError::at(text, file.duration.span().start, message));
     }
+    refuse_control_characters(text, file)?;
     let network = Network::new(text, file)?;
     let flows = flows::flows(text, file, &network)?;
     let sample_ns = match &file.sample {
@@ -89,9 +94,10 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
         }
     };
     Ok(Plan {
-        title: file.title.clone(),
-        description: file.description.clone(),
+        title: file.title.get_ref().clone(),
+        description: description(file).to_owned(),
         variant: variant.to_owned(),
+        set: BTreeMap::new(),
         seed: file.seed,
         duration_ns,
         sample_ns,
@@ -102,6 +108,28 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
         links: network.links,
         flows,
     })
+}
+
+fn description(file: &File) -> &str {
+    file.description.as_ref().map_or("", |text| text.get_ref())
+}
+
+/// Refuses a text that a report would show with its control characters: a terminal obeys these, and
+/// XML forbids them.
+fn refuse_control_characters(text: &str, file: &File) -> Result<(), ScenarioError> {
+    let hosts = file.hosts.iter().map(|host| &host.name);
+    let switches = file.switches.iter().map(|switch| &switch.name);
+    let links = file.links.iter().filter_map(|link| link.name.as_ref());
+    let flows = file.flows.iter().filter_map(|flow| flow.name.as_ref());
+    let lines = [&file.title].into_iter().chain(hosts).chain(switches).chain(links).chain(flows);
+    for line in lines {
+        error::one_line(text, line.span().start, line.get_ref())?;
+    }
+    let description = file.description.as_ref().map_or(0, |description| description.span().start);
+    for line in self::description(file).split(['\n', '\r', '\t']) {
+        error::one_line(text, description, line)?;
+    }
+    Ok(())
 }
 
 /// Samples for which nothing is said: fewer in a scenario with thousands of series, so that the

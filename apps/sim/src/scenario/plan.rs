@@ -1,10 +1,12 @@
 //! A scenario that is checked: every name is an index, every value is there.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use towpath_link::{LinkConfig, RingConfig};
-use towpath_qdisc::QueueLimitsConfig;
+use towpath_qdisc::{Dice, QueueLimitsConfig};
 use towpath_tcp::CongestionKind;
 
 use super::file::{FlowEnd, LeaveKind, StallKind};
@@ -19,6 +21,8 @@ pub struct Plan {
     pub description: String,
     /// Name of the variant; empty for a scenario without variants.
     pub variant: String,
+    /// Values of the variant, by their path.
+    pub set: BTreeMap<String, String>,
     /// Seed unless the command line has one.
     pub seed: u64,
     /// Length of a run.
@@ -148,8 +152,10 @@ pub struct FlowPlan {
     pub from: usize,
     /// Host at the other end.
     pub to: usize,
-    /// Time of its first packet.
+    /// Time of its first packet, or the earliest one of a range.
     pub start_ns: u64,
+    /// Length of the range of starts, from which each run draws one. 0: `start_ns` it is.
+    pub start_range_ns: u64,
     /// Time after which it offers nothing more.
     pub stop_ns: u64,
     /// Congestion control of both ends.
@@ -242,7 +248,23 @@ impl Traffic {
     }
 }
 
+/// Streams of dice of the flows' starts; hosts have those below.
+const START_STREAMS: u64 = 1 << 34;
+
 impl Plan {
+    /// The plan of a run: each range of starts has become the start that `seed` draws from it.
+    pub fn drawn(&self, seed: u64) -> Cow<'_, Self> {
+        if self.flows.iter().all(|flow| flow.start_range_ns == 0) {
+            return Cow::Borrowed(self);
+        }
+        let mut plan = self.clone();
+        for (stream, flow) in (START_STREAMS..).zip(&mut plan.flows) {
+            flow.start_ns += Dice::new(seed, stream).below(flow.start_range_ns);
+            flow.start_range_ns = 0;
+        }
+        Cow::Owned(plan)
+    }
+
     /// Name of a host or switch.
     pub fn name_of(&self, place: Place) -> &str {
         match place {

@@ -180,6 +180,28 @@ fn mistakes_name_the_line_and_what_was_meant() {
 }
 
 #[test]
+fn control_characters_of_titles_and_names_are_refused() {
+    let cases = [
+        ("title = \"t\"", "title = \"\\u001b]0;x\"", 2, "U+001B"),
+        ("title = \"t\"", "title = \"a\\nb\"", 2, "U+000A"),
+        ("title = \"t\"", "title = \"t\"\ndescription = \"a\\n\\u009bb\"", 3, "U+009B"),
+        ("from = \"a\"", "from = \"a\"\nname = \"\\u0007\"", 11, "U+0007"),
+        ("[[flow]]", "[sweep]\n\"seed\" = [\"\\u001b\"]\n[[flow]]", 8, "U+001B"),
+        ("[[flow]]", "[[variant]]\nname = \"\\u001b\"\n[[flow]]", 9, "U+001B"),
+        ("to = \"b\"", "to = \"\\u001b\"", 11, "`\u{fffd}`"),
+        ("to = \"b\"", "\"\\u001b\" = 1", 11, "`\u{fffd}`"),
+    ];
+    for (from, to, line, wanted) in cases {
+        let error = read(&PAIR.replacen(from, to, 1)).expect_err(to);
+        assert!(error.message.contains(wanted), "{to}: {error}");
+        assert!(!error.to_string().contains(char::is_control), "{to}: {error:?}");
+        assert_eq!(error.line, Some(line), "{to}: {error}");
+    }
+    let two = "title = \"t\"\ndescription = \"One.\\n\\n\\tTwo.\"";
+    read(&PAIR.replacen("title = \"t\"", two, 1)).expect("paragraphs");
+}
+
+#[test]
 fn impossible_networks_are_refused() {
     let network = |text: &str| {
         let text = format!("title = \"t\"\nduration = \"1s\"\n{text}");

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::error::{ScenarioError, unknown_name};
+use super::error::{ScenarioError, one_line, unknown_name};
 use super::file::File;
 
 /// Most variants of a sweep, times those that the file lists.
@@ -26,6 +26,9 @@ pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, Scenario
             return Err(ScenarioError::at(text, at, message));
         }
         variants.push(Variant { name: name.clone(), set: keys.set.clone(), at });
+    }
+    for variant in &variants {
+        one_line(text, variant.at, &variant.name)?;
     }
     let Some(sweep) = &file.sweep else { return Ok(variants) };
     let at = sweep.span().start;
@@ -53,15 +56,23 @@ pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, Scenario
             .flat_map(|variant| values.iter().map(move |value| with(variant, value)))
             .collect();
     }
+    for variant in &variants {
+        one_line(text, at, &variant.name)?;
+    }
     Ok(variants)
 }
 
 /// The name of a variant with one more value: that of its key and the value.
 fn joined(name: &str, path: &str, value: &Value) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
-    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let value = text(value);
     let comma = if name.is_empty() { "" } else { ", " };
     format!("{name}{comma}{key} {value}")
+}
+
+/// The value as text, a string without its quotes.
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The text of a scenario with the values of `set` in their places and without variants.

@@ -112,6 +112,11 @@ impl Programs {
         self.due
     }
 
+    /// Bytes of what the programs have measured.
+    pub fn memory_bytes(&mut self) -> u64 {
+        self.programs.iter_mut().map(|running| running.program.tally().memory_bytes()).sum()
+    }
+
     /// Each program's flow, whether it is the source, and its tally with TCP's figures as of now.
     pub fn tallies(
         &mut self,

@@ -56,6 +56,11 @@ impl Tally {
         self.failed_ns = Some(now);
     }
 
+    /// Bytes of the measured times.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.latencies.memory_bytes() + (self.points.capacity() * size_of::<(u64, u64)>()) as u64
+    }
+
     pub(super) fn latency(&mut self, now: u64, ns: u64) {
         self.latencies.record(ns);
         if self.points.len() < POINTS_MAX {

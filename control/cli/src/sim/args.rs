@@ -8,6 +8,7 @@ use clap::{Args, ValueHint};
 use towpath_sim::RUNS_MAX;
 
 use super::examples::ExampleCommand;
+use super::files::Output;
 
 #[derive(Debug, Args)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
@@ -42,18 +43,20 @@ pub struct CommonArgs {
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
-    /// File for the results, by the end of its name
+    /// Format and file for the results, as html=FILE or FILE.html
     ///
-    /// .html is a page with all charts, .svg a picture of the main ones, .json everything, .csv all
-    /// series, .txt the text.
+    /// html is a page with all charts, and svg a picture of the main ones. json has everything. csv
+    /// has a row for each run with all figures, and series one for each value of each series. text
+    /// (FILE.txt) is the tables.
     ///
-    /// May be given several times. "-" is JSON on standard output in the place of the text.
+    /// May be given several times. A format without a file goes to standard output in the place of
+    /// the text; "-" is json there. Files are opened before the first run.
     ///
     /// Series have 400 samples. A scenario with thousands of flows has fewer, down to ten, so that
     /// all series together have a million values. The scenario's key `sample` sets the time between
     /// two.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Vec<PathBuf>,
+    #[arg(short, long, value_name = "[FORMAT=]FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<Output>,
 
     /// Print nothing but the results and errors
     #[arg(short, long)]

@@ -194,3 +194,18 @@ fn one_flow_alone_is_a_codel_queue() {
     assert_eq!(fair.fates, plain.fates);
     assert!(plain.queue.stats().dropped > 50);
 }
+
+#[test]
+fn queues_are_allocated_when_a_flow_uses_them() {
+    let params = FqCodelParams { flows: 65_536, ..FqCodelParams::default() };
+    let mut queue: FqCodel<Numbered> = FqCodel::new(params);
+    let table = 65_536 * 4;
+    assert_eq!(queue.memory_bytes(), table);
+    let mut drops = Vec::new();
+    for flow in 0..64 {
+        let item = Numbered { number: 0, bytes: 100, flow, ecn: Ecn::NotEct, priority: 0 };
+        queue.enqueue(0, item, &mut drops);
+    }
+    let used = queue.memory_bytes() - table;
+    assert!((64 * 100..64 * 1_000).contains(&used), "{used} bytes for 64 queues with a packet");
+}

@@ -138,6 +138,9 @@ fn check_stats(bench: &Bench<Boxed>) -> Result<(), TestCaseError> {
     prop_assert_eq!(stats.enqueued_bytes, left + stats.backlog_bytes);
     prop_assert_eq!(bench.fates.len() as u64, stats.sent_packets + stats.dropped);
     prop_assert_eq!(bench.dropped().len() as u64, stats.dropped);
+    // tbf keeps one item beside its queue.
+    let queued = stats.backlog_packets.saturating_sub(1) * size_of::<Numbered>() as u64;
+    prop_assert!(bench.queue.memory_bytes() >= queued, "{} bytes", bench.queue.memory_bytes());
     Ok(())
 }
 

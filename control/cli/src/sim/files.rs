@@ -1,0 +1,244 @@
+//! Where the results go: standard output and files, which are opened before the first run.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Result;
+use towpath_sim::{ExampleReport, Report};
+
+use super::args::CommonArgs;
+use crate::error::{ExitCode, Failure};
+use crate::output;
+
+/// Results in all formats.
+pub trait Results {
+    fn text(&self) -> String;
+    fn html(&self) -> String;
+    fn svg(&self) -> String;
+    fn json(&self) -> String;
+    fn csv(&self) -> String;
+    fn series(&self) -> String;
+}
+
+impl Results for Report {
+    fn text(&self) -> String {
+        towpath_sim::table(self)
+    }
+
+    fn html(&self) -> String {
+        towpath_sim::html(self)
+    }
+
+    fn svg(&self) -> String {
+        towpath_sim::svg(self)
+    }
+
+    fn json(&self) -> String {
+        towpath_sim::json(self)
+    }
+
+    fn csv(&self) -> String {
+        towpath_sim::csv(self)
+    }
+
+    fn series(&self) -> String {
+        towpath_sim::series(self)
+    }
+}
+
+impl Results for ExampleReport {
+    fn text(&self) -> String {
+        towpath_sim::text(self)
+    }
+
+    fn html(&self) -> String {
+        ExampleReport::html(self)
+    }
+
+    fn svg(&self) -> String {
+        towpath_sim::svg(&self.report)
+    }
+
+    fn json(&self) -> String {
+        ExampleReport::json(self)
+    }
+
+    fn csv(&self) -> String {
+        ExampleReport::csv(self)
+    }
+
+    fn series(&self) -> String {
+        ExampleReport::series(self)
+    }
+}
+
+/// Form of the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Tables for people.
+    Text,
+    /// A page with charts.
+    Html,
+    /// A picture of the main charts.
+    Svg,
+    /// A document with everything.
+    Json,
+    /// A row for each run.
+    Csv,
+    /// A row for each value of each series.
+    Series,
+}
+
+/// `-o`: a format, and the file for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    format: Format,
+    /// File to write; standard output without one.
+    file: Option<PathBuf>,
+}
+
+/// The files of `--output`, open.
+pub struct Files(Vec<(Format, Option<(File, PathBuf)>)>);
+
+impl Files {
+    /// Opens the files. Their content stays until the results are there.
+    ///
+    /// # Errors
+    /// A file that cannot be written, before the runs rather than after them; and two formats for
+    /// standard output.
+    pub fn open(args: &CommonArgs) -> Result<Self> {
+        if args.output.iter().filter(|output| output.file.is_none()).count() > 1 {
+            let message =
+                "-o: two formats for standard output would mix; give one a file, as -o html=FILE";
+            return Err(Failure::error(ExitCode::Usage, message.to_owned()));
+        }
+        let open = |output: &Output| {
+            let Output { format, file } = output;
+            let Some(path) = file else { return Ok((*format, None)) };
+            let options = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            let file = options.map_err(|error| cannot_write(path, &error))?;
+            Ok((*format, Some((file, path.clone()))))
+        };
+        args.output.iter().map(open).collect::<Result<_>>().map(Self)
+    }
+
+    /// Whether a page with charts is among them.
+    pub fn has_page(&self) -> bool {
+        self.0.iter().any(|(format, _)| *format == Format::Html)
+    }
+
+    /// Writes all files, and the text to standard output unless another format goes there.
+    ///
+    /// # Errors
+    /// The first file that takes no more; the others are written all the same.
+    pub fn write(self, results: &impl Results) -> Result<()> {
+        let has_text = self.0.iter().all(|(_, file)| file.is_some());
+        let mut written: Vec<Result<()>> = Vec::new();
+        for (format, file) in self.0 {
+            let text = format.of(results);
+            written.push(match file {
+                None => output::write(text.as_bytes()),
+                Some((file, path)) => {
+                    replace(file, &text).map_err(|error| cannot_write(&path, &error))
+                }
+            });
+        }
+        if has_text {
+            written.push(output::write(results.text().as_bytes()));
+        }
+        written.into_iter().collect()
+    }
+}
+
+/// Writes the text in place of the file's content.
+fn replace(mut file: File, text: &str) -> io::Result<()> {
+    // A device or a pipe has no length to cut.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
+    Failure::error(ExitCode::Failed, format!("-o: cannot write {}: {error}", path.display()))
+}
+
+impl Format {
+    /// The format of a name, as "html".
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "text" | "txt" => Some(Self::Text),
+            "html" | "htm" => Some(Self::Html),
+            "svg" => Some(Self::Svg),
+            "json" => Some(Self::Json),
+            "csv" => Some(Self::Csv),
+            "series" => Some(Self::Series),
+            _ => None,
+        }
+    }
+
+    fn of(self, results: &impl Results) -> String {
+        match self {
+            Self::Text => results.text(),
+            Self::Html => results.html(),
+            Self::Svg => results.svg(),
+            Self::Json => results.json(),
+            Self::Csv => results.csv(),
+            Self::Series => results.series(),
+        }
+    }
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    /// "html=FILE", a format alone for standard output, or a file whose name ends with a format.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "-" {
+            return Ok(Self { format: Format::Json, file: None });
+        }
+        if let Some(format) = Format::named(text) {
+            return Ok(Self { format, file: None });
+        }
+        if let Some((name, file)) = text.split_once('=')
+            && let Some(format) = Format::named(name)
+        {
+            return match file {
+                "" => Err(format!("\"{text}\" names no file behind the =")),
+                file => Ok(Self { format, file: Some(file.into()) }),
+            };
+        }
+        let end = Path::new(text).extension().and_then(|end| end.to_str());
+        match end.and_then(Format::named) {
+            Some(format) => Ok(Self { format, file: Some(text.into()) }),
+            None => {
+                Err("the name says no format; end it with .html, .svg, .json, .csv or .txt, or \
+                         put one in front, as html=FILE or series=FILE"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_stands_in_front_of_the_file_or_at_its_end() {
+        let of =
+            |text: &str| text.parse::<Output>().ok().map(|output| (output.format, output.file));
+        let file = |name: &str| Some(PathBuf::from(name));
+        assert_eq!(of("html=r"), Some((Format::Html, file("r"))));
+        assert_eq!(of("series=a=b.csv"), Some((Format::Series, file("a=b.csv"))));
+        assert_eq!(of("r.html"), Some((Format::Html, file("r.html"))));
+        assert_eq!(of("a.b/x=r.json"), Some((Format::Json, file("a.b/x=r.json"))));
+        assert_eq!(of("r.svg"), Some((Format::Svg, file("r.svg"))));
+        assert_eq!(of("r.csv"), Some((Format::Csv, file("r.csv"))));
+        assert_eq!(of("r.txt"), Some((Format::Text, file("r.txt"))));
+        assert_eq!([of("-"), of("json")], [Some((Format::Json, None)), Some((Format::Json, None))]);
+        assert_eq!([of("r"), of("r.png"), of(".html"), of("csv="), of("")], [const { None }; 5]);
+    }
+}
