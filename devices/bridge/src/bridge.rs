@@ -15,6 +15,8 @@ use crate::wakes::Wakes;
 const QUEUE_MAX: usize = 1000;
 /// Both addresses and the EtherType.
 const HEADER_LEN: usize = 14;
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and those that switches used before the latter.
+const TAGS: [[u8; 2]; 4] = [[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 /// Groups of which no frame leaves its link (IEEE 802.1Q-2018 table 8-1), but for the last byte.
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0, 0];
 const LINK_LOCAL_LAST: u8 = 0x0f;
@@ -125,6 +127,10 @@ impl Bridge {
             count(&cells.malformed);
             return Way::Nowhere;
         };
+        if has_tag(frame) {
+            count(&cells.tagged);
+            return Way::Nowhere;
+        }
         if src == self.config.mac {
             count(&cells.own_address);
             return Way::Nowhere;
@@ -312,6 +318,13 @@ impl Port for Bridge {
     fn undelivered_of_ended(&self) -> u64 {
         self.ports.iter().map(|port| port.undelivered_of_ended()).sum()
     }
+}
+
+/// Whether a frame has a VLAN tag, in its bytes or beside them.
+fn has_tag(frame: &Packet) -> bool {
+    let ethertype = frame.linear().get(HEADER_LEN - 2..HEADER_LEN);
+    let is_tag = ethertype.is_some_and(|ethertype| TAGS.iter().any(|tag| tag == ethertype));
+    is_tag || frame.meta.vlan.is_some()
 }
 
 /// Destination and source of a frame; None: it has no Ethernet header.

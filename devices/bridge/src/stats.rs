@@ -46,6 +46,8 @@ counters! {
     malformed,
     /// Frames dropped that are meant for the one link that they came from.
     link_local,
+    /// Frames dropped with a VLAN tag: the ports of a bridge are one VLAN.
+    tagged,
     /// Frames dropped that come from the stack's own address.
     own_address,
     /// Frames dropped whose destination is behind the port that they came from.

@@ -189,10 +189,19 @@ fn what_must_not_pass_is_dropped_and_counted() {
         packet
     };
     w.state(0).arrived.push_back(short);
+    for tag in [[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00]] {
+        let mut tagged = w.frame(ALL, host(1));
+        tagged.linear_mut()[12..14].copy_from_slice(&tag);
+        w.state(0).arrived.push_back(tagged);
+    }
+    let mut by_device = w.frame(ALL, host(1));
+    by_device.meta.vlan = Some(10);
+    w.state(0).arrived.push_back(by_device);
     assert_eq!(w.bridge.poll(0, &mut w.pool, &mut Batch::new(), 64), 0);
     assert_eq!(w.sent(), [0, 0, 0]);
     let counters = w.counters();
     assert_eq!((counters.malformed, counters.own_address), (2, 1));
+    assert_eq!(counters.tagged, 4);
     assert_eq!((counters.link_local, counters.same_port), (3, 1));
     // The group behind the reserved ones is an ordinary one.
     assert_eq!(w.comes(0, 0, [0x01, 0x80, 0xc2, 0, 0, 0x10], host(1)), 1);

@@ -50,6 +50,8 @@ towpath_pool::counters! {
         rx_missed,
         /// Drops of frames whose virtio header contradicts itself or the frame.
         rx_malformed,
+        /// Drops of frames with a tag that is no 802.1Q one, as an 802.1ad one (0x88a8).
+        rx_foreign_tag,
         /// Drops of frames that are longer than any buffer.
         rx_too_long,
         /// Reads that failed, as while the interface is down.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use towpath_pool::{Batch, Pool};
 
 use crate::open::PacketSocket;
-use crate::sys::{BATCH, Received};
+use crate::sys::{BATCH, Received, TPID_8021Q};
 
 /// Frames up to this length are copied into a small buffer. The large one is then free for the next
 /// call: copying 2 KiB costs less than holding 68.
@@ -49,10 +49,14 @@ impl PacketSocket {
 
     /// Checks frame `n` of a call and puts it out. Returns whether it was put out.
     fn take(&mut self, now_ns: u64, n: usize, pool: &mut Pool, out: &mut Batch) -> bool {
-        let Received { header, len, is_cut, vlan } = self.receiver.frame(n);
+        let Received { header, len, is_cut, tag } = self.receiver.frame(n);
         let packet = &mut self.spare[n];
         if is_cut {
             self.counters.rx_too_long += 1;
+            return false;
+        }
+        if tag.is_some_and(|tag| tag.tpid != TPID_8021Q) {
+            self.counters.rx_foreign_tag += 1;
             return false;
         }
         let frame = &packet.spare_mut()[..len];
@@ -69,7 +73,7 @@ impl PacketSocket {
         };
         taken.received(len);
         taken.meta = meta;
-        (taken.meta.arrival_ns, taken.meta.vlan) = (now_ns, vlan);
+        (taken.meta.arrival_ns, taken.meta.vlan) = (now_ns, tag.map(|tag| tag.tci));
         self.counters.rx_frames += 1;
         self.counters.rx_bytes += len as u64;
         out.push_back(taken);

@@ -30,6 +30,7 @@ const PACKET_FANOUT_FLAG_UNIQUEID: u16 = 0x2000;
 const PACKET_FANOUT_FLAG_IGNORE_OUTGOING: u16 = 0x4000;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
+const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 
 /// `struct tpacket_auxdata`.
 #[derive(Clone, Copy)]
@@ -186,9 +187,21 @@ pub(crate) struct Received {
     pub len: usize,
     /// The frame was longer than its buffer.
     pub is_cut: bool,
-    /// Tag control information (IEEE 802.1Q) of a frame with a tag.
-    pub vlan: Option<u16>,
+    /// Tag that the kernel took off the frame.
+    pub tag: Option<Tag>,
 }
+
+/// A VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// EtherType of the tag.
+    pub tpid: u16,
+    /// Tag control information: priority and VLAN identifier.
+    pub tci: u16,
+}
+
+/// EtherType of an IEEE 802.1Q tag. Linux takes off 802.1ad ones (0x88a8) as well.
+pub(crate) const TPID_8021Q: u16 = 0x8100;
 
 /// Memory of recvmmsg(2), used again by each call.
 pub(crate) struct Receiver(Box<Incoming>);
@@ -254,19 +267,25 @@ impl Receiver {
         let is_cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
         let len = (message.msg_len as usize).saturating_sub(HEADER_LEN_LEGACY);
         let control = &self.0.controls[n].0[..message.msg_hdr.msg_controllen.min(CONTROL_LEN)];
-        Received { header, len, is_cut, vlan: vlan(control) }
+        Received { header, len, is_cut, tag: tag(control) }
     }
 }
 
 /// The tag of a frame, from its control data.
-fn vlan(control: &[u8]) -> Option<u16> {
+fn tag(control: &[u8]) -> Option<Tag> {
     let data = control.get(CONTROL_HEADER_LEN..CONTROL_HEADER_LEN + size_of::<AuxiliaryData>())?;
     let at = |n: usize| [data[n], data[n + 1]];
     let [a, b] = at(0);
     let [c, d] = at(2);
-    let has_tag = u32::from_ne_bytes([a, b, c, d]) & TP_STATUS_VLAN_VALID != 0;
-    let tag = std::mem::offset_of!(AuxiliaryData, vlan_tci);
-    has_tag.then(|| u16::from_ne_bytes(at(tag)))
+    let status = u32::from_ne_bytes([a, b, c, d]);
+    let field = |offset| u16::from_ne_bytes(at(offset));
+    let tpid = match status & TP_STATUS_VLAN_TPID_VALID {
+        // Linux before 3.14 has no other tags.
+        0 => TPID_8021Q,
+        _ => field(std::mem::offset_of!(AuxiliaryData, vlan_tpid)),
+    };
+    let tci = field(std::mem::offset_of!(AuxiliaryData, vlan_tci));
+    (status & TP_STATUS_VLAN_VALID != 0).then_some(Tag { tpid, tci })
 }
 
 /// Memory of sendmmsg(2), used again by each call.
@@ -342,11 +361,15 @@ mod tests {
     #[test]
     fn a_tag_is_found_where_the_kernel_says_that_there_is_one() {
         let mut control = [0; CONTROL_LEN];
-        assert_eq!(vlan(&control), None);
+        assert_eq!(tag(&control), None);
         control[CONTROL_HEADER_LEN..][..4].copy_from_slice(&TP_STATUS_VLAN_VALID.to_ne_bytes());
         control[CONTROL_HEADER_LEN + 16..][..2].copy_from_slice(&7u16.to_ne_bytes());
-        assert_eq!(vlan(&control), Some(7));
-        assert_eq!(vlan(&control[..CONTROL_HEADER_LEN + 19]), None);
-        assert_eq!(vlan(&[]), None);
+        control[CONTROL_HEADER_LEN + 18..][..2].copy_from_slice(&0x88a8u16.to_ne_bytes());
+        assert_eq!(tag(&control), Some(Tag { tpid: TPID_8021Q, tci: 7 }));
+        let with_type = TP_STATUS_VLAN_VALID | TP_STATUS_VLAN_TPID_VALID;
+        control[CONTROL_HEADER_LEN..][..4].copy_from_slice(&with_type.to_ne_bytes());
+        assert_eq!(tag(&control), Some(Tag { tpid: 0x88a8, tci: 7 }));
+        assert_eq!(tag(&control[..CONTROL_HEADER_LEN + 19]), None);
+        assert_eq!(tag(&[]), None);
     }
 }

@@ -25,6 +25,17 @@ const ADDRESSES_LEN: usize = 12;
 const TAG_LEN: usize = 4;
 /// The EtherType of an 802.1Q tag.
 const TPID: [u8; 2] = [0x81, 0x00];
+/// EtherTypes of tags: 802.1Q, 802.1ad, and those that switches used before the latter.
+const TAGS: [[u8; 2]; 4] = [TPID, [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
+
+/// Reason why a frame is no port's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// It ends in its tag.
+    Malformed,
+    /// It has a tag that is no 802.1Q one, or one more behind its tag.
+    Foreign,
+}
 
 impl Vlan {
     /// The VLAN of an identifier.
@@ -47,8 +58,18 @@ impl Vlan {
     }
 }
 
-/// Takes the tag off a frame, and says whose the frame is. None: the frame ends in its tag.
-pub(crate) fn strip(packet: &mut Packet) -> Option<Vlan> {
+/// Takes the tag off a frame, and returns the VLAN that it is of. A frame that has a tag left is
+/// refused: otherwise a bridge would carry it into that VLAN.
+pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, Unfit> {
+    let vlan = strip_first(packet).ok_or(Unfit::Malformed)?;
+    match packet.linear().get(ADDRESSES_LEN..ADDRESSES_LEN + 2) {
+        Some(ethertype) if TAGS.iter().any(|tag| tag == ethertype) => Err(Unfit::Foreign),
+        _ => Ok(vlan),
+    }
+}
+
+/// Takes an 802.1Q tag off a frame. None: the frame ends in its tag.
+fn strip_first(packet: &mut Packet) -> Option<Vlan> {
     if let Some(tci) = packet.meta.vlan.take() {
         return Some(Vlan::of_tag(tci));
     }

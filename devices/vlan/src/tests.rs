@@ -95,8 +95,6 @@ fn each_frame_goes_to_the_port_of_its_vlan_without_its_tag() {
                 frame(pool, &[0x81, 0, 0xe0, 10, 8, 0], b"ten"),
                 frame(pool, &[0x81, 0, 0xa0, 0, 8, 0], b"priority"),
                 by_device,
-                // A second tag is the VLAN's own affair.
-                frame(pool, &[0x81, 0, 0, 20, 0x81, 0, 0, 10, 8, 0], b"two"),
             ]
         },
         8,
@@ -104,9 +102,37 @@ fn each_frame_goes_to_the_port_of_its_vlan_without_its_tag() {
     assert_eq!(receive(&mut ports[1], &mut pool), [b"\x08\x00ten"]);
     assert_eq!(ports[0].next_timeout_ns(), Some(0));
     assert_eq!(receive(&mut ports[0], &mut pool), [&b"\x08\x00none"[..], b"\x08\x00priority"]);
-    let twenty = receive(&mut ports[2], &mut pool);
-    assert_eq!(twenty, [&b"\x08\x00device"[..], b"\x81\x00\x00\x0a\x08\x00two"]);
+    assert_eq!(receive(&mut ports[2], &mut pool), [b"\x08\x00device"]);
     assert!(ports.iter().all(|port| port.next_timeout_ns().is_none()));
+}
+
+/// Each of them would otherwise come into VLAN 10 or 20, or cross a bridge.
+#[test]
+fn frames_with_two_tags_or_with_a_foreign_one_are_no_ports() {
+    let tags: [&[u8]; 8] = [
+        &[0x81, 0, 0, 0, 0x81, 0, 0, 10, 8, 0],
+        &[0x81, 0, 0, 20, 0x81, 0, 0, 10, 8, 0],
+        &[0x81, 0, 0, 0, 0x88, 0xa8, 0, 10, 8, 0],
+        &[0x88, 0xa8, 0, 10, 8, 0],
+        &[0x88, 0xa8, 0, 0, 8, 0],
+        &[0x88, 0xa8, 0, 0, 0x88, 0xa8, 0, 10, 8, 0],
+        &[0x91, 0, 0, 10, 8, 0],
+        &[0x92, 0, 0, 10, 8, 0],
+    ];
+    let (mut ports, mut pool) = trunk(
+        |pool| {
+            let mut by_device = frame(pool, &[0x88, 0xa8, 0, 10, 8, 0], b"");
+            by_device.meta.vlan = Some(0);
+            let frames = tags.map(|tags| frame(pool, tags, b""));
+            frames.into_iter().chain([by_device]).collect()
+        },
+        8,
+    );
+    for port in &mut ports {
+        assert_eq!(receive(port, &mut pool), Vec::<Vec<u8>>::new());
+    }
+    let counters = ports[0].counters();
+    assert_eq!((counters.rx_foreign, counters.rx_malformed), (9, 0));
 }
 
 #[test]

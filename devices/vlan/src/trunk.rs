@@ -8,7 +8,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_shm::Fd;
 
-use crate::tag::{self, Vlan};
+use crate::tag::{self, Unfit, Vlan};
 
 /// Frames of a VLAN that wait for its port to ask. Ports of one stack ask in each turn, so that
 /// more wait for a port alone that nobody polls any more.
@@ -36,7 +36,8 @@ towpath_pool::counters! {
     /// Frames that a trunk dropped.
     #[non_exhaustive]
     pub struct Counters {
-        /// Received frames of a VLAN that no port has.
+        /// Received frames of a VLAN that no port has, with two tags, or with a tag that is no
+        /// 802.1Q one.
         rx_foreign,
         /// Received frames that end in their tag.
         rx_malformed,
@@ -120,8 +121,9 @@ impl<P: Port> Trunk<P> {
         self.port.poll(now_ns, pool, &mut self.arrived, max);
         while let Some(mut frame) = self.arrived.pop_front() {
             let dropped = match tag::strip(&mut frame) {
-                None => &mut self.counters.rx_malformed,
-                Some(vlan) => match self.vlans.iter().position(|known| *known == vlan) {
+                Err(Unfit::Malformed) => &mut self.counters.rx_malformed,
+                Err(Unfit::Foreign) => &mut self.counters.rx_foreign,
+                Ok(vlan) => match self.vlans.iter().position(|known| *known == vlan) {
                     None => &mut self.counters.rx_foreign,
                     Some(place) if self.waiting[place].len() < WAITING_MAX => {
                         self.waiting[place].push_back(frame);
