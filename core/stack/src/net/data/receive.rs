@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
-use towpath_wire::ipv6_ext::{self, ChainError};
+use towpath_wire::ipv6_ext::{self, ChainError, UpperLayer};
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::reassembly::{Added, Fragment, GivenUp, Key};
@@ -81,6 +81,29 @@ impl IpPacket {
     pub(super) fn of_plain_v4(packet: &Packet, at: usize) -> Option<Self> {
         let (header, len) = ipv4::Header::parse_quoted(packet.linear().get(at..)?).ok()?;
         Some(Self::of_v4(&header, at, len, None))
+    }
+
+    /// Transport header, or the piece of it in a fragment, with its place in `packet`. `None` if
+    /// extension headers end beyond the packet, or it is a fragment of a fragment.
+    #[inline]
+    pub(super) fn upper(&self, packet: &Packet) -> Option<UpperLayer> {
+        let (protocol, at) = (self.protocol, self.offset);
+        if self.src.is_ipv6() && protocol.is_ipv6_extension() {
+            return self.upper_by_lengths(packet);
+        }
+        let piece = self.fragment;
+        let fragment_offset = piece.map_or(0, |piece| piece.offset);
+        let more_fragments = piece.is_some_and(|piece| piece.more);
+        Some(UpperLayer { protocol, at, fragment_offset, more_fragments })
+    }
+
+    #[cold]
+    fn upper_by_lengths(&self, packet: &Packet) -> Option<UpperLayer> {
+        let linear = packet.linear();
+        let bytes = linear.get(self.ip_offset..self.end.min(linear.len()))?;
+        let (header, _) = ipv6::Header::parse_quoted(bytes).ok()?;
+        let upper = ipv6_ext::upper_by_lengths(bytes, &header)?;
+        Some(UpperLayer { at: self.ip_offset + upper.at, ..upper })
     }
 
     #[inline]
