@@ -6,6 +6,8 @@ mod control;
 mod days;
 mod links;
 mod redirects;
+#[path = "router/verdicts.rs"]
+mod verdicts;
 
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};

@@ -211,8 +211,9 @@ mod tests {
     #[test]
     fn prepended_once() {
         let path = Path::new("/run/lib.so");
-        let with = |before: &str| environment(path, Some(before.into()));
-        assert_eq!(environment(path, None), "/run/lib.so");
+        let program = Path::new("/bin/sh");
+        let with = |before: &str| environment(path, Some(before.into()), program);
+        assert_eq!(environment(path, None, program), "/run/lib.so");
         assert_eq!(with(""), "/run/lib.so");
         assert_eq!(with("/a.so /b.so"), "/run/lib.so:/a.so:/b.so");
         assert_eq!(with("/run/lib.so:/a.so"), "/run/lib.so:/a.so");

@@ -115,6 +115,9 @@ drop_reasons! {
     NeighborMalformed = "neighbor_malformed",
     /// An ARP answer with another MAC address than one of less than a second ago.
     NeighborContradicted = "neighbor_contradicted",
+    /// Offload metadata contradict the packet's headers: a checksum at another place than the
+    /// protocol's, or segments of another protocol, header length or number.
+    OffloadInvalid = "offload_invalid",
     /// IP header malformed: version, lengths, options, extension headers.
     IpMalformed = "ip_malformed",
     /// IPv4 header checksum does not match.
@@ -145,8 +148,11 @@ drop_reasons! {
     FilterDrop = "filter_drop",
     /// A rule rejects it, with an error to its sender.
     FilterReject = "filter_reject",
-    /// A fragment of TCP that hides a part of its header from rules (RFC 1858, RFC 3128).
+    /// A fragment that hides a part of a transport header from rules (RFC 1858, RFC 3128). First
+    /// fragments lack a part of it; those at offset 8 or 16 could overwrite it.
     FilterFragment = "filter_fragment",
+    /// Rules cannot find the transport header behind malformed extension headers (RFC 7112).
+    FilterHidden = "filter_hidden",
     /// A rule keeps a packet of this host from leaving.
     FilterOutput = "filter_output",
     /// To a group that this host has not joined.
@@ -241,6 +247,7 @@ impl DropReason {
             | Self::FrameUnknown
             | Self::NeighborMalformed
             | Self::NeighborContradicted
+            | Self::OffloadInvalid
             | Self::IpMalformed
             | Self::IpChecksum
             | Self::IpSourceRoute
@@ -257,6 +264,7 @@ impl DropReason {
             | Self::FilterDrop
             | Self::FilterReject
             | Self::FilterFragment
+            | Self::FilterHidden
             | Self::NotJoined
             | Self::FragmentInvalid
             | Self::FragmentOverlap

@@ -123,23 +123,56 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     walk_headers(packet, chain)
 }
 
-/// The protocol of the upper layer and where it starts, by the lengths of the headers alone. A
-/// caller may need both even of a packet that [`walk`] refuses. `None` when the packet does not
-/// reach there, or not within 32 headers.
-pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<(IpProtocol, usize)> {
-    let (mut protocol, mut here) = (header.next_header, ipv6::HEADER_LEN);
-    for _ in 0..4 * HEADERS_MAX {
-        let len = match protocol {
+/// Upper layer of a packet, or the piece of it in a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpperLayer {
+    /// Protocol of the upper layer. In a later fragment the sender's claim, which may name an
+    /// extension header.
+    pub protocol: IpProtocol,
+    /// Start of the upper layer's header, or of a later fragment's piece, in the packet.
+    pub at: usize,
+    /// Offset of the fragment in bytes, 0 for a whole packet.
+    pub fragment_offset: usize,
+    /// Another fragment follows.
+    pub more_fragments: bool,
+}
+
+/// Finds the upper layer by the lengths of the headers alone, however many there are. Unlike
+/// [`walk`], this accepts headers that their receiver would refuse. `packet` starts with its IPv6
+/// header and is cut to its payload length.
+///
+/// Returns `None` if the packet ends within an extension header or has two fragment headers.
+/// Each header has at least 8 bytes, which bounds the loop.
+pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<UpperLayer> {
+    let mut upper = UpperLayer {
+        protocol: header.next_header,
+        at: ipv6::HEADER_LEN,
+        fragment_offset: 0,
+        more_fragments: false,
+    };
+    let mut is_fragment = false;
+    loop {
+        let len = match upper.protocol {
             IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS | IpProtocol::ROUTING => {
-                extension_len(packet, here).ok()?
+                extension_len(packet, upper.at).ok()?
             }
-            IpProtocol::FRAGMENT => FRAGMENT_LEN,
-            upper => return Some((upper, here)),
+            IpProtocol::FRAGMENT if is_fragment => return None,
+            IpProtocol::FRAGMENT => {
+                let [_, _, hi, lo, ..] = *at::<FRAGMENT_LEN>(packet, upper.at).ok()?;
+                let field = be16(hi, lo);
+                upper.fragment_offset = usize::from(field & !7);
+                upper.more_fragments = field & 1 != 0;
+                is_fragment = true;
+                FRAGMENT_LEN
+            }
+            _ => return Some(upper),
         };
-        let [next] = *at::<1>(packet, here).ok()?;
-        (protocol, here) = (IpProtocol(next), here + len);
+        let [next] = *at::<1>(packet, upper.at).ok()?;
+        (upper.protocol, upper.at) = (IpProtocol(next), upper.at + len);
+        if upper.fragment_offset > 0 {
+            return Some(upper);
+        }
     }
-    None
 }
 
 /// Processes the hop-by-hop options alone, as a router does that forwards the packet; returns the

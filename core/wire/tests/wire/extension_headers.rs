@@ -1,7 +1,7 @@
 use std::net::Ipv6Addr;
 use towpath_wire::ipv6_ext::{
-    Chain, ChainError, FragmentHeader, HEADERS_MAX, OPTIONS_MAX, emit_router_alert, walk,
-    walk_hop_by_hop,
+    Chain, ChainError, FragmentHeader, HEADERS_MAX, OPTIONS_MAX, UpperLayer, emit_router_alert,
+    upper_by_lengths, walk, walk_hop_by_hop,
 };
 use towpath_wire::{IpProtocol, ParseError, icmpv6, ipv6};
 
@@ -238,4 +238,40 @@ fn too_many_options() {
     assert!(header_of(OPTIONS_MAX).is_ok());
     let at = 42 + 2 * OPTIONS_MAX as u32;
     assert_eq!(header_of(OPTIONS_MAX + 1), Err(problem(icmpv6::PARAM_TOO_MANY_OPTIONS, at)));
+}
+
+fn found(first: u8, payload: &[u8]) -> Option<UpperLayer> {
+    let packet = packet(first, payload);
+    let (header, _) = ipv6::Header::parse(&packet).unwrap();
+    upper_by_lengths(&packet, &header)
+}
+
+fn upper(protocol: u8, at: usize) -> Option<UpperLayer> {
+    let protocol = IpProtocol(protocol);
+    Some(UpperLayer { protocol, at, fragment_offset: 0, more_fragments: false })
+}
+
+#[test]
+fn upper_layers_are_found_behind_as_many_headers_as_fit() {
+    for count in (1..=200).chain([ipv6::PAYLOAD_LEN_MAX / 8]) {
+        let mut payload = options_with(DEST, 1).repeat(count);
+        payload[8 * (count - 1)] = TCP;
+        assert_eq!(found(DEST, &payload), upper(TCP, 40 + 8 * count), "{count}");
+    }
+    // For rules, as for nftables, an authentication header is a transport header.
+    assert_eq!(found(51, &[TCP, 4, 0, 0]), upper(51, 40));
+}
+
+#[test]
+fn upper_layers_of_fragments_are_found_once() {
+    let first = [&fragment(DEST, 0, true)[..], &options_with(TCP, 1), &[0; 24]].concat();
+    let at = upper(TCP, 56).map(|it| UpperLayer { more_fragments: true, ..it });
+    assert_eq!(found(FRAGMENT, &first), at);
+    assert_eq!(found(FRAGMENT, &fragment(TCP, 0, false)), upper(TCP, 48));
+    // The bytes of a later fragment are no header, whatever it claims.
+    let later = [&fragment(DEST, 16, false)[..], &options_with(TCP, 1)].concat();
+    let at = upper(DEST, 48).map(|it| UpperLayer { fragment_offset: 16, ..it });
+    assert_eq!(found(FRAGMENT, &later), at);
+    let nested = [fragment(FRAGMENT, 0, false), fragment(TCP, 0, false)].concat();
+    assert_eq!(found(FRAGMENT, &nested), None);
 }

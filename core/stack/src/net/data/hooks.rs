@@ -15,7 +15,7 @@ use towpath_filter::{Action, Fields, Hook, Judgement};
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::{self, Flags};
-use towpath_wire::{IpProtocol, ipv4, ipv6, ipv6_ext, ndp};
+use towpath_wire::{IpProtocol, ipv4, ndp};
 
 use super::receive::IpPacket;
 use super::report::{Offender, Report, Unreachable};
@@ -32,8 +32,10 @@ use crate::net::rule_set::Logged;
 pub(super) enum Refused {
     Dropped,
     Rejected,
-    /// A fragment that could hide a TCP header.
+    /// A fragment that could hide a transport header.
     Fragment,
+    /// No transport header was found.
+    Hidden,
 }
 
 impl Data {
@@ -49,9 +51,7 @@ impl Data {
     ) -> Result<(), Refused> {
         let Some(set) = &self.snapshot.rules else { return Ok(()) };
         let hooks = set.rules().hooks();
-        if hides_header(packet, ip) {
-            return Err(Refused::Fragment);
-        }
+        check_visible(packet, ip)?;
         let mut fields = fields_of(packet, ip);
         fields.iface_in = Some(iface.0);
         if is_discovery(&fields, ip) {
@@ -172,6 +172,7 @@ impl Data {
         let reason = match refused {
             Refused::Dropped => DropReason::FilterDrop,
             Refused::Fragment => DropReason::FilterFragment,
+            Refused::Hidden => DropReason::FilterHidden,
             Refused::Rejected => {
                 self.reject(now, iface, ip, &packet, pool);
                 DropReason::FilterReject
@@ -260,30 +261,23 @@ const RESET_LEN: usize = 20;
 
 /// The packet as rules see it, at no hook in particular yet.
 fn fields_of(packet: &Packet, ip: &IpPacket) -> Fields {
-    let (mut protocol, mut offset) = (ip.protocol, ip.offset);
-    if protocol.is_ipv6_extension() {
-        // Headers that only their receiver reads: the transport is found by their lengths.
-        let bytes = packet.linear().get(ip.ip_offset..).unwrap_or_default();
-        let header = ipv6::Header::parse_quoted(bytes).ok();
-        let upper = header.and_then(|(header, _)| ipv6_ext::upper_by_lengths(bytes, &header));
-        (protocol, offset) = upper.map_or((protocol, ip.end), |(p, at)| (p, ip.ip_offset + at));
-    }
+    let upper = ip.upper(packet);
     let mut fields = Fields {
         hook: Hook::Prerouting,
         src: ip.src,
         dst: ip.dst,
-        protocol: protocol.0,
+        protocol: upper.map_or(ip.protocol, |upper| upper.protocol).0,
         ports: None,
         tcp_flags: 0,
         icmp: None,
         iface_in: None,
         iface_out: None,
     };
-    if ip.fragment.is_none_or(|piece| piece.offset == 0) {
+    if let Some(upper) = upper.filter(|upper| upper.fragment_offset == 0) {
         // Padding behind the packet is no part of its transport header.
         let linear = packet.linear();
         let end = ip.end.min(linear.len());
-        read_transport(&mut fields, linear.get(offset..end).unwrap_or_default());
+        read_transport(&mut fields, linear.get(upper.at..end).unwrap_or_default());
     }
     fields
 }
@@ -339,15 +333,31 @@ fn is_discovery(fields: &Fields, ip: &IpPacket) -> bool {
     fields.protocol == IpProtocol::ICMPV6.0 && is_kind && ip.ttl == ndp::HOP_LIMIT
 }
 
-/// Whether a fragment of TCP hides a part of the header from rules, or could write over it.
+/// Refuses a packet whose transport header rules cannot see, or which could overwrite that of the
+/// first fragment. Offsets 8 and 16 are refused for every protocol, since no link needs them:
+/// fragments for an MTU of 68 bytes (RFC 791) carry 48.
 //= https://www.rfc-editor.org/rfc/rfc1858#section-3.2.2
 //# IF FO=1 and PROTOCOL=TCP then
 //# DROP PACKET
-fn hides_header(packet: &Packet, ip: &IpPacket) -> bool {
-    let Some(piece) = ip.fragment.filter(|_| ip.protocol == IpProtocol::TCP) else {
-        return false;
-    };
-    let is_short = ip.end - ip.offset < TCP_HEADER_MIN;
-    debug_assert!(ip.end <= packet.len());
-    (piece.offset == 0 && is_short) || (piece.offset > 0 && piece.offset < TCP_HEADER_MIN)
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//# If the first fragment does not include all headers through an
+//# Upper-Layer header, then that fragment should be discarded
+fn check_visible(packet: &Packet, ip: &IpPacket) -> Result<(), Refused> {
+    let upper = ip.upper(packet).ok_or(Refused::Hidden)?;
+    let is_first = upper.fragment_offset == 0 && upper.more_fragments;
+    let is_incomplete = is_first && ip.end < upper.at + header_len_min(upper.protocol);
+    if is_incomplete || (1..TCP_HEADER_MIN).contains(&upper.fragment_offset) {
+        return Err(Refused::Fragment);
+    }
+    Ok(())
+}
+
+/// Length of the shortest header of a protocol, as far as rules have conditions on it.
+fn header_len_min(protocol: IpProtocol) -> usize {
+    match protocol {
+        IpProtocol::TCP => TCP_HEADER_MIN,
+        IpProtocol::UDP | UDP_LITE | IpProtocol::ICMP | IpProtocol::ICMPV6 => 8,
+        SCTP | DCCP => 12,
+        _ => 0,
+    }
 }

@@ -5,9 +5,10 @@ use core::net::IpAddr;
 use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
-use towpath_wire::ipv6_ext::{self, ChainError};
+use towpath_wire::ipv6_ext::{self, ChainError, UpperLayer};
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
+use super::offload_check;
 use super::reassembly::{Added, Fragment, GivenUp, Key};
 use super::report::{Offender, Report};
 use super::tables::Data;
@@ -83,6 +84,29 @@ impl IpPacket {
         Some(Self::of_v4(&header, at, len, None))
     }
 
+    /// Transport header, or the piece of it in a fragment, with its place in `packet`. `None` if
+    /// extension headers end beyond the packet, or it is a fragment of a fragment.
+    #[inline]
+    pub(super) fn upper(&self, packet: &Packet) -> Option<UpperLayer> {
+        let (protocol, at) = (self.protocol, self.offset);
+        if self.src.is_ipv6() && protocol.is_ipv6_extension() {
+            return self.upper_by_lengths(packet);
+        }
+        let piece = self.fragment;
+        let fragment_offset = piece.map_or(0, |piece| piece.offset);
+        let more_fragments = piece.is_some_and(|piece| piece.more);
+        Some(UpperLayer { protocol, at, fragment_offset, more_fragments })
+    }
+
+    #[cold]
+    fn upper_by_lengths(&self, packet: &Packet) -> Option<UpperLayer> {
+        let linear = packet.linear();
+        let bytes = linear.get(self.ip_offset..self.end.min(linear.len()))?;
+        let (header, _) = ipv6::Header::parse_quoted(bytes).ok()?;
+        let upper = ipv6_ext::upper_by_lengths(bytes, &header)?;
+        Some(UpperLayer { at: self.ip_offset + upper.at, ..upper })
+    }
+
     #[inline]
     fn of_v4(header: &ipv4::Header, at: usize, header_len: usize, fragment: Option<Piece>) -> Self {
         Self {
@@ -129,6 +153,12 @@ impl Data {
             }
             _ => Err(DropReason::FrameUnknown.into()),
         };
+        if packet.meta.has_offloads()
+            && let Ok(ip) | Err(Refused::Problem { ip, .. } | Refused::Unread { ip, .. }) = &ip
+            && !offload_check::is_consistent(&packet, ip)
+        {
+            return self.refuse(iface, packet, DropReason::OffloadInvalid, pool);
+        }
         let (ip, problem) = match ip {
             Ok(ip) => (ip, None),
             Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),

@@ -310,9 +310,10 @@ fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
         //# (e.1) An ICMPv6 error message.
         // The refused headers stand in front of the ICMP error, which is one all the same.
-        Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|(upper, at)| {
-            let kind = bytes.get(at).copied();
-            upper == IpProtocol::ICMPV6 && kind.is_none_or(|k| k < 128 || k == ndp::REDIRECT)
+        Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|upper| {
+            let kind = bytes.get(upper.at).copied();
+            let is_error = || kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);
+            upper.fragment_offset > 0 || upper.protocol == IpProtocol::ICMPV6 && is_error()
         }),
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 
 pub(super) const TUN: IfaceId = IfaceId(2);
-const TUN_MTU: u32 = 1300;
+pub(super) const TUN_MTU: u32 = 1300;
 const FAR_V4: &str = "192.0.2.9";
 const FAR_V6: &str = "2001:db8::9";
 
@@ -503,7 +503,13 @@ fn a_packet_waits_for_its_neighbour_and_leaves() {
 
 /// A large packet of TCP as a device gives it: behind its link header, the checksum left to the
 /// next device.
-fn large_tcp(router: &mut Host, v6: bool, size: u16, len: usize, dont_fragment: bool) -> Packet {
+pub(super) fn large_tcp(
+    router: &mut Host,
+    v6: bool,
+    size: u16,
+    len: usize,
+    dont_fragment: bool,
+) -> Packet {
     let (ip_len, protocol) = if v6 { (40, Protocol::Tcp6) } else { (20, Protocol::Tcp4) };
     let mut tcp = vec![0; 20 + len];
     tcp[..4].copy_from_slice(&[4, 0, 0, 80]);

@@ -2,7 +2,7 @@
 
 use towpath_filter::{Action, Count, Hook, Hooks, Log, Ports, Rule, RuleList, Rules};
 
-use super::forward::{from_to, introduce, router, v4, v6};
+use super::forward::{TUN_MTU, from_to, introduce, router, v4, v6};
 use super::*;
 
 const FAR_V4: &str = "192.0.2.9";
@@ -156,6 +156,98 @@ fn fragments_that_hide_a_header_are_dropped() {
     router.transit(&tiny);
     router.transit(&over);
     assert_eq!((router.out().len(), router.drops(DropReason::FilterFragment)), (0, 2));
+}
+
+/// A segment to port 80 behind so many destination options headers.
+fn behind(headers: usize, transport: IpProtocol, bytes: &[u8]) -> Vec<u8> {
+    let mut payload = bytes.to_vec();
+    let mut next = transport;
+    for _ in 0..headers {
+        payload = [&[next.0, 0, 1, 4, 0, 0, 0, 0][..], &payload].concat();
+        next = IpProtocol::DESTINATION_OPTIONS;
+    }
+    v6(9, next, &payload)
+}
+
+fn drop_port(port: u16) -> Rule {
+    let dport = Some(Ports { first: port, last: port });
+    Rule { protocol: Some(6), dport, ..rule(1, Hook::Forward, Action::Drop) }
+}
+
+#[test]
+fn extension_headers_of_any_number_hide_no_port() {
+    let mut router = router();
+    put(
+        &mut router,
+        [
+            drop_port(80),
+            Rule { dport: None, protocol: None, ..rule(2, Hook::Forward, Action::Accept) },
+        ],
+    );
+    let longest = (TUN_MTU as usize - 40 - 20) / 8;
+    for headers in (0..=longest).step_by(4) {
+        router.transit(&behind(headers, IpProtocol::TCP, &segment(2)));
+        assert_eq!(router.out().len(), 0, "{headers}");
+    }
+    assert_eq!(counts(&router)[1], 0);
+    let mut other = segment(2);
+    other[3] = 81;
+    router.transit(&behind(longest, IpProtocol::TCP, &other));
+    assert_eq!((router.out().len(), counts(&router)[1]), (1, 1));
+}
+
+/// Fragment header of RFC 8200 section 4.5, and what follows.
+fn fragment_v6(next: IpProtocol, offset: u16, more: bool, bytes: &[u8]) -> Vec<u8> {
+    let field = (offset | u16::from(more)).to_be_bytes();
+    [&[next.0, 0, field[0], field[1], 0, 0, 0, 9][..], bytes].concat()
+}
+
+#[test]
+fn fragments_of_ipv6_that_hide_a_header_are_dropped() {
+    let options = IpProtocol::DESTINATION_OPTIONS;
+    let unknown = |next: IpProtocol| [next.0, 0, 0xbe, 4, 0, 0, 0, 0];
+    let mut cases = vec![];
+    // A first fragment without all of the transport header, also behind options that the receiver
+    // would refuse.
+    for len in [0, 8, 16] {
+        let bytes = &segment(2)[..len];
+        cases.push(v6(9, IpProtocol::FRAGMENT, &fragment_v6(IpProtocol::TCP, 0, true, bytes)));
+        let within = [&unknown(IpProtocol::TCP)[..], bytes].concat();
+        cases.push(v6(9, IpProtocol::FRAGMENT, &fragment_v6(options, 0, true, &within)));
+    }
+    for offset in [8, 16] {
+        for next in [6, 17, 58, 60, 59] {
+            let piece = fragment_v6(IpProtocol(next), offset, false, &segment(2));
+            cases.push(v6(9, IpProtocol::FRAGMENT, &piece));
+            let refused = [&unknown(IpProtocol::FRAGMENT)[..], &piece].concat();
+            cases.push(v6(9, options, &refused));
+        }
+    }
+    let fragments = cases.len() as u64;
+    // A chain that ends beyond the packet, and a fragment of a fragment.
+    cases.push(v6(9, options, &[6, 200, 1, 4, 0, 0, 0, 0]));
+    let inner = fragment_v6(IpProtocol::TCP, 0, false, &segment(2));
+    cases.push(v6(9, IpProtocol::FRAGMENT, &fragment_v6(IpProtocol::FRAGMENT, 0, false, &inner)));
+    let mut router = router();
+    cases.iter().for_each(|case| router.transit(case));
+    assert_eq!(router.out().len(), cases.len(), "without rules nothing is hidden from them");
+    put(&mut router, [rule(1, Hook::Forward, Action::Accept)]);
+    cases.iter().for_each(|case| router.transit(case));
+    let reasons = [DropReason::FilterFragment, DropReason::FilterHidden];
+    assert_eq!(router.out().len(), 0);
+    assert_eq!(reasons.map(|reason| router.drops(reason)), [fragments, 2]);
+}
+
+/// Later fragments of IPv6 have no ports, even where the walk of their headers is refused before.
+#[test]
+fn a_later_fragment_is_not_judged_by_its_payload() {
+    let mut router = router();
+    put(&mut router, [drop_port(80)]);
+    let piece = fragment_v6(IpProtocol::TCP, 64, false, &segment(2));
+    let refused = [&[44, 0, 0xbe, 4, 0, 0, 0, 0][..], &piece].concat();
+    router.transit(&v6(9, IpProtocol::FRAGMENT, &piece));
+    router.transit(&v6(9, IpProtocol::DESTINATION_OPTIONS, &refused));
+    assert_eq!((router.out().len(), counts(&router)[0]), (2, 0));
 }
 
 #[test]
