@@ -8,6 +8,7 @@ mod file;
 mod flows;
 mod network;
 mod plan;
+mod printable;
 #[cfg(test)]
 mod tests;
 mod variant;
@@ -46,6 +47,7 @@ const DEVICE_SERIES: u64 = 5;
 /// The first mistake in the text.
 pub fn read(text: &str) -> Result<Vec<Plan>, ScenarioError> {
     let file: File = toml::from_str(text).map_err(|e| ScenarioError::of_toml(text, &e))?;
+    printable::check(text)?;
     let base = plan(text, &file, "")?;
     let variants = variant::variants(text, &file)?;
     if variants.is_empty() {

@@ -180,6 +180,25 @@ fn mistakes_name_the_line_and_what_was_meant() {
 }
 
 #[test]
+fn control_characters_are_refused_wherever_they_are() {
+    let cases = [
+        (
+            "title = \"t\"",
+            r#"title = "\u001b]0;x\u0007""#,
+            "`title` has the control character U+001B",
+        ),
+        ("title = \"t\"", r#"title = "a\nb""#, "`title` has the control character U+000A"),
+        ("name = \"a\"", r#"name = "\u009b2J""#, "`name` has the control character U+009B"),
+    ];
+    for (from, to, wanted) in cases {
+        let error = read(&PAIR.replacen(from, to, 1)).expect_err(to).to_string();
+        assert!(error.contains(wanted), "{to}: {error}");
+    }
+    let described = PAIR.replacen("title = \"t\"", "title = \"t\"\ndescription = \"a\\n\\tb\"", 1);
+    assert_eq!(read(&described).unwrap()[0].description, "a\n\tb");
+}
+
+#[test]
 fn impossible_networks_are_refused() {
     let network = |text: &str| {
         let text = format!("title = \"t\"\nduration = \"1s\"\n{text}");
