@@ -111,8 +111,16 @@ pub(crate) fn hook_names(hooks: Hooks) -> String {
 }
 
 pub(crate) fn prefix(word: &str) -> Parsed<Prefix> {
-    let invalid = || invalid(word, "a valid prefix", "an address or a prefix, as 10.0.0.0/8");
-    Ok(word.parse::<Prefix>().map_err(|_| invalid())?.trunc())
+    let none = |_| invalid(word, "a valid prefix", "an address or a prefix, as 10.0.0.0/8");
+    let prefix = word.parse::<Prefix>().map_err(none)?;
+    // A typing mistake in either part would otherwise become a rule about other hosts.
+    if prefix.trunc() != prefix {
+        let (host, network) = (prefix.addr(), prefix.trunc());
+        let bits = if host.is_ipv4() { 32 } else { 128 };
+        let expected = format!("{network} or {host}/{bits}");
+        return Err(invalid(word, "a network, but a host in one", &expected));
+    }
+    Ok(prefix)
 }
 
 pub(crate) fn protocol(word: &str) -> Parsed<u8> {

@@ -21,6 +21,7 @@
 //! later sees what the engine wrote before.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ptr;
 use std::time::Duration;
 
@@ -84,6 +85,8 @@ pub struct Guard<'a, D: Door> {
     owner: u32,
     nested: bool,
     door: D,
+    /// Locks of a thread are in a list of its own, which another thread's drop would miss.
+    _of_this_thread: PhantomData<*const ()>,
 }
 
 impl<D: Door> Guard<'_, D> {
@@ -181,13 +184,13 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
         // Thread ids are cut off in the word: that of another thread may look like ours.
         Err(held) if is_ours && held & OWNER == me => {
             THREAD.with(leave_nested);
-            Some(Guard { word, owner: me, nested: true, door })
+            Some(Guard { word, owner: me, nested: true, door, _of_this_thread: PhantomData })
         }
         Err(_) if !lock_slowly(word, me, &door) => {
             THREAD.with(|thread| leave(thread, word));
             None
         }
-        _ => Some(Guard { word, owner: me, nested: false, door }),
+        _ => Some(Guard { word, owner: me, nested: false, door, _of_this_thread: PhantomData }),
     }
 }
 

@@ -4,6 +4,7 @@
 //! std's Mutex sleeps through libc's `syscall`, which the library built on this crate interposes.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use rustix::thread::futex::{self, Flags};
@@ -36,9 +37,49 @@ pub struct Lock<T> {
 // SAFETY: the value is only reached through a guard, of which there is one at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// The right to the value, until dropped.
+/// The right to the value, until dropped by the thread that took it.
+///
+/// Threads share a guard only if they may share the value:
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use towpath_ring::Lock;
+///
+/// let lock = Lock::new(AtomicU32::new(0));
+/// let guard = lock.lock();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| guard.fetch_add(1, Ordering::Relaxed));
+/// });
+/// ```
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// use towpath_ring::Lock;
+///
+/// let lock = Lock::new(Cell::new(0));
+/// let guard = lock.lock();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| guard.set(1));
+/// });
+/// ```
+///
+/// The lock has the thread's id, so that a guard stays on its thread:
+///
+/// ```compile_fail,E0277
+/// use towpath_ring::Lock;
+///
+/// static LOCK: Lock<u32> = Lock::new(0);
+/// let guard = LOCK.lock();
+/// std::thread::spawn(move || drop(guard));
+/// ```
 #[derive(Debug)]
-pub struct LockGuard<'a, T>(&'a Lock<T>);
+pub struct LockGuard<'a, T> {
+    lock: &'a Lock<T>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives nothing but `&T`, which threads may share.
+unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> Lock<T> {
     /// A free lock.
@@ -54,7 +95,12 @@ impl<T> Lock<T> {
         if try_acquire(&self.word, me).is_err() {
             self.lock_slowly(me);
         }
-        LockGuard(self)
+        self.guard()
+    }
+
+    /// The guard of a thread that has just taken the lock.
+    fn guard(&self) -> LockGuard<'_, T> {
+        LockGuard { lock: self, _of_this_thread: PhantomData }
     }
 
     /// Waits for it. Waits for the lock. None if this thread has it already: then the caller is a
@@ -67,7 +113,7 @@ impl<T> Lock<T> {
             Err(held) if held & !LOCK_CONTENDED == me => return None,
             Err(_) => self.lock_slowly(me),
         }
-        Some(LockGuard(self))
+        Some(self.guard())
     }
 
     /// Whether this thread has it: then this is a signal handler, or code that runs under the lock.
@@ -88,7 +134,7 @@ impl<T> Lock<T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let word = &self.0.word;
+        let word = &self.lock.word;
         // After fork it is the parent's thread id that is in it.
         release(
             word,
@@ -105,14 +151,14 @@ impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: the guard is the only way to the value.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above, and the guard is borrowed exclusively.
-        unsafe { &mut *self.0.value.get() }
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 

@@ -32,7 +32,8 @@ pub fn sim(args: &SimArgs) -> Result<()> {
 
 fn run_scenario(args: &SimArgs, scenario: &Path) -> Result<()> {
     let name = scenario.display();
-    let text = std::fs::read_to_string(scenario).with_context(|| name.to_string())?;
+    let text = std::fs::read_to_string(scenario)
+        .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
     let plans = towpath_sim::read(&text)
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
     let files = Files::open(&args.common)?;

@@ -6,7 +6,7 @@ use crate::chance::Chance;
 
 #[test]
 fn every_word_has_its_meaning() {
-    let rule: Rule = "id 10 hook forward,output proto tcp src 10.1.2.3/8 sport 1024-65535 \
+    let rule: Rule = "id 10 hook forward,output proto tcp src 10.0.0.0/8 sport 1024-65535 \
                       dst 192.0.2.1 dport 80 flags syn,!ack out wan action reject log rate 5/s"
         .parse()
         .expect("the rule is valid");
@@ -57,6 +57,11 @@ const FAULTS: &[(&str, (usize, usize), &str)] = &[
     ("acl add id 1 action", (1, 14), "\"action\" is without its value"),
     ("acl add id 1 id 2 action drop", (1, 17), "\"id\" is there twice"),
     ("acl add id 1 action drop log log", (1, 30), "\"log\" is there twice"),
+    (
+        "acl add id 1 src 10.0.0.1/8 action drop",
+        (1, 18),
+        "\"10.0.0.1/8\" is not a network, but a host in one",
+    ),
     ("acl add id 1 src 10.0.0.0/33 action drop", (1, 18), "\"10.0.0.0/33\" is not a valid prefix"),
     ("acl add id 1 src eth0 action drop", (1, 18), "expected an address or a prefix"),
     ("acl add id 1 src 10.0.0.0/8 dst ::1 action drop", (1, 48), "different IP versions"),
