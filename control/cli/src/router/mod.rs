@@ -3,12 +3,13 @@
 //!
 //! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
 //! others. `open` opens the devices, `report` says what was counted and logged, `served` answers
-//! `towpath ip` and the like. The router itself is `apps/router`. The kernel undoes all: sockets
-//! and devices end with the process.
+//! `towpath ip` and the like, and `mtu` follows the interfaces. The router itself is `apps/router`.
+//! The kernel undoes all: sockets and devices end with the process.
 
 mod args;
 mod config;
 mod layers;
+mod mtu;
 mod open;
 mod report;
 mod served;
@@ -63,16 +64,16 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     let start = |out| recording::start(args.capture.limits(), out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let result = forward(args, &plan, capture.as_ref(), &messages, &signals);
-    if let Some(capture) = capture {
+    let is_recorded = capture.is_none_or(|capture| {
         let go_on = || !asked_to_end(&signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on);
-    }
+        recording::finish(&capture, &messages, go_on)
+    });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
         // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
         signals.unblock();
     }
-    result
+    result.and_then(|()| recording::check(is_recorded))
 }
 
 /// The options as a plan, with the rules of their file. `wrong` tells which part is not in order.
@@ -109,7 +110,7 @@ fn forward(
 ) -> Result<()> {
     open::refuse_own_addresses(&args.port)?;
     let listening = served::open(args.name.clone(), messages)?;
-    let Opened { ports, counters } = open::ports(&args.port, capture)?;
+    let Opened { ports, counters, followed } = open::ports(&args.port, capture)?;
     let settings = Settings {
         source_check: args.source_check.into(),
         neighbors_max: args.neighbors as usize,
@@ -120,6 +121,7 @@ fn forward(
     let mut runner = Runner::new(router).context("epoll")?;
     let instance = served::serve(listening, runner.remote(), &args.port, &counters)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
+    let follower = mtu::follow(&args.port, followed, runner.remote(), messages);
     let ended = runner.run(&[signals.fd().as_fd()], |woken, router| {
         if let Some(capture) = capture {
             record_drops(router, capture);
@@ -137,7 +139,7 @@ fn forward(
         }
     });
 
-    drop(instance);
+    drop((instance, follower));
     let layers = report::layers(runner.router());
     // Ports leave their counters behind when they go.
     drop(runner);
