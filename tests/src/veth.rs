@@ -144,6 +144,28 @@ pub fn unplug(lab: &Veth, options: &[&str]) {
     eventually("the connection lives", || run.stdout().len() > before + 20);
 }
 
+/// Changes the MTU of a run's interface from 9000 to 1500 and back, during transfers from `host`.
+/// `options` name the interface.
+///
+/// # Panics
+/// When a transfer does not end, or the stack does not have the MTU afterwards.
+pub fn follow_mtu(lab: &Veth, options: &[&str], host: &str) {
+    let run = lab.run(options, &["python3", "-c", ECHO]);
+    wait_for_port(&lab.here, host, 7900);
+    for mtu in ["1500", "9000"] {
+        // The segments that are on their way have the size of before.
+        let transfer = lab.here.spawn(&["python3", "-c", TRANSFER, host]);
+        lab.there.run(&["ip", "link", "set", "vb", "mtu", mtu]).ok();
+        assert_eq!(transfer.wait(PATIENCE).ok().stdout, "True 8388608\n", "to {mtu}");
+        let sentence =
+            format!("the MTU of vb is {mtu} now: the stack sends packets of up to {mtu}");
+        eventually("the change is reported", || run.stderr().contains(&sentence));
+        assert_eq!(lab.transfer(host).ok().stdout, "True 8388608\n", "{mtu}");
+    }
+    run.signal(Signal::TERM);
+    run.wait(PATIENCE);
+}
+
 /// A counter in the JSON of `--stats=json`.
 pub fn counter(stats: &str, layer: &str, name: &str) -> u64 {
     let line = stats.lines().find(|line| line.starts_with('{')).expect("JSON");

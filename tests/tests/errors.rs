@@ -300,6 +300,19 @@ fn a_capture_that_wireshark_reads() {
 }
 
 #[test]
+fn a_capture_that_cannot_be_written_is_a_failure() {
+    // Inline, there are no captures.
+    if is_inline() {
+        return;
+    }
+    let ns = Namespace::new();
+    for (program, code) in [("true", 125), ("false", 1)] {
+        let out = run(&ns, &["--pcap", "/dev/full", "--", program]);
+        refused(&out, code, &["the capture is incomplete", "No space left"]);
+    }
+}
+
+#[test]
 fn sockets_of_a_running_stack() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
     let script = folder.write(

@@ -2,7 +2,7 @@
 //! other end's namespace. Without root all of it is left out.
 
 use rustix::process::Signal;
-use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, unplug};
+use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, follow_mtu, unplug};
 use towpath_tests::{PATIENCE, Process, eventually, is_inline, towpath, wait_for_port};
 
 const ON_VETH: [&str; 6] =
@@ -97,6 +97,114 @@ fn an_interface_that_was_down_goes_on() {
 }
 
 #[test]
+fn the_mtu_of_the_interface_is_followed() {
+    let Some(lab) = Veth::new(9000) else { return };
+    follow_mtu(&lab, &ON_VETH, "10.1.0.2");
+    follow_mtu(&lab, &["--packet", "vb", "--ports", "tcp:7900"], "10.1.0.9");
+}
+
+#[test]
+fn a_router_follows_the_mtu_of_its_ports() {
+    let Some(lab) = Veth::new(9000) else { return };
+    let towpath = towpath();
+    let port = "lan=packet:vb,10.1.0.2/24";
+    let router = lab.there.spawn(&[&towpath, "router", "--port", port, "--name", "mtu"]);
+    eventually("the router runs", || router.stderr().contains("router with"));
+    let shown = || lab.there.run(&[&towpath, "port", "--name", "mtu"]).ok().stdout;
+    for mtu in ["1500", "8000"] {
+        lab.there.run(&["ip", "link", "set", "vb", "mtu", mtu]).ok();
+        let wanted = format!("mtu {mtu},");
+        eventually("the port has the MTU", || shown().contains(&wanted));
+    }
+    assert!(router.stderr().contains("the MTU of vb is 8000 now"), "{}", router.stderr());
+}
+
+/// Waits until a run says that it is on the interface.
+fn begun(run: &Process) {
+    eventually("the run has begun", || run.stderr().contains("on vb"));
+}
+
+#[test]
+fn two_runs_share_no_address() {
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &[], &["sleep", "infinity"]);
+    begun(&run);
+    let wanted =
+        format!("fd00:1::2: another run of towpath has it on vb already (process {}", run.id());
+    for device in ["--packet", "--xdp"] {
+        let said = lab.refused(&[device, "vb", "--address", "fd00:1::2/64"]);
+        assert!(said.contains("--address ") && said.contains(&wanted), "{said}");
+    }
+    let router = ["router", "--port", "lan=packet:vb,fd00:1::2/64"];
+    let router = lab.there.run(&[&[towpath().as_str()][..], &router].concat());
+    assert!(router.stderr.contains(&wanted), "{}", router.stderr);
+    lab.run(&["--packet", "vb", "--address", "10.1.0.3/24"], &["true"]).wait(PATIENCE).ok();
+    // The claim ends with the process.
+    run.signal(Signal::KILL);
+    run.wait(PATIENCE);
+    lab.run(&["--packet", "vb", "--address", "fd00:1::2/64"], &["true"]).wait(PATIENCE).ok();
+    if !is_inline() {
+        let run = lab.run(&["--xdp", "vb", "--address", "10.1.0.2/24"], &["sleep", "infinity"]);
+        begun(&run);
+        let said = lab.refused(&["--packet", "vb", "--address", "10.1.0.2/24"]);
+        assert!(said.contains("10.1.0.2: another run of towpath has it"), "{said}");
+    }
+}
+
+#[test]
+fn two_runs_share_no_port() {
+    let Some(lab) = Veth::new(1500) else { return };
+    let ports = |rules| ["--packet", "vb", "--ports", rules];
+    let run = lab.run(&ports("tcp:82,udp:100-110"), &["sleep", "infinity"]);
+    begun(&run);
+    for (rules, wanted) in [
+        ("tcp:82", "--ports tcp:82: another run of towpath has tcp:82 of "),
+        ("tcp:1,tcp:70-90", "--ports tcp:70-90: another run of towpath has tcp:82 of "),
+        ("udp:110-120", "has udp:100-110 of "),
+    ] {
+        let said = lab.refused(&ports(rules));
+        assert!(said.contains(wanted), "{rules}: {said}");
+    }
+    for free in [
+        &ports("udp:82,tcp:100-110")[..],
+        &[&ports("tcp:82")[..], &["--address", "fd00:1::9/64"]].concat(),
+    ] {
+        let other = lab.run(free, &["true"]).wait(PATIENCE);
+        assert_eq!(other.success(), !free.contains(&"--address"), "{}", other.stderr);
+    }
+}
+
+#[test]
+fn a_program_of_the_kernel_at_a_port_is_named() {
+    let Some(lab) = Veth::new(1500) else { return };
+    let kernels = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=7901)";
+    let _kernels = lab.there.spawn(&["python3", "-c", kernels]);
+    wait_for_port(&lab.here, "10.1.0.9", 7901);
+    let said = |rules| {
+        let run = lab.run(&["--packet", "vb", "--ports", rules], &["true"]);
+        run.wait(PATIENCE).ok().stderr
+    };
+    let wanted = "a program of this host's kernel receives at tcp:7901 already";
+    let warned = said("tcp:7900-7910,udp:7901");
+    assert!(warned.contains(wanted), "{warned}");
+    assert!(!said("tcp:7902,udp:7901").contains("already"));
+}
+
+#[test]
+fn an_interface_without_further_ethernet_addresses_is_named() {
+    let Some(lab) = Veth::new(1500) else { return };
+    if !lab.there.shell("ip link add mv0 link vb type macvlan && ip link set mv0 up").success() {
+        eprintln!("left out: the kernel has no macvlan");
+        return;
+    }
+    let run = lab.run(&["--packet", "mv0", "--address", "10.1.0.3/24"], &["true"]);
+    let said = run.wait(PATIENCE).ok().stderr;
+    assert!(said.contains("mv0 is of the kind macvlan"), "{said}");
+    let usual = start(&lab, &[], &["true"]).wait(PATIENCE).ok().stderr;
+    assert!(!usual.contains("of the kind"), "{usual}");
+}
+
+#[test]
 fn what_cannot_be_opened_says_what_to_do() {
     let Some(lab) = Veth::new(1500) else { return };
     lab.there
@@ -119,23 +227,22 @@ fn what_cannot_be_opened_says_what_to_do() {
         let said = lab.refused(options);
         assert!(said.contains(wanted), "{options:?}: {said}");
     }
-    let unprivileged = lab.there.run(&[
-        "setpriv",
-        "--reuid",
-        "65534",
-        "--clear-groups",
-        "--inh-caps=-all",
-        "--bounding-set=-all",
-        &towpath(),
-        "run",
-        "--packet",
-        "vb",
-        "--address",
-        "10.1.0.2/24",
-        "--",
-        "true",
-    ]);
-    assert!(unprivileged.stderr.contains("needs CAP_NET_RAW"), "{}", unprivileged.stderr);
+    // All rights that are missing are asked for at once, in the words of the user's place.
+    let without = |who: &[&str], options: &[&str]| {
+        let towpath = towpath();
+        let start = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
+        let line =
+            [&start[..], who, &[&towpath, "run", "--packet", "vb"], options, &["--", "true"]];
+        lab.there.run(&line.concat()).stderr
+    };
+    let nobody = ["--reuid", "65534", "--clear-groups"];
+    let said = without(&nobody, &["--address", "10.1.0.2/24"]);
+    assert!(said.contains("needs CAP_NET_RAW: run with sudo"), "{said}");
+    let said = without(&nobody, &["--ports", "tcp:80"]);
+    assert!(said.contains("needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF: run with sudo"), "{said}");
+    assert!(said.contains("setcap cap_net_raw,cap_net_admin,cap_bpf+ep"), "{said}");
+    let said = without(&[], &["--address", "10.1.0.2/24"]);
+    assert!(said.contains("`--cap-add NET_RAW`"), "{said}");
 }
 
 #[test]

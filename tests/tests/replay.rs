@@ -1,7 +1,7 @@
 //! `towpath run --replay`: the packets of a capture, on a link to a program.
 
 use towpath_tests::proxy_lab::counter;
-use towpath_tests::{Output, PATIENCE, Process, Scratch, is_inline, towpath};
+use towpath_tests::{Output, PATIENCE, Process, Scratch, eventually, is_inline, towpath};
 
 /// Prints each datagram with the address that it is from.
 const RECEIVE: &str = "
@@ -79,12 +79,46 @@ fn a_program_gets_the_datagrams_to_its_address_in_order() {
     assert_eq!((count("rx_packets"), count("rx_not_ip"), count("tx_dropped")), (3, 0, 2));
 }
 
+/// Takes datagrams until it is ended.
+const WAIT: &str = "
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('', 5300))
+time.sleep(100)
+";
+
+#[test]
+fn the_end_says_what_became_of_the_packets() {
+    let folder = Scratch::new();
+    let mut damaged = datagram(OURS, 5300, b"wrong checksum");
+    damaged[26] = 1;
+    let packets = [(0, datagram(OURS, 5300, b"one")), (0, damaged), (5, datagram(OURS, 9, b"two"))];
+    let mut bytes = capture(&packets);
+    bytes.extend(b"the rest of a record");
+    let file = folder.write("questions.pcap", bytes);
+    let towpath = towpath();
+    let mut line = vec![towpath.as_str(), "run", "--replay", &file, "--address", "192.0.2.7/24"];
+    line.extend(is_inline().then_some("--inline"));
+    line.extend(["--", "python3", "-c", WAIT]);
+    let run = Process::spawn(&line);
+    let wanted = format!("3 packets of {file} have come, of which the stack dropped 2 (");
+    eventually("the end is told", || run.stderr().contains(&wanted));
+    let said = run.stop().stderr;
+    for word in
+        ["transport_checksum 1", "udp_no_socket 1", "the rest of the file is cut off", "fixcsum"]
+    {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_replayed_is_an_error_that_says_why() {
     let folder = Scratch::new();
     let text = folder.write("notes.txt", "no capture at all, and longer than a header is");
+    let packed = folder.write("packed.pcap", [0x1f, 0x8b, 8, 0, 0, 0, 0, 0]);
     let cases = [
-        (&["--replay", &text, "--address", "192.0.2.7/24"][..], "neither a pcap nor a pcapng file"),
+        (&["--replay", &packed, "--address", "192.0.2.7/24"][..], "is compressed by gzip"),
+        (&["--replay", &text, "--address", "192.0.2.7/24"], "neither a pcap nor a pcapng file"),
         (&["--replay", "/nowhere.pcap", "--address", "192.0.2.7/24"], "No such file"),
         (&["--replay", "/dev/null", "--address", "192.0.2.7/24"], "not a regular file"),
         (&["--replay", &text], "--address"),

@@ -2,7 +2,7 @@
 //! end's namespace. Without root all of it is left out.
 
 use rustix::process::Signal;
-use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, share_ports, unplug};
+use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, follow_mtu, share_ports, unplug};
 use towpath_tests::{PATIENCE, Process, eventually, is_inline, towpath, wait_for_port};
 
 const ON_VETH: [&str; 7] =
@@ -53,6 +53,12 @@ fn a_stack_has_its_frames_and_the_kernel_all_others() {
     assert!(completed.contains(&xdp("tx_completed_bytes")), "{}", output.stderr);
     assert_eq!((xdp("rx_malformed"), xdp("tx_malformed")), (0, 0), "{}", output.stderr);
     assert_ne!(counter(&output.stderr, "gro", "merged"), 0, "{}", output.stderr);
+}
+
+#[test]
+fn the_mtu_of_the_interface_is_followed() {
+    let Some(lab) = lab(9000) else { return };
+    follow_mtu(&lab, &ON_VETH, "10.1.0.2");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::thread::Builder;
 
 use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::Remote;
-use towpath_uplink::{Asked, Home, Said};
+use towpath_uplink::{Asked, Home, Said, set_engine_mtu};
 
 /// Starts the thread. Without one towpath gets no answers, and all else goes on.
 pub fn start(home: Home, remote: Remote) {
@@ -26,6 +26,7 @@ fn answer(home: &Home, remote: &Remote) {
                 let left = remote.left().map_or(0, |left| left.unsent);
                 home.mention(&Said::Unsent(left));
             }
+            Asked::SetMtu(mtu) => set_engine_mtu(remote, mtu),
             Asked::Stop => remote.stop(),
         }
     }

@@ -131,7 +131,7 @@ fn engine(
     }
     let lifeline = descriptors.remove(0);
     let many = descriptors_left(lowest);
-    let Uplink { config, port, counters } = outfit.uplink(descriptors, many, home)?;
+    let Uplink { config, port, counters, replay } = outfit.uplink(descriptors, many, home)?;
     let mut seed = [0; 32];
     // Up to 256 bytes come whole once the system has started.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
@@ -143,6 +143,13 @@ fn engine(
         let (addr, is_given_up) = (found.addr, found.is_given_up);
         told.mention(&Said::Conflict { addr, mac, is_given_up });
     });
+    if let Some(end) = replay {
+        let (remote, tells) = (engine.remote(), home.clone());
+        let tell = move || {
+            end.wait(&remote).into_iter().for_each(|text| tells.mention(&Said::ReplayEnded(text)));
+        };
+        Builder::new().name("towpath-replay".into()).spawn(tell)?;
+    }
     let (told, strict) = (home.clone(), outfit.strict);
     engine.on_outsider(move |outsider| {
         let (pid, path, why) = (outsider.pid, outsider.path.to_owned(), outsider.why.number());

@@ -60,6 +60,8 @@ pub enum Asked {
     Sockets,
     /// [`Said::Unsent`].
     Unsent,
+    /// The interface takes IP packets of up to so many bytes from now on.
+    SetMtu(u32),
     /// End the engine: undelivered bytes are cut off.
     Stop,
 }
@@ -86,6 +88,8 @@ pub enum Said {
         /// The address is not used.
         is_given_up: bool,
     },
+    /// All packets of a replay have come, with a sentence for the user.
+    ReplayEnded(String),
     /// A program leaves the stack.
     Outsider {
         /// The process that executes it.

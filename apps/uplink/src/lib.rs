@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod address;
+mod claims;
 mod coalescing;
 mod counting;
 mod dpdk;
@@ -22,6 +23,8 @@ mod facts;
 mod home;
 mod host_routes;
 mod interface;
+mod kernel_ports;
+mod mtu;
 mod names;
 mod namespace;
 mod netem;
@@ -34,11 +37,14 @@ mod rootless;
 mod shape;
 mod tap;
 mod tap_network;
+mod turns;
 mod uplink;
 
 pub use address::{other_host, parse_cidr, station_mac};
+pub use claims::Claims;
 pub use counting::{Counted, Counting, Layer, PortCounters, Tally, layers};
 pub use home::{Asked, Home, Outfit, Said};
+pub use mtu::{Followed, MtuFollower, set_engine_mtu};
 pub use names::{Destination, HostEntry, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;
@@ -46,6 +52,7 @@ pub use plan::{Connected, Dns, LinkKind, MTUS, Packed, Plan, Remark, Tell, rando
 pub use plan_error::PlanError;
 pub use publish::{Ports, Protocol, Publish};
 pub use record::{Recording, record_drops};
+pub use replay::ReplayEnd;
 pub use shape::{Link, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};
 pub use uplink::{Uplink, now_ns};

@@ -23,10 +23,12 @@ use towpath_wire::Prefix;
 use crate::address::other_host;
 use crate::counting::{Counted, Counting, PortCounters, Tally};
 use crate::home::Outfit;
+use crate::mtu::Followed;
 use crate::names::Names;
 use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
+use crate::replay::ReplayEnd;
 use crate::shape::{LOCAL_PORTS, Link, Resolver, Route, Shape};
 
 pub(crate) type Result<T> = std::result::Result<T, PlanError>;
@@ -48,8 +50,6 @@ pub enum Remark {
     Warning(String),
     /// The device was removed: "the TAP device tw0", or "the interface veth1".
     DeviceGone(String),
-    /// All packets of the capture in this file have come.
-    ReplayEnded(PathBuf),
 }
 
 /// Kind of the link of a plan.
@@ -144,6 +144,10 @@ pub struct Connected {
     pub facts: String,
     /// Notices of the gateway for the user, from the engine's thread. None: there is no gateway.
     pub notices: Option<Receiver<Notice>>,
+    /// Interface whose MTU the stack is to follow, by [`MtuFollower`](crate::MtuFollower).
+    pub followed: Option<Followed>,
+    /// End of the replay, if the link is one.
+    pub replay: Option<ReplayEnd>,
 }
 
 /// An engine to be in PROGRAM's process.
@@ -154,6 +158,8 @@ pub struct Packed {
     pub descriptors: Vec<OwnedFd>,
     /// As [`Connected::facts`].
     pub facts: String,
+    /// As [`Connected::followed`].
+    pub followed: Option<Followed>,
 }
 
 /// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
@@ -330,8 +336,13 @@ impl Plan {
             LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
             LinkKind::Replay(file) => self.parted_replay(file),
         }?;
+        let followed = match &link {
+            Link::Packet(interface) => Some(Followed::new(interface, self.mtu)),
+            Link::Xdp(facts) => Some(self.followed_xdp(facts)),
+            Link::Gateway { .. } | Link::Tap { .. } | Link::Replay(_) => None,
+        };
         let outfit = Outfit { shape, link, strict: self.strict, library };
-        Ok(Packed { outfit, descriptors, facts })
+        Ok(Packed { outfit, descriptors, facts, followed })
     }
 
     /// A host on an Ethernet, whose router has the first other address of a network.
@@ -390,7 +401,8 @@ impl Plan {
             None => self.recorded(ports)?,
         };
         let (addresses, published) = (shape.addresses.clone(), Vec::new());
-        Ok(Connected { config, ports, addresses, published, facts, notices: None })
+        let (notices, followed, replay) = (None, None, None);
+        Ok(Connected { config, ports, addresses, published, facts, notices, followed, replay })
     }
 
     /// Ports that leave behind their counts.

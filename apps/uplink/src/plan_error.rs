@@ -1,6 +1,7 @@
 //! Why a link cannot be opened.
 
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use towpath_tap::{HostError, OpenError};
@@ -97,6 +98,36 @@ pub enum PlanError {
         /// Where the host has it.
         why: String,
     },
+    /// Another run has the address on the interface.
+    #[error(
+        "{address}: another run of towpath has it on {interface} already (process {process}): \
+         end that run, or give another address"
+    )]
+    AddressClaimed {
+        /// The address that was asked for.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+        /// Process of the run that has the address.
+        process: u32,
+    },
+    /// Another run has one of the ports on the interface.
+    #[error(
+        "{wanted}: another run of towpath has {ports} of {address} on {interface} already \
+         (process {process}): end that run, or give other ports"
+    )]
+    PortsClaimed {
+        /// The range that was asked for.
+        wanted: String,
+        /// The range of the run that has some of the ports.
+        ports: String,
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+        /// Process of that run.
+        process: u32,
+    },
     /// No network is free for the two ends of a TAP device.
     #[error(
         "this host has routes to all of 10.77.0.0/16, 172.31.0.0/16 and 192.168.0.0/16: \
@@ -114,7 +145,7 @@ pub enum PlanError {
     Xdp(#[from] towpath_xdp::OpenError),
     /// Build of towpath without DPDK.
     #[error(
-        "this build of towpath has no DPDK: build it with \
+        "this build of towpath has no DPDK: in a clone of its sources, build it with \
          `sudo apt-get install libdpdk-dev && cargo build --release --features dpdk`"
     )]
     NoDpdk,

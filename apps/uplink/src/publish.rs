@@ -1,7 +1,7 @@
 //! Ports of the host that lead to a stack, as users write them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -130,7 +130,13 @@ fn parse_host(text: &str) -> Result<IpAddr, String> {
         Some(ip) => {
             ip.parse().map(IpAddr::V6).map_err(|_| format!("{ip:?} is not an IPv6 address"))
         }
-        None if text.contains(':') => Err(format!("an IPv6 address stands in brackets: [{text}]")),
+        None if text.parse::<Ipv6Addr>().is_ok() => {
+            Err(format!("an IPv6 address stands in brackets: [{text}]"))
+        }
+        None if text.contains(':') => Err(format!(
+            "{text:?} is not a HOSTADDR: the form is [[HOSTADDR:]HOSTPORT:]PORT, for example \
+             127.0.0.1:8080:80"
+        )),
         None => text.parse().map(IpAddr::V4).map_err(|_| {
             format!("{text:?} is not an IPv4 address (a name is not looked up: give an address)")
         }),
@@ -223,6 +229,7 @@ mod tests {
             ("8080:80/sctp", "\"sctp\" is not a protocol"),
             ("localhost:8080:80", "\"localhost\" is not an IPv4 address"),
             ("::1:8080:80", "in brackets: [::1]"),
+            ("8080:80:80:80", "\"8080:80\" is not a HOSTADDR: the form is"),
             ("[10.0.0.1]:8080:80", "is not an IPv6 address"),
         ];
         for (text, wanted) in bad {

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use towpath_engine::Engine;
-use towpath_pcap::{CaptureFile, Direction, Limits, SNAPLEN_DEFAULT};
+use towpath_pcap::{CaptureFile, Direction, Limits, RecordFile, SNAPLEN_DEFAULT};
 
 /// A pcapng file into which all packets of a link go.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ impl Recording {
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let limits = Limits { snaplen: SNAPLEN_DEFAULT, size: None };
         // `finish` gives the first error.
-        CaptureFile::new(Box::new(file), limits, |_| {}).map(Self)
+        CaptureFile::new(Box::new(RecordFile::new(file)), limits, |_| {}).map(Self)
     }
 
     /// The file, for [`Plan::capture`](crate::Plan::capture).

@@ -1,14 +1,16 @@
 //! Uplinks by a replay: the packets of a capture, and when they begin to come.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 
+use towpath_engine::Remote;
 use towpath_pool::LinkType;
-use towpath_replay::{Replay, ReplayError, Start};
-use towpath_stack::{ReceiverChange, ReceiverWatch};
+use towpath_replay::{Counters, Replay, ReplayError, Start, Stats};
+use towpath_stack::{DropReason, ReceiverChange, ReceiverWatch};
 use towpath_wire::Prefix;
 
-use crate::plan::{Connected, Parted, Plan, Remark, Result, list};
+use crate::plan::{Connected, Parted, Plan, Result, list};
 use crate::plan_error::PlanError;
 use crate::shape::{Link, Shape};
 
@@ -25,14 +27,73 @@ impl ReceiverWatch for StartWatch {
     }
 }
 
+/// The end of a replay. A thread waits for it and tells the user what became of the packets.
+#[derive(Debug)]
+pub struct ReplayEnd {
+    file: PathBuf,
+    stats: Stats,
+    ended: Receiver<()>,
+}
+
+impl ReplayEnd {
+    pub(crate) fn of(replay: &mut Replay, file: &Path) -> Self {
+        let (sender, ended) = mpsc::channel();
+        // The thread may be gone.
+        replay.on_end(move || _ = sender.send(()));
+        Self { file: file.to_owned(), stats: replay.stats(), ended }
+    }
+
+    /// Waits until the last packet has come, and returns the sentence for the user. None: the
+    /// engine of `remote` ended before.
+    pub fn wait(self, remote: &Remote) -> Option<String> {
+        self.ended.recv().ok()?;
+        // The answer comes after the turn in which the stack receives the last packet. An engine
+        // that ends does not answer.
+        let drops = remote.counters().map(|counters| counters.drops).unwrap_or_default();
+        let received = DropReason::ALL.iter().filter(|reason| !reason.is_outbound());
+        let names: Vec<_> = received.map(|reason| reason.as_str()).collect();
+        let drops = drops.into_iter().filter(|(name, n)| *n > 0 && names.contains(name));
+        Some(sentence(&self.file, &self.stats.counters(), &drops.collect::<Vec<_>>()))
+    }
+}
+
+/// Sentence about the packets of a capture, of which the stack dropped some by reason.
+fn sentence(file: &Path, counters: &Counters, drops: &[(&str, u64)]) -> String {
+    let named = |all: &[(&str, u64)]| {
+        let words = all.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}"));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let sum = |all: &[(&str, u64)]| all.iter().map(|(_, n)| *n).sum::<u64>();
+    let mut text = format!("{} packets of {} have come", counters.rx_packets, file.display());
+    if !drops.is_empty() {
+        text += &format!(", of which the stack dropped {} ({})", sum(drops), named(drops));
+    }
+    let left_out = [
+        ("not IP", counters.rx_not_ip),
+        ("recorded in part", counters.rx_truncated),
+        ("repeated because dropped", counters.rx_drop_records),
+    ];
+    if sum(&left_out) > 0 {
+        text += &format!("; {} records were passed over ({})", sum(&left_out), named(&left_out));
+    }
+    if counters.rx_malformed > 0 {
+        text += "; the rest of the file is cut off or malformed";
+    }
+    if drops.iter().any(|(name, _)| name.ends_with("checksum")) {
+        text += "; a capture of the sending machine lacks checksums, which `tcprewrite --fixcsum` \
+                 computes";
+    }
+    text
+}
+
 impl Plan {
     pub(crate) fn over_replay(&self, path: &Path) -> Result<Connected> {
         let (mut replay, (shape, facts)) = (self.open_replay(path)?, self.on_replay(path));
-        let (tell, file) = (self.tell.clone(), path.to_owned());
-        replay.on_end(move || tell.remark(Remark::ReplayEnded(file)));
+        let end = ReplayEnd::of(&mut replay, path);
         let watch = Arc::new(StartWatch(replay.wait_for_start()));
         let mut connected = self.finish(vec![replay], &shape, facts)?;
         connected.config.stack.receivers = Some(watch);
+        connected.replay = Some(end);
         Ok(connected)
     }
 
@@ -61,4 +122,30 @@ impl Plan {
 /// An error of the capture that is to be replayed.
 fn in_capture(path: &Path, source: ReplayError) -> PlanError {
     PlanError::Replay { file: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_says_what_became_of_the_packets() {
+        let file = Path::new("a.pcap");
+        let mut counters = Replay::new(std::io::Cursor::new(HEADER)).unwrap().stats().counters();
+        counters.rx_packets = 16;
+        assert_eq!(sentence(file, &counters, &[]), "16 packets of a.pcap have come");
+        (counters.rx_truncated, counters.rx_not_ip, counters.rx_malformed) = (3, 1, 1);
+        let text = sentence(file, &counters, &[("udp_no_socket", 2), ("transport_checksum", 6)]);
+        assert_eq!(
+            text,
+            "16 packets of a.pcap have come, of which the stack dropped 8 (udp_no_socket 2, \
+             transport_checksum 6); 4 records were passed over (not IP 1, recorded in part 3); \
+             the rest of the file is cut off or malformed; a capture of the sending machine lacks \
+             checksums, which `tcprewrite --fixcsum` computes"
+        );
+    }
+
+    /// The header of a pcap file of Ethernet frames.
+    const HEADER: [u8; 24] =
+        [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
 }

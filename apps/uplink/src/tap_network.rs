@@ -1,14 +1,12 @@
 //! The network that a TAP device joins to the stack, so that several runs fit on one host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::time::{Duration, Instant};
 
 use towpath_wire::Prefix;
 
 use crate::host_routes::{self, HostRoute};
 use crate::plan_error::PlanError;
+use crate::turns::Turn;
 
 type Result<T> = std::result::Result<T, PlanError>;
 
@@ -21,28 +19,18 @@ struct Held {
     own: Option<IpAddr>,
 }
 
-/// How long the run that is choosing may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Its name, in the network namespace that the addresses are of.
-const LOCK: &[u8] = b"towpath-tap-network";
+/// The lock of the namespace that the addresses are of.
+const LOCK: &str = "towpath-tap-network";
 
 /// The right to choose: two runs that start at once must not choose the same network. Held until
 /// the addresses are set.
 #[derive(Debug)]
-pub struct Choosing(#[expect(dead_code, reason = "held, not used")] Option<UnixListener>);
+pub struct Choosing(#[expect(dead_code, reason = "held, not used")] Turn);
 
 impl Choosing {
-    /// Waits, at most `PATIENCE`, until no other run is choosing.
+    /// Waits until no other run is choosing.
     pub fn begin() -> Result<Self> {
-        let name = SocketAddr::from_abstract_name(LOCK).map_err(system)?;
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match UnixListener::bind_addr(&name) {
-                Ok(lock) => return Ok(Self(Some(lock))),
-                Err(_) if Instant::now() > end => return Ok(Self(None)),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
+        Turn::wait(LOCK).map(Self).map_err(system)
     }
 
     /// The addresses of the stack behind `device`. If any were `asked` for, they are taken if the

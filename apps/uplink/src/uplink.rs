@@ -18,7 +18,7 @@ use towpath_xdp::{Parts as XdpParts, XdpSocket};
 use crate::coalescing::Coalescing;
 use crate::counting::{Counting, Tally};
 use crate::home::{Home, Outfit, Said};
-use crate::replay::StartWatch;
+use crate::replay::{ReplayEnd, StartWatch};
 use crate::shape::Link;
 
 /// An engine to be.
@@ -29,6 +29,8 @@ pub struct Uplink {
     pub port: Box<dyn Port + Send>,
     /// Counters of the port, here once it is gone.
     pub counters: Arc<Tally>,
+    /// End of the replay, if the link is one.
+    pub replay: Option<ReplayEnd>,
 }
 
 impl Outfit {
@@ -43,6 +45,7 @@ impl Outfit {
         let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);
         let told = home.clone();
         let mut watch: Option<Arc<dyn ReceiverWatch>> = None;
+        let mut end = None;
         let port = match &self.link {
             Link::Gateway { config, forwards, passed } => {
                 let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
@@ -70,8 +73,9 @@ impl Outfit {
                 tap.on_gone(move || told.mention(&Said::DeviceGone));
                 self.joined(Counting::new(tap, &counters), &counters)?
             }
-            Link::Replay(_) => {
+            Link::Replay(file) => {
                 let mut replay = Replay::from_fd(next()?).map_err(io::Error::other)?;
+                end = Some(ReplayEnd::of(&mut replay, file));
                 watch = Some(Arc::new(StartWatch(replay.wait_for_start())));
                 self.joined(Counting::new(replay, &counters), &counters)?
             }
@@ -92,7 +96,7 @@ impl Outfit {
         };
         let mut config = self.shape.config(&*port);
         config.stack.receivers = watch;
-        Ok(Uplink { config, port, counters })
+        Ok(Uplink { config, port, counters, replay: end })
     }
 
     /// A port, behind links if there are some.

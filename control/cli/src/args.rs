@@ -26,9 +26,10 @@ pub use device::DeviceArgs;
 pub use names::NameArgs;
 pub use netem::NetemOption;
 pub use values::{
-    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds, parse_user,
+    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_number, parse_pid, parse_seconds,
+    parse_user,
 };
-use values::{parse_port_range, parse_shards};
+use values::{parse_microseconds, parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -215,9 +216,10 @@ pub struct RunArgs {
     /// sooner, and more of them, when the thread stays awake between them. The thread uses a
     /// processor in that time, but yields it to other threads. An idle stack sleeps: the thread
     /// looks only as long as it finds something as a rule. 0: the stack sleeps at once, as it does
-    /// on a single processor, with a quota of the time of one, and where others compute.
+    /// on a single processor, with a quota of the time of one, and where others compute. At most
+    /// 1000.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = BUSY_POLL.as_micros() as u32)]
-    #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+    #[arg(value_parser = parse_microseconds)]
     pub busy_poll: u32,
 
     /// Give the link delay, loss and a rate, in the words of tc-netem(8)
@@ -356,7 +358,8 @@ Exit status:
   PROGRAM's own; when a signal killed it, towpath dies by the same signal
   (a shell shows 128 and the signal's number).
   125  towpath itself failed: an option or argument, a port of -p that is
-       taken, the device, the file of --pcap, or a program that cannot be
+       taken, the device, the file of --pcap (then PROGRAM's own status, but
+       for 0, where writing fails later), or a program that cannot be
        preloaded (statically linked, set-user-ID, written in Go, or built for
        another C library): `towpath proxy run` runs those
   126  PROGRAM was found but cannot be executed
@@ -593,7 +596,8 @@ mod tests {
             (&["--mtu", "576", "x"], "1280"),
             (&["--congestion", "cubik", "x"], "cubic"),
             (&["--shards", "3", "x"], "1, 2, 4, 8, 16 or auto"),
-            (&["--busy-poll", "1001", "x"], "0..=1000"),
+            (&["--busy-poll", "1001", "x"], "from 0 to 1000"),
+            (&["--busy-poll", "x", "x"], "expected a number of microseconds from 0 to 1000"),
             (&["-p", "1:2", "--tap", "x"], "cannot be used with"),
             (&["--tap", "--packet", "e0", "--address", "10.0.0.2/24", "x"], "cannot be used with"),
             (&[], "PROGRAM"),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rustix::io::Errno;
+
 /// Exit status of `towpath` where it is not PROGRAM's own. `run` has 125, 126 and 127 as env(1),
 /// timeout(1) and docker have them, and no other: PROGRAM may well exit with 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,4 +58,27 @@ impl std::error::Error for Failure {}
 /// The exit code of any error: [`ExitCode::Failed`] unless it says otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<Failure>().map_or(ExitCode::Failed, |failure| failure.code) as u8
+}
+
+/// Advice behind a message, where the system's error alone does not say what to do.
+pub fn advice(error: &anyhow::Error) -> &'static str {
+    // Errors of several crates and of threads end in the words of std.
+    let full = format!("(os error {})", Errno::MFILE.raw_os_error());
+    match format!("{error:#}").contains(&full) {
+        true => ": raise the limit of open files, as with `ulimit -n 1024`",
+        false => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_was_hit_is_named() {
+        let full = || std::io::Error::from(Errno::MFILE);
+        assert!(advice(&anyhow::Error::from(full()).context("socketpair")).contains("ulimit -n"));
+        assert!(advice(&anyhow::anyhow!("the stack: {}", full())).contains("ulimit -n"));
+        assert_eq!(advice(&Errno::PERM.into()), "");
+    }
 }

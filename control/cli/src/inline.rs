@@ -16,7 +16,7 @@ use towpath_model::{Call, Fault, Reply, Socket, printable};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_stack::net::{Conflict, IfaceId};
-use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Packed, Plan, Said};
+use towpath_uplink::{Asked, Followed, Home, Layer, Link, Outfit, Packed, Plan, Said};
 use towpath_wire::MacAddr;
 
 use crate::messages::Messages;
@@ -44,6 +44,8 @@ pub struct Begun {
     pub listener: Listener,
     /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered.
     pub leaves: OwnedFd,
+    /// Interface whose MTU the stack is to follow.
+    pub followed: Option<Followed>,
 }
 
 /// Where PROGRAM's process is asked.
@@ -84,7 +86,7 @@ pub fn begin(
     lifeline: BorrowedFd<'_>,
     library: &Path,
 ) -> Result<Begun> {
-    let Packed { outfit, descriptors, facts } =
+    let Packed { outfit, descriptors, facts, followed } =
         plan.pack(library.as_os_str().to_owned()).map_err(in_options)?;
     let (home, control) = Home::pair().context("socketpair")?;
     let lifeline = lifeline.try_clone_to_owned()?;
@@ -116,13 +118,18 @@ pub fn begin(
         outfit,
         descriptors,
     };
-    Ok(Begun { facts, control, desk, listener, leaves })
+    Ok(Begun { facts, control, desk, listener, leaves, followed })
 }
 
 impl Desk {
     /// Stops the stack: bytes that are not delivered are cut off.
     pub fn stop(&self) {
         self.home.mention(&Asked::Stop);
+    }
+
+    /// Tells the stack the longest IP packet that its interface takes from now on.
+    pub fn set_mtu(&self, mtu: u32) {
+        self.home.mention(&Asked::SetMtu(mtu));
     }
 
     /// From now on there is a process.
@@ -237,6 +244,9 @@ impl Listener {
                     self.messages.post(&conflict(&found));
                 }
                 Said::DeviceGone => self.messages.post(&device_gone(&self.device)),
+                Said::ReplayEnded(text) => {
+                    self.messages.post(&text.replace(char::is_control, " "));
+                }
                 Said::Outsider { pid, path, why } => {
                     let why = Outside::from_number(why);
                     if let Some(why) = why {

@@ -43,6 +43,7 @@ mod ss;
 mod stats;
 mod supervise;
 mod uplink;
+mod usage;
 
 use clap::Parser;
 
@@ -67,7 +68,7 @@ fn main() -> std::process::ExitCode {
         Command::Completions(args) => completions::completions(&args).map(|()| 0),
     };
     let code = result.unwrap_or_else(|error| {
-        messages::error(&format!("{error:#}"));
+        messages::error(&format!("{error:#}{}", error::advice(&error)));
         error::exit_code(&error)
     });
     code.into()
@@ -76,7 +77,8 @@ fn main() -> std::process::ExitCode {
 /// Parses the command line. On a usage error, prints it and exits.
 fn parse() -> Cli {
     use clap::error::ErrorKind;
-    Cli::try_parse_from(ip::as_options(std::env::args_os())).unwrap_or_else(|error| {
+    Cli::try_parse_from(ip::as_options(std::env::args_os())).unwrap_or_else(|mut error| {
+        usage::name_owners(&mut error);
         let mut words = std::env::args_os().skip(1);
         let word = words.next().unwrap_or_default();
         let is_proxys = word == "proxy" && words.next().is_some_and(|word| word == "run");

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use towpath_pcap::{CaptureFile, Limits, Warning};
+use towpath_pcap::{CaptureFile, Limits, RecordFile, Warning};
 
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
@@ -28,7 +28,8 @@ pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     // The packets contain what the program says in confidence: readable by this user alone.
     let file =
         std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    Ok(Box::new(file.with_context(|| format!("--pcap {}", path.display()))?))
+    let file = file.with_context(|| format!("--pcap {}", path.display()))?;
+    Ok(Box::new(RecordFile::new(file)))
 }
 
 /// Standard output. Not std's: O_NONBLOCK may be set, see [`crate::output::write_all`].
@@ -69,15 +70,29 @@ pub fn start(
 }
 
 /// Waits until the capture is written, as long as `go_on` says true, and tells the user what is
-/// missing in it.
-pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) {
-    if let Err(error) = capture.finish(go_on)
-        && error.kind() == io::ErrorKind::TimedOut
-    {
-        messages.put_error("the capture is incomplete: its end was not waited for");
-    }
+/// missing in it. Returns false if the file could not be written, which the user was told when it
+/// happened.
+pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) -> bool {
+    let is_written = match capture.finish(go_on) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            messages.put_error("the capture is incomplete: its end was not waited for");
+            true
+        }
+        Err(_) => false,
+    };
     let lost = capture.lost();
     if lost > 0 {
         messages.put_error(&format!("{lost} packets are missing in the capture"));
     }
+    is_written
+}
+
+/// The error of a command whose capture could not be written: a script would take it for whole.
+///
+/// # Errors
+/// Unless it `is_recorded`.
+pub fn check(is_recorded: bool) -> Result<()> {
+    let error = || Failure::error(ExitCode::Failed, "the capture (--pcap) is incomplete");
+    is_recorded.then_some(()).ok_or_else(error)
 }

@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{Engine, Left, Remote, Report};
 use towpath_model::{Instance, NoInstance, Reply, RunKind};
-use towpath_uplink::{Layer, Plan, random, record_drops};
+use towpath_uplink::{Connected, Followed, Layer, MtuFollower, Plan, random, record_drops};
 
 use crate::activation::Activation;
 use crate::args::RunArgs;
@@ -78,6 +78,7 @@ fn run_beside(
     if let Host::There(desk) = &host {
         desk.set_program(child.program());
     }
+    let follower = stack.follow_mtu(&messages);
     let name = args.program[0].to_string_lossy();
     let observer = RunObserver { host, messages: &messages, name: &name };
     let stack = stack.handed_over();
@@ -91,20 +92,17 @@ fn run_beside(
         observer: &observer,
     };
     let ended = run.supervise();
-    drop(instance);
+    drop((instance, follower));
     let outcome = stack.finish(&observer.host)?;
     if !outcome.attached {
-        messages.put_error(&format!(
-            "{name} never used the stack: {} was not loaded into it, or is not Towpath's library",
-            library.of_program().display()
-        ));
+        messages.put_error(&never_used(&name, library));
     }
     let how = ended.as_ref().ok().map(|(how, _)| *how);
     put_stats(args, &messages, &name, &outcome, how)?;
-    if let Some(capture) = capture {
+    let is_recorded = capture.is_none_or(|capture| {
         let go_on = || !asked_to_end(signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on);
-    }
+        recording::finish(&capture, &messages, go_on)
+    });
     // However slowly standard error is read, the rest of the messages is written, unless a signal ends that.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
@@ -115,9 +113,19 @@ fn run_beside(
         return Ok(ExitCode::Failed as u8);
     }
     Ok(match ended {
+        // A script would take the capture for whole.
+        Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
+}
+
+/// The error about a PROGRAM without the library.
+fn never_used(name: &str, library: &Library) -> String {
+    let library = library.of_program().display();
+    format!(
+        "{name} never used the stack: {library} was not loaded into it, or is not Towpath's library"
+    )
 }
 
 /// Starts the stack, and says where it is.
@@ -223,6 +231,7 @@ enum Host {
 /// the control socket.
 struct StackThread {
     facts: String,
+    followed: Option<Followed>,
     host: Host,
     control: OwnedFd,
     rest: RunningStack,
@@ -240,6 +249,7 @@ struct RunningStack {
 /// Report of the stack's thread when the uplink is ready.
 struct Ready {
     facts: String,
+    followed: Option<Followed>,
     remote: Remote,
     control: OwnedFd,
 }
@@ -258,9 +268,15 @@ impl StackThread {
                 Outcome { attached: has_attached(&report), layers }
             })?;
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
-        let Ready { facts, remote, control } = ready;
+        let Ready { facts, followed, remote, control } = ready;
         let host = Host::Here(remote);
-        Ok(Self { facts, host, control, rest: RunningStack { ended, leaves: None, thread } })
+        Ok(Self {
+            facts,
+            followed,
+            host,
+            control,
+            rest: RunningStack { ended, leaves: None, thread },
+        })
     }
 
     /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is
@@ -272,7 +288,7 @@ impl StackThread {
         library: &Path,
     ) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let inline::Begun { facts, control, desk, listener, leaves } =
+        let inline::Begun { facts, control, desk, listener, leaves, followed } =
             inline::begin(plan, messages, lifeline.as_fd(), library)?;
         let thread = std::thread::Builder::new().name("towpath-home".into()).spawn(move || {
             let _alive = alive;
@@ -280,7 +296,25 @@ impl StackThread {
         })?;
         let host = Host::There(desk);
         let leaves = Some(leaves);
-        Ok(Self { facts, host, control, rest: RunningStack { ended, leaves, thread } })
+        Ok(Self { facts, followed, host, control, rest: RunningStack { ended, leaves, thread } })
+    }
+
+    /// Has the stack follow the MTU of its interface, if the kernel has one below it.
+    fn follow_mtu(&self, messages: &Messages) -> Option<MtuFollower> {
+        let (followed, messages) = (self.followed.clone()?, messages.clone());
+        let failed = messages.clone();
+        let interface = followed.interface.clone();
+        let follower = match self.host.clone() {
+            Host::Here(remote) => {
+                MtuFollower::of_engine(followed, remote, move |text| messages.post(text))
+            }
+            Host::There(desk) => MtuFollower::start(vec![followed], move |all, place| {
+                desk.set_mtu(all[place].stack_mtu());
+                messages.post(&all[place].sentence());
+            }),
+        };
+        let say = |error| failed.say(&format!("the MTU of {interface} is not followed: {error}"));
+        follower.map_err(say).ok()
     }
 
     /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as
@@ -305,7 +339,7 @@ fn turn(
     lifeline: OwnedFd,
     ready: &Sender<Result<Ready>>,
 ) -> Report {
-    let prepare = || -> Result<(Engine, Ready, Option<JoinHandle<()>>)> {
+    let prepare = || -> Result<(Engine, Ready, Vec<JoinHandle<()>>)> {
         let seed = random()?;
         let uplink = plan.build(&seed).map_err(in_options)?;
         let mut engine =
@@ -320,25 +354,29 @@ fn turn(
         engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
-        let hints = uplink
-            .notices
-            .map(|notices| hints::start(notices, remote.clone(), messages.clone()))
-            .transpose()
-            .context("a thread for hints")?;
-        Ok((engine, Ready { facts: uplink.facts, remote, control }, hints))
+        let Connected { facts, followed, notices, replay, .. } = uplink;
+        let mut reporters = Vec::new();
+        if let Some(notices) = notices {
+            let hints = hints::start(notices, remote.clone(), messages.clone());
+            reporters.push(hints.context("a thread for hints")?);
+        }
+        if let Some(end) = replay {
+            let (remote, messages) = (remote.clone(), messages.clone());
+            let tell = move || end.wait(&remote).iter().for_each(|text| messages.post(text));
+            let thread = std::thread::Builder::new().name("towpath-replay".into()).spawn(tell);
+            reporters.push(thread.context("a thread for the replay")?);
+        }
+        Ok((engine, Ready { facts, followed, remote, control }, reporters))
     };
-    let (engine, first, hints) = match prepare() {
-        Ok((engine, ready, hints)) => (Some(engine), Ok(ready), hints),
-        Err(error) => (None, Err(error), None),
+    let (engine, first, reporters) = match prepare() {
+        Ok((engine, ready, reporters)) => (Some(engine), Ok(ready), reporters),
+        Err(error) => (None, Err(error), Vec::new()),
     };
     // `send` cannot fail: the receiver waits for this message.
     let _ = ready.send(first);
     let report = engine.map_or_else(Report::default, Engine::run);
-    // The gateway has gone with the engine: what it told is posted before the run takes leave of
-    // the user.
-    if let Some(hints) = hints {
-        let _ = hints.join();
-    }
+    // The ports have gone with the engine: their last messages are posted before the run ends.
+    reporters.into_iter().for_each(|thread| drop(thread.join()));
     report
 }
 

@@ -87,9 +87,6 @@ fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
         Remark::DeviceGone(device) => messages.post(&device_gone(&device)),
-        Remark::ReplayEnded(file) => {
-            messages.post(&format!("all packets of {} have come", file.display()));
-        }
         _ => {}
     })
 }
@@ -138,9 +135,10 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
              one"
         ),
         PlanError::PortTaken { .. } => format!("-p {error}"),
-        PlanError::AddressTaken { .. } | PlanError::AddressMissing { .. } => {
-            format!("--address {error}")
-        }
+        PlanError::AddressTaken { .. }
+        | PlanError::AddressMissing { .. }
+        | PlanError::AddressClaimed { .. } => format!("--address {error}"),
+        PlanError::PortsClaimed { .. } => format!("--ports {error}"),
         PlanError::NoNetwork => error.to_string().replace("an address", "an --address"),
         PlanError::Tap(towpath_tap::OpenError::BadName { .. }) => format!("--tap: {error}"),
         _ => return error.into(),

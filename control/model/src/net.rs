@@ -285,7 +285,7 @@ pub enum Change {
     SetMtu {
         /// The interface.
         dev: Word,
-        /// Bytes, 1280 to what the interface began with.
+        /// Bytes, 1280 to what its device takes.
         mtu: u32,
     },
 }

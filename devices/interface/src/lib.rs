@@ -3,12 +3,16 @@
 //!
 //! - [`Interface::find`] finds one, and checks that a stack can use it; [`InterfaceError`] says
 //!   what to do when it cannot.
+//! - [`Rights`] says how a process gets the capabilities that it lacks.
 //! - [`Presence`] notes its removal.
+//! - [`MtuWatch`] reports changes of the MTU.
 //! - [`receive_all`] lets frames to any Ethernet address in.
 #![warn(missing_docs)]
 
 mod presence;
+mod rights;
 mod sys;
+mod watch;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,7 +20,9 @@ use std::os::fd::BorrowedFd;
 use serde::{Deserialize, Serialize};
 
 pub use presence::Presence;
+pub use rights::Rights;
 pub use sys::receive_all;
+pub use watch::{MtuReport, MtuWatch};
 
 /// An Ethernet interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

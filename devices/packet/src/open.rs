@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use towpath_bpf::{Claim, Kind, Place, Steering};
-use towpath_interface::{Interface, InterfaceError, Presence};
+use towpath_interface::{Interface, InterfaceError, Presence, Rights};
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_shm::Fd;
 
@@ -25,7 +25,8 @@ pub struct Parts {
 /// An Ethernet interface beside the kernel, or one of several sockets on it.
 pub struct PacketSocket {
     pub(crate) fd: Fd,
-    /// The program that keeps frames of the stack from the kernel.
+    /// Descriptors that end with the socket, as of the program that keeps frames of the stack from
+    /// the kernel.
     guards: Vec<Fd>,
     pub(crate) interface: Interface,
     pub(crate) receiver: Receiver,
@@ -73,14 +74,13 @@ towpath_pool::counters! {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The process has no CAP_NET_RAW.
-    #[error(
-        "a packet socket on {name} needs CAP_NET_RAW: run with sudo, or give towpath the right \
-         once with `sudo setcap cap_net_raw+ep $(command -v towpath)`"
-    )]
+    /// The process lacks a capability.
+    #[error("a packet socket on {name} needs {rights}: {}", .rights.advice())]
     NotPermitted {
         /// The interface that was asked for.
         name: String,
+        /// Capabilities for the frames that were asked for.
+        rights: Rights,
     },
     /// The interface cannot be used.
     #[error(transparent)]
@@ -222,6 +222,11 @@ impl PacketSocket {
         Ok(all)
     }
 
+    /// Keeps descriptors open as long as the socket is.
+    pub fn keep(&mut self, descriptors: Vec<Fd>) {
+        self.guards.extend(descriptors);
+    }
+
     /// Takes a socket apart, to be driven by another process.
     pub fn into_parts(self) -> Parts {
         let mut descriptors = vec![self.fd];
@@ -277,11 +282,38 @@ fn open_socket(name: &str) -> Result<Fd, OpenError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None) {
         Ok(fd) => Ok(fd.into()),
-        Err(rustix::io::Errno::PERM) => Err(OpenError::NotPermitted { name: name.into() }),
+        Err(rustix::io::Errno::PERM) => {
+            let (name, rights) = (name.into(), Rights(&["NET_RAW"]));
+            Err(OpenError::NotPermitted { name, rights })
+        }
         Err(errno) => {
             let (name, source) = (name.into(), errno.into());
             Err(OpenError::Io { name, step: "open a packet socket", source })
         }
+    }
+}
+
+impl OpenError {
+    /// The same error with all capabilities that the caller needs, where one of them is missing. A
+    /// user should not have to ask for them one after the other.
+    #[must_use]
+    pub fn naming(self, rights: Rights) -> Self {
+        let is_missing = |source: &io::Error| source.raw_os_error() == Some(libc::EPERM);
+        match self {
+            Self::NotPermitted { name, .. } => Self::NotPermitted { name, rights },
+            Self::NotWithheld { name, source } | Self::NotSteered { name, source }
+                if is_missing(&source) =>
+            {
+                Self::NotPermitted { name, rights }
+            }
+            other => other,
+        }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

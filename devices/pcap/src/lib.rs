@@ -19,8 +19,10 @@
 #![warn(missing_docs)]
 
 mod capture;
+mod file;
 mod spool;
 mod writer;
 
 pub use capture::{Capture, CaptureFile, Limits, Warning};
+pub use file::RecordFile;
 pub use writer::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};

@@ -202,6 +202,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn block_start(&mut self, kind: u32, total: u32) -> io::Result<()> {
+        if self.out.buffer().len() >= HANDED_LEN {
+            self.out.flush()?;
+        }
         self.len += u64::from(total);
         self.u32(kind)?;
         self.u32(total)
@@ -260,8 +263,11 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the packet does not fit a block")
 }
 
-/// Large enough that a write covers many packets, small enough to be of no account.
-const BUFFER_LEN: usize = 64 * 1024;
+/// Bytes after which whole blocks are handed to the output: a write covers many packets.
+const HANDED_LEN: usize = 64 << 10;
+/// Capacity of the buffer: the longest block, of [`SNAPLEN_DEFAULT`] and a comment, fits behind
+/// [`HANDED_LEN`]. So the output gets whole blocks, and may end behind any of its writes.
+const BUFFER_LEN: usize = 512 << 10;
 /// Type, both lengths.
 const BLOCK_OVERHEAD: u32 = 12;
 const OPTION_END_LEN: u32 = 4;

@@ -1,8 +1,8 @@
 //! The records of a capture, one after the other.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
-use pcap_parser::pcapng::Block;
+use pcap_parser::pcapng::{Block, OptionCode};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 
@@ -11,6 +11,8 @@ use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 const BUFFER_LEN: usize = 1 << 20;
 /// Interfaces of a section. A file may describe any number, and each is remembered.
 const INTERFACES_MAX: usize = 65_536;
+/// Bytes that are looked at before the reader: it expects the first header in one piece.
+const START_LEN: usize = 64 << 10;
 const NS: i128 = 1_000_000_000;
 
 /// Why a capture cannot be replayed.
@@ -20,18 +22,44 @@ pub enum ReplayError {
     /// The file begins like none of them.
     #[error("neither a pcap nor a pcapng file")]
     Format,
+    /// The file is compressed.
+    #[error("the file is compressed by {0}: unpack it first, as with `{0} -dk FILE`")]
+    Compressed(&'static str),
     /// A file that ends in its first header, or has no byte.
     #[error("the file is empty")]
     Empty,
-    /// The packets of a pcap file are of another kind.
+    /// The packets are of another kind: those of a pcap file, or of all interfaces of pcapng.
     #[error(
-        "the packets are of link type {0}; Ethernet (1) and IP (101, 228, 229) can be replayed"
+        "the packets are of link type {kind}{}; Ethernet (1) and IP (101, 228, 229) can be \
+         replayed",
+        advice(*.kind)
     )]
-    Link(i32),
+    Link {
+        /// Its number.
+        kind: i32,
+    },
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
+
+/// Link types of `tcpdump -i any`.
+const COOKED: [Linktype; 2] = [Linktype::LINUX_SLL, Linktype::LINUX_SLL2];
+
+/// The way to a capture of another link type.
+fn advice(link: i32) -> &'static str {
+    match COOKED.contains(&Linktype(link)) {
+        true => " (Linux cooked, as `tcpdump -i any` writes it: record on one interface instead)",
+        false => "",
+    }
+}
+
+/// First bytes of compressed files, and the programs that unpack them.
+const COMPRESSED: [(&[u8], &str); 3] =
+    [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz")];
+
+/// Comment of a record that repeats a packet because it was dropped, as `--pcap` writes them.
+const DROP_COMMENT: &[u8] = b"drop: ";
 
 /// First header of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +89,15 @@ pub(crate) struct Record<'a> {
     pub bytes: &'a [u8],
     /// Bytes that the packet had.
     pub len: usize,
+    /// The record repeats a packet that was dropped, with the reason as its comment.
+    pub is_drop: bool,
 }
 
 /// An interface that a section of pcapng describes.
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: Link,
+    kind: Linktype,
     /// Units of its times a second.
     resolution: u64,
     /// Seconds to be added to its times.
@@ -93,6 +124,11 @@ pub(crate) enum Step {
 
 impl Records {
     pub fn new(file: impl Read + Send + 'static) -> Result<Self, ReplayError> {
+        let mut file = BufReader::with_capacity(START_LEN, file);
+        let start = file.fill_buf()?;
+        if let Some((_, by)) = COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
+            return Err(ReplayError::Compressed(by));
+        }
         let reader = create_reader(BUFFER_LEN, file).map_err(|error| match error {
             PcapError::Eof | PcapError::Incomplete(_) => ReplayError::Empty,
             PcapError::ReadError => io::Error::other("the file cannot be read").into(),
@@ -100,7 +136,52 @@ impl Records {
         })?;
         let mut records = Self { reader, whole: (Link::Other, 1), interfaces: Vec::new() };
         records.read_header()?;
+        records.read_interfaces()?;
         Ok(records)
+    }
+
+    /// Reads up to the first packet of a pcapng file, which is to have an interface whose packets
+    /// can be replayed.
+    fn read_interfaces(&mut self) -> Result<(), ReplayError> {
+        loop {
+            let (len, news) = match self.reader.next() {
+                Ok((len, block)) => match record_of(&block, self.whole, &self.interfaces) {
+                    Ok(_) => break,
+                    Err(news) => (len, news),
+                },
+                Err(PcapError::Incomplete(_)) => {
+                    if self.reader.refill().is_err() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                // The file has no packets, or the rest is malformed, which `next` reports.
+                Err(_) => return Ok(()),
+            };
+            if !self.learn(news) {
+                return Ok(());
+            }
+            self.reader.consume(len);
+        }
+        let is_known = |link| link != Link::Other;
+        match self.interfaces.first() {
+            Some(first) if !self.interfaces.iter().any(|interface| is_known(interface.link)) => {
+                Err(ReplayError::Link { kind: first.kind.0 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes a block that is no packet. Returns whether it can be one of the file.
+    fn learn(&mut self, news: News) -> bool {
+        match news {
+            News::Section => self.interfaces.clear(),
+            News::Interface(_) if self.interfaces.len() >= INTERFACES_MAX => return false,
+            News::Interface(interface) => self.interfaces.push(interface),
+            News::Nothing => {}
+            News::Malformed => return false,
+        }
+        true
     }
 
     /// Reads the header of a pcap file, which says what all packets are.
@@ -111,7 +192,7 @@ impl Records {
         let units = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
         self.whole = (Link::of(header.network), units);
         if self.whole.0 == Link::Other {
-            return Err(ReplayError::Link(header.network.0));
+            return Err(ReplayError::Link { kind: header.network.0 });
         }
         self.reader.consume(len);
         Ok(())
@@ -126,19 +207,10 @@ impl Records {
                         to(record);
                         (len, true)
                     }
-                    Err(News::Section) => {
-                        self.interfaces.clear();
-                        (len, false)
-                    }
-                    Err(News::Interface(_)) if self.interfaces.len() >= INTERFACES_MAX => {
-                        return Step::Malformed;
-                    }
-                    Err(News::Interface(interface)) => {
-                        self.interfaces.push(interface);
-                        (len, false)
-                    }
-                    Err(News::Nothing) => (len, false),
-                    Err(News::Malformed) => return Step::Malformed,
+                    Err(news) => match self.learn(news) {
+                        true => (len, false),
+                        false => return Step::Malformed,
+                    },
                 },
                 Err(PcapError::Eof) => return Step::End,
                 Err(PcapError::Incomplete(_)) => {
@@ -175,7 +247,7 @@ fn record_of<'a>(
             let fraction = i128::from(packet.ts_usec) * NS / i128::from(units);
             let at_ns = Some(i128::from(packet.ts_sec) * NS + fraction);
             let bytes = packet.data.get(..packet.caplen as usize).ok_or(News::Malformed)?;
-            Ok(Record { at_ns, link, bytes, len: packet.origlen as usize })
+            Ok(Record { at_ns, link, bytes, len: packet.origlen as usize, is_drop: false })
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
             let interface = interfaces.get(packet.if_id as usize).ok_or(News::Malformed)?;
@@ -186,18 +258,23 @@ fn record_of<'a>(
                 link: interface.link,
                 bytes: packet.packet_data(),
                 len: packet.origlen as usize,
+                is_drop: packet.options.iter().any(|option| {
+                    option.code == OptionCode::Comment && option.value.starts_with(DROP_COMMENT)
+                }),
             })
         }
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
             let interface = interfaces.first().ok_or(News::Malformed)?;
             let len = packet.origlen as usize;
-            Ok(Record { at_ns: None, link: interface.link, bytes: packet.packet_data(), len })
+            let (link, bytes) = (interface.link, packet.packet_data());
+            Ok(Record { at_ns: None, link, bytes, len, is_drop: false })
         }
         PcapBlockOwned::NG(Block::SectionHeader(_)) => Err(News::Section),
         PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
             let resolution = interface.ts_resolution().filter(|units| *units > 0);
             Err(News::Interface(Interface {
                 link: Link::of(interface.linktype),
+                kind: interface.linktype,
                 resolution: resolution.ok_or(News::Malformed)?,
                 offset: interface.if_tsoffset,
             }))

@@ -26,6 +26,8 @@ towpath_pool::counters! {
         rx_not_ip,
         /// Records passed over that hold a part of their packet (`tcpdump -s`).
         rx_truncated,
+        /// Records passed over that repeat a packet, with the reason why it was dropped (`--pcap`).
+        rx_drop_records,
         /// 1 when the rest of the file could not be read.
         rx_malformed,
         /// Packets that the stack sent, and nobody took.
@@ -43,6 +45,7 @@ struct Cells {
     rx_bytes: AtomicU64,
     rx_not_ip: AtomicU64,
     rx_truncated: AtomicU64,
+    rx_drop_records: AtomicU64,
     rx_malformed: AtomicU64,
     tx_dropped: AtomicU64,
     has_ended: AtomicBool,
@@ -57,6 +60,7 @@ impl Stats {
             rx_bytes: cells.rx_bytes.load(Relaxed),
             rx_not_ip: cells.rx_not_ip.load(Relaxed),
             rx_truncated: cells.rx_truncated.load(Relaxed),
+            rx_drop_records: cells.rx_drop_records.load(Relaxed),
             rx_malformed: cells.rx_malformed.load(Relaxed),
             tx_dropped: cells.tx_dropped.load(Relaxed),
         }
@@ -176,6 +180,9 @@ impl Replay {
             }
             let (ahead, last_ns) = (&mut self.ahead, &mut self.last_ns);
             let step = self.records.next(|record| {
+                if record.is_drop {
+                    return add(&cells.rx_drop_records, 1);
+                }
                 let at_ns = record.at_ns.unwrap_or(*last_ns);
                 *last_ns = if first { at_ns } else { at_ns.max(*last_ns) };
                 if record.bytes.len() < record.len {

@@ -59,6 +59,20 @@ fn enhanced(interface: u32, time: u64, bytes: &[u8]) -> Vec<u8> {
     block(6, &body)
 }
 
+/// The same with a comment.
+fn commented(interface: u32, time: u64, bytes: &[u8], comment: &[u8]) -> Vec<u8> {
+    let len = bytes.len() as u32;
+    let words = [interface, (time >> 32) as u32, time as u32, len, len];
+    let mut body: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    body.extend_from_slice(bytes);
+    body.resize(body.len().next_multiple_of(4), 0);
+    body.extend_from_slice(&[1, 0, comment.len() as u8, 0]);
+    body.extend_from_slice(comment);
+    body.resize(body.len().next_multiple_of(4), 0);
+    body.extend_from_slice(&[0; 4]);
+    block(6, &body)
+}
+
 struct World {
     replay: Replay,
     pool: Pool,
@@ -143,6 +157,35 @@ fn nanoseconds_and_both_sections_of_pcapng_are_told_apart() {
 }
 
 #[test]
+fn records_that_repeat_a_dropped_packet_are_passed_over() {
+    let file = [
+        section(),
+        interface(101, 9),
+        enhanced(0, 1, b"\x45a"),
+        commented(0, 1, b"\x45a", b"drop: udp_no_socket"),
+        commented(0, 2, b"\x45b", b"seen twice"),
+    ];
+    let mut w = World::new(file.concat());
+    assert_eq!((w.at(0), w.at(1)), (vec![b"\x45a".to_vec()], vec![b"\x45b".to_vec()]));
+    assert_eq!((w.counters().rx_packets, w.counters().rx_drop_records), (2, 1));
+}
+
+#[test]
+fn interfaces_of_other_link_types_are_refused_unless_one_can_be_replayed() {
+    let file = |links: &[u16]| {
+        let interfaces: Vec<_> = links.iter().flat_map(|link| interface(*link, 6)).collect();
+        [section(), block(0x7777, b"unknown"), interfaces, enhanced(0, 1, b"\x45")].concat()
+    };
+    let error = |links: &[u16]| Replay::new(Cursor::new(file(links))).err();
+    let cooked = error(&[113]).expect("refused").to_string();
+    assert!(cooked.contains("link type 113 (Linux cooked"), "{cooked}");
+    assert!(matches!(error(&[220, 221]), Some(ReplayError::Link { kind: 220 })));
+    assert!(error(&[113, 1]).is_none() && error(&[]).is_none());
+    let pcap = Replay::new(Cursor::new(pcap(MICROS, 276, &[]))).err().expect("refused");
+    assert!(pcap.to_string().contains("tcpdump -i any"), "{pcap}");
+}
+
+#[test]
 fn a_record_that_is_a_part_of_its_packet_is_passed_over() {
     let records: [(u32, u32, &[u8], usize); 2] = [(1, 0, b"\x45", 1500), (1, 0, b"\x46", 1)];
     let mut w = World::new(pcap(MICROS, 101, &records));
@@ -188,6 +231,8 @@ fn sent_packets_are_dropped_and_counted() {
 fn a_file_that_is_no_capture_is_refused_with_the_reason() {
     let error = |file: &[u8]| Replay::new(Cursor::new(file.to_vec())).err().expect("no capture");
     assert!(matches!(error(b""), ReplayError::Empty));
+    let packed = error(b"\x1f\x8b\x08\0 and so on, as gzip writes them");
+    assert!(packed.to_string().contains("`gzip -dk FILE`"), "{packed}");
     assert!(matches!(error(b"GIF89a, and some more bytes than a header has"), ReplayError::Format));
     let usb = error(&pcap(MICROS, 220, &[]));
     assert!(usb.to_string().contains("link type 220"), "{usb}");

@@ -8,6 +8,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use towpath_interface::Rights;
+
+/// The right to change devices and addresses.
+pub(crate) const NET_ADMIN: Rights = Rights(&["NET_ADMIN"]);
 
 /// Why the host's end could not be set up, and what helps.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +19,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 pub enum HostError {
     /// The device is ours, but its addresses are the administrator's.
     #[error(
-        "setting up {name} needs CAP_NET_ADMIN: run with sudo, or have it done once with \
-         `{commands}`"
+        "setting up {name} needs {NET_ADMIN}: {}",
+        NET_ADMIN.advice_or(&format!("run with sudo, or have it done once with `{commands}`"))
     )]
     NotPermitted {
         /// The device.

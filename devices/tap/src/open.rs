@@ -6,6 +6,7 @@ use towpath_shm::Fd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 
+use crate::host::NET_ADMIN;
 use crate::kind::Kind;
 use crate::pace::Pace;
 use crate::sys;
@@ -88,8 +89,11 @@ pub enum OpenError {
     TunForbidden,
     /// Neither CAP_NET_ADMIN nor a device made for this user.
     #[error(
-        "making the {kind} device {name} needs CAP_NET_ADMIN: run with sudo, or have it made for \
-         this user once with `sudo ip tuntap add dev {name} mode {mode} user $USER`"
+        "making the {kind} device {name} needs {NET_ADMIN}: {}",
+        NET_ADMIN.advice_or(&format!(
+            "run with sudo, or have it made for this user once with `sudo ip tuntap add dev {name} \
+             mode {mode} user $USER`"
+        ))
     )]
     NotPermitted {
         /// The device asked for.

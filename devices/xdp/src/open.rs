@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use towpath_bpf::{Claim, Kind, SocketMap, XdpMode};
-use towpath_interface::{Interface, InterfaceError, Presence};
+use towpath_interface::{Interface, InterfaceError, Presence, Rights};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_shm::{Fd, Mapping};
 
@@ -21,8 +21,8 @@ use crate::sys;
 pub struct XdpSocket {
     fd: Fd,
     queue: Queue,
-    /// The program's link to the interface.
-    _link: Fd,
+    /// The program's link to the interface, and descriptors that end with it.
+    _guards: Vec<Fd>,
     beside: Beside,
     facts: Facts,
     blocked: bool,
@@ -43,6 +43,8 @@ pub struct Facts {
     pub mode: Mode,
     /// Longest IP packet that the socket carries, in bytes.
     pub mtu_max: u32,
+    /// The same with an interface that takes longer ones.
+    pub frame_mtu: u32,
 }
 
 /// How frames come to the socket.
@@ -58,7 +60,8 @@ pub struct Mode {
 #[derive(Debug)]
 pub struct Parts {
     /// Descriptors: of the socket, of the file of its memory, and of the program's link and
-    /// promiscuous mode, which end when they are closed.
+    /// promiscuous mode, which end when they are closed. Later ones are kept open as long as the
+    /// socket is.
     pub descriptors: Vec<Fd>,
     /// Properties of the socket.
     pub facts: Facts,
@@ -104,11 +107,7 @@ towpath_pool::counters! {
 #[non_exhaustive]
 pub enum OpenError {
     /// The process lacks a capability.
-    #[error(
-        "an XDP socket on {name} needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run with sudo, or \
-         give towpath the rights once with `sudo setcap cap_net_admin,cap_net_raw,cap_bpf+ep \
-         $(command -v towpath)`"
-    )]
+    #[error("an XDP socket on {name} needs {RIGHTS}: {}", RIGHTS.advice())]
     NotPermitted {
         /// The interface that was asked for.
         name: String,
@@ -144,7 +143,9 @@ pub enum OpenError {
     },
     /// The memory of frames may not be pinned.
     #[error(
-        "the limit of locked memory is too low for {bytes} bytes of frames: `ulimit -l unlimited`"
+        "the limit of locked memory is too low for {bytes} bytes of frames: raise it with `ulimit \
+         -l unlimited`, or have CAP_IPC_LOCK as well: {}",
+        RIGHTS.advice()
     )]
     LockedMemory {
         /// Bytes that are needed.
@@ -162,6 +163,9 @@ pub enum OpenError {
     },
 }
 
+/// Capabilities for the program, the packet socket beside it, and the memory of frames. IPC_LOCK
+/// lifts RLIMIT_MEMLOCK, which is 8 MiB for most users.
+const RIGHTS: Rights = Rights(&["NET_ADMIN", "NET_RAW", "BPF", "IPC_LOCK"]);
 /// Entries of the rings: received frames, frames to be sent, chunks to receive into, sent
 /// chunks. A batch of TCP from a peer with a window of 4 MiB is 2800 frames.
 const SIZES: [u32; 4] = [4096, 2048, 4096, 2048];
@@ -172,6 +176,8 @@ const SEND: usize = SIZES[1] as usize;
 const QUEUE_BYTES: u32 = 8 << 20;
 /// Bytes in front of a received frame in its chunk (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
+/// Longest IP packet of a frame with several buffers.
+const FRAME_MTU: u32 = 65_535;
 /// An Ethernet header and a tag.
 const LINK_LEN: usize = 18;
 /// Most calls that have the kernel send what one `submit` put in: it sends 32 frames in each.
@@ -179,6 +185,8 @@ const WAKEUPS_MAX: u32 = SIZES[1] / 32;
 /// Polls of the ring for each of the packet socket, whose frames are few: a poll of it is a system
 /// call. A socket that is ready while the ring is empty is polled at once.
 const POLLS_TO_COPIES: u32 = 16;
+/// Place of the packet socket among the descriptors of [`Parts`].
+const PACKET_SOCKET: usize = 3;
 /// Time after which frames are offered to the kernel once more that it did not take.
 const RETRY_NS: u64 = 1_000_000;
 
@@ -208,6 +216,13 @@ fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), 
             Ok(link) => Ok((link, false)),
             Err(source) => Err(named(&interface.name, "attach an XDP program", source)),
         },
+    }
+}
+
+impl Parts {
+    /// The packet socket on the same interface.
+    pub fn packet_socket(&self) -> BorrowedFd<'_> {
+        self.descriptors[PACKET_SOCKET].as_fd()
     }
 }
 
@@ -263,9 +278,10 @@ impl XdpSocket {
             .map_err(failed("bind a packet socket"))?;
         let zero_copy = sys::is_zero_copy(fd.as_fd());
         let in_chunk = (CHUNK - HEADROOM - LINK_LEN) as u32;
-        let mtu_max = if several { interface.mtu } else { interface.mtu.min(in_chunk) };
+        let frame_mtu = if several { FRAME_MTU } else { in_chunk };
+        let mtu_max = interface.mtu.min(frame_mtu);
         let mode = Mode { in_driver, zero_copy };
-        let facts = Facts { interface, mode, mtu_max };
+        let facts = Facts { interface, mode, mtu_max, frame_mtu };
         // The memory stays as long as its file is open; the process that drives the socket maps
         // it.
         let file = memory.file().expect("a shared mapping has a file");
@@ -298,7 +314,7 @@ impl XdpSocket {
         Ok(Self {
             fd,
             queue: Queue::new(memory, Chunks::new(RECEIVE, SEND), rings, from_here),
-            _link: link,
+            _guards: std::iter::once(link).chain(descriptors).collect(),
             beside,
             presence: Presence::new(facts.interface.index),
             facts,

@@ -16,8 +16,10 @@ pub struct CaptureArgs {
     ///
     /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
     /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
-    /// Where packets come faster than they can be written, some are not recorded: nothing waits.
-    /// With "-" the words of PROGRAM on standard output go to standard error.
+    /// Where packets come faster than they can be written, some are not recorded: nothing waits. A
+    /// file that cannot be written, as on a full disk, ends behind its last whole packet. The
+    /// command goes on, and its exit status is 125 in the place of 0. With "-" the words of PROGRAM
+    /// on standard output go to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
 

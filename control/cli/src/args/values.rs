@@ -25,10 +25,32 @@ pub fn parse_snaplen(text: &str) -> Result<u32, String> {
 }
 
 fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u32, String> {
-    text.parse().ok().filter(|bytes| range.contains(bytes)).ok_or_else(|| {
-        let (least, most) = (range.start(), range.end());
-        format!("expected a number of bytes from {least} to {most}, for example {example}")
-    })
+    let of_example = |why| format!("{why}, for example {example}");
+    parse_number(text, range, "bytes").map_err(of_example)
+}
+
+/// Longest time of `--busy-poll`: a thousand times what a request over loopback takes.
+const BUSY_POLL_US_MAX: u32 = 1000;
+
+/// `--busy-poll`.
+pub fn parse_microseconds(text: &str) -> Result<u32, String> {
+    parse_number(text, 0..=BUSY_POLL_US_MAX, "microseconds")
+}
+
+/// `--run`: a process id, of which Linux gives out at most 2^22.
+pub fn parse_pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|pid| *pid > 0);
+    pid.ok_or_else(|| "expected a process id, as `towpath ss -p` shows them".to_owned())
+}
+
+/// A number of `what` in a range.
+///
+/// # Errors
+/// With what is expected, where std would say "invalid digit found in string".
+pub fn parse_number(text: &str, range: RangeInclusive<u32>, what: &str) -> Result<u32, String> {
+    let (least, most) = (*range.start(), *range.end());
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("expected a number of {what} from {least} to {most}"))
 }
 
 /// `--stats`.

@@ -7,13 +7,13 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 
 use super::grammar::Family;
-use crate::args::parse_user;
+use crate::args::{parse_pid, parse_user};
 
 /// A run among several.
 #[derive(Debug, Args)]
 pub struct WhichRun {
     /// Process id of the `towpath run` or `router`; the only one of this user unless given
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub run: Option<u32>,
     /// Name of the `towpath run` or `router`, which its --name gave
     #[arg(long, value_name = "NAME", conflicts_with = "run")]

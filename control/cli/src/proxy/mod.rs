@@ -63,16 +63,16 @@ fn of_device(args: &ProxyArgs) -> Result<()> {
     let start = |out| recording::start(args.capture.limits(), out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let result = carry(args, capture.as_ref(), &messages, &signals);
-    if let Some(capture) = capture {
+    let is_recorded = capture.is_none_or(|capture| {
         let go_on = || !asked_to_end(&signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on);
-    }
+        recording::finish(&capture, &messages, go_on)
+    });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
         // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
         signals.unblock();
     }
-    result
+    result.and_then(|()| recording::check(is_recorded))
 }
 
 fn carry(

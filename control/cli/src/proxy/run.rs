@@ -17,6 +17,7 @@ use super::run_args::RunArgs;
 use super::worker::{Work, Worker};
 use crate::activation::{self, Activation};
 use crate::child::{Child, Ended};
+use crate::error::ExitCode;
 use crate::guardian::{Job, Way, namespace::Namespace};
 use crate::messages::Messages;
 use crate::run::{lifeline, raise_descriptor_limit};
@@ -56,15 +57,17 @@ fn run_beside(
     let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let (ended, alone) = within(args, path, capture.as_ref(), (&messages, signals))?;
-    if let Some(capture) = capture {
+    let is_recorded = capture.is_none_or(|capture| {
         let go_on = || !asked_to_end(signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on);
-    }
+        recording::finish(&capture, &messages, go_on)
+    });
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     if let Some(child) = alone {
         child.finish();
     }
     Ok(match ended {
+        // A script would take the capture for whole.
+        Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })

@@ -14,7 +14,7 @@ use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
-use crate::args::{CaptureArgs, StatsFormat, parse_name};
+use crate::args::{CaptureArgs, StatsFormat, parse_name, parse_number};
 
 /// Options of `towpath router`.
 #[derive(Debug, Clone, Args)]
@@ -78,7 +78,7 @@ pub struct RouterArgs {
     /// Beyond that the router forgets the neighbour that packets went to longest ago, and asks for
     /// it again when it is needed.
     #[arg(long, value_name = "NUMBER", default_value_t = NEIGHBORS_MAX as u32)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(*NEIGHBORS_RANGE.end())))]
+    #[arg(value_parser = |text: &str| parse_number(text, NEIGHBORS_RANGE, "neighbours"))]
     pub neighbors: u32,
 
     /// Check options and rules, and do nothing

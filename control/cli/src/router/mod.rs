@@ -2,14 +2,15 @@
 //! comes.
 //!
 //! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
-//! others. `open` opens the devices, `carrier` follows their links, `report` says what was counted
-//! and logged, `served` answers `towpath ip` and the like. The router itself is `apps/router`. The
-//! kernel undoes all: sockets and devices end with the process.
+//! others. `open` opens the devices, `carrier` and `mtu` follow their interfaces, `report` says what
+//! was counted and logged, `served` answers `towpath ip` and the like. The router itself is
+//! `apps/router`. The kernel undoes all: sockets and devices end with the process.
 
 mod args;
 mod carrier;
 mod config;
 mod layers;
+mod mtu;
 mod open;
 mod report;
 mod served;
@@ -69,16 +70,16 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     let start = |out| recording::start(args.capture.limits(), out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let result = forward(args, &plan, capture.as_ref(), &messages, &signals);
-    if let Some(capture) = capture {
+    let is_recorded = capture.is_none_or(|capture| {
         let go_on = || !asked_to_end(&signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on);
-    }
+        recording::finish(&capture, &messages, go_on)
+    });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
         // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
         signals.unblock();
     }
-    result
+    result.and_then(|()| recording::check(is_recorded))
 }
 
 /// The options as a plan, with the rules of their file. `wrong` tells which part is not in order.
@@ -116,7 +117,7 @@ fn forward(
 ) -> Result<()> {
     open::refuse_own_addresses(&args.port)?;
     let listening = served::open(args.name.clone(), messages)?;
-    let Opened { ports, counters } = open::ports(&args.port, capture)?;
+    let Opened { ports, counters, followed } = open::ports(&args.port, capture)?;
     let settings = Settings {
         source_check: args.source_check.into(),
         neighbors_max: args.neighbors as usize,
@@ -129,6 +130,7 @@ fn forward(
     follow_carriers(&mut carriers, runner.router());
     let instance = served::serve(listening, runner.remote(), &args.port, &counters)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
+    let follower = mtu::follow(&args.port, followed, runner.remote(), messages);
     // The runner wants descriptors that nothing else borrows.
     let changed = carriers.fd().try_clone_to_owned().context("a descriptor")?;
     let ended = runner.run(&[signals.fd().as_fd(), changed.as_fd()], |woken, router| {
@@ -155,7 +157,7 @@ fn forward(
         }
     });
 
-    drop(instance);
+    drop((instance, follower));
     let layers = report::layers(runner.router());
     // Ports leave their counters behind when they go.
     drop(runner);

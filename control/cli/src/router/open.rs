@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -12,7 +13,7 @@ use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_tap::{Options, Tap, set_up_host};
-use towpath_uplink::{Counting, Tally, station_mac};
+use towpath_uplink::{Claims, Counting, Followed, Tally, station_mac};
 use towpath_vlan::Vlan;
 use towpath_wire::Prefix;
 use towpath_xdp::XdpSocket;
@@ -31,6 +32,8 @@ pub type Left = Arc<Tally>;
 pub struct Opened {
     pub ports: Vec<OpenPort>,
     pub counters: Vec<Left>,
+    /// Interfaces of the kernel whose MTU the router is to follow.
+    pub followed: Vec<Followed>,
 }
 
 /// Refuses addresses that this host has itself on an interface: two hosts would answer for one.
@@ -84,11 +87,11 @@ struct Part {
 /// # Errors
 /// The first that cannot be; those before it are closed.
 pub fn ports(words: &[PortWords], capture: Option<&CaptureFile>) -> Result<Opened> {
-    let mut opened = Opened { ports: Vec::new(), counters: Vec::new() };
+    let mut opened = Opened { ports: Vec::new(), counters: Vec::new(), followed: Vec::new() };
     let mut parts = BTreeMap::new();
     for port in words {
         let left = Left::default();
-        if let Some((device, mtu, mac)) = device(words, port, &left)? {
+        if let Some((device, mtu, mac)) = device(words, port, &left, &mut opened.followed)? {
             split(words, port, (device, mtu, mac), &left, &mut parts)?;
         }
         opened.counters.push(left);
@@ -128,31 +131,45 @@ fn device(
     words: &[PortWords],
     port: &PortWords,
     left: &Left,
+    followed: &mut Vec<Followed>,
 ) -> Result<Option<(Box<dyn Port + Send>, u32, [u8; 6])>> {
     let vlans = || layers::vlans_of(words, &port.name).map(|(vlan, _)| vlan);
     // Addresses of all VLANs are behind the one Ethernet address of their device.
     let mut addresses = port.addresses.clone();
     vlans().for_each(|vlan| addresses.extend(&vlan.addresses));
+    let ips: Vec<_> = addresses.iter().map(Prefix::addr).collect();
     let station = |found: &towpath_interface::Interface| Claim::Station {
         mac: station_mac(&found.mac, &addresses),
-        addresses: addresses.iter().map(Prefix::addr).collect(),
+        addresses: ips.clone(),
+    };
+    let claimed = |interface: &str| {
+        let claims = Claims::begin(interface, ips.clone(), Vec::new());
+        claims.map_err(|error| of_port(port, error))
     };
     Ok(Some(match &port.device {
         Device::Packet(interface) => {
             let names = vlans().chain([port]).map(|port| &port.name);
             let is_bridged = names.into_iter().any(|name| layers::is_member(words, name));
+            let claims = claimed(interface)?;
             let socket = match is_bridged {
                 true => PacketSocket::open_bridged(interface),
                 false => PacketSocket::open(interface, station),
             };
-            let socket = socket.map_err(|error| of_port(port, error))?;
+            let mut socket = socket.map_err(|error| of_port(port, error))?;
+            let held = claims.hold(socket.as_fd());
+            socket.keep(held.map_err(|error| of_port(port, error))?);
             let (mac, mtu) = (socket.interface().mac, socket.interface().mtu);
+            followed.push(Followed::new(socket.interface(), None));
             (Box::new(Counting::new(socket, left)), mtu, station_mac(&mac, &addresses))
         }
         Device::Xdp(interface) => {
-            let parts =
+            let claims = claimed(interface)?;
+            let mut parts =
                 XdpSocket::open(interface, station).map_err(|error| of_port(port, error))?;
+            let held = claims.hold(parts.packet_socket());
+            parts.descriptors.extend(held.map_err(|error| of_port(port, error))?);
             let mtu = parts.facts.mtu_max;
+            followed.push(Followed::new(&parts.facts.interface, Some(parts.facts.frame_mtu)));
             let mac = station_mac(&parts.facts.interface.mac, &addresses);
             let socket = XdpSocket::from_parts(parts).map_err(|error| of_port(port, error))?;
             (Box::new(Counting::new(socket, left)), mtu, mac)

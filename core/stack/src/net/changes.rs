@@ -65,7 +65,15 @@ pub enum Change {
         /// Up, or down.
         up: bool,
     },
-    /// Sets the longest IP packet that an interface sends, at most its initial MTU.
+    /// Sets the longest IP packet that the device of an interface takes, which is the most for
+    /// [`Change::SetMtu`]. The interface's MTU follows, unless it was set to less and still fits.
+    SetMtuMost {
+        /// The interface.
+        iface: IfaceId,
+        /// Bytes.
+        mtu: u32,
+    },
+    /// Sets the longest IP packet that an interface sends, at most what its device takes.
     SetMtu {
         /// The interface.
         iface: IfaceId,
@@ -176,7 +184,9 @@ impl fmt::Display for Fault {
             Self::Down => "Network is down",
             Self::Invalid => "Invalid argument",
             Self::HostBits => "Invalid prefix for given prefix length",
-            Self::Mtu => "MTU out of range: expected 1280 to what the interface began with",
+            Self::Mtu => {
+                "MTU out of range: expected 1280 to what the device of the interface takes"
+            }
             Self::RouteMtu => "MTU of a route out of range: expected 68 (IPv6: 1280) to 65535",
             Self::Weight => "Weight of a next hop out of range: expected 1 to 256",
             Self::NoNeighbors => "Device does not have neighbors",

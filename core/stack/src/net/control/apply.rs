@@ -25,6 +25,7 @@ pub(super) enum Step {
     RemoveNeighbor(HopKey),
     SetUp(IfaceId, bool),
     SetMtu(IfaceId, u32),
+    SetMtuMost(IfaceId, u32),
 }
 
 impl Control {
@@ -75,6 +76,11 @@ impl Control {
             Step::SetMtu(iface, mtu) => {
                 let interface = &mut self.ifaces[iface.index()];
                 (interface.mtu, interface.mtu_v6) = (mtu, mtu);
+                self.changed.links = true;
+                self.routes.touch();
+            }
+            Step::SetMtuMost(iface, most) => {
+                self.ifaces[iface.index()].set_mtu_most(most);
                 self.changed.links = true;
                 self.routes.touch();
             }

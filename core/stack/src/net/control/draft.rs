@@ -64,6 +64,7 @@ impl<'a> Draft<'a> {
             Change::RemoveNeighbor { iface, addr } => self.remove_neighbor((iface, addr)),
             Change::SetUp { iface, up } => self.set_up(iface, up),
             Change::SetMtu { iface, mtu } => self.set_mtu(iface, mtu),
+            Change::SetMtuMost { iface, mtu } => self.set_mtu_most(iface, mtu),
         }
     }
 
@@ -374,6 +375,18 @@ impl<'a> Draft<'a> {
             return Err(Fault::Mtu);
         }
         self.steps.push(Step::SetMtu(iface, mtu));
+        Ok(())
+    }
+
+    fn set_mtu_most(&mut self, iface: IfaceId, mtu: u32) -> Result<(), Fault> {
+        self.interface(iface)?;
+        if iface == IfaceId::LOOPBACK {
+            return Err(Fault::Loopback);
+        }
+        if mtu < ipv6::MTU_MIN as u32 {
+            return Err(Fault::Mtu);
+        }
+        self.steps.push(Step::SetMtuMost(iface, mtu));
         Ok(())
     }
 }

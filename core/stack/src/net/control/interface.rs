@@ -22,7 +22,7 @@ pub(super) struct Interface {
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
-    /// The MTU that it began with: more may not fit its device.
+    /// Longest IP packet that the device takes.
     pub(super) mtu_most: u32,
     /// The operator set it down: nothing is sent or received.
     pub(super) down: bool,
@@ -54,6 +54,16 @@ impl Interface {
             addresses: Addresses::new(hash),
             discovery: Discovery::new(slaac),
             groups: Groups::default(),
+        }
+    }
+
+    /// The device takes IP packets of up to `most` bytes from now on.
+    pub(super) fn set_mtu_most(&mut self, most: u32) {
+        let before = std::mem::replace(&mut self.mtu_most, most);
+        for mtu in [&mut self.mtu, &mut self.mtu_v6] {
+            // Less than before was chosen by the operator, or by a router on the link.
+            let is_chosen = *mtu < before;
+            *mtu = if is_chosen { most.min(*mtu) } else { most };
         }
     }
 

@@ -104,6 +104,27 @@ fn faults_are_those_of_linux() {
 }
 
 #[test]
+fn the_mtu_follows_its_device_unless_it_was_chosen() {
+    let mut a = Host::a().settled();
+    let mtu = |a: &Host| a.net.route(a.now, None, ip("10.0.0.2"), None).map(|way| way.mtu);
+    let mut set = |a: &mut Host, change| {
+        assert_eq!(apply(a, &[change]), Ok(()), "{change:?}");
+        mtu(a).expect("a route")
+    };
+    let device = |mtu| Change::SetMtuMost { iface: ETH, mtu };
+    let chosen = |mtu| Change::SetMtu { iface: ETH, mtu };
+    assert_eq!(set(&mut a, device(9000)), 9000);
+    assert_eq!(set(&mut a, device(1400)), 1400);
+    assert_eq!(apply(&mut a, &[chosen(1401)]), Err((0, Fault::Mtu)));
+    assert_eq!(set(&mut a, chosen(1300)), 1300);
+    assert_eq!(set(&mut a, device(9000)), 1300);
+    assert_eq!(set(&mut a, chosen(9000)), 9000);
+    assert_eq!(apply(&mut a, &[device(1279)]), Err((0, Fault::Mtu)));
+    let loopback = Change::SetMtuMost { iface: IfaceId::LOOPBACK, mtu: 1500 };
+    assert_eq!(apply(&mut a, &[loopback]), Err((0, Fault::Loopback)));
+}
+
+#[test]
 fn routes_are_added_replaced_and_removed_by_what_is_named() {
     let mut a = Host::a().settled();
     let hop = |a: &Host| a.net.route(a.now, None, ip("192.0.2.1"), None).map(|way| way.next_hop);

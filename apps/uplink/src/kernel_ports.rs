@@ -1,0 +1,92 @@
+//! Ports at which programs of the kernel's stack receive, as /proc/net shows them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_bpf::{PortRange, Transport};
+
+/// States of <net/tcp_states.h>: a listener, and the only state of a UDP socket that is bound.
+const LISTEN: u8 = 0x0a;
+const CLOSE: u8 = 0x07;
+
+/// Ports of `ranges` at which programs of the kernel's stack receive for one of `addresses`, in
+/// order. A table that cannot be read is left out.
+pub(crate) fn in_use(addresses: &[IpAddr], ranges: &[PortRange]) -> Vec<(Transport, u16)> {
+    let tables = [
+        (Transport::Tcp, "/proc/net/tcp", LISTEN),
+        (Transport::Tcp, "/proc/net/tcp6", LISTEN),
+        (Transport::Udp, "/proc/net/udp", CLOSE),
+        (Transport::Udp, "/proc/net/udp6", CLOSE),
+    ];
+    let mut found = Vec::new();
+    for (transport, path, state) in tables {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        for (at, port) in receivers(&text, state) {
+            let has = |range: &PortRange| {
+                range.transport == transport && (range.first..=range.last).contains(&port)
+            };
+            if ranges.iter().any(has) && addresses.iter().any(|own| takes(at, *own)) {
+                found.push((transport, port));
+            }
+        }
+    }
+    found.sort_by_key(|(transport, port)| (*transport as u8, *port));
+    found.dedup();
+    found
+}
+
+/// Whether a socket at `at` takes what is sent to `own`. The socket at `::` takes IPv4 as well,
+/// unless IPV6_V6ONLY is set, which the tables do not show.
+fn takes(at: IpAddr, own: IpAddr) -> bool {
+    let is_any = at.is_unspecified() && (at.is_ipv6() || own.is_ipv4());
+    is_any || at.to_canonical() == own
+}
+
+/// Local addresses of the sockets of a table that are in `state`.
+fn receivers(table: &str, state: u8) -> impl Iterator<Item = (IpAddr, u16)> {
+    table.lines().skip(1).filter_map(move |line| {
+        // sl local_address rem_address st ...
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, _, is) = (fields.next()?, fields.next()?, fields.next()?);
+        let (address, port) = local.split_once(':')?;
+        (u8::from_str_radix(is, 16).ok()? == state).then_some(())?;
+        Some((parse_address(address)?, u16::from_str_radix(port, 16).ok()?))
+    })
+}
+
+/// An address in words of 32 bits, whose bytes are in memory's order.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let word = |n: usize| u32::from_str_radix(text.get(n * 8..n * 8 + 8)?, 16).ok();
+    let bytes = |n| word(n).map(u32::to_ne_bytes);
+    match text.len() {
+        8 => Some(Ipv4Addr::from(bytes(0)?).into()),
+        32 => {
+            let all = [bytes(0)?, bytes(1)?, bytes(2)?, bytes(3)?].concat();
+            Some(Ipv6Addr::from(<[u8; 16]>::try_from(all).ok()?).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn lines_of_the_kernel() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+             0: 0900010A:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0\n   \
+             1: 0900010A:0051 0100010A:9999 01 00000000:00000000 00:00000000 00000000  0\n   \
+             2: 000000FD000000000000000009000000:0052 00000000:0000 0A 0:0 00:0 0 0\n   \
+             3: 0000000000000000FFFF00000900010A:0053 00000000:0000 0A 0:0 00:0 0 0\n   \
+             4: 00000000000000000000000000000000:0054 00000000:0000 0A 0:0 00:0 0 0\n   \
+             5: cut\n";
+        let all: Vec<_> = receivers(table, LISTEN).collect();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let wanted = [("10.1.0.9", 80), ("fd00::9", 82), ("::ffff:10.1.0.9", 83), ("::", 84)];
+        assert_eq!(all, wanted.map(|(address, port)| (ip(address), port)));
+        let v4 = all.iter().filter(|(at, _)| takes(*at, ip("10.1.0.9"))).map(|(_, port)| *port);
+        assert_eq!(v4.collect::<Vec<_>>(), [80, 83, 84]);
+        assert!(takes(ip("0.0.0.0"), ip("10.1.0.9")) && !takes(ip("0.0.0.0"), ip("fd00::9")));
+    }
+}

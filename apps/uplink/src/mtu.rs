@@ -1,0 +1,186 @@
+//! MTU of the interfaces below a stack, which may change while the stack runs.
+//!
+//! A packet socket refuses frames beyond the interface's MTU. Without a report the stack would send
+//! them again and again.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::{Builder, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use towpath_engine::Remote;
+use towpath_interface::{Interface, MtuWatch};
+use towpath_stack::net::{Change, IfaceId};
+
+use crate::plan::MTUS;
+
+/// An interface of the kernel whose MTU a stack follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    /// Its name.
+    pub interface: String,
+    /// Its index.
+    pub index: u32,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Longest IP packet that the stack can have there, whatever the MTU.
+    pub most: u32,
+}
+
+/// The thread that reads the kernel's reports. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct MtuFollower {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Followed {
+    /// An interface, which `most` keeps below its MTU if that is given.
+    pub fn new(interface: &Interface, most: Option<u32>) -> Self {
+        let Interface { name, index, mtu, .. } = interface;
+        let most = most.unwrap_or(*MTUS.end());
+        Self { interface: name.clone(), index: *index, mtu: *mtu, most }
+    }
+
+    /// Longest IP packet that the stack sends there, in bytes.
+    pub fn stack_mtu(&self) -> u32 {
+        self.mtu.min(self.most).max(*MTUS.start())
+    }
+
+    /// A sentence for the user about a change.
+    pub fn sentence(&self) -> String {
+        let Self { interface, mtu, .. } = self;
+        let stack = self.stack_mtu();
+        if *mtu < stack {
+            return format!(
+                "the MTU of {interface} is {mtu} now, and the stack sends packets of up to \
+                 {stack} bytes: the kernel drops longer ones than {mtu}"
+            );
+        }
+        format!(
+            "the MTU of {interface} is {mtu} now: the stack sends packets of up to {stack} bytes"
+        )
+    }
+}
+
+impl MtuFollower {
+    /// Starts the thread. After each change it calls `changed` with the interfaces, of which the
+    /// one at the given place has another MTU.
+    ///
+    /// # Errors
+    /// There are no more descriptors or threads.
+    pub fn start(
+        followed: Vec<Followed>,
+        changed: impl FnMut(&[Followed], usize) + Send + 'static,
+    ) -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (watch, stop) = (MtuWatch::open()?, eventfd(0, flags)?);
+        let stopped = stop.try_clone()?;
+        let work = move || follow(&watch, &stopped, followed, changed);
+        let thread = Builder::new().name("towpath-mtu".into()).spawn(work)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// Starts the thread for the only interface of an engine. `tell` takes sentences for the user.
+    ///
+    /// # Errors
+    /// As of [`Self::start`].
+    pub fn of_engine(
+        followed: Followed,
+        remote: Remote,
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start(vec![followed], move |all, place| {
+            let followed = &all[place];
+            set_engine_mtu(&remote, followed.stack_mtu());
+            tell(&followed.sentence());
+        })
+    }
+}
+
+/// Sets the MTU of the only interface of an engine.
+pub fn set_engine_mtu(remote: &Remote, mtu: u32) {
+    // An engine that has ended sends nothing any more.
+    let _ = remote.apply(vec![Change::SetMtuMost { iface: IfaceId(1), mtu }]);
+}
+
+impl Drop for MtuFollower {
+    fn drop(&mut self) {
+        // The counter takes 2^64 writes.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads reports until `stop` is readable.
+fn follow(
+    watch: &MtuWatch,
+    stop: &OwnedFd,
+    mut followed: Vec<Followed>,
+    mut changed: impl FnMut(&[Followed], usize),
+) {
+    // The MTU may have changed since the interface was opened.
+    request_all(watch, &followed);
+    loop {
+        let mut fds =
+            [watch.as_fd(), stop.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let polled = poll(&mut fds, None);
+        if polled.is_ok() && !fds[1].revents().is_empty() {
+            return;
+        }
+        let mut places = Vec::new();
+        let read = watch.read(|report| {
+            let place = followed.iter().position(|known| known.index == report.index);
+            let Some(place) = place.filter(|place| followed[*place].mtu != report.mtu) else {
+                return;
+            };
+            followed[place].mtu = report.mtu;
+            places.push(place);
+        });
+        if read.is_err() {
+            request_all(watch, &followed);
+        }
+        places.into_iter().for_each(|place| changed(&followed, place));
+    }
+}
+
+fn request_all(watch: &MtuWatch, followed: &[Followed]) {
+    // Without an answer the next change is followed all the same.
+    followed.iter().for_each(|known| _ = watch.request(known.index));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(mtu: u32, most: u32) -> Followed {
+        Followed { interface: "eth1".into(), index: 2, mtu, most }
+    }
+
+    #[test]
+    fn the_stack_has_the_mtu_within_its_limits() {
+        let mtu = |mtu, most| followed(mtu, most).stack_mtu();
+        assert_eq!(mtu(1500, 65_535), 1500);
+        assert_eq!(mtu(9000, 1400), 1400);
+        assert_eq!(mtu(576, 65_535), 1280);
+        assert!(followed(576, 65_535).sentence().contains("drops longer ones than 576"));
+        assert!(followed(9000, 1400).sentence().ends_with("packets of up to 1400 bytes"));
+    }
+
+    #[test]
+    fn the_thread_ends_and_starts_from_the_current_mtu() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let lo = Followed { interface: "lo".into(), index: 1, mtu: 1, most: 65_535 };
+        let follower = MtuFollower::start(vec![lo], move |all, place| {
+            // The receiver lives longer than the thread.
+            let _ = sender.send((all[place].mtu, place));
+        });
+        let (mtu, place) = receiver.recv().expect("a report");
+        assert!(mtu >= 1280 && place == 0);
+        drop(follower.expect("a thread"));
+        assert!(receiver.recv().is_err(), "the thread has ended");
+    }
+}

@@ -1,0 +1,78 @@
+//! MTU of the ports, as the kernel's interfaces below have it.
+
+use towpath_router::Remote;
+use towpath_stack::net::{Change, IfaceId};
+use towpath_uplink::{Followed, MtuFollower, now_ns};
+
+use super::args::PortWords;
+use super::layers;
+use crate::messages::Messages;
+
+/// Has the router follow the MTU of interfaces. None where there are none, or no thread for it.
+pub fn follow(
+    words: &[PortWords],
+    followed: Vec<Followed>,
+    remote: Remote,
+    messages: &Messages,
+) -> Option<MtuFollower> {
+    if followed.is_empty() {
+        return None;
+    }
+    let (words, tells) = (words.to_vec(), messages.clone());
+    let follower = MtuFollower::start(followed, move |all, place| {
+        let changes = changes(&words, all, &all[place].interface);
+        // A router that has ended forwards nothing any more.
+        let _ = remote.ask(move |router| router.apply(now_ns(), &changes).is_ok());
+        tells.post(&all[place].sentence());
+    });
+    let say = |error| messages.say(&format!("the MTU of interfaces is not followed: {error}"));
+    follower.map_err(say).ok()
+}
+
+/// The changes of ports that stand on an interface. A bridge has the least MTU of its members.
+fn changes(words: &[PortWords], all: &[Followed], interface: &str) -> Vec<Change> {
+    let with_address = words.iter().filter(|port| !port.addresses.is_empty());
+    let below = with_address.map(|port| layers::kernel_interfaces(words, port));
+    let touched = (1..)
+        .map(IfaceId)
+        .zip(below)
+        .filter(|(_, below)| below.iter().any(|name| name == interface));
+    let change = |(iface, below): (IfaceId, Vec<String>)| {
+        let known = all.iter().filter(|known| below.contains(&known.interface));
+        Some(Change::SetMtuMost { iface, mtu: known.map(Followed::stack_mtu).min()? })
+    };
+    touched.filter_map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::Device;
+    use super::*;
+
+    #[test]
+    fn ports_have_the_least_mtu_below_them() {
+        let port = |name: &str, device, has_address: bool| PortWords {
+            name: name.to_owned(),
+            device,
+            addresses: has_address.then(|| "10.1.0.1/24".parse().unwrap()).into_iter().collect(),
+        };
+        let members = vec!["a".to_owned(), "b".to_owned()];
+        let words = [
+            port("a", Device::Packet("eth0".into()), false),
+            port("b", Device::Packet("eth1".into()), false),
+            port("br", Device::Bridge { members, ageing: None, addresses: None }, true),
+            port("c", Device::Xdp("eth2".into()), true),
+            port("v", Device::Vlan("a".into(), 7), true),
+        ];
+        let followed = |interface: &str, mtu| Followed {
+            interface: interface.to_owned(),
+            index: 1,
+            mtu,
+            most: 65_535,
+        };
+        let all = [followed("eth0", 9000), followed("eth1", 1400), followed("eth2", 1500)];
+        let set = |iface, mtu| Change::SetMtuMost { iface: IfaceId(iface), mtu };
+        assert_eq!(changes(&words, &all, "eth0"), [set(1, 1400), set(3, 9000)]);
+        assert_eq!(changes(&words, &all, "eth2"), [set(2, 1500)]);
+    }
+}

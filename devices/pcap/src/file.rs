@@ -1,0 +1,110 @@
+//! Files that end behind a whole block, also when the disk is full.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+/// A new file for a capture. When a write fails, the file is cut to its last whole block: readers
+/// refuse the rest of a file whose last packet is torn.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    /// Bytes of whole blocks so far.
+    len: u64,
+}
+
+impl RecordFile {
+    /// A file that is empty, and open to write.
+    pub fn new(file: File) -> Self {
+        Self { file, len: 0 }
+    }
+}
+
+impl Write for RecordFile {
+    /// Takes whole blocks.
+    fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written < blocks.len() {
+            let error = match self.file.write(&blocks[written..]) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(count) => {
+                    written += count;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            self.len += whole(&blocks[..written]) as u64;
+            // A FIFO has no length: its reader has what was written.
+            let _ = self.file.set_len(self.len);
+            return Err(error);
+        }
+        self.len += blocks.len() as u64;
+        Ok(blocks.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Bytes of the whole blocks at the start of `bytes`. A block has its length behind its type.
+fn whole(bytes: &[u8]) -> usize {
+    let mut end = 0;
+    while let Some(&[a, b, c, d]) = bytes.get(end + 4..end + 8) {
+        let len = u32::from_le_bytes([a, b, c, d]) as usize;
+        if len == 0 || len > bytes.len() - end {
+            break;
+        }
+        end += len;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Direction, Interface, LinkType, Writer};
+
+    #[test]
+    fn whole_blocks_are_counted_wherever_the_bytes_end() {
+        let interface = Interface { name: "eth0", link_type: LinkType::Ethernet };
+        let mut writer = Writer::new(Vec::new(), &[interface]).unwrap();
+        let mut ends = vec![0, 60, writer.len() as usize];
+        for len in [1, 60, 1500] {
+            writer.packet(0, 0, Direction::Inbound, None, &[&vec![7; len]], len as u32).unwrap();
+            ends.push(writer.len() as usize);
+        }
+        let bytes = writer.into_inner().unwrap();
+        // The first block is the header of the section.
+        ends[1] = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+        for len in 0..=bytes.len() {
+            let wanted = ends.iter().copied().filter(|end| *end <= len).max();
+            assert_eq!(Some(whole(&bytes[..len])), wanted, "{len}");
+        }
+        assert_eq!(whole(&[0; 64]), 0);
+    }
+
+    /// As on a full disk, a write takes some pages of the bytes before it fails.
+    #[test]
+    fn a_file_that_cannot_grow_ends_behind_a_whole_block() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+        let interface = Interface { name: "eth0", link_type: LinkType::Ethernet };
+        let mut writer = Writer::new(Vec::new(), &[interface]).unwrap();
+        for _ in 0..10 {
+            writer.packet(0, 0, Direction::Inbound, None, &[&[7; 1000]], 1000).unwrap();
+        }
+        let blocks = writer.into_inner().unwrap();
+        let memory = memfd_create("capture", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&memory, 8192).unwrap();
+        fcntl_add_seals(&memory, SealFlags::GROW).unwrap();
+        let file = File::from(memory);
+        let mut output = RecordFile::new(file.try_clone().unwrap());
+        output.write(&blocks).unwrap_err();
+        let len = file.metadata().unwrap().len() as usize;
+        assert!((6000..=8192).contains(&len) && whole(&blocks[..len]) == len, "{len}");
+
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let error = RecordFile::new(full).write(&[0; 64]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
+}
