@@ -23,7 +23,7 @@ pub struct Dialogue {
     seed: u64,
     /// Requests in the longest train, see [`Dialogue::train`].
     train_max: usize,
-    /// Requests in a row. They stay if all requests are equal. Empty where a train has one.
+    /// Requests in a row, made once if all requests are equal. Empty where a train has one.
     train: Vec<u8>,
 }
 

@@ -217,8 +217,8 @@ pub struct LoadArgs {
 
     /// Exit with status 3 unless a figure keeps its bound
     ///
-    /// As 'p99<5ms', 'p99.9<=20ms', 'avg<1ms', 'max<1s', 'rate>1000' or 'failures<1'. A request that
-    /// failed or never left is later than every time. May be given several times.
+    /// As 'p99<5ms', 'p99.9<=20ms', 'avg<1ms', 'max<1s', 'rate>1000' or 'failures<1'. A request
+    /// that failed or never left is later than every time. May be given several times.
     #[arg(long, value_name = "BOUND", help_heading = OUTPUT)]
     pub assert: Vec<Goal>,
 
@@ -347,8 +347,8 @@ impl LoadArgs {
     pub fn url(&self) -> Result<&str> {
         match &self.url {
             Some(url) if !url.contains("://") => Err(usage(format!(
-                "\"{url}\" is not a URL: expected one as http://127.0.0.1:8080/; for HOST:PORT, use \
-                 --host"
+                "\"{url}\" is not a URL: expected one as http://127.0.0.1:8080/; for HOST:PORT, \
+                 use --host"
             ))),
             Some(url) => Ok(url),
             None => Ok(&self.host),

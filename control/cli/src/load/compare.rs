@@ -136,7 +136,7 @@ impl Comparison {
         Self { sides, verdicts }
     }
 
-    /// Requests without an answer, by name: of A and of B, in all rounds. Failures are always there.
+    /// Requests of A and B without an answer, by name, in all rounds. Failures are always there.
     pub fn losses(&self) -> Vec<(&'static str, [u64; 2])> {
         let sum = |count: fn(&Report) -> u64| {
             self.sides.each_ref().map(|side| side.runs.iter().map(count).sum::<u64>())

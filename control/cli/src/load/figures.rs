@@ -132,6 +132,14 @@ pub fn pattern(plan: &Plan) -> String {
     }
 }
 
+/// Length of a measurement as the plan has it: a time, or a number of requests.
+pub fn planned(plan: &Plan) -> String {
+    match plan.requests {
+        Some(count) => counted(count, "request", "requests"),
+        None => time(plan.duration),
+    }
+}
+
 /// The rule by which requests are due, in a few words.
 pub fn arrivals(plan: &Plan) -> String {
     let users = counted(plan.users as u64, "user", "users");

@@ -81,7 +81,7 @@ fn marks(report: &Report) -> String {
     }
     match report.ended {
         Ended::Stopped => {
-            let planned = time(report.plan.duration);
+            let planned = figures::planned(&report.plan);
             mark(&format!("Stopped after {} of {planned}.", time(report.duration)));
         }
         Ended::NoConnection => mark("No user had a connection."),
@@ -282,7 +282,7 @@ fn compared(comparison: &Comparison) -> (String, String) {
         escaped(&a.name),
         escaped(&b.name),
         a.runs.len(),
-        time(first.plan.duration),
+        figures::planned(&first.plan),
         escaped(&figures::arrivals(&first.plan)),
         escaped(&figures::pattern(&first.plan)),
         date(first.started_unix_s),

@@ -75,7 +75,7 @@ fn setting(text: &mut String, report: &Report, on: &str) {
         format!(", after {} of warm-up", time(plan.warmup))
     };
     let ended = match report.ended {
-        Ended::Stopped => format!(" of {}: stopped", time(plan.duration)),
+        Ended::Stopped => format!(" of {}: stopped", figures::planned(plan)),
         Ended::NoConnection => ": no user had a connection".to_owned(),
         _ => String::new(),
     };
@@ -254,7 +254,7 @@ fn compared(comparison: &Comparison, on: &str) -> String {
         return text;
     };
     let plan = &first.plan;
-    let each = time(plan.duration);
+    let each = figures::planned(plan);
     let place = if on == "kernel" { String::new() } else { format!(" from Towpath ({on})") };
     let _ = writeln!(
         text,
