@@ -385,6 +385,32 @@ mod tests {
     }
 
     #[test]
+    fn a_tester_without_time_left_is_named_as_the_limit() {
+        let mut run = samples::report();
+        run.generator.busy = 0.949;
+        assert!(!report(&run, "kernel").contains("LIMIT"));
+        run.generator.busy = 0.95;
+        let text = report(&run, "kernel");
+        assert!(
+            text.contains("Tester    WAS THE LIMIT: its busiest thread was busy 95 %"),
+            "{text}"
+        );
+        let runs = [vec![run; 5], vec![samples::report(); 5]];
+        let comparison = Comparison::new(["a:1".to_owned(), "b:2".to_owned()], runs);
+        let text = compared(&comparison, "kernel");
+        assert!(text.contains("WAS THE LIMIT in 5 runs"), "{text}");
+    }
+
+    #[test]
+    fn connections_closed_while_idle_are_told_apart_from_failures() {
+        let mut run = samples::report();
+        run.closed_idle = 37;
+        let text = report(&run, "kernel");
+        assert!(text.contains("3 connected again, 37 closed while idle\n"), "{text}");
+        assert!(text.contains("Failures: 3\n"), "{text}");
+    }
+
+    #[test]
     fn lines_fit_a_terminal() {
         let text = report(&samples::report(), "kernel");
         for line in text.lines().filter(|line| !line.contains("first:")) {
