@@ -4,9 +4,10 @@
 //! between two reads with no buffer but a line.
 
 use crate::failure::Failure;
-use crate::http::{self, HttpReader};
-use crate::plan::{Answer, NUMBER_LEN, Plan, Protocol, Shape};
+use crate::plan::{Answer, NUMBER_LEN, Plan, Protocol, RANDOM, Shape};
 use crate::redis::{self, RedisReader};
+use crate::response::HttpReader;
+use crate::schedule::Random;
 use crate::verdict::{Cause, Step, Trouble, Verdict};
 
 /// Request of a plan, and the form of its answers.
@@ -16,7 +17,21 @@ pub struct Dialogue {
     pub form: Form,
     /// Whether datagrams begin with a number.
     pub numbered: bool,
+    /// Offsets of random numbers in a request.
+    slots: Vec<usize>,
+    keyspace: u64,
+    seed: u64,
+    /// Requests in the longest train, see [`Dialogue::train`].
+    train_max: usize,
+    /// Requests in a row, made once if all requests are equal. Empty where a train has one.
+    train: Vec<u8>,
 }
+
+/// Longest write of several requests. Larger ones save little: a system call costs about as much
+/// as a copy of a few KiB.
+const TRAIN: usize = 64 * 1024;
+/// Digits of a random number.
+const DIGITS: usize = RANDOM.len();
 
 /// Form of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +39,7 @@ pub enum Form {
     Echo,
     Length(usize),
     Any,
-    Http,
+    Http { is_head: bool },
     Redis,
 }
 
@@ -32,14 +47,57 @@ impl Dialogue {
     pub fn new(plan: &Plan) -> Self {
         let (request, form) = match &plan.protocol {
             Protocol::Tcp | Protocol::Udp => (plan.message.clone(), Form::of(plan.answer)),
-            Protocol::Http1 { path, host } => {
-                let host = host.as_deref().unwrap_or(&plan.target.name);
+            Protocol::Http1(request) => {
                 let stays = plan.shape != Shape::ConnectEach;
-                (http::request(path, host, stays), Form::Http)
+                let bytes = request.bytes(&plan.target.name, stays);
+                (bytes, Form::Http { is_head: request.is_head() })
             }
             Protocol::Redis { words } => (redis::request(words), Form::Redis),
         };
-        Self { request, form, numbered: plan.numbered }
+        let slots = if form == Form::Redis { redis::slots(&request) } else { Vec::new() };
+        let train_max = (TRAIN / request.len().max(1)).clamp(1, plan.depth);
+        let is_varied = !slots.is_empty() || plan.numbered || train_max == 1;
+        let train = if is_varied { Vec::new() } else { request.repeat(train_max) };
+        let (keyspace, seed, numbered) = (plan.keyspace, plan.seed, plan.numbered);
+        Self { request, form, numbered, slots, keyspace, seed, train_max, train }
+    }
+
+    /// Bytes for one write: a part of the last `left` bytes of a user's requests, which begin in
+    /// the request `number`. Several requests that are due at once thus share a system call.
+    pub fn train(&mut self, user: u64, number: u64, left: usize) -> &[u8] {
+        let len = self.request.len();
+        let skip = (len - left % len) % len;
+        if self.numbered {
+            // Datagrams are sent one by one.
+            self.request[..NUMBER_LEN].copy_from_slice(&number.to_be_bytes());
+            return &self.request;
+        }
+        if !self.slots.is_empty() {
+            self.train.clear();
+            let count = left.div_ceil(len).min(self.train_max);
+            (0..count as u64).for_each(|n| self.add_varied(user, number + n));
+        } else if self.train.is_empty() {
+            return &self.request[skip..];
+        }
+        &self.train[skip..self.train.len().min(skip + left)]
+    }
+
+    /// Appends a request with random numbers.
+    ///
+    /// Seed, user and number alone decide them. The rest of a request that was sent in part is thus
+    /// the same again.
+    fn add_varied(&mut self, user: u64, number: u64) {
+        let base = self.train.len();
+        self.train.extend_from_slice(&self.request);
+        let mut random = Random::new(self.seed ^ user.rotate_left(40) ^ number);
+        for slot in &self.slots {
+            let mut value = random.next() % self.keyspace;
+            let digits = &mut self.train[base + slot..base + slot + DIGITS];
+            for digit in digits.iter_mut().rev() {
+                *digit = b'0' + (value % 10) as u8;
+                value /= 10;
+            }
+        }
     }
 
     /// Checks a whole datagram against the expected answer.
@@ -84,7 +142,7 @@ impl Reader {
     pub fn new(form: Form) -> Self {
         match form {
             Form::Echo | Form::Length(_) | Form::Any => Self::Raw(0),
-            Form::Http => Self::Http(HttpReader::default()),
+            Form::Http { is_head } => Self::Http(HttpReader::new(is_head)),
             Form::Redis => Self::Redis(RedisReader::default()),
         }
     }
@@ -140,4 +198,63 @@ fn same(got: &[u8], expected: &[u8], offset: usize) -> Result<(), Trouble> {
     let at = got.iter().zip(expected).take_while(|(a, b)| a == b).count();
     let cause = Cause::Byte { at: offset + at, got: got[at], expected: expected[at] };
     Err(Trouble { kind: Failure::WrongAnswer, cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Target;
+
+    /// All bytes of `count` requests from `number` on, where each write takes `taken` bytes.
+    fn sent(dialogue: &mut Dialogue, count: usize, taken: usize) -> Vec<u8> {
+        let len = dialogue.request.len();
+        let mut bytes = Vec::new();
+        let mut left = count * len;
+        while left > 0 {
+            let number = (count - left.div_ceil(len)) as u64;
+            let part = dialogue.train(3, number, left);
+            assert!(!part.is_empty() && part.len() <= left);
+            let part = &part[..part.len().min(taken)];
+            bytes.extend_from_slice(part);
+            left -= part.len();
+        }
+        bytes
+    }
+
+    fn plan() -> Plan {
+        let mut plan = Plan::new(Target::from(std::net::SocketAddr::from(([127, 0, 0, 1], 7))));
+        plan.depth = 16;
+        plan
+    }
+
+    #[test]
+    fn requests_that_are_due_at_once_are_one_write() {
+        let mut dialogue = Dialogue::new(&plan());
+        assert_eq!(dialogue.train(0, 0, 16 * 6), b"hello\n".repeat(16));
+        for taken in [1, 4, 6, 7, 100] {
+            assert_eq!(sent(&mut dialogue, 40, taken), b"hello\n".repeat(40), "{taken}");
+        }
+    }
+
+    #[test]
+    fn random_keys_differ_and_stay_equal_in_the_rest_of_a_request() {
+        let mut plan = plan();
+        let words = ["SET", "k:__rand_int__", "__rand_int__"];
+        plan.protocol = Protocol::Redis { words: words.map(str::to_owned).to_vec() };
+        plan.keyspace = 1000;
+        let mut dialogue = Dialogue::new(&plan);
+        let all = sent(&mut dialogue, 200, usize::MAX);
+        for taken in [1, 13, 50] {
+            assert_eq!(sent(&mut dialogue, 200, taken), all, "{taken}");
+        }
+        let text = String::from_utf8(all).expect("digits");
+        let keys: Vec<&str> = text.split("\r\n").filter_map(|it| it.strip_prefix("k:")).collect();
+        assert_eq!(keys.len(), 200);
+        for key in &keys {
+            assert!(key.len() == 12 && key.parse::<u64>().is_ok_and(|it| it < 1000), "{key}");
+        }
+        let different: std::collections::BTreeSet<_> = keys.iter().collect();
+        // 200 of 1000 keys: 181 different ones on average, with a deviation of 4.
+        assert!(different.len() > 150, "{}", different.len());
+    }
 }

@@ -3,6 +3,8 @@
 //! [`Crowd`] does not know when requests are due. Its `news` say who could send next, and the
 //! thread's pace decides.
 
+mod streaming;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use mio::{Registry, Token};
 use crate::alarm::Clock;
 use crate::answer::Dialogue;
 use crate::failure::Failure;
+use crate::moments::{Moments, Quota};
 use crate::plan::{Plan, Protocol, Shape};
 use crate::sockets;
 use crate::stream::Streams;
@@ -84,6 +87,15 @@ pub struct Crowd<'a> {
     connecting: usize,
     inbox: Inbox,
     buffer: Vec<u8>,
+    /// Users with requests that were given to them and not sent yet.
+    issued: Vec<u32>,
+    /// Users whose sockets have more answers than one turn reads.
+    unread: VecDeque<u32>,
+    /// Bytes of answers read since the last look at timers.
+    bytes_read: u64,
+    quota: Option<&'a Quota>,
+    /// Whether the last request of the quota was answered or lost, and the reporter sleeps.
+    pub is_quota_over: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,12 +109,14 @@ struct Timer {
 
 /// Bytes of a read: as many as iperf3's.
 const BUFFER: usize = 128 * 1024;
+/// Bytes of answers read between two looks at timers, orders and the end: some ms of work.
+const BYTES_READ_MAX: u64 = 4 << 20;
 
 impl<'a> Crowd<'a> {
     pub fn new(
         plan: &'a Plan,
         desk: &'a Desk,
-        clock: Clock,
+        moments: &'a Moments,
         registry: Registry,
         to: SocketAddr,
         first: usize,
@@ -121,7 +135,7 @@ impl<'a> Crowd<'a> {
         Self {
             plan,
             desk,
-            clock,
+            clock: moments.clock,
             window: Window { traffic: u64::MAX, start: u64::MAX, end: u64::MAX },
             users,
             tally: Tally::default(),
@@ -139,11 +153,21 @@ impl<'a> Crowd<'a> {
             connecting: 0,
             inbox: Inbox::default(),
             buffer: vec![0; BUFFER],
+            issued: Vec::new(),
+            unread: VecDeque::new(),
+            bytes_read: 0,
+            quota: moments.quota.as_ref(),
+            is_quota_over: false,
         }
     }
 
     fn is_udp(&self) -> bool {
         self.plan.protocol == Protocol::Udp
+    }
+
+    /// Number of a user among those of all threads.
+    fn number(&self, user: u32) -> usize {
+        self.first + user as usize * self.stride
     }
 
     fn is_each(&self) -> bool {
@@ -157,26 +181,50 @@ impl<'a> Crowd<'a> {
         is_open && it.under_way() + it.waiting() < self.plan.depth
     }
 
-    /// Gives a user a request that is due: sent now, or once the user can.
+    /// Gives a user a request that is due: sent by [`Crowd::flush_issued`], or once the user can.
     pub fn issue(&mut self, user: u32, due: u64) {
+        let is_measured = self.window.has(due);
         let it = &mut self.users[user as usize];
         if it.waiting() >= QUEUE_MAX {
-            self.unsent += u64::from(self.window.has(due));
+            self.unsent += u64::from(is_measured);
+            return;
+        }
+        if is_measured && self.quota.is_some_and(|it| !it.take()) {
             return;
         }
         it.push(due);
         if it.state == State::Closed {
-            self.start(user);
+            let now = self.clock.now();
+            self.start(user, now);
             self.connect(user);
-        } else {
-            self.flush(user);
+        } else if self.issued.last() != Some(&user) {
+            self.issued.push(user);
         }
+    }
+
+    /// Sends the requests that were issued: those of a user that are due at once in one write.
+    pub fn flush_issued(&mut self) {
+        let mut issued = std::mem::take(&mut self.issued);
+        issued.drain(..).for_each(|user| self.flush(user));
+        self.issued = issued;
     }
 
     /// Sends the requests of a user that may be sent.
     fn flush(&mut self, user: u32) {
-        while self.users[user as usize].may_send(self.plan.depth) && self.is_running() {
-            self.start(user);
+        let depth = self.plan.depth;
+        while self.users[user as usize].may_send(depth) {
+            let now = self.clock.now();
+            if now >= self.window.end {
+                return;
+            }
+            // A datagram is a write of its own.
+            let most = if self.is_udp() { 1 } else { depth };
+            for _ in 0..most {
+                if !self.users[user as usize].has_next(depth) {
+                    break;
+                }
+                self.start(user, now);
+            }
             if !self.send_rest(user) {
                 return;
             }
@@ -189,9 +237,9 @@ impl<'a> Crowd<'a> {
     }
 
     /// Puts a request under way.
-    fn start(&mut self, user: u32) {
+    fn start(&mut self, user: u32, now: u64) {
         let it = &mut self.users[user as usize];
-        let request = it.start_next(&self.dialogue, self.clock.now());
+        let request = it.start_next(&self.dialogue, now);
         self.under_way += 1;
         if self.window.has(request.due) {
             self.tally.sent += 1;
@@ -204,7 +252,8 @@ impl<'a> Crowd<'a> {
 
     /// False: the user has failed.
     fn send_rest(&mut self, user: u32) -> bool {
-        match self.users[user as usize].send_rest(&mut self.dialogue) {
+        let number = self.number(user) as u64;
+        match self.users[user as usize].send_rest(&mut self.dialogue, number) {
             Ok(0) => true,
             Ok(bytes) => {
                 if self.clock.now() >= self.window.start {
@@ -230,7 +279,7 @@ impl<'a> Crowd<'a> {
 
     fn connect(&mut self, user: u32) {
         let locals = &self.plan.local_addresses;
-        let number = self.first + user as usize * self.stride;
+        let number = self.number(user);
         let from = (!locals.is_empty()).then(|| locals[number % locals.len()]);
         let token = Token(user as usize);
         let since = self.clock.now();
@@ -314,8 +363,36 @@ impl<'a> Crowd<'a> {
             self.flush(user);
         }
         if (ready.readable || ready.end) && self.users[user as usize].state == State::Open {
-            self.receive(user, ready.end);
+            if self.bytes_read < BYTES_READ_MAX {
+                self.receive(user, ready.end);
+            } else {
+                self.read_later(user);
+            }
         }
+    }
+
+    fn read_later(&mut self, user: u32) {
+        if !std::mem::replace(&mut self.users[user as usize].is_unread, true) {
+            self.unread.push_back(user);
+        }
+    }
+
+    /// Reads answers that the last turns left in the sockets. Returns whether more are left.
+    pub fn receive_some(&mut self) -> bool {
+        self.bytes_read = 0;
+        for _ in 0..self.unread.len() {
+            if self.bytes_read >= BYTES_READ_MAX {
+                break;
+            }
+            let Some(user) = self.unread.pop_front() else { break };
+            let it = &mut self.users[user as usize];
+            it.is_unread = false;
+            if it.state == State::Open {
+                // The end may have been announced meanwhile, and has no other event.
+                self.receive(user, true);
+            }
+        }
+        !self.unread.is_empty()
     }
 
     fn leave_connecting(&mut self) {
@@ -344,6 +421,7 @@ impl<'a> Crowd<'a> {
         if inbox.bytes > 0 && self.clock.now() >= self.window.start {
             self.tally.bytes_received += inbox.bytes;
         }
+        self.bytes_read += inbox.bytes;
         self.tally.late_answers += inbox.late;
         let is_answered = !inbox.answers.is_empty();
         self.inbox = inbox;
@@ -357,9 +435,47 @@ impl<'a> Crowd<'a> {
             {
                 self.hang_up(user);
             }
+            Err(trouble) if trouble.kind == Failure::Closed && self.is_idle(user) => {
+                self.on_idle_close(user);
+            }
             Err(trouble) => self.fail(user, &trouble),
-            Ok(()) if is_done => self.hang_up(user),
-            Ok(()) => self.flush(user),
+            Ok(_) if is_done => self.hang_up(user),
+            Ok(has_more) => {
+                self.flush(user);
+                if has_more {
+                    self.read_later(user);
+                }
+            }
+        }
+    }
+
+    /// Whether a user's connection owes no answer.
+    fn is_idle(&self, user: u32) -> bool {
+        self.users[user as usize].under_way() == 0
+    }
+
+    /// The server closed a connection on which no request was under way: nothing is lost.
+    fn on_idle_close(&mut self, user: u32) {
+        let idle_since = self.users[user as usize].free_since;
+        self.drop_connection(user);
+        self.settle(user);
+        self.tally.closed_idle += 1;
+        // Without a pause, a server that closes at once would be connected to without end.
+        self.connect_at(user, idle_since + self.plan.reconnect_pause.as_nanos() as u64);
+    }
+
+    /// Connects at a time, or now if that is past.
+    fn connect_at(&mut self, user: u32, at: u64) {
+        if self.is_running() {
+            let generation = self.users[user as usize].generation;
+            self.timers.push(Reverse(Timer { at, user, generation, is_limit: false }));
+        }
+    }
+
+    /// Counts requests of the measurement that were answered or lost.
+    fn conclude(&mut self, count: u64) {
+        if let Some(quota) = self.quota {
+            self.is_quota_over |= quota.conclude(count, self.clock.now());
         }
     }
 
@@ -367,6 +483,7 @@ impl<'a> Crowd<'a> {
         self.under_way -= 1;
         let response = at.saturating_sub(request.due);
         let is_measured = self.window.has(request.due);
+        self.conclude(u64::from(is_measured));
         if let Some(trouble) = refusal {
             if is_measured {
                 self.tally.lost.record_ns(response);
@@ -392,19 +509,29 @@ impl<'a> Crowd<'a> {
 
     /// Counts a failure, with the requests that are lost by it, and connects again after a pause.
     fn fail(&mut self, user: u32, trouble: &Trouble) {
+        let is_connecting = matches!(self.users[user as usize].state, State::Connecting { .. });
         let lost = self.drop_connection(user);
         self.settle(user);
         let to = self.to;
         self.tally.failures.add(trouble.kind, lost.max(1), || format!("{to}: {trouble}"));
+        if is_connecting && lost == 0 {
+            self.on_connect_failed(user);
+        }
         // A lost datagram is an event of the network: the next goes out at once.
         let is_loss = self.is_udp() && trouble.kind == Failure::NoAnswer;
         let pause = if is_loss { 0 } else { self.plan.reconnect_pause.as_nanos() as u64 };
-        let now = self.clock.now();
-        if now < self.window.end {
-            let generation = self.users[user as usize].generation;
-            let at = now + pause;
-            self.timers.push(Reverse(Timer { at, user, generation, is_limit: false }));
-        }
+        self.connect_at(user, self.clock.now() + pause);
+    }
+
+    /// A failed connect counts as a request of the quota, otherwise a run whose server has gone
+    /// would not end. Requests that wait for the connection are those first.
+    fn on_connect_failed(&mut self, user: u32) {
+        let Some(quota) = self.quota else { return };
+        let is_one = match self.users[user as usize].drop_waiting() {
+            Some(due) => self.window.has(due),
+            None => self.window.has(self.clock.now()) && quota.take(),
+        };
+        self.conclude(u64::from(is_one));
     }
 
     /// Returns the requests that were under way and are lost.
@@ -421,14 +548,16 @@ impl<'a> Crowd<'a> {
             }
             State::Closed | State::Waiting => {}
         }
-        let mut lost = 0;
+        let (mut lost, mut measured) = (0, 0);
         it.close(|request| {
             lost += 1;
             if self.window.has(request.due) {
+                measured += 1;
                 self.tally.lost.record_ns(now.saturating_sub(request.due));
             }
         });
         self.under_way -= lost;
+        self.conclude(measured);
         lost as u64
     }
 
@@ -511,10 +640,11 @@ impl<'a> Crowd<'a> {
         let timeout = self.plan.timeout.as_nanos() as u64;
         let it = &mut self.users[user as usize];
         let was_full = it.under_way() >= self.plan.depth;
-        let mut lost = 0;
+        let (mut lost, mut measured) = (0, 0);
         it.give_up(now - timeout, |request| {
             lost += 1;
             if self.window.has(request.due) {
+                measured += 1;
                 self.tally.lost.record_ns(now.saturating_sub(request.due));
             }
         });
@@ -523,6 +653,7 @@ impl<'a> Crowd<'a> {
         }
         let next = it.oldest().map(|it| it.sent + timeout);
         self.under_way -= lost;
+        self.conclude(measured);
         let to = self.to;
         self.tally.failures.add(Failure::NoAnswer, lost as u64, || format!("{to}: lost datagram"));
         self.news.extend((0..lost).map(|_| News { user, at: now, is_new: false }));
@@ -530,55 +661,6 @@ impl<'a> Crowd<'a> {
             self.limit(user, at);
         }
         self.flush(user);
-    }
-
-    /// Moves bytes of streams that can be moved. Returns whether more could be.
-    pub fn stream_some(&mut self) -> bool {
-        let Some(user) = self.streams.next_turn(&mut self.users) else { return false };
-        let now = self.clock.now();
-        let it = &mut self.users[user as usize];
-        if it.state == State::Open && now >= self.window.traffic {
-            let is_over = now >= self.window.end;
-            let moved = self.streams.turn(it, user, is_over, &mut self.buffer);
-            if self.window.has(now) {
-                self.tally.sent += moved.datagrams;
-                self.tally.bytes_sent += moved.sent;
-                self.tally.bytes_received += moved.received;
-            }
-            match moved.result {
-                Ok(()) => {}
-                Err(_) if is_over => self.end_stream(user),
-                Err(trouble) => self.fail(user, &trouble),
-            }
-        }
-        self.streams.has_turns()
-    }
-
-    /// Gives all streams a turn: the traffic begins.
-    pub fn begin_streams(&mut self) {
-        for (user, it) in self.users.iter_mut().enumerate() {
-            self.streams.take_turn(it, user as u32);
-        }
-    }
-
-    /// Tells servers of streams up that all was sent; each closes once it has read it.
-    pub fn finish_streams(&mut self) {
-        if self.plan.shape != Shape::StreamUp || self.is_udp() {
-            return;
-        }
-        for user in 0..self.users.len() as u32 {
-            let it = &mut self.users[user as usize];
-            if it.state == State::Open && it.finish_sending().is_ok() {
-                self.streams.closing += 1;
-                self.streams.take_turn(it, user);
-            }
-        }
-    }
-
-    fn end_stream(&mut self, user: u32) {
-        self.drop_connection(user);
-        self.streams.closing = self.streams.closing.saturating_sub(1);
-        self.streams.last_end = self.clock.now();
     }
 
     /// Counts requests that are still under way at the end, or wait in a user's queue.

@@ -21,7 +21,7 @@ pub enum Failure {
     NoDescriptors,
     /// The server reset an established connection.
     Reset,
-    /// The server closed an established connection: before an answer was whole, or while idle.
+    /// The server closed a connection before an answer was whole.
     Closed,
     /// Not a byte of the answer within [`Plan::timeout`](crate::Plan::timeout); a lost datagram.
     NoAnswer,

@@ -35,8 +35,10 @@
 //! - `run`, threads and phases; `worker`, the loop of a thread;
 //! - `pace` on `schedule`, when requests are due;
 //! - `crowd`, a thread's users; `user`, a connection and its requests; `stream`;
-//! - `answer` with `http` and `redis`, the end of an answer; `verdict`, its outcome;
-//! - `sockets`, `alarm` and `machine`, the kernel; `tally`, the counts.
+//! - `request`, HTTP requests; `answer` with `response` and `redis`, the end of an answer;
+//! - `verdict`, its outcome;
+//! - `sockets`, `alarm` and `machine`, the kernel;
+//! - `tally`, the counts; `moments`, what threads share.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -47,12 +49,14 @@ mod crowd;
 mod error;
 mod failure;
 mod histogram;
-mod http;
 mod machine;
+mod moments;
 mod pace;
 mod plan;
 mod redis;
 mod report;
+mod request;
+mod response;
 mod run;
 mod schedule;
 mod sockets;
@@ -65,6 +69,7 @@ mod worker;
 pub use error::Error;
 pub use failure::{Failure, FailureCount, Failures};
 pub use histogram::{Bucket, Histogram};
-pub use plan::{Answer, Arrivals, Plan, PlanError, Protocol, Shape, Spacing, Target};
+pub use plan::{Answer, Arrivals, Plan, PlanError, Protocol, RANDOM, Shape, Spacing, Target};
 pub use report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
+pub use request::{Header, HttpRequest, HttpUrl};
 pub use run::run;

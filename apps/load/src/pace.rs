@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::crowd::{Crowd, Window};
 use crate::plan::{Arrivals, Plan, Shape};
-use crate::schedule::{Random, Rounds, Schedule, phase};
+use crate::schedule::{Random, Rounds, Schedule, Share, phase};
 use crate::user::State;
 
 /// Requests sent before the sockets are looked at again, otherwise a pace behind its schedule would
@@ -50,10 +50,13 @@ impl Pace {
             }
             (Shape::Burst { every }, _) => Self::Rounds(Rounds::together(users as u32, every)),
             (Shape::Request | Shape::ConnectEach, Arrivals::Open { per_second, spacing }) => {
-                let share = per_second * users as f64 / plan.users as f64;
-                let offset = thread as f64 / threads as f64;
-                let seed = random.next();
-                let schedule = Schedule::new(share, spacing, seed, offset);
+                let share = Share {
+                    thread: thread as u64,
+                    threads: threads as u64,
+                    users: users as u64,
+                    all: plan.users as u64,
+                };
+                let schedule = Schedule::new(per_second, spacing, random.next(), share);
                 Self::Open(Open { schedule, free: VecDeque::with_capacity(users) })
             }
             (Shape::Request | Shape::ConnectEach, Arrivals::Closed) => Self::Closed(Closed {
@@ -92,6 +95,7 @@ impl Pace {
             }
         }
         crowd.news.clear();
+        crowd.flush_issued();
     }
 
     /// Time of the next request, if it depends on time alone.
@@ -119,9 +123,10 @@ impl Pace {
         for _ in 0..BATCH {
             match self.next(traffic) {
                 Some(due) if due <= now && due < crowd.window.end => self.send_one(crowd, due),
-                _ => return,
+                _ => break,
             }
         }
+        crowd.flush_issued();
     }
 
     fn send_one(&mut self, crowd: &mut Crowd<'_>, due: u64) {
@@ -180,6 +185,9 @@ impl Closed {
 
     fn begin_user(&mut self, crowd: &mut Crowd<'_>, user: u32, at: u64) {
         let it = &crowd.users[user as usize];
+        // The pause after an answer holds on the next connection as well.
+        let pause = self.interval.as_nanos() as u64;
+        let at = if it.answered_at > 0 { at.max(it.answered_at + pause) } else { at };
         if self.has_begun && matches!(it.state, State::Open | State::Closed) {
             let send = Reverse((at, user, it.generation));
             (0..self.depth).for_each(|_| self.sends.push(send));

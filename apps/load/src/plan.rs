@@ -7,6 +7,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::error::Error;
+use crate::request::HttpRequest;
 
 /// Description of a run. [`Plan::new`] has defaults; the fields are set as needed.
 ///
@@ -25,6 +26,9 @@ pub struct Plan {
     /// Time of the measurement, from when connections stand and the warm-up is over. Default: 10 s.
     #[serde(with = "as_seconds")]
     pub duration: Duration,
+    /// Requests of the measurement, which ends once all are answered or lost. A connect that fails
+    /// counts as one, so that a run ends without its server. Default: none, the duration decides.
+    pub requests: Option<u64>,
     /// Time of traffic before the measurement, which no figure includes. Default: none.
     #[serde(with = "as_seconds")]
     pub warmup: Duration,
@@ -38,6 +42,8 @@ pub struct Plan {
     /// Bytes of a request (TCP, UDP), or what a stream repeats. Default: `hello\n`.
     #[serde(serialize_with = "message")]
     pub message: Vec<u8>,
+    /// Numbers that [`RANDOM`] stands for in a redis command: 0 to one less. Default: 1,000,000.
+    pub keyspace: u64,
     /// Answer to a message (TCP, UDP). Default: [`Answer::Echo`].
     pub answer: Answer,
     /// Numbers in the first 8 bytes of each datagram, in place of the message's: late and doubled
@@ -80,11 +86,13 @@ impl Plan {
             shape: Shape::Request,
             users: 1,
             duration: Duration::from_secs(10),
+            requests: None,
             warmup: Duration::ZERO,
             interval: Duration::ZERO,
             arrivals: Arrivals::Closed,
             depth: 1,
             message: b"hello\n".to_vec(),
+            keyspace: 1_000_000,
             answer: Answer::Echo,
             numbered: false,
             timeout: Duration::from_secs(5),
@@ -127,6 +135,12 @@ impl Plan {
         if self.users > USERS_MAX {
             return Err(PlanError::Users { users: self.users });
         }
+        if self.requests == Some(0) {
+            return Err(PlanError::Zero { what: "requests" });
+        }
+        if !(1..=KEYSPACE_MAX).contains(&self.keyspace) {
+            return Err(PlanError::Keyspace { keyspace: self.keyspace });
+        }
         let times = [
             ("duration", self.duration, true),
             ("warmup", self.warmup, false),
@@ -159,15 +173,27 @@ impl Plan {
                 return Err(PlanError::Zero { what: "time between two heartbeats or bursts" });
             }
             Shape::ConnectEach if matches!(self.protocol, Protocol::Udp) => {
-                return Err(PlanError::Shape { shape: "connect-each", needs: "a TCP protocol" });
+                return Err(PlanError::Shape { shape: "the shape connect", needs: "TCP" });
             }
             Shape::StreamDown | Shape::StreamBoth if !is_raw_tcp => {
-                return Err(PlanError::Shape { shape: "stream down", needs: "protocol TCP" });
+                return Err(PlanError::Shape {
+                    shape: "the shape down or both",
+                    needs: "TCP without HTTP or redis",
+                });
             }
             Shape::StreamUp if !is_raw_tcp && !matches!(self.protocol, Protocol::Udp) => {
-                return Err(PlanError::Shape { shape: "stream up", needs: "protocol TCP or UDP" });
+                return Err(PlanError::Shape {
+                    shape: "the shape up",
+                    needs: "TCP or UDP without HTTP or redis",
+                });
             }
             _ => {}
+        }
+        if self.requests.is_some() && self.shape.is_stream() {
+            return Err(PlanError::Shape {
+                shape: "a number of requests",
+                needs: "a shape with requests, not a stream",
+            });
         }
         let Arrivals::Open { per_second, .. } = self.arrivals else { return Ok(()) };
         if !matches!(self.shape, Shape::Request | Shape::ConnectEach) {
@@ -207,10 +233,8 @@ impl Plan {
         if self.depth > 1 && is_raw && self.answer == Answer::Any {
             return Err(PlanError::Depth { why: "answers of any length" });
         }
-        if let Protocol::Http1 { path, .. } = &self.protocol
-            && (!path.starts_with('/') || path.bytes().any(|it| it <= b' '))
-        {
-            return Err(PlanError::Path { path: path.clone() });
+        if let Protocol::Http1(request) = &self.protocol {
+            request.check()?;
         }
         if matches!(&self.protocol, Protocol::Redis { words } if words.is_empty()) {
             return Err(PlanError::Zero { what: "number of words of the redis command" });
@@ -223,12 +247,16 @@ impl Plan {
 const USERS_MAX: usize = 1_000_000;
 /// Longest time in a plan, so that sums of times in ns stay far from 2^64.
 const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Slowest rate: a request in an hour and a half.
-const RATE_MIN: f64 = 1. / 5400.;
+/// Slowest rate: a request in 5000 s.
+const RATE_MIN: f64 = 0.0002;
 /// Fastest rate: below it, uniform gaps are at least 10 ns, which the clock tells apart.
 const RATE_MAX: f64 = 1e8;
 /// Longest payload of a datagram over IPv4: 65535 less the headers of IPv4 and UDP.
 const DATAGRAM_MAX: usize = 65_507;
+/// Place of a random number in a redis command, as redis-benchmark has it: 12 digits.
+pub const RANDOM: &str = "__rand_int__";
+/// Largest keyspace: its numbers have as many digits as [`RANDOM`] has letters.
+const KEYSPACE_MAX: u64 = 1_000_000_000_000;
 /// Bytes of a datagram's number.
 pub(crate) const NUMBER_LEN: usize = 8;
 
@@ -273,14 +301,10 @@ pub enum Protocol {
     Tcp,
     /// The plan's message in one datagram, answered by one.
     Udp,
-    /// `GET` on a connection that stays, or on one each. A status of 400 or more is a failure.
-    Http1 {
-        /// Path and query, as `/index.html`.
-        path: String,
-        /// Host header; without one, the target's name.
-        host: Option<String>,
-    },
-    /// A redis command, as `["SET", "key", "value"]`. An error reply is a failure.
+    /// A request of HTTP/1.1. A status of 400 or more is a failure.
+    Http1(HttpRequest),
+    /// A redis command, as `["SET", "key", "value"]`. An error reply is a failure. In each request,
+    /// each [`RANDOM`] is replaced by a random number.
     Redis {
         /// Name and arguments of the command.
         words: Vec<String>,
@@ -379,7 +403,10 @@ pub enum PlanError {
     TooLong { what: &'static str, value: Duration },
     #[error("a rate of {per_second} per second is not possible; expected {RATE_MIN} to {RATE_MAX}")]
     Rate { per_second: f64 },
-    #[error("a rate needs requests or connect-each; streams, heartbeats and bursts have their own")]
+    #[error(
+        "a rate needs the shape request or connect; up, down and both have no requests, idle and \
+         burst have times of their own"
+    )]
     OpenShape,
     #[error("a rate and an interval exclude each other: the rate says when requests are due")]
     OpenInterval,
@@ -391,6 +418,16 @@ pub enum PlanError {
     Numbered,
     #[error("{why} allow one request under way per connection; expected depth 1")]
     Depth { why: &'static str },
+    #[error("a keyspace of {keyspace} is not possible; expected 1 to {KEYSPACE_MAX}")]
+    Keyspace { keyspace: u64 },
+    #[error("the URL \"{url}\" cannot be used: {why}; expected one as http://127.0.0.1:8080/path")]
+    Url { url: String, why: String },
+    #[error("\"{}\" is not a header; expected one as 'Accept: text/html'", header.escape_default())]
+    Header { header: String },
+    #[error("the header {name} follows from the body: leave it out")]
+    Computed { name: String },
+    #[error("\"{}\" is not a method; expected one as GET, POST or DELETE", method.escape_default())]
+    Method { method: String },
     #[error("the path \"{path}\" is not valid; expected one that begins with / and has no space")]
     Path { path: String },
     #[error("the local address {local} cannot reach {target}: one is IPv4, the other IPv6")]
@@ -398,7 +435,7 @@ pub enum PlanError {
 }
 
 /// Length and beginning: a message of megabytes would hide the report that repeats it.
-fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     const SHOWN: usize = 64;
     let mut fields = serializer.serialize_struct("Message", 2)?;
     fields.serialize_field("bytes", &message.len())?;

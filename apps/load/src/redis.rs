@@ -1,6 +1,7 @@
 //! The redis protocol (RESP2 and RESP3) as far as the end of a reply needs it.
 
 use crate::failure::Failure;
+use crate::plan::RANDOM;
 use crate::verdict::{Line, Step, Trouble, Verdict};
 
 /// A command as an array of bulk strings.
@@ -10,6 +11,21 @@ pub fn request(words: &[String]) -> Vec<u8> {
         bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
     }
     bytes
+}
+
+/// Offsets in a request at which a random number replaces [`RANDOM`].
+pub fn slots(request: &[u8]) -> Vec<usize> {
+    let mut slots = Vec::new();
+    let mut at = 0;
+    while let Some(bytes) = request.get(at..at + RANDOM.len()) {
+        if bytes == RANDOM.as_bytes() {
+            slots.push(at);
+            at += RANDOM.len();
+        } else {
+            at += 1;
+        }
+    }
+    slots
 }
 
 /// Place in a reply.

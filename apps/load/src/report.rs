@@ -96,8 +96,8 @@ pub struct Period {
 /// Figures of a run.
 ///
 /// Every request of the measurement is in `sent`. Each is then in `received`, or in `failures`
-/// under the kind that says how it was lost. Failures of connects, of idle connections and of the
-/// warm-up are in `failures` as well.
+/// under the kind that says how it was lost. Failures of connects and of the warm-up are in
+/// `failures` as well.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Plan of the run.
@@ -130,6 +130,8 @@ pub struct Report {
     pub failures: Failures,
     /// Connections that users made after losing one.
     pub reconnects: u64,
+    /// Connections that the server closed while no request was under way: no request was lost.
+    pub closed_idle: u64,
     /// Numbered datagrams that came back after their timeout, or twice.
     pub late_answers: u64,
     /// Times from the intended sending to the answer, of the answered requests.
@@ -193,6 +195,7 @@ impl Report {
         self.bytes_received += other.bytes_received;
         self.failures.merge(&other.failures);
         self.reconnects += other.reconnects;
+        self.closed_idle += other.closed_idle;
         self.late_answers += other.late_answers;
         self.response.merge(&other.response);
         self.service.merge(&other.service);
@@ -215,6 +218,8 @@ impl Report {
 pub enum Ended {
     /// The plan's duration was over.
     Duration,
+    /// The plan's number of requests was answered or lost.
+    Requests,
     /// The caller set `stop`; the figures hold for the time until then.
     Stopped,
     /// Not one user had a connection after the first attempt of each: `failures` says why.

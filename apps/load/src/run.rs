@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::alarm::Clock;
 use crate::error::Error;
 use crate::machine::{self, Usage};
+use crate::moments::{Moments, Quota};
 use crate::plan::{Plan, Protocol, Shape};
 use crate::report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
 use crate::sockets;
 use crate::tally::{Desk, Tally};
-use crate::worker::{Moments, Post, Remains, Worker};
+use crate::worker::{Post, Remains, Worker};
 
 /// Does what `plan` says, in threads of its own, and returns the figures.
 ///
@@ -51,6 +52,7 @@ pub fn run(
         traffic: AtomicU64::new(u64::MAX),
         end: AtomicU64::new(u64::MAX),
         drained: AtomicU64::new(u64::MAX),
+        quota: plan.requests.map(Quota::new),
     };
     thread::scope(|scope| {
         let conductor =
@@ -203,7 +205,11 @@ impl Conductor<'_> {
             let now = self.now();
             let end = self.moments.end.load(Relaxed);
             if self.stop.load(Relaxed) && sums.ended == Ended::Duration && now < end {
-                self.stop_at(now, sums);
+                sums.ended = Ended::Stopped;
+                self.stop_at(now);
+            } else if self.quota_over() <= now && sums.ended == Ended::Duration && now < end {
+                sums.ended = Ended::Requests;
+                self.stop_at(now);
             } else if now >= next && now < end {
                 if now < start {
                     self.gather(sums);
@@ -226,11 +232,15 @@ impl Conductor<'_> {
         }
     }
 
-    fn stop_at(&self, now: u64, sums: &mut Sums) {
-        sums.ended = Ended::Stopped;
+    fn stop_at(&self, now: u64) {
         self.moments.drained.store(now + self.plan.grace.as_nanos() as u64, Release);
         self.moments.end.store(now, Release);
         self.wake();
+    }
+
+    /// Time of the last answer or loss of a limited number of requests; `u64::MAX` before.
+    fn quota_over(&self) -> u64 {
+        self.moments.quota.as_ref().map_or(u64::MAX, |it| it.over.load(Relaxed))
     }
 
     /// Takes over the tallies of all threads.
@@ -301,7 +311,11 @@ impl Conductor<'_> {
         let after = machine::usage();
         let before = sums.before.unwrap_or(after);
         let retransmits = after.retransmits.zip(before.retransmits);
-        let unsent: u64 = remains.iter().map(|it| it.unsent).sum();
+        let mut unsent: u64 = remains.iter().map(|it| it.unsent).sum();
+        if let Some(requests) = self.plan.requests {
+            // The schedule goes on beyond the last request of the plan.
+            unsent = unsent.min(requests.saturating_sub(sums.total.sent));
+        }
         let slept = remains.iter().map(|it| it.slept).min().unwrap_or(0) as f64;
         let total = sums.total;
         let generator = Generator {
@@ -326,6 +340,7 @@ impl Conductor<'_> {
             bytes_received: total.bytes_received,
             failures: total.failures,
             reconnects: total.reconnects,
+            closed_idle: total.closed_idle,
             late_answers: total.late_answers,
             response: total.response,
             service: total.service,
@@ -344,6 +359,7 @@ impl Conductor<'_> {
     fn duration(&self, remains: &[Remains]) -> Duration {
         let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
         let end = remains.iter().map(|it| it.end.max(it.last_end)).max().unwrap_or(0);
+        let end = end.min(self.quota_over());
         Duration::from_nanos(end.saturating_sub(start))
     }
 

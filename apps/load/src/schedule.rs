@@ -34,17 +34,48 @@ pub struct Schedule {
     random: Random,
     /// Requests before the next one.
     count: u64,
-    /// Offset of the first request of a uniform schedule, in gaps.
-    offset: f64,
+    share: Share,
     next_ns: f64,
 }
 
+/// A thread's users among all users of a run.
+///
+/// A uniform schedule gives request n to user n modulo all, and thus to the thread of that user.
+/// All threads together then have equal gaps, and all users equal rates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Number of the thread, which is that of its first user.
+    pub thread: u64,
+    /// Distance between two of the thread's users: the number of threads.
+    pub threads: u64,
+    /// The thread's users.
+    pub users: u64,
+    /// Users of all threads.
+    pub all: u64,
+}
+
+impl Share {
+    /// Number among the requests of all threads of the thread's request `count`.
+    fn number(self, count: u64) -> u64 {
+        count / self.users * self.all + count % self.users * self.threads + self.thread
+    }
+
+    /// The thread's requests among the first `number` of all threads.
+    fn count_below(self, number: u64) -> u64 {
+        let rest = (number % self.all).saturating_sub(self.thread);
+        number / self.all * self.users + rest.div_ceil(self.threads)
+    }
+}
+
 impl Schedule {
-    /// `offset`, 0 to 1, shifts uniform schedules of several threads against each other.
-    pub fn new(per_second: f64, spacing: Spacing, seed: u64, offset: f64) -> Self {
-        let gap_ns = 1e9 / per_second;
+    /// The part of a schedule of `per_second` that belongs to a thread's users.
+    pub fn new(per_second: f64, spacing: Spacing, seed: u64, share: Share) -> Self {
+        let gap_ns = match spacing {
+            Spacing::Uniform => 1e9 / per_second,
+            Spacing::Poisson => 1e9 / per_second * share.all as f64 / share.users as f64,
+        };
         let mut schedule =
-            Self { spacing, gap_ns, random: Random::new(seed), count: 0, offset, next_ns: 0. };
+            Self { spacing, gap_ns, random: Random::new(seed), count: 0, share, next_ns: 0. };
         schedule.next_ns = schedule.after(0.);
         schedule
     }
@@ -66,7 +97,7 @@ impl Schedule {
             return;
         }
         let time = time as f64;
-        self.count = (time / self.gap_ns - self.offset).ceil() as u64;
+        self.count = self.share.count_below((time / self.gap_ns).ceil() as u64);
         // Exponential gaps have no memory: the gap to the next request is the same from any time.
         self.next_ns = self.after(time);
     }
@@ -77,8 +108,8 @@ impl Schedule {
         const COUNTED: u64 = 1_000_000;
         let before = self.count;
         if self.spacing == Spacing::Uniform {
-            let end = (until as f64 / self.gap_ns - self.offset).ceil() as u64;
-            return end.saturating_sub(before);
+            let end = (until as f64 / self.gap_ns).ceil() as u64;
+            return self.share.count_below(end).saturating_sub(before);
         }
         while self.peek() < until && self.count - before < COUNTED {
             self.advance();
@@ -90,7 +121,7 @@ impl Schedule {
     /// Uniform times are computed from their number, so that no error adds up.
     fn after(&mut self, time_ns: f64) -> f64 {
         match self.spacing {
-            Spacing::Uniform => (self.count as f64 + self.offset) * self.gap_ns,
+            Spacing::Uniform => self.share.number(self.count) as f64 * self.gap_ns,
             // Inversion: -ln(1 - u) is exponential with mean 1, and 1 - u is never 0.
             Spacing::Poisson => time_ns - (1. - self.random.unit()).ln() * self.gap_ns,
         }
@@ -155,6 +186,9 @@ pub fn phase(every: Duration, random: &mut Random) -> u64 {
 mod tests {
     use super::*;
 
+    /// A thread that has the only user.
+    const ALONE: Share = Share { thread: 0, threads: 1, users: 1, all: 1 };
+
     const SECOND: u64 = 1_000_000_000;
 
     fn times(mut schedule: Schedule, count: usize) -> Vec<u64> {
@@ -168,22 +202,34 @@ mod tests {
 
     #[test]
     fn uniform_requests_have_equal_gaps_and_threads_interleave() {
-        let first = times(Schedule::new(1000., Spacing::Uniform, 1, 0.), 4);
+        let first = times(Schedule::new(1000., Spacing::Uniform, 1, ALONE), 4);
         assert_eq!(first, [0, 1_000_000, 2_000_000, 3_000_000]);
-        let second = times(Schedule::new(1000., Spacing::Uniform, 1, 0.5), 2);
-        assert_eq!(second, [500_000, 1_500_000]);
+        for (all, threads) in [(1, 1), (3, 2), (7, 2), (7, 3), (64, 2), (5, 5)] {
+            let mut due: Vec<u64> = (0..threads)
+                .flat_map(|thread| {
+                    let users = (thread..all).step_by(threads as usize).count() as u64;
+                    let share = Share { thread, threads, users, all };
+                    let schedule = Schedule::new(1000., Spacing::Uniform, 1, share);
+                    let counted = schedule.clone().count_until(SECOND);
+                    times(schedule, counted as usize)
+                })
+                .collect();
+            due.sort_unstable();
+            let wanted: Vec<u64> = (0..1000).map(|n| n * 1_000_000).collect();
+            assert_eq!(due, wanted, "{all} users on {threads} threads");
+        }
     }
 
     #[test]
     fn uniform_gaps_do_not_drift_in_a_million_requests() {
-        let mut schedule = Schedule::new(3000., Spacing::Uniform, 1, 0.);
+        let mut schedule = Schedule::new(3000., Spacing::Uniform, 1, ALONE);
         (0..3_000_000).for_each(|_| schedule.advance());
         assert_eq!(schedule.peek(), 1000 * SECOND);
     }
 
     #[test]
     fn poisson_gaps_have_the_mean_and_the_deviation_of_the_exponential_distribution() {
-        let times = times(Schedule::new(1000., Spacing::Poisson, 7, 0.), 100_001);
+        let times = times(Schedule::new(1000., Spacing::Poisson, 7, ALONE), 100_001);
         let gaps: Vec<f64> = times.windows(2).map(|it| (it[1] - it[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
@@ -195,30 +241,31 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_schedules() {
-        let poisson = |seed| times(Schedule::new(50., Spacing::Poisson, seed, 0.), 100);
+        let poisson = |seed| times(Schedule::new(50., Spacing::Poisson, seed, ALONE), 100);
         assert_eq!(poisson(3), poisson(3));
         assert_ne!(poisson(3), poisson(4));
     }
 
     #[test]
     fn the_rest_of_a_schedule_is_counted() {
-        let mut uniform = Schedule::new(100., Spacing::Uniform, 1, 0.);
+        let mut uniform = Schedule::new(100., Spacing::Uniform, 1, ALONE);
         (0..30).for_each(|_| uniform.advance());
         assert_eq!(uniform.count_until(SECOND), 70);
-        let poisson = Schedule::new(1e7, Spacing::Poisson, 1, 0.);
+        let poisson = Schedule::new(1e7, Spacing::Poisson, 1, ALONE);
         let count = poisson.count_until(SECOND) as f64;
         assert!((count / 1e7 - 1.).abs() < 0.01, "{count}");
     }
 
     #[test]
     fn requests_before_a_time_are_left_out() {
-        let mut uniform = Schedule::new(100., Spacing::Uniform, 1, 0.5);
+        let share = Share { thread: 1, threads: 2, users: 1, all: 2 };
+        let mut uniform = Schedule::new(200., Spacing::Uniform, 1, share);
         uniform.skip_to(SECOND);
         assert_eq!(uniform.peek(), SECOND + 5_000_000);
         assert_eq!(uniform.clone().count_until(2 * SECOND), 100);
         uniform.skip_to(3);
         assert_eq!(uniform.peek(), SECOND + 5_000_000);
-        let mut poisson = Schedule::new(1000., Spacing::Poisson, 5, 0.);
+        let mut poisson = Schedule::new(1000., Spacing::Poisson, 5, ALONE);
         poisson.skip_to(1_000_000 * SECOND);
         assert!(poisson.peek() >= 1_000_000 * SECOND);
     }

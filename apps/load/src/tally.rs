@@ -16,6 +16,7 @@ pub struct Tally {
     pub bytes_sent: u64,
     pub bytes_received: u64,
     pub reconnects: u64,
+    pub closed_idle: u64,
     pub late_answers: u64,
     pub waited_for_user: u64,
     pub failures: Failures,
@@ -34,6 +35,7 @@ impl Tally {
             bytes_sent,
             bytes_received,
             reconnects,
+            closed_idle,
             late_answers,
             waited_for_user,
             failures,
@@ -48,6 +50,7 @@ impl Tally {
         self.bytes_sent += bytes_sent;
         self.bytes_received += bytes_received;
         self.reconnects += reconnects;
+        self.closed_idle += closed_idle;
         self.late_answers += late_answers;
         self.waited_for_user += waited_for_user;
         self.failures.merge(failures);
@@ -74,6 +77,7 @@ impl Tally {
         self.bytes_sent = 0;
         self.bytes_received = 0;
         self.reconnects = 0;
+        self.closed_idle = 0;
         self.late_answers = 0;
         self.waited_for_user = 0;
     }

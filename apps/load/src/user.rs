@@ -11,7 +11,6 @@ use mio::{Interest, Registry, Token};
 use crate::alarm::Clock;
 use crate::answer::{Dialogue, Reader};
 use crate::failure::Failure;
-use crate::plan::NUMBER_LEN;
 use crate::sockets;
 use crate::verdict::{Step, Trouble, Verdict};
 
@@ -50,6 +49,11 @@ pub enum State {
 /// Requests that a user has not sent; more are counted as unsent, so that memory has a bound.
 pub const QUEUE_MAX: usize = 1024;
 
+/// Reads of one user before others have their turn.
+pub const TURN: usize = 4;
+/// Text of a close that loses no request.
+const IDLE_CLOSE: &str = "the server closed an idle connection";
+
 /// A connection or socket of a run, and its requests.
 pub struct User {
     socket: Socket,
@@ -57,7 +61,7 @@ pub struct User {
     /// Requests under way, then those that are due.
     queue: VecDeque<Request>,
     under_way: u32,
-    /// Bytes of the last request under way that the socket has not taken yet.
+    /// Bytes of the last requests under way that the socket has not taken yet.
     to_send: usize,
     reader: Reader,
     next_number: u64,
@@ -65,6 +69,10 @@ pub struct User {
     pub generation: u32,
     /// Time since which the user could send.
     pub free_since: u64,
+    /// Time of the last answer; 0 before.
+    pub answered_at: u64,
+    /// Whether the queue of sockets with more answers has this user.
+    pub is_unread: bool,
     /// Whether the worker's list of free users has this one.
     pub is_listed: bool,
     /// Time of the timer that checks limits; `u64::MAX` without one.
@@ -91,6 +99,8 @@ impl User {
             next_number: 0,
             generation: 0,
             free_since: 0,
+            answered_at: 0,
+            is_unread: false,
             is_listed: false,
             limit_at: u64::MAX,
             is_settled: false,
@@ -166,14 +176,21 @@ impl User {
 
     /// Whether a request waits that may be sent now.
     pub fn may_send(&self, depth: usize) -> bool {
-        self.state == State::Open
-            && self.to_send == 0
-            && self.under_way() < depth
-            && self.waiting() > 0
+        self.state == State::Open && self.to_send == 0 && self.has_next(depth)
+    }
+
+    /// Whether a request waits that the depth allows.
+    pub fn has_next(&self, depth: usize) -> bool {
+        self.under_way() < depth && self.waiting() > 0
     }
 
     pub fn push(&mut self, due: u64) {
         self.queue.push_back(Request { due, sent: 0, number: 0 });
+    }
+
+    /// Drops the first request that waits, and returns its intended time.
+    pub fn drop_waiting(&mut self) -> Option<u64> {
+        self.queue.remove(self.under_way()).map(|it| it.due)
     }
 
     /// The request that was sent first among those under way.
@@ -200,20 +217,17 @@ impl User {
         (request.sent, request.number) = (sent, self.next_number);
         self.under_way += 1;
         self.next_number += 1;
-        self.to_send = dialogue.request.len();
+        self.to_send += dialogue.request.len();
         *request
     }
 
-    /// Sends what the socket did not take before. Returns the bytes taken.
-    pub fn send_rest(&mut self, dialogue: &mut Dialogue) -> Result<usize, Trouble> {
+    /// Sends the requests that were started, in as few writes as possible, or the rest of them.
+    /// Returns the bytes taken.
+    pub fn send_rest(&mut self, dialogue: &mut Dialogue, user: u64) -> Result<usize, Trouble> {
         let mut taken = 0;
-        if dialogue.numbered && self.to_send > 0 {
-            // The last number given is that of the datagram to send: depth counts one by one.
-            let number = self.next_number - 1;
-            dialogue.request[..NUMBER_LEN].copy_from_slice(&number.to_be_bytes());
-        }
         while self.to_send > 0 {
-            let bytes = &dialogue.request[dialogue.request.len() - self.to_send..];
+            let left = self.to_send.div_ceil(dialogue.request.len()) as u64;
+            let bytes = dialogue.train(user, self.next_number - left, self.to_send);
             match self.write(bytes) {
                 Ok(len) => {
                     taken += len;
@@ -256,10 +270,11 @@ impl User {
         }
     }
 
-    /// Reads answers until the socket is empty. A short read empties it, unless its end is
-    /// announced: the end has no event of its own then.
+    /// Reads answers until the socket is empty, [`TURN`] reads at the most. A server that sends
+    /// without end thus holds up neither other users nor the end of the run. A short read empties
+    /// the socket, unless its end is announced: the end has no event of its own then.
     ///
-    /// Returns the bytes read; answers and late datagrams are appended.
+    /// Returns whether the socket may have more. Answers and late datagrams are appended.
     pub fn receive(
         &mut self,
         dialogue: &Dialogue,
@@ -267,13 +282,13 @@ impl User {
         clock: Clock,
         has_end: bool,
         inbox: &mut Inbox,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         let is_udp = matches!(self.socket, Socket::Udp(_));
-        loop {
+        for _ in 0..TURN {
             let len = match self.read(buffer) {
-                Ok(0) if !is_udp => return self.on_end(clock, inbox),
+                Ok(0) if !is_udp => return self.on_end(clock, inbox).map(|()| false),
                 Ok(len) => len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -283,15 +298,16 @@ impl User {
                 self.on_datagram(&buffer[..len], dialogue, now, inbox)?;
                 // A doubled datagram may wait for the next event: it answers nothing.
                 if self.under_way == 0 {
-                    return Ok(());
+                    return Ok(false);
                 }
             } else {
                 self.on_bytes(&buffer[..len], dialogue, now, inbox)?;
                 if len < buffer.len() && !has_end {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
         }
+        Ok(true)
     }
 
     fn on_bytes(
@@ -357,7 +373,7 @@ impl User {
             return Ok(());
         }
         let text = match (self.under_way, self.has_part()) {
-            (0, _) => "the server closed an idle connection",
+            (0, _) => IDLE_CLOSE,
             (_, false) => "the server closed the connection before it answered",
             (_, true) => "the server closed the connection in the middle of an answer",
         };
@@ -367,6 +383,7 @@ impl User {
     /// The request at `place` among those under way is answered.
     fn answer(&mut self, place: usize, at: u64, verdict: Verdict, inbox: &mut Inbox) {
         let request = self.queue.remove(place).expect("a request is under way");
+        self.answered_at = at;
         self.under_way -= 1;
         inbox.answers.push(Answered { request, at, verdict });
     }
@@ -397,6 +414,36 @@ fn register(socket: &mut impl Source, registry: &Registry, token: Token) -> std:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Answer, Plan, Target};
+
+    #[test]
+    fn a_turn_of_reading_ends_while_the_server_sends_on() {
+        const READ: usize = 1024;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut plan = Plan::new(Target::from(address));
+        plan.answer = Answer::Length { bytes: usize::MAX };
+        let dialogue = Dialogue::new(&plan);
+        let mut user = User::new(&dialogue);
+        let client = std::net::TcpStream::connect(address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(&[0; 16 * TURN * READ]).unwrap();
+        // All of it has arrived before the first turn.
+        let mut all = vec![0; 16 * TURN * READ];
+        while client.peek(&mut all).unwrap() < all.len() {}
+        client.set_nonblocking(true).unwrap();
+        user.socket = Socket::Tcp(TcpStream::from_std(client));
+        user.push(0);
+        user.start_next(&dialogue, 0);
+        let (clock, mut inbox) = (Clock::start(), Inbox::default());
+        let mut turn = |bytes| {
+            let more = user.receive(&dialogue, &mut [0; READ], clock, true, &mut inbox).unwrap();
+            assert_eq!(std::mem::take(&mut inbox.bytes), bytes);
+            more
+        };
+        (0..16).for_each(|_| assert!(turn((TURN * READ) as u64), "more is left"));
+        assert!(!turn(0), "the socket is empty");
+    }
 
     /// Budget of an idle user: 100,000 of them in some 50 MB, beside the kernel's sockets.
     #[test]

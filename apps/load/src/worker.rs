@@ -3,16 +3,16 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::Thread;
 use std::time::Duration;
 
 use mio::{Events, Poll, Token, Waker};
 
-use crate::alarm::{Alarm, Clock, SPIN_NS};
+use crate::alarm::{Alarm, SPIN_NS};
 use crate::crowd::{Crowd, Ready, Window};
 use crate::error::Error;
+use crate::moments::Moments;
 use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::tally::{Desk, Tally};
@@ -21,17 +21,6 @@ const ALARM: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 /// Events of one look at the sockets; a thread behind its schedule sends again after these.
 const EVENTS: usize = 1024;
-
-/// Moments that the reporting thread decides, in ns of the clock; `u64::MAX` before.
-pub struct Moments {
-    pub clock: Clock,
-    /// Beginning of the traffic.
-    pub traffic: AtomicU64,
-    /// End of the measurement.
-    pub end: AtomicU64,
-    /// End of the wait for outstanding answers.
-    pub drained: AtomicU64,
-}
 
 /// Descriptors of one thread, made before the thread so that a refusal is the run's error.
 pub struct Post {
@@ -89,7 +78,7 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, Error> {
         let registry = post.poll.registry().try_clone();
         let registry = registry.map_err(Error::system("share an epoll set"))?;
-        let crowd = Crowd::new(plan, desk, moments.clock, registry, to, thread);
+        let crowd = Crowd::new(plan, desk, moments, registry, to, thread);
         let pace = Pace::new(plan, thread, threads, crowd.users.len());
         let events = Events::with_capacity(EVENTS);
         let (slept, is_draining) = (0, false);
@@ -107,11 +96,12 @@ impl<'a> Worker<'a> {
                 self.crowd.connect_some();
             }
             self.crowd.on_time(now);
-            let mut is_idle = true;
+            let mut is_idle = !self.crowd.receive_some();
             if now >= self.crowd.window.traffic {
-                is_idle = !self.crowd.stream_some();
+                is_idle &= !self.crowd.stream_some();
             }
             self.pace.on_news(&mut self.crowd);
+            self.report_quota();
             // After the last answer nothing would wake the thread before the grace is over.
             if self.is_over() {
                 break;
@@ -128,6 +118,13 @@ impl<'a> Worker<'a> {
         let unsent = self.crowd.unsent + self.pace.unsent(self.crowd.window);
         let (tally, end) = (self.crowd.tally, self.crowd.window.end);
         Ok(Remains { tally, unsent, connected, slept: self.slept, end, last_end })
+    }
+
+    /// Wakes the reporter after the last request of a quota, which then ends the run.
+    fn report_quota(&mut self) {
+        if std::mem::take(&mut self.crowd.is_quota_over) {
+            self.reporter.unpark();
+        }
     }
 
     /// Takes over the moments that the reporter has decided meanwhile.
@@ -206,5 +203,6 @@ impl<'a> Worker<'a> {
                 self.pace.on_news(&mut self.crowd);
             }
         }
+        self.report_quota();
     }
 }

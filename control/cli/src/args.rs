@@ -468,7 +468,8 @@ Exit status:
   0    the figures are there, whatever they say
   2    an option is wrong, or the host has no address
   3    a bound of --assert is not kept
-  4    no user had a connection, or no request had an answer
+  4    no user had a connection, or no request had an answer; of --compare, in a round
+  5    --search ended because the tester fell behind: the server may do more
   125  towpath itself failed: too few file descriptors, a file that it cannot write
 
 Examples:
@@ -476,10 +477,14 @@ Examples:
       100 users, 10 ms between an answer and the next request
   towpath load --host 127.0.0.1:7 --users 100 --rate 5000 -o html=report.html
       5000 requests per second, answered or not; a page with plots beside the text
+  towpath load http://127.0.0.1:8080/index.html --users 50
+      HTTP/1.1 requests on 50 connections
+  towpath load http://127.0.0.1:8080/api -H 'Accept: text/html' --body @order.json -n 1000
+      1000 POST requests with a header and the bytes of a file
   towpath load --host 127.0.0.1:7 --users 10000 --idle
       10,000 connections with a request per second each
-  towpath load --host 127.0.0.1:6379 --redis PING -o json > run.json
-      Everything in one document; the view goes to standard error
+  towpath load --host 127.0.0.1:6379 --redis 'GET key:__rand_int__' --depth 16 -o json > run.json
+      Random keys, 16 requests under way; everything in one document
   towpath load --host 127.0.0.1:7 --rate 1000 --assert 'p99<5ms'
       A test: fails with status 3 if p99 is longer
   towpath load --compare 127.0.0.1:7 127.0.0.1:8 --users 50 --duration 5s

@@ -18,6 +18,8 @@ pub enum ExitCode {
     BoundMissed = 3,
     /// The server of `load` had no connection, or no answer.
     NoAnswer = 4,
+    /// `load --search` ended because the tester fell behind.
+    TesterBehind = 5,
     /// Towpath itself failed.
     Failed = 125,
     /// PROGRAM was found but cannot be executed.

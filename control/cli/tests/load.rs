@@ -257,13 +257,20 @@ fn idle_users_send_a_request_per_keepalive_interval() {
 
 #[test]
 fn bad_input_is_refused_with_what_was_expected() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["--host", "localhost"], "cannot resolve \"localhost\""),
         (&["--host", "127.0.0.1:0"], "port 0"),
         (&["--host", "a..b:7"], "cannot resolve \"a..b:7\""),
         (&["--users", "0"], "users is 0"),
         (&["--users", "x"], "invalid value 'x' for '--users"),
-        (&["--rate", "0"], "a rate of 0 per second"),
+        (&["--rate", "0"], "a rate of 0 per second is not possible; expected 0.0002 to"),
+        (&["--rate", "5", "--shape", "up"], "the shape request or connect"),
+        (&["--arrivals", "uniform"], "--arrivals needs --rate or --search"),
+        (&["https://127.0.0.1/"], "HTTPS is not supported"),
+        (&["http://127.0.0.1:x/"], "http://127.0.0.1:8080/path"),
+        (&["127.0.0.1:80"], "is not a URL"),
+        (&["http://127.0.0.1/", "--http", "/"], "--http"),
+        (&["--body", "x"], "--body needs HTTP"),
         (&["--rate", "fast"], "\"fast\" is not a rate"),
         (&["--rate", "5", "--interval", "1s"], "exclude each other"),
         (&["--duration", "10"], "\"10\" is not a time"),
@@ -352,6 +359,76 @@ fn servers_are_compared_in_turn() {
         .collect();
     assert_eq!(order.len(), 20, "each run has a beginning and a result");
     assert!(order.chunks(4).all(|round| round == ['A', 'A', 'B', 'B']), "{order:?}");
+}
+
+#[test]
+fn a_comparison_with_a_dead_server_has_no_verdict_on_times_and_ends_with_status_4() {
+    let (dead, _bound) = unused_port();
+    let (a, b) = (server(echo).to_string(), dead.to_string());
+    let folder = Folder::new("dead");
+    let page = folder.0.join("c.html");
+    let name = page.to_str().expect("UTF-8");
+    let words = ["--compare", &a, &b, "--duration", "50ms", "--users", "2", "-o", name];
+    let output = load(&words).output().expect("towpath starts");
+    ended_with(&output, 4);
+    let text = stdout(&output);
+    assert!(!text.contains("B is better"), "{text}");
+    assert_eq!(text.matches("no verdict on times: B had a round without an answer").count(), 2);
+    assert!(stderr(&output).contains(&format!("B ({b}) had no answer in round 1")));
+    let page = std::fs::read_to_string(&page).expect("it was written");
+    assert!(page.contains("connection refused") && !page.contains("B is better"));
+}
+
+#[test]
+fn requests_that_never_left_are_told_and_later_than_every_bound() {
+    fn slow(mut connection: TcpStream) {
+        let mut bytes = [0; 4096];
+        while let Ok(len @ 1..) = connection.read(&mut bytes) {
+            thread::sleep(std::time::Duration::from_millis(50));
+            if connection.write_all(&bytes[..len]).is_err() {
+                return;
+            }
+        }
+    }
+    let words = ["--rate", "2000", "--assert", "failures<1", "--assert", "p99<1h"];
+    let output = short(server(slow), &words);
+    ended_with(&output, 3);
+    let text = stdout(&output);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" due requests never left: the "), "{text}");
+    assert!(text.contains("Bound failures<1: kept"), "{text}");
+    assert!(text.contains("Bound p99<1h: MISSED, the figure is beyond every time"), "{text}");
+    assert!(stderr(&output).contains("due requests never left"));
+}
+
+#[test]
+fn urls_headers_and_bodies_are_sent_as_often_as_was_asked() {
+    let host = server(http_once).to_string();
+    let url = format!("http://{host}/path");
+    let folder = Folder::new("body");
+    let file = folder.0.join("body");
+    std::fs::write(&file, "\r\n\r\n").expect("a file");
+    let body = format!("@{}", file.display());
+    let words = [&*url, "-H", "X-Test: 1", "--body", &body, "-n", "7", "-o", "json"];
+    let output = load(&words).output().expect("towpath starts");
+    ended_with(&output, 0);
+    let run = &json(&output)["run"];
+    assert_eq!(
+        (&run["sent"], &run["received"], &run["ended"]),
+        (&7.into(), &7.into(), &"requests".into())
+    );
+    let request = &run["plan"]["protocol"]["http1"];
+    assert_eq!((&request["method"], &request["path"]), (&"POST".into(), &"/path".into()));
+    assert_eq!((&request["host"], &request["body"]["bytes"]), (&host.into(), &4.into()));
+    assert_eq!(request["headers"][0]["name"], "X-Test");
+}
+
+#[test]
+fn a_server_that_closes_after_its_answers_is_named() {
+    let output = short(server(http_once), &["--http", "/", "--interval", "2ms"]);
+    ended_with(&output, 0);
+    let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("--shape connect counts them"), "{text}");
 }
 
 #[test]
@@ -485,6 +562,9 @@ fn help_has_examples_and_exit_statuses() {
     let output = load(&["--help"]).output().expect("towpath starts");
     ended_with(&output, 0);
     let text = stdout(&output);
+    for words in ["--header", "--requests", "--keyspace", "http://127.0.0.1:8080/index.html"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
     for words in ["Exit status:", "Examples:", "--keepalive-interval", "--search p99=5ms"] {
         assert!(text.contains(words), "{words}: {text}");
     }

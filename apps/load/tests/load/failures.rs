@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use towpath_load::{
-    Answer, Arrivals, Ended, Error, Failure, Plan, PlanError, Protocol, Report, Shape, Snapshot,
-    Spacing, Target, run,
+    Answer, Arrivals, Ended, Error, Failure, HttpRequest, Plan, PlanError, Protocol, Report, Shape,
+    Snapshot, Spacing, Target, run,
 };
 
 use crate::serving::{answering, echo, nobody, resetting, tcp, udp, until};
@@ -92,13 +93,85 @@ fn a_server_that_closes_in_the_midst_is_counted_and_the_other_answers_stand() {
 }
 
 #[test]
-fn an_idle_connection_that_the_server_closes_is_counted_without_a_request() {
-    let address = tcp(drop);
-    let mut plan = plan(address, 1);
+fn an_idle_connection_that_the_server_closes_is_no_failure() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let served = seen.clone();
+    let address = tcp(move |mut stream| {
+        // Two answers, then the end of a connection that owes none.
+        let mut bytes = [0; 6];
+        for _ in 0..2 {
+            if stream.read_exact(&mut bytes).is_err() || stream.write_all(&bytes).is_err() {
+                return;
+            }
+            served.fetch_add(1, Relaxed);
+        }
+    });
+    let mut plan = plan(address, 2);
+    // Long enough for the end to arrive before the next request.
+    plan.interval = MS * 500;
+    let report = until(&plan, |_| seen.load(Relaxed) >= 8);
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    assert!(report.closed_idle >= 2 && report.reconnects >= 2, "{report:?}");
+    assert_eq!(report.sent, report.received);
+    // A connection without a single request.
+    plan.target = Target::from(tcp(drop));
     plan.shape = Shape::Idle { heartbeat: Duration::from_secs(3600 * 24) };
-    let report = until(&plan, happened(Failure::Closed, 2));
-    has_failed(&report, Failure::Closed);
-    assert_eq!(report.sent, 0);
+    plan.interval = Duration::ZERO;
+    plan.duration = MS * 300;
+    let unused = run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound");
+    assert!(unused.failures.is_empty() && unused.sent == 0, "{:?}", unused.failures);
+    assert!(unused.closed_idle >= 2, "{}", unused.closed_idle);
+}
+
+#[test]
+fn answers_without_end_hold_up_neither_other_users_nor_the_end() {
+    // The first connection gets header lines without end, every other one its answers.
+    let is_first = Arc::new(AtomicBool::new(true));
+    let address = tcp(move |mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        if is_first.swap(false, Relaxed) {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+            let lines = b"X: y\r\n".repeat(20_000);
+            while stream.write_all(&lines).is_ok() {}
+            return;
+        }
+        while stream.write_all(b"HTTP/1.1 204 No\r\n\r\n").is_ok() {
+            let Ok(1..) = stream.read(&mut [0; 1000]) else { return };
+        }
+    });
+    let mut plan = plan(address, 2);
+    plan.protocol = Protocol::Http1(HttpRequest::get("/"));
+    plan.timeout = MS * 100;
+    let report =
+        until(&plan, |now| now.received >= 50 && now.failures.count(Failure::ShortAnswer) >= 1);
+    has_failed(&report, Failure::ShortAnswer);
+}
+
+#[test]
+fn requests_of_a_limited_number_end_without_their_server() {
+    let mut plan = plan(nobody(), 2);
+    plan.shape = Shape::ConnectEach;
+    plan.requests = Some(5);
+    plan.duration = Duration::from_secs(3600);
+    let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound");
+    assert_eq!((report.ended, report.failures.total()), (Ended::Requests, 5));
+    // A server that answers twice and is gone.
+    plan.users = 1;
+    // Bursts give requests to users without a connection as well.
+    for shape in [Shape::Request, Shape::Burst { every: MS }] {
+        plan.shape = shape;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        plan.target = Target::from(listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 6];
+            for _ in 0..2 {
+                stream.read_exact(&mut bytes).and_then(|()| stream.write_all(&bytes)).unwrap();
+            }
+        });
+        let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound");
+        assert_eq!((report.ended, report.received), (Ended::Requests, 2), "{:?}", report.failures);
+    }
 }
 
 #[test]
@@ -195,7 +268,7 @@ fn a_doubled_datagram_is_late_the_second_time() {
 fn answers_that_say_no_are_failures_on_connections_that_stay() {
     let refusing = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
     let mut plan = plan(tcp(answering(refusing)), 1);
-    plan.protocol = Protocol::Http1 { path: "/".into(), host: Some("here".into()) };
+    plan.protocol = Protocol::Http1(HttpRequest::get("/"));
     let http = until(&plan, happened(Failure::Status, 5));
     has_failed(&http, Failure::Status);
     assert_eq!((http.received, http.reconnects), (0, 0));
@@ -278,7 +351,7 @@ fn a_plan_that_contradicts_itself_is_refused_with_the_value() {
         |it| it.arrivals = Arrivals::Open { per_second: -1., spacing: Spacing::Uniform },
         |it| it.arrivals = Arrivals::Open { per_second: f64::NAN, spacing: Spacing::Uniform },
         |it| it.shape = Shape::Burst { every: Duration::ZERO },
-        |it| it.protocol = Protocol::Http1 { path: "no slash".into(), host: None },
+        |it| it.protocol = Protocol::Http1(HttpRequest::get("no slash")),
         |it| it.local_addresses = vec!["::1".parse().unwrap()],
     ];
     let valid = plan(nobody(), 1);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use towpath_load::{
-    Answer, Arrivals, Ended, Phase, Plan, Protocol, Report, Shape, Snapshot, Spacing, Target, run,
+    Answer, Arrivals, Ended, Header, HttpRequest, Phase, Plan, Protocol, Report, Shape, Snapshot,
+    Spacing, Target, run,
 };
 
 use crate::serving::{answering, echo, tcp, udp, until};
@@ -89,6 +90,76 @@ fn several_requests_may_be_under_way_on_one_connection() {
     let mut plan = plan(tcp(echo), 2);
     plan.depth = 8;
     is_clean(&until(&plan, |now| now.received >= 100));
+}
+
+#[test]
+fn requests_that_are_due_at_once_are_one_write() {
+    let (sender, receiver) = mpsc::channel();
+    let address = tcp(move |mut stream| {
+        let mut bytes = [0; 16 * 1024];
+        while let Ok(len @ 1..) = stream.read(&mut bytes) {
+            let _ = sender.send(len);
+            if stream.write_all(&bytes[..len]).is_err() {
+                return;
+            }
+        }
+    });
+    let mut plan = plan(address, 1);
+    plan.depth = 16;
+    is_clean(&until(&plan, |now| now.received >= 160));
+    let reads: Vec<usize> = receiver.try_iter().collect();
+    // Each read is answered at once, so that the answers free as many requests together.
+    assert!(reads.iter().all(|&len| len == 16 * 6), "{reads:?}");
+}
+
+#[test]
+fn a_limited_number_of_requests_is_sent_exactly() {
+    let served = Arc::new(AtomicU64::new(0));
+    let counter = served.clone();
+    let address = tcp(move |mut stream| {
+        let mut bytes = [0; 6];
+        while stream.read_exact(&mut bytes).is_ok() {
+            counter.fetch_add(1, Relaxed);
+            if stream.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+    });
+    let open = Arrivals::Open { per_second: 2000., spacing: Spacing::Poisson };
+    let cases = [
+        (Shape::Request, Arrivals::Closed, 4),
+        (Shape::Request, open, 1),
+        (Shape::ConnectEach, Arrivals::Closed, 1),
+        (Shape::Burst { every: MS }, Arrivals::Closed, 1),
+    ];
+    for (shape, arrivals, depth) in cases {
+        served.store(0, Relaxed);
+        let mut plan = plan(address, 5);
+        (plan.shape, plan.arrivals, plan.depth) = (shape, arrivals, depth);
+        plan.threads = 2;
+        plan.requests = Some(101);
+        plan.duration = Duration::from_secs(3600);
+        let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound");
+        is_clean(&report);
+        assert_eq!((report.ended, report.sent), (Ended::Requests, 101), "{shape:?}");
+        assert_eq!(served.load(Relaxed), 101, "{shape:?}");
+        assert!(report.duration < plan.duration && report.duration >= report.service.min());
+    }
+}
+
+#[test]
+fn a_pause_holds_on_the_next_connection_as_well() {
+    let address = tcp(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let mut plan = plan(address, 4);
+    plan.protocol = Protocol::Http1(HttpRequest::get("/"));
+    plan.interval = MS * 20;
+    let report = until(&plan, |now| now.received >= 20);
+    is_clean(&report);
+    let most = 4 * due(&report, plan.interval);
+    assert!(report.sent <= most, "{} sent, expected {most} at most", report.sent);
 }
 
 #[test]
@@ -271,10 +342,37 @@ fn datagrams_stream_up() {
 #[test]
 fn http_is_spoken_on_connections_that_stay() {
     let mut plan = plan(tcp(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")), 2);
-    plan.protocol = Protocol::Http1 { path: "/".into(), host: None };
+    plan.protocol = Protocol::Http1(HttpRequest::get("/"));
     let report = until(&plan, |now| now.received >= 20);
     is_clean(&report);
     assert_eq!(report.reconnects, 0);
+}
+
+#[test]
+fn http_requests_have_their_method_headers_and_body() {
+    let (sender, receiver) = mpsc::channel();
+    let address = tcp(move |mut stream| {
+        let mut request = Vec::new();
+        let mut bytes = [0; 1000];
+        while !request.ends_with(b"\r\n\r\nthe body") {
+            let len = stream.read(&mut bytes).expect("the request");
+            request.extend_from_slice(&bytes[..len]);
+        }
+        let _ = sender.send(String::from_utf8(request).expect("text"));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    });
+    let mut plan = plan(address, 1);
+    let mut request = HttpRequest::get("/p?q=1");
+    request.method = "POST".into();
+    request.headers = vec![Header::parse("Host: example.net").expect("a header")];
+    request.body = b"the body".to_vec();
+    plan.protocol = Protocol::Http1(request);
+    plan.requests = Some(1);
+    is_clean(&run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound"));
+    let got = receiver.recv().expect("a request");
+    assert!(got.starts_with("POST /p?q=1 HTTP/1.1\r\n"), "{got}");
+    assert!(got.contains("\r\nHost: example.net\r\nContent-Length: 8\r\n"), "{got}");
+    assert_eq!(got.matches("Host:").count(), 1);
 }
 
 #[test]
@@ -284,7 +382,7 @@ fn http_users_connect_again_where_the_server_announces_its_close() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end");
     });
     let mut plan = plan(address, 2);
-    plan.protocol = Protocol::Http1 { path: "/".into(), host: None };
+    plan.protocol = Protocol::Http1(HttpRequest::get("/"));
     let report = until(&plan, |now| now.received >= 20);
     is_clean(&report);
     assert!(report.reconnects >= 18, "{}", report.reconnects);
@@ -297,6 +395,32 @@ fn redis_commands_are_sent_and_their_replies_found() {
     let report = until(&plan, |now| now.received >= 20);
     is_clean(&report);
     assert_eq!(report.bytes_sent, report.sent * "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".len() as u64);
+}
+
+#[test]
+fn random_keys_differ_from_request_to_request() {
+    let keys: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = keys.clone();
+    let address = tcp(move |mut stream| {
+        let mut command = [0; "*2\r\n$3\r\nGET\r\n$14\r\nk:000000000000\r\n".len()];
+        while stream.read_exact(&mut command).is_ok() {
+            let text = String::from_utf8_lossy(&command);
+            let key = text.split("\r\n").nth(4).expect("a key").to_owned();
+            seen.lock().unwrap().push(key);
+            if stream.write_all(b"$-1\r\n").is_err() {
+                return;
+            }
+        }
+    });
+    let mut plan = plan(address, 2);
+    plan.protocol = Protocol::Redis { words: vec!["GET".into(), "k:__rand_int__".into()] };
+    plan.depth = 8;
+    plan.requests = Some(100);
+    is_clean(&run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound"));
+    let keys = keys.lock().unwrap();
+    assert!(keys.iter().all(|key| key[2..].parse::<u64>().is_ok_and(|it| it < 1_000_000)));
+    let different: std::collections::BTreeSet<_> = keys.iter().collect();
+    assert!(different.len() > 95, "{} of {}", different.len(), keys.len());
 }
 
 #[test]

@@ -2,12 +2,15 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use towpath_load::{Answer, Arrivals, Plan, Protocol, Shape, Spacing, Target};
+use towpath_load::{
+    Answer, Arrivals, Header, HttpRequest, HttpUrl, Plan, Protocol, Shape, Spacing, Target,
+};
 
 use super::values::{
     Format, Goal, Limit, Output, Place, parse_answer, parse_message, parse_message_size,
@@ -19,10 +22,15 @@ use crate::error::{ExitCode, Failure};
 pub struct LoadArgs {
     /// Server to measure
     ///
-    /// An address or a name, and a port: 127.0.0.1:7, [::1]:7, example.net:80.
+    /// An address or a name, and a port: 127.0.0.1:7, [::1]:7, example.net:80. A URL, as
+    /// http://127.0.0.1:8080/index.html, is asked for by HTTP/1.1.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     #[arg(help_heading = SERVER)]
     pub host: String,
+
+    /// URL to ask for by HTTP/1.1, as http://127.0.0.1:8080/index.html: --host URL
+    #[arg(value_name = "URL", conflicts_with_all = ["host", "http", "compare"])]
+    pub url: Option<String>,
 
     /// Send datagrams
     ///
@@ -32,17 +40,41 @@ pub struct LoadArgs {
 
     /// Ask for PATH by HTTP/1.1
     ///
-    /// Each request is a GET of PATH. An answer with a status of 400 or more is a failure.
+    /// An answer with a status of 400 or more is a failure.
     #[arg(long, value_name = "PATH", help_heading = SERVER)]
     #[arg(conflicts_with_all = ["redis", "message", "message_size", "answer"])]
     pub http: Option<String>,
 
-    /// Send a redis command, as PING or "GET key"
+    /// Header of HTTP requests, as 'Accept: text/html'
     ///
-    /// Words are parted by spaces. An answer that is an error is a failure.
+    /// May be given several times. Host, User-Agent, Accept and Connection replace the tester's
+    /// own.
+    #[arg(short = 'H', long, value_name = "HEADER", value_parser = parse_header)]
+    #[arg(help_heading = SERVER)]
+    pub header: Vec<Header>,
+
+    /// Method of HTTP requests: GET unless given, with --body POST
+    #[arg(long, value_name = "METHOD", help_heading = SERVER)]
+    pub method: Option<String>,
+
+    /// Body of HTTP requests, or @FILE for the bytes of a file
+    ///
+    /// Content-Length is sent with it. Content-Type is not: give it by --header.
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = SERVER)]
+    pub body: Option<String>,
+
+    /// Send a redis command, as PING or "GET key:__rand_int__"
+    ///
+    /// Words are parted by spaces. An answer that is an error is a failure. Each __rand_int__ is
+    /// replaced by a random number of 12 digits in each request, see --keyspace.
     #[arg(long, value_name = "COMMAND", help_heading = SERVER)]
     #[arg(conflicts_with_all = ["message", "message_size", "answer"])]
     pub redis: Option<String>,
+
+    /// Numbers that __rand_int__ stands for in --redis: 0 to one less
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000, help_heading = SERVER)]
+    #[arg(requires = "redis")]
+    pub keyspace: u64,
 
     /// Sockets of the users: kernel, rootless, tap or tap=NAME
     ///
@@ -68,10 +100,16 @@ pub struct LoadArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 10, help_heading = LOAD)]
     pub users: usize,
 
-    /// Time of the measurement, as 10s, 500ms or 1m30s
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
-    #[arg(help_heading = LOAD)]
-    pub duration: Duration,
+    /// Time of the measurement, as 10s, 500ms or 1m30s: 10s unless --requests is given
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = LOAD)]
+    pub duration: Option<Duration>,
+
+    /// End after so many requests of all users together
+    ///
+    /// The run ends once all are answered or lost, or when --duration is over. A connect that
+    /// fails counts as one of them.
+    #[arg(short = 'n', long, value_name = "NUMBER", help_heading = LOAD)]
+    pub requests: Option<u64>,
 
     /// Pause of a user between an answer and the next request
     ///
@@ -87,9 +125,9 @@ pub struct LoadArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = LOAD)]
     pub rate: Option<f64>,
 
-    /// Gaps between the requests of --rate or --search
-    #[arg(long, value_name = "RULE", default_value = "poisson", help_heading = LOAD)]
-    pub arrivals: Spaced,
+    /// Gaps between the requests of --rate or --search: poisson unless given
+    #[arg(long, value_name = "RULE", help_heading = LOAD)]
+    pub arrivals: Option<Spaced>,
 
     /// Pattern of the traffic
     #[arg(long, value_name = "PATTERN", default_value = "request", help_heading = LOAD)]
@@ -163,8 +201,9 @@ pub struct LoadArgs {
 
     /// Form of the figures, and a file for them: text, json, csv, series, html
     ///
-    /// -o json prints JSON in place of the text, -o html=FILE writes a page beside it. May be given
-    /// several times. csv has a row for each run, series one for each second.
+    /// -o json prints JSON in place of the text. -o html=FILE writes a page beside it, and so does
+    /// -o report.html, by the end of its name. May be given several times. csv has a row for each
+    /// run, series one for each second.
     #[arg(short, long, value_name = "FORMAT[=FILE]", help_heading = OUTPUT)]
     pub output: Vec<Output>,
 
@@ -178,8 +217,8 @@ pub struct LoadArgs {
 
     /// Exit with status 3 unless a figure keeps its bound
     ///
-    /// As 'p99<5ms', 'p99.9<=20ms', 'avg<1ms', 'max<1s', 'rate>1000' or 'failures<1'. May be given
-    /// several times.
+    /// As 'p99<5ms', 'p99.9<=20ms', 'avg<1ms', 'max<1s', 'rate>1000' or 'failures<1'. A request
+    /// that failed or never left is later than every time. May be given several times.
     #[arg(long, value_name = "BOUND", help_heading = OUTPUT)]
     pub assert: Vec<Goal>,
 
@@ -197,7 +236,8 @@ pub struct LoadArgs {
 
     /// Find the highest rate that keeps a response time, as p99=5ms
     ///
-    /// Begins at --rate, or 1000, and runs each step for --duration.
+    /// Begins at --rate, or 1000, and runs each step for --duration. Status 5 says that the tester
+    /// fell behind before the server did.
     #[arg(long, value_name = "LIMIT", help_heading = SEVERAL, conflicts_with = "assert")]
     pub search: Option<Limit>,
 }
@@ -247,6 +287,12 @@ pub enum When {
     Never,
 }
 
+/// Time of a measurement without `--duration` and `--requests`.
+const DURATION: Duration = Duration::from_secs(10);
+/// Time of a measurement that ends with `--requests`: a year, beyond which plans do not go.
+const UNTIL_DONE: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Longest `--body`: the memory for it is that of `--message-size`.
+const BODY_MAX: u64 = 64 << 20;
 /// Time between two bursts unless `--interval` is given.
 const BURST_EVERY: Duration = Duration::from_secs(1);
 /// Shortest period of the series, which short runs have: a snapshot costs a merge of histograms.
@@ -255,16 +301,24 @@ const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIODS: u32 = 10;
 
 impl LoadArgs {
-    /// The plan for a server.
+    /// The plan for a server, and for the path of its URL.
     ///
     /// # Errors
     /// Options that contradict each other.
-    pub fn plan(&self, target: Target) -> Result<Plan> {
+    pub fn plan(&self, target: Target, url: Option<HttpUrl>) -> Result<Plan> {
         let mut plan = Plan::new(target);
-        plan.protocol = self.protocol();
+        plan.protocol = self.protocol(url)?;
         plan.shape = self.shape();
         plan.users = self.users;
-        plan.duration = self.duration;
+        plan.requests = self.requests;
+        let without = if self.requests.is_some() { UNTIL_DONE } else { DURATION };
+        plan.duration = self.duration.unwrap_or(without);
+        plan.keyspace = self.keyspace;
+        if self.arrivals.is_some() && self.rate.is_none() && self.search.is_none() {
+            return Err(usage(
+                "--arrivals needs --rate or --search: a closed loop has no schedule",
+            ));
+        }
         plan.warmup = self.warmup;
         if !matches!(plan.shape, Shape::Burst { .. }) {
             plan.interval = self.interval.unwrap_or_default();
@@ -281,32 +335,98 @@ impl LoadArgs {
         plan.local_addresses.clone_from(&self.local_address);
         plan.threads = self.threads;
         plan.seed = self.seed;
-        plan.period = (self.duration / PERIODS).clamp(PERIOD_MIN, Duration::from_secs(1));
+        plan.period = (plan.duration / PERIODS).clamp(PERIOD_MIN, Duration::from_secs(1));
         plan.check().map_err(|error| usage(error.to_string()))?;
         Ok(plan)
+    }
+
+    /// The server, as URL or HOST:PORT.
+    ///
+    /// # Errors
+    /// The URL in front of the options has no scheme.
+    pub fn url(&self) -> Result<&str> {
+        match &self.url {
+            Some(url) if !url.contains("://") => Err(usage(format!(
+                "\"{url}\" is not a URL: expected one as http://127.0.0.1:8080/; for HOST:PORT, \
+                 use --host"
+            ))),
+            Some(url) => Ok(url),
+            None => Ok(&self.host),
+        }
     }
 
     /// Arrivals of an open loop.
     pub fn open(&self, per_second: f64) -> Arrivals {
         let spacing = match self.arrivals {
-            Spaced::Uniform => Spacing::Uniform,
-            Spaced::Poisson => Spacing::Poisson,
+            Some(Spaced::Uniform) => Spacing::Uniform,
+            Some(Spaced::Poisson) | None => Spacing::Poisson,
         };
         Arrivals::Open { per_second, spacing }
     }
 
-    fn protocol(&self) -> Protocol {
-        if self.udp {
-            return Protocol::Udp;
+    fn protocol(&self, url: Option<HttpUrl>) -> Result<Protocol> {
+        match (url, &self.http) {
+            (Some(url), None) => {
+                self.expect_only_http(&url)?;
+                let mut request = self.http_request(url.path)?;
+                request.host = Some(url.host);
+                return Ok(Protocol::Http1(request));
+            }
+            (Some(_), Some(_)) => {
+                return Err(usage(
+                    "--http: the URL has a path already; give HOST:PORT, or no --http",
+                ));
+            }
+            (None, Some(path)) => return Ok(Protocol::Http1(self.http_request(path.clone())?)),
+            (None, None) => {}
         }
-        match (&self.http, &self.redis) {
-            (Some(path), _) => Protocol::Http1 { path: path.clone(), host: None },
-            (None, Some(command)) => {
+        let given = [
+            ("--header", !self.header.is_empty()),
+            ("--method", self.method.is_some()),
+            ("--body", self.body.is_some()),
+        ];
+        if let Some((option, _)) = given.into_iter().find(|it| it.1) {
+            return Err(usage(format!("{option} needs HTTP: give a URL, or --http PATH")));
+        }
+        if self.udp {
+            return Ok(Protocol::Udp);
+        }
+        Ok(match &self.redis {
+            Some(command) => {
                 let words = command.split_whitespace().map(str::to_owned);
                 Protocol::Redis { words: words.collect() }
             }
-            (None, None) => Protocol::Tcp,
+            None => Protocol::Tcp,
+        })
+    }
+
+    /// Refuses options that choose another protocol than that of a URL, or its messages.
+    fn expect_only_http(&self, url: &HttpUrl) -> Result<()> {
+        let other = [
+            ("--udp", self.udp),
+            ("--redis", self.redis.is_some()),
+            ("--message-size", self.message_size.is_some()),
+        ];
+        match other.into_iter().find(|it| it.1) {
+            Some((option, _)) => Err(usage(format!(
+                "{option}: a URL is asked for by HTTP; for another protocol, give --host {}",
+                url.server
+            ))),
+            None => Ok(()),
         }
+    }
+
+    fn http_request(&self, path: String) -> Result<HttpRequest> {
+        let mut request = HttpRequest::get(path);
+        if let Some(body) = &self.body {
+            request.body = body_bytes(body)?;
+            request.method = "POST".to_owned();
+        }
+        if let Some(method) = &self.method {
+            request.method.clone_from(method);
+        }
+        request.headers.clone_from(&self.header);
+        Ok(request)
     }
 
     fn shape(&self) -> Shape {
@@ -361,6 +481,24 @@ impl LoadArgs {
     }
 }
 
+/// Reads `--header`.
+fn parse_header(text: &str) -> Result<Header, String> {
+    Header::parse(text).map_err(|error| error.to_string())
+}
+
+/// Bytes of `--body`: its text, or those of the file behind an @.
+fn body_bytes(text: &str) -> Result<Vec<u8>> {
+    let Some(name) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
+    let failed = |error: std::io::Error| usage(format!("--body: cannot read {name}: {error}"));
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(name).map_err(failed)?;
+    file.take(BODY_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > BODY_MAX {
+        return Err(usage(format!("--body: {name} is longer than {BODY_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
 /// An error of the command line.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Failure::error(ExitCode::Usage, message)
@@ -383,12 +521,12 @@ mod tests {
     }
 
     fn plan(words: &[&str]) -> Plan {
-        let plan = args(words).expect("it is parsed").plan(Target::from(address()));
+        let plan = args(words).expect("it is parsed").plan(Target::from(address()), None);
         plan.expect("it is a plan")
     }
 
     fn refusal(words: &[&str]) -> String {
-        let plan = args(words).expect("it is parsed").plan(Target::from(address()));
+        let plan = args(words).expect("it is parsed").plan(Target::from(address()), None);
         let error = plan.expect_err("it is refused");
         assert_eq!(crate::error::exit_code(&error), 2, "{error}");
         error.to_string()
@@ -411,7 +549,7 @@ mod tests {
     fn defaults_are_those_of_the_old_tester() {
         let args = args(&[]).expect("no option is needed");
         assert_eq!(args.host, "127.0.0.1:8080");
-        let plan = args.plan(Target::from(address())).expect("a plan");
+        let plan = args.plan(Target::from(address()), None).expect("a plan");
         assert_eq!((plan.users, plan.duration), (10, Duration::from_secs(10)));
         assert_eq!((plan.message, plan.interval), (b"hello\n".to_vec(), Duration::ZERO));
     }
@@ -422,6 +560,42 @@ mod tests {
         assert_eq!(plan(&["--rate", "2k"]).arrivals, open(Spacing::Poisson));
         let words = ["--rate", "2000", "--arrivals", "uniform"];
         assert_eq!(plan(&words).arrivals, open(Spacing::Uniform));
+    }
+
+    fn http(words: &[&str], url: Option<&str>) -> Result<HttpRequest> {
+        let url = url.map(|it| HttpUrl::parse(it).expect("a URL").expect("a scheme"));
+        let plan = args(words).expect("it is parsed").plan(Target::from(address()), url)?;
+        match plan.protocol {
+            Protocol::Http1(request) => Ok(request),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn http_requests_come_from_a_url_or_a_path() {
+        let get = http(&["--http", "/a"], None).expect("a plan");
+        assert_eq!((&*get.method, &*get.path, get.host), ("GET", "/a", None));
+        let url = Some("http://example.net/b?c");
+        let get = http(&[], url).expect("a plan");
+        assert_eq!((&*get.method, &*get.path), ("GET", "/b?c"));
+        assert_eq!(get.host.as_deref(), Some("example.net"));
+        let post = http(&["--body", "x=1", "-H", "Host: a", "--header", "B: c"], url);
+        let post = post.expect("a plan");
+        assert_eq!((&*post.method, &*post.body, post.headers.len()), ("POST", &b"x=1"[..], 2));
+        let put = http(&["--body", "x", "--method", "PUT"], url).expect("a plan");
+        assert_eq!(put.method, "PUT");
+        for words in [&["--udp"][..], &["--redis", "PING"], &["--http", "/"]] {
+            let error = http(words, url).expect_err("two protocols").to_string();
+            assert!(error.starts_with(words[0]), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_requests_has_no_other_end_unless_a_duration_is_given() {
+        let plan = self::plan(&["--requests", "5"]);
+        assert_eq!((plan.requests, plan.duration), (Some(5), UNTIL_DONE));
+        assert_eq!(self::plan(&["-n", "5", "--duration", "3s"]).duration, Duration::from_secs(3));
+        assert_eq!(self::plan(&[]).duration, DURATION);
     }
 
     #[test]
@@ -454,11 +628,18 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused_with_the_reason() {
-        let cases: [(&[&str], &str); 9] = [
+        let cases: [(&[&str], &str); 16] = [
             (&["--users", "0"], "users is 0"),
             (&["--rate", "0"], "a rate of 0 per second"),
             (&["--rate", "10", "--interval", "1s"], "exclude each other"),
-            (&["--rate", "10", "--shape", "up"], "a rate needs"),
+            (&["--rate", "0"], "expected 0.0002 to"),
+            (&["--rate", "10", "--shape", "up"], "a rate needs the shape request or connect; up,"),
+            (&["--udp", "--shape", "connect"], "the shape connect needs TCP"),
+            (&["--arrivals", "uniform"], "--arrivals needs --rate or --search"),
+            (&["--method", "PUT"], "--method needs HTTP"),
+            (&["--http", "/", "--body", "@/no/such/file"], "cannot read /no/such/file"),
+            (&["--http", "/", "-H", "content-length: 5"], "leave it out"),
+            (&["--requests", "0"], "requests is 0"),
             (&["--duration", "0s"], "duration is 0"),
             (&["--http", "index"], "begins with /"),
             (&["--redis", " "], "words of the redis command is 0"),

@@ -1,10 +1,10 @@
 //! `--compare`: two servers in turn, and their differences beside the noise.
 
 use serde::Serialize;
-use towpath_load::{Histogram, Report};
+use towpath_load::{Failures, Histogram, Report};
 
 use super::figures;
-use super::outcome::Labelled;
+use super::outcome::{Labelled, has_answers};
 use super::statistics::{Ratio, SIGNIFICANT, median, rank_sum_p, ratio};
 
 /// Runs of two servers, A B A B..., and what they say.
@@ -36,11 +36,36 @@ pub struct Verdict {
     pub b: f64,
     /// B's figure in units of A's.
     pub ratio: Option<Ratio>,
-    /// Probability that equal servers lie so far apart.
-    pub p: f64,
+    /// Probability that equal servers lie so far apart; none if the verdict is withheld.
+    pub p: Option<f64>,
     /// Whether the difference is more than the noise.
     pub differs: bool,
+    /// Reason for which the times are not compared; none if they are.
+    pub withheld: Option<Withheld>,
 }
+
+/// Reasons for which times of two servers cannot be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Withheld {
+    /// A round of this server had no answer.
+    NoAnswers(Name),
+    /// More than [`LOST_MAX`] of the requests in a round of this server were not answered.
+    ManyLost(Name),
+}
+
+/// Names of the two servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Name {
+    /// The first one.
+    A,
+    /// The second one.
+    B,
+}
+
+/// Share of requests without an answer beyond which the times of a round are not compared. The
+/// 99th percentile of all requests is then not known.
+const LOST_MAX: f64 = 0.01;
 
 /// Kinds of figures that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -82,9 +107,9 @@ impl Compared {
         match self {
             Self::Rate => figures::rate(value),
             Self::Bits => figures::bits(value),
-            Self::P50 | Self::P99 => {
-                figures::time(std::time::Duration::from_secs_f64(value.max(0.)))
-            }
+            // Medians of rounds without an answer.
+            Self::P50 | Self::P99 if value <= 0. => "-".to_owned(),
+            Self::P50 | Self::P99 => figures::time(std::time::Duration::from_secs_f64(value)),
         }
     }
 
@@ -111,6 +136,24 @@ impl Comparison {
         Self { sides, verdicts }
     }
 
+    /// Requests of A and B without an answer, by name, in all rounds. Failures are always there.
+    pub fn losses(&self) -> Vec<(&'static str, [u64; 2])> {
+        let sum = |count: fn(&Report) -> u64| {
+            self.sides.each_ref().map(|side| side.runs.iter().map(count).sum::<u64>())
+        };
+        let mut losses = vec![("failures", sum(|run| run.failures.total()))];
+        let unsent = sum(|run| run.generator.unsent);
+        if unsent != [0; 2] {
+            losses.push(("never sent", unsent));
+        }
+        losses
+    }
+
+    /// The first server with a finished round that had no answer, and that round.
+    pub fn dead_round(&self) -> Option<Labelled<'_>> {
+        self.runs().into_iter().find(|run| !has_answers(run.report))
+    }
+
     /// All runs in the order in which they happened.
     pub fn runs(&self) -> Vec<Labelled<'_>> {
         let rounds = self.sides.iter().map(|side| side.runs.len()).max().unwrap_or(0);
@@ -124,6 +167,13 @@ impl Comparison {
 }
 
 impl Side {
+    /// Failures of all rounds.
+    pub fn failures(&self) -> Failures {
+        let mut all = Failures::default();
+        self.runs.iter().for_each(|run| all.merge(&run.failures));
+        all
+    }
+
     /// The main times of all runs together.
     pub fn times(&self) -> Histogram {
         let mut all = Histogram::new();
@@ -133,17 +183,63 @@ impl Side {
 }
 
 fn verdict(figure: Compared, a: &[Report], b: &[Report]) -> Verdict {
+    let withheld = if figure.is_more_better() { None } else { withheld(a, b) };
     let values = |runs: &[Report]| runs.iter().map(|run| figure.of(run)).collect::<Vec<_>>();
     let (a, b) = (values(a), values(b));
+    let (of_a, of_b) = (median(&a), median(&b));
+    if withheld.is_some() {
+        return Verdict {
+            figure,
+            a: of_a,
+            b: of_b,
+            ratio: None,
+            p: None,
+            differs: false,
+            withheld,
+        };
+    }
     let p = rank_sum_p(&a, &b);
     let differs = p <= SIGNIFICANT;
-    Verdict { figure, a: median(&a), b: median(&b), ratio: ratio(&a, &b), p, differs }
+    Verdict { figure, a: of_a, b: of_b, ratio: ratio(&a, &b), p: Some(p), differs, withheld }
+}
+
+/// The reason that forbids a verdict on times: requests without an answer are in no time.
+fn withheld(a: &[Report], b: &[Report]) -> Option<Withheld> {
+    let sides = [(Name::A, a), (Name::B, b)];
+    let dead = sides.iter().find(|(_, runs)| runs.iter().any(|run| !has_answers(run)));
+    if let Some(&(name, _)) = dead {
+        return Some(Withheld::NoAnswers(name));
+    }
+    let lost = |run: &Report| {
+        let lost = run.failures.total() + run.generator.unsent;
+        lost as f64 > LOST_MAX * (lost + run.received) as f64
+    };
+    let bad = sides.iter().find(|(_, runs)| runs.iter().any(lost));
+    bad.map(|&(name, _)| Withheld::ManyLost(name))
+}
+
+impl Withheld {
+    fn words(self) -> String {
+        match self {
+            Self::NoAnswers(name) => {
+                format!("no verdict on times: {name:?} had a round without an answer")
+            }
+            Self::ManyLost(name) => format!(
+                "no verdict on times: {name:?} left more than {} of a round's requests unanswered",
+                figures::percent(LOST_MAX)
+            ),
+        }
+    }
 }
 
 impl Verdict {
     /// The difference as a sentence without its end.
     pub fn words(&self) -> String {
-        let p = if self.p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {:.3}", self.p) };
+        let p = match (self.withheld, self.p) {
+            (Some(withheld), _) => return withheld.words(),
+            (None, Some(p)) if p >= 0.001 => format!("p = {p:.3}"),
+            _ => "p < 0.001".to_owned(),
+        };
         if !self.differs {
             return format!("no difference beyond the noise ({p})");
         }
@@ -201,6 +297,47 @@ mod tests {
         let both = Comparison::new(["a:1".into(), "b:1".into()], [a, b]);
         assert!(both.verdicts[2].words().starts_with("B is worse"), "{:?}", both.verdicts);
         assert_eq!(both.sides[1].times().count(), 500);
+    }
+
+    #[test]
+    fn times_of_rounds_without_answers_or_with_many_failures_have_no_verdict() {
+        let a = || runs([3000, 3010, 3020, 3030, 3040], [100, 101, 102, 103, 104]);
+        let b = || runs([3000, 3010, 3020, 3030, 3040], [10, 11, 12, 13, 14]);
+        let compare = |b| Comparison::new(["a:1".into(), "b:1".into()], [a(), b]);
+        let dead = |run| Report { received: 0, sent: 25, service: Histogram::new(), ..run };
+        let lossy = |mut run: Report| {
+            run.failures.add(towpath_load::Failure::Reset, 40, || "reset".into());
+            run
+        };
+        let unsent = |mut run: Report| {
+            run.generator.unsent = 40;
+            run
+        };
+        let of_b = [
+            (b().into_iter().map(dead).collect(), Withheld::NoAnswers(Name::B)),
+            (
+                b().into_iter()
+                    .enumerate()
+                    .map(|(n, run)| if n == 4 { dead(run) } else { run })
+                    .collect(),
+                Withheld::NoAnswers(Name::B),
+            ),
+            (b().into_iter().map(lossy).collect(), Withheld::ManyLost(Name::B)),
+            (b().into_iter().map(unsent).collect(), Withheld::ManyLost(Name::B)),
+        ];
+        for (b, reason) in of_b {
+            let both = compare(b);
+            let [rate, p50, p99] = &both.verdicts[..] else { panic!("{:?}", both.verdicts) };
+            assert_eq!(rate.withheld, None);
+            for it in [p50, p99] {
+                assert_eq!((it.withheld, it.differs, it.p), (Some(reason), false, None));
+                assert!(it.words().starts_with("no verdict on times: B "), "{}", it.words());
+            }
+        }
+        // The few failures of the sample report are no obstacle.
+        assert!(compare(b()).verdicts[1].differs);
+        let both = compare(b().into_iter().map(dead).collect());
+        assert_eq!(both.dead_round().map(|run| (run.label, run.round)), Some(("B", 1)));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use towpath_load::{Arrivals, Failure, Histogram, Plan, Protocol, Report, Shape, Spacing};
+use towpath_load::{
+    Arrivals, Failure, FellBehind, Histogram, Plan, Protocol, Report, Shape, Spacing,
+};
 
 /// Percentiles of every table and plot: name and share.
 pub const QUANTILES: [(&str, f64); 6] =
@@ -108,7 +110,7 @@ pub fn protocol(plan: &Plan) -> String {
     match &plan.protocol {
         Protocol::Tcp => "TCP".to_owned(),
         Protocol::Udp => "UDP".to_owned(),
-        Protocol::Http1 { path, .. } => format!("HTTP/1.1 GET {path}"),
+        Protocol::Http1(request) => format!("HTTP/1.1 {} {}", request.method, request.path),
         Protocol::Redis { words } => format!("redis {}", words.join(" ")),
         other => format!("{other:?}"),
     }
@@ -127,6 +129,14 @@ pub fn pattern(plan: &Plan) -> String {
         }
         Shape::Burst { every } => format!("a burst of all users each {}", time(every)),
         other => format!("{other:?}"),
+    }
+}
+
+/// Length of a measurement as the plan has it: a time, or a number of requests.
+pub fn planned(plan: &Plan) -> String {
+    match plan.requests {
+        Some(count) => counted(count, "request", "requests"),
+        None => time(plan.duration),
     }
 }
 
@@ -149,6 +159,53 @@ pub fn arrivals(plan: &Plan) -> String {
     }
 }
 
+/// Share of unsent requests above which a run is marked: the end of a run leaves one or two.
+pub const UNSENT_NOTED: f64 = 0.001;
+
+/// Share of the requests that were due and never left, 0 to 1.
+pub fn unsent_share(report: &Report) -> f64 {
+    report.generator.unsent as f64 / report.scheduled.max(1) as f64
+}
+
+/// Requests that were due and never left, and the side that did not hold the rate.
+pub fn unsent(report: &Report) -> String {
+    let side = if report.generator.busy >= FellBehind::BUSY { "the tester" } else { "the server" };
+    format!(
+        "{} of {} due requests never left: {side} did not hold the rate. They are in no time \
+         below, and each counts as too late in --assert and --search",
+        report.generator.unsent, report.scheduled
+    )
+}
+
+/// Whether the busiest thread had no time left, without being late by a schedule.
+pub fn is_tester_limit(report: &Report) -> bool {
+    report.generator.busy >= FellBehind::BUSY && report.fell_behind.is_none()
+}
+
+/// Warning about a tester without time left: a closed loop has no lateness to see.
+pub fn tester_limit(report: &Report) -> String {
+    format!(
+        "WAS THE LIMIT: its busiest thread was busy {}. The server may do more, and the times are \
+         partly the tester's own: give it more --threads, or a machine of its own",
+        percent(report.generator.busy)
+    )
+}
+
+/// Share of answers after which HTTP users connected again, from which a server counts as one that
+/// closes.
+const CLOSES_SHARE: f64 = 0.1;
+
+/// Hint for a server that closes after answers.
+pub const CLOSES: &str = "The server closes connections after its answers. The connects are in no \
+                          time of a request: --shape connect counts them";
+
+/// Whether the server closed connections after answers, as announced.
+pub fn closes_after_answers(report: &Report) -> bool {
+    let is_http = matches!(report.plan.protocol, Protocol::Http1(_));
+    let share = report.reconnects as f64 / report.received.max(1) as f64;
+    is_http && report.plan.shape == Shape::Request && share > CLOSES_SHARE
+}
+
 /// The cause of failures of a kind, and a remedy.
 pub fn explanation(kind: Failure) -> &'static str {
     match kind {
@@ -167,7 +224,7 @@ pub fn explanation(kind: Failure) -> &'static str {
         }
         Failure::Reset => "the server, or a machine between, aborted an open connection (RST)",
         Failure::Closed => {
-            "the server closed a connection that was idle or owed an answer: \
+            "the server closed a connection that owed an answer: \
              for servers that close after each answer, use --shape connect"
         }
         Failure::NoAnswer => {

@@ -35,7 +35,7 @@ pub use args::LoadArgs;
 use interrupt::Interrupt;
 use live::{Live, Screen};
 use machine::Machine;
-use outcome::{Assertion, Document, Outcome};
+use outcome::{Assertion, Document, Labelled, Outcome};
 use session::Session;
 use sinks::Sinks;
 
@@ -84,9 +84,30 @@ fn verdict(document: &Document) -> u8 {
             break;
         }
     }
+    if let Outcome::Run { run } = &document.outcome
+        && figures::unsent_share(run) > figures::UNSENT_NOTED
+    {
+        messages::error(&format!(
+            "{} of {} due requests never left",
+            run.generator.unsent, run.scheduled
+        ));
+    }
     if !document.outcome.has_answers() {
         messages::error(&no_answer(document));
         return ExitCode::NoAnswer as u8;
+    }
+    if let Outcome::Comparison { comparison } = &document.outcome
+        && let Some(Labelled { label, round, report }) = comparison.dead_round()
+    {
+        let name = &report.plan.target.name;
+        messages::error(&format!("{label} ({name}) had no answer in round {round}"));
+        return ExitCode::NoAnswer as u8;
+    }
+    if let Outcome::Search { search } = &document.outcome
+        && search.is_tester_limit()
+    {
+        messages::error("the tester fell behind before the server did: the rate is the tester's");
+        return ExitCode::TesterBehind as u8;
     }
     let mut code = 0;
     for it in document.assertions.iter().filter(|it| !it.holds) {

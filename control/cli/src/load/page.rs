@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use towpath_load::{Ended, Histogram, Report};
+use towpath_load::{Ended, Failures, Histogram, Report};
 
 use super::compare::{Compared, Comparison};
 use super::figures::{self, QUANTILES, bits, bytes, percent, rate, time};
 use super::outcome::{Document, Outcome};
-use super::plot::{self, Curve, escaped, number, seconds};
+use super::plot::{self, Curve, Steps, escaped, number, seconds};
 use super::search::{Missed, Search};
 use super::text::{METHOD, quantile};
 
@@ -70,9 +70,18 @@ fn marks(report: &Report) -> String {
     if let Some(behind) = &report.fell_behind {
         mark(&super::text::behind(behind));
     }
+    if figures::unsent_share(report) > figures::UNSENT_NOTED {
+        mark(&figures::unsent(report));
+    }
+    if figures::is_tester_limit(report) {
+        mark(&figures::tester_limit(report));
+    }
+    if figures::closes_after_answers(report) {
+        mark(figures::CLOSES);
+    }
     match report.ended {
         Ended::Stopped => {
-            let planned = time(report.plan.duration);
+            let planned = figures::planned(&report.plan);
             mark(&format!("Stopped after {} of {planned}.", time(report.duration)));
         }
         Ended::NoConnection => mark("No user had a connection."),
@@ -143,7 +152,8 @@ fn over_time(report: &Report) -> String {
     }
     let mut rates = Vec::new();
     if figures::is_open(&report.plan) {
-        rates.push(curve("requests", "c2", &|it| each(it, it.sent)));
+        // Broad, otherwise the answers hide the requests of a server that answers them all.
+        rates.push(curve("requests", "c2 broad", &|it| each(it, it.sent)));
     }
     rates.push(curve("answers", "c1", &|it| each(it, it.received)));
     if !report.failures.is_empty() {
@@ -168,7 +178,7 @@ fn over_time(report: &Report) -> String {
 fn tables(report: &Report) -> String {
     let mut text = String::from("<h2>Figures</h2>");
     text += &times(report);
-    text += &failures(report);
+    text += &failures("Failures", &report.failures);
     let generator = &report.generator;
     let lateness = if generator.lateness.is_empty() {
         "no schedule to keep".to_owned()
@@ -181,10 +191,12 @@ fn tables(report: &Report) -> String {
         ("Requests sent", report.sent.to_string()),
         ("Requests answered", report.received.to_string()),
         ("Requests that were due", report.scheduled.to_string()),
+        ("Requests that were due and never left", generator.unsent.to_string()),
         ("Due while every user awaited an answer", generator.waited_for_user.to_string()),
         ("Bytes sent", bytes(report.bytes_sent)),
         ("Bytes received", bytes(report.bytes_received)),
         ("Connected again", report.reconnects.to_string()),
+        ("Closed by the server while idle", report.closed_idle.to_string()),
         ("Time until all users were connected", time(report.connecting)),
         ("Requests left late by", lateness),
         ("Busiest thread of the tester", format!("busy {}", percent(generator.busy))),
@@ -237,15 +249,15 @@ fn times(report: &Report) -> String {
     text + "</table></div>"
 }
 
-fn failures(report: &Report) -> String {
-    if report.failures.is_empty() {
+fn failures(title: &str, failures: &Failures) -> String {
+    if failures.is_empty() {
         return String::new();
     }
-    let mut text = String::from(
-        "<h2>Failures</h2><div class=\"wide\"><table class=\"words\"><tr><th>count</th>\
+    let mut text = format!(
+        "<h2>{title}</h2><div class=\"wide\"><table class=\"words\"><tr><th>count</th>\
          <th>kind</th><th>cause</th><th>first</th></tr>",
     );
-    for it in report.failures.iter() {
+    for it in failures.iter() {
         let _ = write!(
             text,
             "<tr><td>{}</td><th>{}</th><td>{}</td><td><code>{}</code></td></tr>",
@@ -270,7 +282,7 @@ fn compared(comparison: &Comparison) -> (String, String) {
         escaped(&a.name),
         escaped(&b.name),
         a.runs.len(),
-        time(first.plan.duration),
+        figures::planned(&first.plan),
         escaped(&figures::arrivals(&first.plan)),
         escaped(&figures::pattern(&first.plan)),
         date(first.started_unix_s),
@@ -296,9 +308,23 @@ fn compared(comparison: &Comparison) -> (String, String) {
             escaped(&it.words()),
         );
     }
+    for (name, [of_a, of_b]) in comparison.losses() {
+        let _ = write!(
+            text,
+            "<tr><th>{name}</th><td>{of_a}</td><td>{of_b}</td><td></td><td>of all rounds</td></tr>"
+        );
+    }
     let _ = write!(text, "</table></div><p class=\"key\">{METHOD}</p>");
+    for (name, side) in [("A", a), ("B", b)] {
+        text += &failures(&format!("Failures of {name}"), &side.failures());
+    }
     for it in &comparison.verdicts {
-        let values = |n: usize| comparison.sides[n].runs.iter().map(|run| it.figure.of(run));
+        // A round without an answer has no time, not one of zero.
+        let is_time = !it.figure.is_more_better();
+        let values = |n: usize| {
+            let all = comparison.sides[n].runs.iter().map(|run| it.figure.of(run));
+            all.map(move |value| if is_time && value <= 0. { f64::NAN } else { value })
+        };
         let rows = [("A", "c1", values(0).collect()), ("B", "c2", values(1).collect())];
         let words = match it.figure {
             Compared::Rate => number,
@@ -316,14 +342,36 @@ fn compared(comparison: &Comparison) -> (String, String) {
 }
 
 fn searched(search: &Search) -> (String, String) {
-    let title = search.rate.map_or_else(|| "no rate".to_owned(), rate);
-    let mut text = format!("<p class=\"lead\">{}</p>", escaped(&search.words()));
-    let points = |holds: bool| {
-        let steps = search.steps.iter().filter(move |step| step.holds() == holds);
+    let title = search.title();
+    let class = if search.is_tester_limit() { "mark" } else { "lead" };
+    let mut text = format!("<p class=\"{class}\">{}</p>", escaped(&search.words()));
+    let points = |belongs: fn(Option<Missed>) -> bool| {
+        let steps = search.steps.iter().filter(move |step| belongs(step.missed));
         steps.filter_map(|step| Some((step.rate, step.quantile_s?))).collect::<Vec<_>>()
     };
+    let is_behind = |missed: Option<Missed>| missed == Some(Missed::TesterBehind);
+    let groups = [
+        Steps {
+            class: "dot c1",
+            key: "c1",
+            name: "kept",
+            points: points(|missed| missed.is_none()),
+        },
+        Steps {
+            class: "ring c2",
+            key: "c2",
+            name: "missed",
+            points: points(|missed| matches!(missed, Some(Missed::TooLate | Missed::Stopped))),
+        },
+        Steps {
+            class: "ring c3",
+            key: "c3",
+            name: "the tester fell behind",
+            points: points(is_behind),
+        },
+    ];
     let name = format!("{} over the rate that was asked for", search.quantile);
-    text += &plot::steps(&name, &points(true), &points(false), search.bound_s);
+    text += &plot::steps(&name, &groups, search.bound_s);
     let _ = write!(
         text,
         "<div class=\"wide\"><table class=\"words\"><tr><th>step</th><th>asked</th>\
@@ -423,11 +471,13 @@ svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12p
 svg .middle{text-anchor:middle}svg .end{text-anchor:end}\
 .grid{stroke:var(--edge);stroke-width:1}.axis{stroke:var(--soft);fill:none;stroke-width:1}\
 .curve{fill:none;stroke-width:2;stroke-linejoin:round}\
+.curve.broad{stroke-width:8;stroke-opacity:.45}\
 .bound{stroke:var(--c4);stroke-width:1.5;stroke-dasharray:6 4}\
 path.c1{stroke:var(--c1)}path.c2{stroke:var(--c2)}path.c3{stroke:var(--c3)}path.c4{stroke:var(--c4)}\
 rect.c1{fill:var(--c1)}.hover{fill:transparent}.hover:hover{fill:var(--text)}\
 .dot{stroke:var(--back);stroke-width:1}.dot.c1{fill:var(--c1)}.dot.c2{fill:var(--c2)}\
 .ring{fill:var(--back);stroke-width:2}.ring.c2{stroke:var(--c2)}\
+.ring.c3{stroke:var(--c3);stroke-dasharray:3 2}\
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}\
 th,td{padding:5px 12px 5px 0;text-align:right;border-bottom:1px solid var(--edge);font-weight:400}\
 th{color:var(--soft)}tr>th:first-child{text-align:left}\
@@ -493,6 +543,34 @@ mod tests {
     }
 
     #[test]
+    fn unsent_requests_and_failures_of_a_comparison_are_in_the_page() {
+        let mut run = samples::report();
+        run.plan.arrivals = towpath_load::Arrivals::Open {
+            per_second: 1000.,
+            spacing: towpath_load::Spacing::Uniform,
+        };
+        run.generator.unsent = 2000;
+        run.scheduled += 2000;
+        let page = of(&document(Outcome::Run { run: Box::new(run) }));
+        is_sound(&page);
+        let mark = "<p class=\"mark\">2000 of 5003 due requests never left: the server did not";
+        assert!(page.contains(mark), "{page}");
+        assert!(page.contains("<path class=\"curve c2 broad\""), "answers hide requests");
+        let names = ["a:1".to_owned(), "b:2".to_owned()];
+        let dead = || Report { received: 0, service: Histogram::new(), ..samples::report() };
+        let runs = [vec![samples::report(); 5], (0..5).map(|_| dead()).collect()];
+        let comparison = Comparison::new(names, runs);
+        let page = of(&document(Outcome::Comparison { comparison }));
+        is_sound(&page);
+        for words in
+            ["<th>failures</th><td>15</td><td>15</td>", "Failures of B", "no verdict on times"]
+        {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert!(!page.contains("B is better"), "{page}");
+    }
+
+    #[test]
     fn pages_of_empty_comparisons_and_searches_are_sound() {
         let names = || ["a:1".to_owned(), "b:2".to_owned()];
         let full = || vec![samples::report(); 5];
@@ -507,6 +585,17 @@ mod tests {
         search.push(step(1000.));
         search.push(step(2000.));
         is_sound(&of(&document(Outcome::Search { search })));
+        let mut search = Search::new(&limit);
+        let mut kept = step(1000.);
+        kept.missed = None;
+        search.push(kept);
+        let mut behind = step(1500.);
+        behind.missed = Some(Missed::TesterBehind);
+        search.push(behind);
+        let page = of(&document(Outcome::Search { search }));
+        is_sound(&page);
+        assert!(page.contains("<h1>1000/s or more: the tester fell behind</h1>"), "{page}");
+        assert!(page.contains("<circle class=\"ring c3\"") && page.contains("<p class=\"mark\">"));
     }
 
     #[test]

@@ -265,9 +265,9 @@ pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
         + "the bars at the ends hold the shortest and the longest thousandth as well</p>"
 }
 
-/// A row of dots for each name: one for each value, and a line at the median.
+/// A row of dots for each name: one for each value that is a number, and a line at the median.
 pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) -> String {
-    let all = || rows.iter().flat_map(|row| row.2.iter().copied());
+    let all = || rows.iter().flat_map(|row| row.2.iter().copied()).filter(|it| it.is_finite());
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0., f64::max));
     if !least.is_finite() {
         return String::new();
@@ -284,11 +284,15 @@ pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) 
     for (n, (name, class, values)) in rows.iter().enumerate() {
         let y = TOP + ROW * (n as f64 + 0.5);
         word(&mut text, "end", LEFT - 10., y + 4., name);
-        let median = left(&x, super::statistics::median(values));
+        let finite: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
+        if finite.is_empty() {
+            continue;
+        }
+        let median = left(&x, super::statistics::median(&finite));
         let (high, low) = (y - 11., y + 11.);
         let _ =
             write!(text, "<path class=\"curve {class}\" d=\"M{median:.1} {high:.1}V{low:.1}\"/>");
-        for (round, &value) in values.iter().enumerate() {
+        for (round, &value) in values.iter().enumerate().filter(|it| it.1.is_finite()) {
             let (cx, words) = (left(&x, value), escaped(&words(value)));
             let _ = write!(
                 text,
@@ -301,9 +305,21 @@ pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) 
     text + "</svg>"
 }
 
+/// Steps of a search with one outcome.
+pub struct Steps<'a> {
+    /// Class of their marks.
+    pub class: &'static str,
+    /// Class of the key's colour.
+    pub key: &'static str,
+    /// Name of the outcome.
+    pub name: &'a str,
+    /// Rates, and times in seconds.
+    pub points: Vec<(f64, f64)>,
+}
+
 /// Steps of a search: times over rates, and the bound.
-pub fn steps(title: &str, kept: &[(f64, f64)], missed: &[(f64, f64)], bound: f64) -> String {
-    let all = || kept.iter().chain(missed);
+pub fn steps(title: &str, groups: &[Steps<'_>], bound: f64) -> String {
+    let all = || groups.iter().flat_map(|group| &group.points);
     let (least, most) =
         all().fold((f64::INFINITY, 0_f64), |(low, high), it| (low.min(it.0), high.max(it.0)));
     if !least.is_finite() {
@@ -315,7 +331,7 @@ pub fn steps(title: &str, kept: &[(f64, f64)], missed: &[(f64, f64)], bound: f64
     axes(&mut text, &x, &y);
     let level = top(&y, bound);
     let _ = write!(text, "<path class=\"bound\" d=\"M{LEFT} {level:.1}H{:.1}\"/>", WIDTH - RIGHT);
-    for (points, class, name) in [(kept, "dot c1", "kept"), (missed, "ring c2", "missed")] {
+    for Steps { points, class, name, .. } in groups {
         for &(rate, time) in points {
             let (cx, cy) = (left(&x, rate), top(&y, time));
             let (rate, time) = (figures::rate(rate), seconds(time));
@@ -327,7 +343,8 @@ pub fn steps(title: &str, kept: &[(f64, f64)], missed: &[(f64, f64)], bound: f64
         }
     }
     text.push_str("</svg>");
-    text + &key([("c1", "kept"), ("c2", "missed"), ("bound", "bound")].into_iter())
+    let there = groups.iter().filter(|group| !group.points.is_empty());
+    text + &key(there.map(|group| (group.key, group.name)).chain([("bound", "bound")]))
 }
 
 fn open(title: &str, height: f64) -> String {
@@ -415,6 +432,7 @@ mod tests {
 
     #[test]
     fn plots_are_finite_whatever_they_show() {
+        let group = |points| Steps { class: "dot c1", key: "c1", name: "kept", points };
         let mut one = Histogram::new();
         one.record(Duration::from_micros(7));
         for times in [Histogram::new(), one, samples::times(1), samples::times(5000)] {
@@ -423,8 +441,9 @@ mod tests {
                 distribution("d", "c1", &times),
                 dots("x", &[("A", "c1", vec![1.; 5]), ("B", "c2", vec![])], seconds),
                 dots("x", &[("A", "c1", vec![0.; 5])], number),
-                steps("s", &[(1000., 1e-3)], &[(1000., 1e-3)], 2e-3),
-                steps("s", &[], &[], 2e-3),
+                dots("x", &[("A", "c1", vec![f64::NAN, 1.]), ("B", "c2", vec![f64::NAN])], number),
+                steps("s", &[group(vec![(1000., 1e-3)]), group(vec![(1000., 1e-3)])], 2e-3),
+                steps("s", &[group(vec![])], 2e-3),
                 rates("t", &[], number),
                 super::times("t", &[]),
             ];

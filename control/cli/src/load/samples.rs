@@ -60,6 +60,7 @@ pub fn report() -> Report {
         bytes_received: 18_000,
         failures,
         reconnects: 3,
+        closed_idle: 0,
         late_answers: 0,
         response: times(3000),
         service: times(3000),

@@ -155,12 +155,40 @@ impl Search {
         self.steps.iter().find(|step| step.holds() && step.rate == rate)
     }
 
+    /// Whether the tester, not the server, ended the search: the server may do more.
+    pub fn is_tester_limit(&self) -> bool {
+        let next = self.missed_step();
+        next.is_some_and(|step| step.missed == Some(Missed::TesterBehind))
+    }
+
+    /// The step of the lowest rate that missed the bound.
+    fn missed_step(&self) -> Option<&Step> {
+        self.steps.iter().find(|step| !step.holds() && Some(step.rate) == self.missed)
+    }
+
+    /// The rate that was found, in a few words.
+    pub fn title(&self) -> String {
+        match (self.rate, self.is_tester_limit()) {
+            (Some(rate), true) => {
+                format!("{} or more: the tester fell behind", figures::rate(rate))
+            }
+            (Some(rate), false) => figures::rate(rate),
+            (None, true) => "no rate: the tester fell behind".to_owned(),
+            (None, false) => "no rate".to_owned(),
+        }
+    }
+
     /// The result as a sentence.
     pub fn words(&self) -> String {
         let bound = figures::time(Duration::from_secs_f64(self.bound_s));
         let name = &self.quantile;
         let Some(rate) = self.rate else {
             return match self.missed {
+                Some(rate) if self.is_tester_limit() => format!(
+                    "No rate keeps {name} at {bound}: the tester itself fell behind at {}. More \
+                     --threads or another machine may find one.",
+                    figures::rate(rate)
+                ),
                 Some(rate) => {
                     let rate = figures::rate(rate);
                     format!("No rate keeps {name} at {bound}: {rate} does not either.")
@@ -169,13 +197,16 @@ impl Search {
             };
         };
         let rate = figures::rate(rate);
+        if self.is_tester_limit() {
+            let above = self.missed.map(figures::rate).unwrap_or_default();
+            return format!(
+                "{rate} keeps {name} at {bound}, and a higher rate may: at {above} the tester \
+                 itself fell behind. More --threads or another machine may find it."
+            );
+        }
         let found = format!("Highest rate that keeps {name} at {bound}: {rate}");
-        let next = self.steps.iter().find(|step| !step.holds() && Some(step.rate) == self.missed);
+        let next = self.missed_step();
         match next.map(|step| (figures::rate(step.rate), step.missed)) {
-            Some((above, Some(Missed::TesterBehind))) => format!(
-                "{found}. At {above} the tester itself fell behind: more --threads or another \
-                 machine may find a higher one."
-            ),
             Some((above, _)) => format!("{found}. At {above} it is missed."),
             None => format!("{found}. No higher rate was tried."),
         }
@@ -252,6 +283,22 @@ mod tests {
         let (rates, search) = rates(300.);
         assert_eq!(rates[..3], [1000., 500., 250.]);
         assert!(search.rate.is_some_and(|rate| rate > 280. && rate <= 300.), "{search:?}");
+    }
+
+    #[test]
+    fn a_search_that_the_tester_ended_says_so_first() {
+        let mut search = Search::new(&limit());
+        search.push(Step::new(1000., &limit(), run(0)));
+        assert!(!search.is_tester_limit());
+        let behind = Report { fell_behind: Some(mark()), ..run(500) };
+        search.push(Step::new(1040., &limit(), behind));
+        assert!(search.is_tester_limit());
+        assert_eq!(search.title(), "1000/s or more: the tester fell behind");
+        assert!(search.words().starts_with("1000/s keeps p99 at 1ms, and a higher rate may:"));
+        // The server itself misses a lower rate.
+        search.push(Step::new(1020., &limit(), run(500)));
+        assert!(!search.is_tester_limit());
+        assert_eq!(search.title(), "1000/s");
     }
 
     #[test]

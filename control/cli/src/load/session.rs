@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
-use towpath_load::{Error, Plan, Report, Target, run};
+use towpath_load::{Error, HttpUrl, Plan, Report, Target, run};
 
 use super::args::{LoadArgs, usage};
 use super::compare::{Compared, Comparison};
@@ -35,11 +35,17 @@ pub enum Targets {
 /// # Errors
 /// A name without an address, and options that contradict each other.
 pub fn targets(args: &LoadArgs, on: &Place) -> Result<Targets> {
-    let plan = |name: &str| args.plan(target(name, on)?);
+    let plan = |name: &str| {
+        let url = HttpUrl::parse(name).map_err(|error| usage(error.to_string()))?;
+        let server = url.as_ref().map_or(name, |it| &it.server);
+        let mut target = target(server, on)?;
+        name.clone_into(&mut target.name);
+        args.plan(target, url)
+    };
     match &args.compare[..] {
         [a, b] => Ok(Targets::Two(Box::new([plan(a)?, plan(b)?]))),
         _ => {
-            let mut plan = plan(&args.host)?;
+            let mut plan = plan(args.url()?)?;
             if args.search.is_some() {
                 plan.arrivals = args.open(args.rate.unwrap_or(search::START));
                 plan.check().map_err(|error| usage(format!("--search: {error}")))?;

@@ -41,7 +41,7 @@ pub fn csv(document: &Document) -> String {
             let _ = write!(text, ",{kind}_{}_us", plain(name));
         }
     }
-    text.push_str(",cpu_s,fell_behind\n");
+    text.push_str(",cpu_s,fell_behind,scheduled,unsent,closed_idle\n");
     for run in document.outcome.runs() {
         let report = run.report;
         text.push_str(&front(&run));
@@ -60,7 +60,14 @@ pub fn csv(document: &Document) -> String {
             text.push_str(&cells(times));
         }
         let behind = report.fell_behind.is_some();
-        let _ = writeln!(text, ",{},{behind}", report.cpu.as_secs_f64());
+        let _ = writeln!(
+            text,
+            ",{},{behind},{},{},{}",
+            report.cpu.as_secs_f64(),
+            report.scheduled,
+            report.generator.unsent,
+            report.closed_idle,
+        );
     }
     text
 }

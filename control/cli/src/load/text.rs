@@ -33,6 +33,9 @@ fn report(report: &Report, on: &str) -> String {
     text.push('\n');
     setting(&mut text, report, on);
     traffic(&mut text, report);
+    if report.generator.unsent > 0 {
+        entry(&mut text, "Unsent", &figures::unsent(report));
+    }
     text.push('\n');
     times(&mut text, report);
     failures(&mut text, report);
@@ -72,7 +75,7 @@ fn setting(text: &mut String, report: &Report, on: &str) {
         format!(", after {} of warm-up", time(plan.warmup))
     };
     let ended = match report.ended {
-        Ended::Stopped => format!(" of {}: stopped", time(plan.duration)),
+        Ended::Stopped => format!(" of {}: stopped", figures::planned(plan)),
         Ended::NoConnection => ": no user had a connection".to_owned(),
         _ => String::new(),
     };
@@ -95,7 +98,13 @@ fn traffic(text: &mut String, report: &Report) {
     if report.reconnects > 0 {
         let _ = write!(text, ", {} connected again", report.reconnects);
     }
+    if report.closed_idle > 0 {
+        let _ = write!(text, ", {} closed while idle", report.closed_idle);
+    }
     text.push('\n');
+    if figures::closes_after_answers(report) {
+        entry(text, "", figures::CLOSES);
+    }
 }
 
 /// The table of times.
@@ -160,6 +169,7 @@ fn generator(text: &mut String, report: &Report) {
     text.push('\n');
     let kept = match &report.fell_behind {
         Some(mark) => behind(mark),
+        None if figures::is_tester_limit(report) => figures::tester_limit(report),
         None if generator.lateness.is_empty() => "had no schedule to keep".to_owned(),
         None => {
             let lateness = time(generator.lateness.quantile(0.99));
@@ -179,7 +189,7 @@ fn generator(text: &mut String, report: &Report) {
         entry(text, "", &format!("{segments} retransmitted by this machine (all programs)"));
     }
     if generator.waited_for_user > 0 {
-        let waited = counted(generator.waited_for_user, "request was", "requests were");
+        let waited = counted(generator.waited_for_user, "sent request was", "sent requests were");
         let words = format!(
             "{waited} due while every user awaited an answer: their wait is in the response \
              times; more --users send them in time"
@@ -244,7 +254,7 @@ fn compared(comparison: &Comparison, on: &str) -> String {
         return text;
     };
     let plan = &first.plan;
-    let each = time(plan.duration);
+    let each = figures::planned(plan);
     let place = if on == "kernel" { String::new() } else { format!(" from Towpath ({on})") };
     let _ = writeln!(
         text,
@@ -259,14 +269,29 @@ fn compared(comparison: &Comparison, on: &str) -> String {
         let _ = writeln!(text, "{name:<12}{a:>12}{b:>12}   {}", it.change());
         let _ = writeln!(text, "{:<12}{:>12}{:>12}   {}", "", "", "", it.words());
     }
-    let failures = |runs: &[Report]| runs.iter().map(|run| run.failures.total()).sum::<u64>();
-    let (of_a, of_b) = (failures(&a.runs), failures(&b.runs));
-    let _ = writeln!(text, "{:<12}{of_a:>12}{of_b:>12}   of all rounds", "failures");
+    let counts = comparison.losses();
+    for (name, [of_a, of_b]) in counts {
+        let _ = writeln!(text, "{name:<12}{of_a:>12}{of_b:>12}   of all rounds");
+    }
+    for (name, side) in [("A", a), ("B", b)] {
+        for it in side.failures().iter() {
+            let words = format!("{} {}: {}", it.count, it.kind, printable(&it.example));
+            entry(&mut text, name, &words);
+        }
+    }
     text.push_str(METHOD);
     let marked = comparison.runs().iter().filter(|run| run.report.fell_behind.is_some()).count();
     if marked > 0 {
         let of = counted(marked as u64, "run", "runs");
         let _ = writeln!(text, "\nThe tester FELL BEHIND in {of}: part of the times is its own.");
+    }
+    let runs = comparison.runs();
+    let limited = runs.iter().filter(|run| figures::is_tester_limit(run.report)).count();
+    if limited > 0 {
+        let of = counted(limited as u64, "run", "runs");
+        let words =
+            format!("The tester WAS THE LIMIT in {of}: its busiest thread had no time left.");
+        let _ = writeln!(text, "\n{words}");
     }
     text
 }
@@ -354,6 +379,32 @@ mod tests {
         let wanted = "FELL BEHIND: 2.0 % of the requests left more than 1ms late \
                       (p99 3ms, max 12ms), 7 never left";
         assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn a_tester_without_time_left_is_named_as_the_limit() {
+        let mut run = samples::report();
+        run.generator.busy = 0.949;
+        assert!(!report(&run, "kernel").contains("LIMIT"));
+        run.generator.busy = 0.95;
+        let text = report(&run, "kernel");
+        assert!(
+            text.contains("Tester    WAS THE LIMIT: its busiest thread was busy 95 %"),
+            "{text}"
+        );
+        let runs = [vec![run; 5], vec![samples::report(); 5]];
+        let comparison = Comparison::new(["a:1".to_owned(), "b:2".to_owned()], runs);
+        let text = compared(&comparison, "kernel");
+        assert!(text.contains("WAS THE LIMIT in 5 runs"), "{text}");
+    }
+
+    #[test]
+    fn connections_closed_while_idle_are_told_apart_from_failures() {
+        let mut run = samples::report();
+        run.closed_idle = 37;
+        let text = report(&run, "kernel");
+        assert!(text.contains("3 connected again, 37 closed while idle\n"), "{text}");
+        assert!(text.contains("Failures: 3\n"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Values of options: times, rates, formats, goals.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -144,6 +144,9 @@ impl FromStr for Output {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(format) = by_extension(text) {
+            return Ok(Self { format, file: Some(PathBuf::from(text)) });
+        }
         let (name, file) = match text.split_once('=') {
             None => (text, None),
             Some((_, "")) => return Err(format!("\"{text}\" names no file behind the =")),
@@ -157,11 +160,27 @@ impl FromStr for Output {
             "html" => Format::Html,
             _ => {
                 return Err(format!(
-                    "\"{name}\" is not a format: expected text, json, csv, series or html"
+                    "\"{name}\" is not a format: expected text, json, csv, series or html, or a \
+                     file whose name ends in .html, .json, .csv or .txt"
                 ));
             }
         };
         Ok(Self { format, file })
+    }
+}
+
+/// Format of a file that is given without one, as `report.html`.
+fn by_extension(text: &str) -> Option<Format> {
+    let formats = ["text=", "json=", "csv=", "series=", "html="];
+    if formats.iter().any(|format| text.starts_with(format)) {
+        return None;
+    }
+    match Path::new(text).extension()?.to_str()? {
+        "html" => Some(Format::Html),
+        "json" => Some(Format::Json),
+        "csv" => Some(Format::Csv),
+        "txt" => Some(Format::Text),
+        _ => None,
     }
 }
 
@@ -271,15 +290,15 @@ impl Goal {
     }
 
     /// Whether the figures keep the bound. Times without one answer keep none.
+    ///
+    /// Requests that failed or never left have no time: each counts as later than every bound.
     pub fn holds(&self, report: &Report) -> bool {
         let times = figures::main_times(report);
         let value = match self.figure {
             Figure::Rate => report.rate(),
             Figure::Failures => report.failures.total() as f64,
             _ if times.is_empty() => return false,
-            Figure::Average => times.mean().as_secs_f64(),
-            Figure::Longest => times.max().as_secs_f64(),
-            Figure::Quantile(share) => times.quantile(share).as_secs_f64(),
+            figure => figure.time(report).map_or(f64::INFINITY, |time| time.as_secs_f64()),
         };
         self.takes_equal && value == self.bound
             || if self.is_upper { value < self.bound } else { value > self.bound }
@@ -287,16 +306,49 @@ impl Goal {
 
     /// The figure as it came out, for a message.
     pub fn found(&self, report: &Report) -> String {
-        let times = figures::main_times(report);
         match self.figure {
             Figure::Rate => figures::rate(report.rate()),
             Figure::Failures => report.failures.total().to_string(),
-            _ if times.is_empty() => "without an answer".to_owned(),
-            Figure::Average => figures::time(times.mean()),
-            Figure::Longest => figures::time(times.max()),
-            Figure::Quantile(share) => figures::time(times.quantile(share)),
+            _ if figures::main_times(report).is_empty() => "without an answer".to_owned(),
+            figure => match figure.time(report) {
+                Some(time) => figures::time(time),
+                None => format!(
+                    "beyond every time: {} of {} due requests had no answer",
+                    unanswered(report),
+                    due(report)
+                ),
+            },
         }
     }
+}
+
+impl Figure {
+    /// A time of all requests that were due; none if it belongs to one without an answer.
+    fn time(self, report: &Report) -> Option<Duration> {
+        let times = figures::main_times(report);
+        let missing = unanswered(report) as f64 / due(report).max(1) as f64;
+        match self {
+            Self::Quantile(share) => {
+                // The quantile of all requests, as one of those that were answered.
+                let of_answered = share / (1. - missing);
+                (of_answered <= 1.).then(|| times.quantile(of_answered))
+            }
+            // A run's end alone leaves a few requests.
+            _ if missing > figures::UNSENT_NOTED => None,
+            Self::Average => Some(times.mean()),
+            _ => Some(times.max()),
+        }
+    }
+}
+
+/// Requests that were due in the measurement.
+fn due(report: &Report) -> u64 {
+    report.scheduled.max(report.sent)
+}
+
+/// Requests among them that failed or never left.
+fn unanswered(report: &Report) -> u64 {
+    due(report).saturating_sub(figures::main_times(report).count())
 }
 
 /// `--search`: the bound on a quantile of the response times.
@@ -388,7 +440,11 @@ mod tests {
         let html = Output { format: Format::Html, file: Some("a=b.html".into()) };
         assert_eq!("html=a=b.html".parse(), Ok(html));
         assert_eq!("csv".parse(), Ok(Output { format: Format::Csv, file: None }));
-        for text in ["", "xml", "json=", "=file"] {
+        let named = |file: &str| file.parse::<Output>().map(|it| (it.format, it.file));
+        assert_eq!(named("a/r.html"), Ok((Format::Html, Some("a/r.html".into()))));
+        assert_eq!(named("a=b.json"), Ok((Format::Json, Some("a=b.json".into()))));
+        assert_eq!(named("series=a.csv"), Ok((Format::Series, Some("a.csv".into()))));
+        for text in ["", "xml", "json=", "=file", "r.pdf"] {
             assert!(text.parse::<Output>().is_err(), "{text}");
         }
     }
@@ -417,6 +473,23 @@ mod tests {
         for text in ["", "p99", "p100=1s", "p0=1s", "99=1s", "p99=0", "p99=5"] {
             assert!(text.parse::<Limit>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn requests_that_failed_or_never_left_are_later_than_every_bound() {
+        let mut report = super::super::samples::report();
+        let holds = |text: &str, report: &Report| text.parse::<Goal>().expect(text).holds(report);
+        // 3000 of 3003 were answered.
+        assert!(holds("p99<5ms", &report) && !holds("p99.95<1h", &report));
+        report.generator.unsent = 27_000;
+        report.scheduled += 27_000;
+        for text in ["p99<1h", "p50<1h", "max<1h", "avg<1h"] {
+            assert!(!holds(text, &report), "{text}");
+        }
+        assert!(holds("p5<5ms", &report), "a tenth was answered");
+        let found = "p99<1h".parse::<Goal>().expect("a goal").found(&report);
+        assert_eq!(found, "beyond every time: 27003 of 30003 due requests had no answer");
+        assert!(holds("failures<=3", &report), "these are no failures");
     }
 
     #[test]

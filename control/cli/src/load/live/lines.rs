@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_load::{Phase, Plan, Snapshot};
 
-use super::Heading;
+use super::{Heading, RunEnd};
 use crate::load::figures;
 use crate::messages::Messages;
 
@@ -16,19 +16,19 @@ pub struct Lines {
     messages: Messages,
     /// Time of the run at the last line.
     last: Duration,
-    duration: Duration,
+    end: RunEnd,
 }
 
 impl Lines {
     /// Lines by way of the thread that writes messages.
     pub fn new(messages: Messages) -> Self {
-        Self { messages, last: Duration::ZERO, duration: Duration::ZERO }
+        Self { messages, last: Duration::ZERO, end: RunEnd::default() }
     }
 
     /// Names the run.
     pub fn begin(&mut self, heading: &Heading, plan: &Plan) {
         self.last = Duration::ZERO;
-        self.duration = plan.duration;
+        self.end = RunEnd::of(plan);
         let step = if heading.step.is_empty() { "" } else { ": " };
         self.messages.post(&format!("{}{step}{}, {}", heading.step, heading.server, heading.load));
     }
@@ -37,7 +37,7 @@ impl Lines {
     pub fn show(&mut self, now: &Snapshot) {
         if now.since_start >= self.last + EVERY {
             self.last = now.since_start;
-            self.messages.post(&line(now, self.duration));
+            self.messages.post(&line(now, self.end));
         }
     }
 
@@ -48,7 +48,7 @@ impl Lines {
 }
 
 /// The figures so far in a line.
-fn line(now: &Snapshot, duration: Duration) -> String {
+fn line(now: &Snapshot, end: RunEnd) -> String {
     let users = format!("{} of {} connected", now.connected, now.users);
     let failed = match now.failures.total() {
         0 => String::new(),
@@ -61,7 +61,10 @@ fn line(now: &Snapshot, duration: Duration) -> String {
         Phase::Measuring => {
             let tenths = now.elapsed.as_secs_f64() * 10.;
             let elapsed = figures::time(Duration::from_secs_f64(tenths.round() / 10.));
-            format!("{elapsed} of {}", figures::time(duration))
+            match end.requests {
+                Some(all) => format!("{elapsed}, {} of {all} requests", now.sent),
+                None => format!("{elapsed} of {}", figures::time(end.duration)),
+            }
         }
     };
     let Some(period) = &now.period else { return format!("{begin}: {users}{failed}") };
@@ -83,10 +86,22 @@ mod tests {
     use super::*;
     use crate::load::samples;
 
+    fn end(seconds: u64) -> RunEnd {
+        RunEnd { duration: Duration::from_secs(seconds), requests: None }
+    }
+
+    #[test]
+    fn a_run_that_ends_after_requests_counts_them() {
+        let end = RunEnd { requests: Some(4004), ..end(1 << 20) };
+        let text = line(&samples::snapshot(), end);
+        assert!(text.starts_with("2s, 2002 of 4004 requests: "), "{text}");
+        assert_eq!(end.share(&samples::snapshot()), 0.5);
+    }
+
     #[test]
     fn lines_tell_the_last_period() {
         let now = samples::snapshot();
-        let text = line(&now, Duration::from_secs(3));
+        let text = line(&now, end(3));
         let wanted = "2s of 3s: 1000/s, p50 502µs, p99 1.99ms, max 2ms, 48 kbit/s sent, \
                       48 kbit/s received, 9 of 10 connected, 3 failed";
         assert_eq!(text, wanted);
@@ -101,10 +116,10 @@ mod tests {
             (Phase::Draining, "waiting for answers: 9 of 10"),
         ] {
             now.phase = phase;
-            assert!(line(&now, Duration::ZERO).starts_with(word));
+            assert!(line(&now, end(0)).starts_with(word));
         }
         now.phase = Phase::Measuring;
         now.period = None;
-        assert_eq!(line(&now, Duration::from_secs(3)), "2s of 3s: 9 of 10 connected, 3 failed");
+        assert_eq!(line(&now, end(3)), "2s of 3s: 9 of 10 connected, 3 failed");
     }
 }

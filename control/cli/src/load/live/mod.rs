@@ -5,6 +5,7 @@ mod screen;
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_load::{Plan, Snapshot};
 
@@ -15,6 +16,26 @@ use crate::messages::Messages;
 use lines::Lines;
 pub use screen::Screen;
 use view::View;
+
+/// Limits at which a run ends.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunEnd {
+    duration: Duration,
+    requests: Option<u64>,
+}
+
+impl RunEnd {
+    fn of(plan: &Plan) -> Self {
+        Self { duration: plan.duration, requests: plan.requests }
+    }
+
+    /// Share of the run that is over, 0 to 1.
+    fn share(self, now: &Snapshot) -> f64 {
+        let of_time = now.elapsed.as_secs_f64() / self.duration.as_secs_f64().max(1e-9);
+        let of_requests = self.requests.map_or(0., |all| now.sent as f64 / all as f64);
+        of_time.max(of_requests).min(1.)
+    }
+}
 
 /// Words above the figures of a run.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 use towpath_load::{Histogram, Phase, Plan, Snapshot};
 
-use super::{Heading, Screen};
+use super::{Heading, RunEnd, Screen};
 use crate::load::distribution::{self, Bin};
 use crate::load::figures::{self, QUANTILES};
 use crate::load::text::{printable, quantile};
@@ -36,7 +36,7 @@ pub struct View {
 /// Everything that a frame shows beside the snapshot.
 struct Scene {
     heading: Heading,
-    duration: Duration,
+    end: RunEnd,
     is_open: bool,
     is_stream: bool,
     /// Answers, or bits, per second of the periods so far.
@@ -51,7 +51,7 @@ impl View {
         let heading = Heading { server: String::new(), load: String::new(), step: String::new() };
         let scene = Scene {
             heading,
-            duration: Duration::ZERO,
+            end: RunEnd::default(),
             is_open: false,
             is_stream: false,
             rates: Vec::new(),
@@ -63,7 +63,7 @@ impl View {
     /// Begins a run.
     pub fn begin(&mut self, heading: Heading, plan: &Plan) {
         self.scene.heading = heading;
-        self.scene.duration = plan.duration;
+        self.scene.end = RunEnd::of(plan);
         self.scene.is_open = figures::is_open(plan);
         self.scene.is_stream = plan.shape.is_stream();
         self.scene.rates.clear();
@@ -161,10 +161,12 @@ impl Scene {
             Phase::WarmingUp => (0., "warming up".to_owned()),
             Phase::Draining => (1., "waiting for the last answers".to_owned()),
             Phase::Measuring => {
-                let share = now.elapsed.as_secs_f64() / self.duration.as_secs_f64().max(1e-9);
-                let left = figures::whole_seconds(self.duration.saturating_sub(now.elapsed));
+                let left = match self.end.requests {
+                    Some(all) => format!("{} requests", all.saturating_sub(now.sent)),
+                    None => figures::whole_seconds(self.end.duration.saturating_sub(now.elapsed)),
+                };
                 let elapsed = figures::whole_seconds(now.elapsed);
-                (share, format!("{elapsed} measured, {left} left"))
+                (self.end.share(now), format!("{elapsed} measured, {left} left"))
             }
         };
         let room = usize::from(width).saturating_sub(words.chars().count() + 5);
@@ -313,7 +315,7 @@ mod tests {
         let run = samples::report();
         Scene {
             heading: Heading::of(&run.plan, "round 2 of 5".into()),
-            duration: run.plan.duration,
+            end: RunEnd::of(&run.plan),
             is_open: false,
             is_stream: false,
             rates: vec![900, 1000],

@@ -1,17 +1,7 @@
-//! HTTP/1.1 as far as a GET needs it (RFC 9112): status, length, chunks, keep-alive.
+//! HTTP/1.1 responses (RFC 9112) as far as their end needs it: status, length, chunks, keep-alive.
 
 use crate::failure::Failure;
 use crate::verdict::{Line, Step, Trouble, Verdict};
-
-/// A GET request.
-pub fn request(path: &str, host: &str, stays: bool) -> Vec<u8> {
-    let close = if stays { "" } else { "Connection: close\r\n" };
-    let agent = concat!("towpath-load/", env!("CARGO_PKG_VERSION"));
-    format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n{close}\r\n"
-    )
-    .into_bytes()
-}
 
 /// Place in a response.
 #[derive(Default)]
@@ -22,6 +12,8 @@ pub struct HttpReader {
     status_line: Option<Line>,
     body: Body,
     closes: bool,
+    /// Whether responses have no body, as those to HEAD.
+    is_head: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +40,10 @@ enum Body {
 }
 
 impl HttpReader {
+    pub fn new(is_head: bool) -> Self {
+        Self { is_head, ..Self::default() }
+    }
+
     pub fn has_begun(&self) -> bool {
         self.part != Part::Status || !self.line.is_untouched()
     }
@@ -95,7 +91,7 @@ impl HttpReader {
     }
 
     fn finish(&mut self) -> Verdict {
-        let done = std::mem::take(self);
+        let done = std::mem::replace(self, Self::new(self.is_head));
         let line = done.status_line.filter(|_| done.status >= 400);
         let refusal = line.map(|line| Trouble::line(Failure::Status, line));
         Verdict { refusal, closes: done.closes }
@@ -162,9 +158,10 @@ impl HttpReader {
         match (self.status, self.body) {
             // An interim response; the final one follows.
             (100..200, _) => {
-                *self = Self::default();
+                *self = Self::new(self.is_head);
                 return false;
             }
+            _ if self.is_head => return true,
             (204 | 304, _) | (_, Body::Length(0)) => return true,
             (_, Body::Length(length)) => self.part = Part::Bytes(length),
             (_, Body::Chunked) => self.part = Part::ChunkSize,
@@ -226,6 +223,18 @@ mod tests {
         for piece in [1, 2, 3, 7, 64, 10_000] {
             assert_eq!(responses(text, piece), expected, "pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn responses_to_head_end_with_their_headers() {
+        let mut reader = HttpReader::new(true);
+        let text = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 404 No\r\n\r\n";
+        let Ok(Step::Whole { used, verdict }) = reader.read(text) else { panic!("a response") };
+        assert!(verdict.refusal.is_none());
+        let Ok(Step::Whole { used: rest, verdict }) = reader.read(&text[used..]) else {
+            panic!("another response")
+        };
+        assert!(verdict.refusal.is_some() && used + rest == text.len());
     }
 
     #[test]
