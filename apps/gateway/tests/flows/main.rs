@@ -1,6 +1,7 @@
 //! Flows of a stack into sockets of the host, and back.
 #![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
 
+mod crowd;
 mod forward;
 mod leaving;
 mod line;
