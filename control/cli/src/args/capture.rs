@@ -17,7 +17,7 @@ pub struct CaptureArgs {
     /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
     /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
     /// Where packets come faster than they can be written, some are not recorded: nothing waits.
-    /// With "-" the words of PROGRAM on standard output go to standard error.
+    /// With "-" a PROGRAM that is run has standard error as its standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
 
