@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use rustix::process::Signal;
 use towpath_tests::proxy_lab::{Lab, ROUTED, counter};
-use towpath_tests::{PATIENCE, Scratch, eventually, towpath, wait_for_port};
+use towpath_tests::{Namespace, PATIENCE, Scratch, eventually, towpath, wait_for_port};
 
 /// A UDP server that answers with the client's address, a blank and the datagram. Bound to one
 /// address of each version: a wildcard socket would answer from the address of its veth end.
@@ -311,7 +311,11 @@ fn the_set_up_is_shown_beforehand_and_packets_are_recorded() {
 #[test]
 fn mistakes_are_named() {
     let Some(lab) = Lab::new() else { return };
-    let cases: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--interface", "lo", "--route", "10.9.0.0/16"], 2, "nothing leaves this host by lo"),
+        (&["--route", "default"], 2, "--route 0.0.0.0/1 --route 128.0.0.0/1"),
+        (&["--interface", "va", "--route", "0.0.0.0/0"], 125, "--route 0.0.0.0/1"),
+        (&["--address", "192.0.2.1/24"], 125, "on va already"),
         (&["--interface", "nosuch0"], 125, "there is no such interface"),
         (&["--interface", "tw0"], 2, "cannot leave by the device"),
         (&["--route", "10.9.0.1/16"], 2, "give 10.9.0.0/16"),
@@ -325,14 +329,119 @@ fn mistakes_are_named() {
     }
     // Device names are checked before anything is made.
     let towpath = towpath();
-    let output = lab.here.run(&[&towpath, "proxy", "--tun", "a/b"]);
-    assert!(output.stderr.contains("is no interface name"), "{}", output.stderr);
+    for (name, more) in [("a/b", None), ("", None), ("a/b", Some("--dry-run"))] {
+        let line: Vec<_> = [&*towpath, "proxy", "--tun", name].into_iter().chain(more).collect();
+        let output = lab.here.run(&line);
+        assert_eq!(output.code(), 2, "{line:?}");
+        assert!(output.stderr.contains("is no interface name"), "{}", output.stderr);
+    }
     for (name, more) in [("va", None), ("lo", Some("--dry-run")), ("va", Some("--dry-run"))] {
         let line: Vec<_> = [&*towpath, "proxy", "--tun", name].into_iter().chain(more).collect();
         let output = lab.here.run(&line);
         assert_eq!(output.code(), 125, "{line:?}");
         assert!(output.stderr.contains("is not a TUN device"), "{}", output.stderr);
     }
+}
+
+/// The kernel takes no address of this host as a source from a device, unless it is told to.
+#[test]
+fn forwarded_clients_hear_errors_of_the_proxys_own_host() {
+    let Some(lab) = Lab::new() else { return };
+    let client = Namespace::new();
+    let (Some(here), Some(name)) = (lab.here.name(), client.name()) else { return };
+    let commands = format!(
+        "set -e\nip link add vc netns {name} type veth peer name vd netns {here}\n\
+         ip -n {name} addr add 10.1.0.2/24 dev vc\nip -n {here} addr add 10.1.0.1/24 dev vd\n\
+         ip -n {name} link set vc up\nip -n {here} link set vd up\n\
+         ip -n {name} route add default via 10.1.0.1\necho 1 > /proc/sys/net/ipv4/ip_forward"
+    );
+    lab.here.shell(&commands).ok();
+    // Nobody answers for the address of the default route's router from here on.
+    lab.there.shell("ip addr del 192.0.2.2/24 dev vb").ok();
+    lab.here.shell("ip neigh flush dev va").ok();
+    let _proxy = lab.proxy(&ROUTED);
+    let script = "import socket,errno\n\
+        s=socket.socket(); s.settimeout(40)\n\
+        print(errno.errorcode[s.connect_ex(('10.9.0.1',80))])";
+    assert_eq!(client.run(&["python3", "-c", script]).ok().stdout, "EHOSTUNREACH\n");
+    // A device of somebody else's stays as it is, and the command is named.
+    lab.here.shell("ip tuntap add dev tw1 mode tun && ip link set tw1 mtu 1500 up").ok();
+    let towpath = towpath();
+    let other = lab.here.spawn(&[&towpath, "proxy", "--tun", "tw1", "--interface", "va"]);
+    eventually("the device", || other.stderr().contains("Ctrl-C ends"));
+    assert!(other.stderr().contains("sysctl -w net/ipv4/conf/tw1/accept_local=1"));
+    let setting = lab.here.shell("cat /proc/sys/net/ipv4/conf/tw1/accept_local").ok().stdout;
+    assert_eq!(setting, "0\n");
+}
+
+#[test]
+fn datagrams_and_pings_fit_a_narrower_path() {
+    let Some(lab) = Lab::new() else { return };
+    let far = Namespace::new();
+    let (Some(there), Some(name)) = (lab.there.name(), far.name()) else { return };
+    let commands = format!(
+        "set -e\nip link add vf netns {there} type veth peer name vg netns {name}\n\
+         ip -n {there} link set vf mtu 1280 up\nip -n {name} link set vg mtu 1280 up\n\
+         ip -n {there} addr add fd00:9:5::1/64 dev vf nodad\n\
+         ip -n {name} addr add fd00:9:5::2/64 dev vg nodad\n\
+         ip -n {there} addr add 10.9.5.1/24 dev vf\nip -n {name} addr add 10.9.5.2/24 dev vg\n\
+         ip -n {name} route add default via 10.9.5.1\n\
+         ip -n {name} route add default via fd00:9:5::1\n\
+         echo 1 > /proc/sys/net/ipv6/conf/all/forwarding"
+    );
+    lab.there.shell(&commands).ok();
+    let echo = "import socket\ns=socket.socket(10,2); s.bind(('::',7811))\n\
+        while True: d,a=s.recvfrom(65536); s.sendto(d,a)";
+    let _server = far.spawn(&["python3", "-c", echo]);
+    eventually("the server", || far.shell("ss -lun | grep -q 7811").success());
+    let _proxy = lab.proxy(&ROUTED);
+    // The first is lost, and the router says why.
+    let script = "import socket\n\
+        s=socket.socket(10,2); s.settimeout(2); s.connect(('fd00:9:5::2',7811))\n\
+        s.setsockopt(41,23,0)\n\
+        for n in range(9):\n\
+        \x20try: s.send(b'x'*3000); print(len(s.recv(65536))); break\n\
+        \x20except OSError: pass";
+    assert_eq!(lab.python(script), "3000\n");
+    let ping = |dont_fragment: &str| {
+        lab.here.run(&["ping", "-n", "-c2", "-W5", "-s1400", "-M", dont_fragment, "10.9.5.2"])
+    };
+    let refused = ping("do");
+    assert!(!refused.success() && refused.stdout.contains("1280"), "{}", refused.stdout);
+    assert!(ping("dont").success());
+}
+
+#[test]
+fn services_of_this_host_are_thought_of_where_all_traffic_is_led_away() {
+    let Some(lab) = Lab::new() else { return };
+    let halves = ["--route", "0.0.0.0/1", "--route", "128.0.0.0/1", "--interface", "va"];
+    let proxy = lab.proxy(&halves);
+    let said = proxy.stderr();
+    assert_eq!(said.matches("rule add from ADDRESS lookup 100").count(), 1, "{said}");
+    assert!(said.contains("via ROUTER dev va table 100"), "{said}");
+    drop(proxy.stop());
+    assert!(!lab.proxy(&ROUTED).stderr().contains("ip rule add from"));
+}
+
+#[test]
+fn clients_are_reset_when_the_proxy_ends() {
+    let Some(lab) = Lab::new() else { return };
+    let server = "import socket,time\n\
+        s=socket.create_server(('10.9.0.1',7809)); k=[]\n\
+        while True: c,_=s.accept(); c.sendall(b'!'); k.append(c)";
+    let _server = lab.there.spawn(&["python3", "-c", server]);
+    wait_for_port(&lab.there, "10.9.0.1", 7809);
+    let proxy = lab.proxy(&ROUTED);
+    let script = "import socket,sys\n\
+        s=socket.create_connection(('10.9.0.1',7809)); s.settimeout(40); s.recv(1)\n\
+        print('up',file=sys.stderr,flush=True)\n\
+        try: s.recv(1)\n\
+        except OSError as e: print(type(e).__name__,file=sys.stderr)";
+    let client = lab.here.spawn(&["python3", "-c", script]);
+    eventually("a connection", || client.stderr().contains("up"));
+    assert_eq!(proxy.stop().code(), 0);
+    let said = client.wait(PATIENCE).ok().stderr;
+    assert!(said.ends_with("ConnectionResetError\n"), "{said}");
 }
 
 #[test]

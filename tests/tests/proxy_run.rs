@@ -108,6 +108,34 @@ fn a_static_program_fetches_pages_and_is_its_user() {
     assert_eq!(lab.run(&[], &["sh", "-c", script]).ok().stdout, "apart\n");
 }
 
+/// Replaces files of a host's /etc by rename(2), as network managers do, below a running program.
+const REPLACED: &str = "mount --make-rprivate / && mount -t tmpfs none $2 && cp -a /etc/. $2/
+    mount --move $2 /etc || exit 9
+    rm -f /etc/resolv.conf; real=/etc/resolv.conf
+    if [ $3 = link ]; then real=/etc/real/conf; mkdir /etc/real; ln -s real/conf /etc/resolv.conf; fi
+    echo 'nameserver 127.0.0.53' > $real
+    $1 proxy run -q --add-host x.example:192.0.2.9 -- sh -c '
+        has() { grep -q \"$1\" $2; }
+        both() { has 10.0.2.3 /etc/resolv.conf && has x.example /etc/hosts; }
+        both || exit 8; touch /etc/up; until [ -e /etc/done ]; do sleep 0.05; done
+        until both; do sleep 0.05; done; cat /etc/resolv.conf' & run=$!
+    until [ -e /etc/up ]; do kill -0 $run || exit 7; sleep 0.05; done
+    for file in $real /etc/hosts; do cp $file /etc/new; mv -f /etc/new $file; done
+    if [ $3 = unlinked ]; then rm -f $real; sleep 0.1; echo 'nameserver 127.0.0.53' > $real; fi
+    touch /etc/done; wait $run";
+
+#[test]
+fn own_files_stay_when_the_host_replaces_its_own() {
+    let Some(lab) = Lab::new() else { return };
+    for how in ["file", "link", "unlinked"] {
+        let folder = Scratch::new();
+        let etc = folder.path().to_str().expect("plain");
+        let words = ["unshare", "-m", "sh", "-c", REPLACED, "sh", &lab.towpath, etc, how];
+        let said = lab.host.run(&words).ok().stdout;
+        assert!(said.starts_with("nameserver 10.0.2.3\n"), "{how}: {said}");
+    }
+}
+
 #[test]
 fn clients_of_published_ports_reach_the_program() {
     let Some(lab) = Lab::new() else { return };

@@ -3,16 +3,22 @@
 //! TCP flows and UDP flows of the program take from one [`FlowBudget`]: a crowd of one kind finds
 //! all that the others leave. A small part is kept for the program, because clients of published
 //! ports can connect and then do nothing.
+//!
+//! TCP connections that are made are not ended in favour of others. So a client with an address of
+//! its own may have no more than [`CLIENT_PART`] times as many as there are free places: a part is
+//! always left to clients that have fewer.
 //! Echo flows and DNS queries have a part of their own: a program whose connections took everything
 //! can still resolve names.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::client::Client;
 use crate::limits::{
-    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX,
+    CLIENT_PART, DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX,
     FLOWS_LEFT_TO_PROGRAM, SMALL_PART, TCP_FLOWS_MAX, UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
 };
 
@@ -103,6 +109,8 @@ pub(crate) struct FlowBudget {
     tcp: Count,
     clients: Count,
     descriptors: Option<u64>,
+    /// TCP connections of each client that has some and that [`Client::has_share`].
+    by_client: Mutex<HashMap<Client, usize>>,
 }
 
 /// A count that does not exceed `max`.
@@ -117,6 +125,8 @@ struct Count {
 pub(crate) struct Share {
     budget: Arc<FlowBudget>,
     whose: Whose,
+    /// The client among whose connections it counts.
+    client: Option<Client>,
 }
 
 impl FlowBudget {
@@ -126,6 +136,7 @@ impl FlowBudget {
             tcp: Count::new(max.tcp),
             clients: Count::new(max.clients),
             descriptors: max.descriptors,
+            by_client: Mutex::default(),
         })
     }
 
@@ -139,7 +150,11 @@ impl FlowBudget {
                 return None;
             }
         }
-        Some(Share { budget: Arc::clone(self), whose })
+        Some(Share { budget: Arc::clone(self), whose, client: None })
+    }
+
+    fn by_client(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
+        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lowers the limit on TCP flows.
@@ -155,6 +170,11 @@ impl FlowBudget {
         count.now.load(Relaxed)
     }
 
+    /// TCP connections of a client now.
+    pub(crate) fn of_client(&self, client: Client) -> usize {
+        self.by_client().get(&client).copied().unwrap_or(0)
+    }
+
     /// See [`FlowsMax::descriptors`].
     pub(crate) fn descriptors(&self) -> Option<u64> {
         self.descriptors
@@ -166,8 +186,38 @@ impl FlowBudget {
     }
 }
 
+impl Share {
+    /// The same descriptor for a TCP flow of `client`. None: the client has as many as it may have.
+    pub(crate) fn of(mut self, client: Client) -> Option<Self> {
+        if client.has_share() {
+            let counts = self.budget.counts();
+            let free = counts[self.whose as usize..].iter().map(|count| count.free()).min();
+            // This descriptor was free.
+            let most = free.unwrap_or(0).saturating_add(1).saturating_mul(CLIENT_PART);
+            let mut by_client = self.budget.by_client();
+            let flows = by_client.entry(client).or_default();
+            if *flows >= most {
+                return None;
+            }
+            *flows += 1;
+            drop(by_client);
+            self.client = Some(client);
+        }
+        Some(self)
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
+        if let Some(client) = self.client {
+            let mut by_client = self.budget.by_client();
+            if let Some(flows) = by_client.get_mut(&client) {
+                *flows -= 1;
+                if *flows == 0 {
+                    by_client.remove(&client);
+                }
+            }
+        }
         let counts = self.budget.counts();
         counts[self.whose as usize..].iter().for_each(|count| count.subtract());
     }
@@ -183,6 +233,10 @@ impl Count {
         let max = self.max.load(Relaxed);
         let more = |now: usize| (now < max).then_some(now + 1);
         self.now.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    fn free(&self) -> usize {
+        self.max.load(Relaxed).saturating_sub(self.now.load(Relaxed))
     }
 
     fn subtract(&self) {
@@ -238,5 +292,27 @@ mod tests {
         budget.limit_tcp(8);
         assert_eq!(all(Whose::Client).len(), 7);
         assert_eq!(all(Whose::Program).len(), 8);
+    }
+
+    #[test]
+    fn one_client_leaves_a_part_to_others() {
+        let max = FlowsMax { all: 160, tcp: 160, clients: 140, ..FlowsMax::of(1_024) };
+        let budget = FlowBudget::new(&max);
+        let take = |client| budget.take(Whose::Program)?.of(client);
+        let all = |client| std::iter::from_fn(|| take(client)).collect::<Vec<_>>();
+        let client = |last: u8| Client::at([192, 0, 2, last].into());
+        let first = all(client(1));
+        assert_eq!(first.len(), 140, "seven of eight");
+        let second = all(client(2));
+        assert_eq!(second.len(), 18, "of 20 that are left");
+        assert!(take(client(1)).is_none());
+        // A client without any gets a place while there is one.
+        let third = [3, 4].map(|last| take(client(last)).expect("a place"));
+        assert!(take(client(5)).is_none());
+        assert_eq!(budget.len(Whose::Program), 160);
+        drop((first, second, third));
+        assert!(budget.by_client().is_empty());
+        // The program is not bounded by it.
+        assert_eq!(all(Client::PROGRAM).len(), 160);
     }
 }

@@ -1,9 +1,12 @@
 //! Decisions of a gateway's owner.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use towpath_tcp::KeepAlive;
 
+use crate::client::Client;
 use crate::egress::Egress;
 use crate::nameservers::{self, Nameserver};
 
@@ -87,6 +90,19 @@ impl GatewayConfig {
         }
     }
 
+    /// The client at an address of the link. Both addresses of a program are one client.
+    pub(crate) fn client(&self, ip: IpAddr) -> Client {
+        let own = [self.program_v4.map(IpAddr::V4), self.program_v6.map(IpAddr::V6)];
+        if own.contains(&Some(ip)) { Client::PROGRAM } else { Client::at(ip) }
+    }
+
+    /// Probing of idle clients, which may vanish without a word if they are not the program: with
+    /// the host's times, as towards servers. The server's own probes end at the host's socket.
+    pub(crate) fn keepalive(&self) -> Option<KeepAlive> {
+        let has_program = self.program_v4.is_some() || self.program_v6.is_some();
+        (!has_program).then(keepalive_of_host)
+    }
+
     /// Whether there is a forwarder of DNS.
     pub(crate) fn has_forwarder(&self) -> bool {
         self.dns_everywhere || self.dns_v4.is_some() || self.dns_v6.is_some()
@@ -161,6 +177,24 @@ impl GatewayConfig {
             }
         }
     }
+}
+
+/// Times of keepalive probes as the host has them (tcp(7)), and where it does not say, as RFC 9293
+/// asks for.
+fn keepalive_of_host() -> KeepAlive {
+    let default = KeepAlive::default();
+    let seconds = |name| sysctl(name).map(Duration::from_secs);
+    KeepAlive {
+        idle: seconds("tcp_keepalive_time").unwrap_or(default.idle),
+        interval: seconds("tcp_keepalive_intvl").unwrap_or(default.interval),
+        probes: sysctl("tcp_keepalive_probes").map_or(default.probes, |n| n.min(255) as u8),
+    }
+}
+
+/// A positive number of net.ipv4, in the network namespace of this thread.
+fn sysctl(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+    text.trim().parse().ok().filter(|number| *number > 0)
 }
 
 /// The pair of addresses under which the program sees a client of a forwarded port.

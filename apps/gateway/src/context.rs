@@ -5,7 +5,7 @@
 //! inner stack calls back. So a flow can be read, and served, without the others.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use towpath_pool::Pool;
 use towpath_shm::Fd;
@@ -13,6 +13,7 @@ use towpath_stack::{Host, Stack};
 use towpath_tcp::Instant;
 
 use crate::addresses::{AddressWatch, LostAddresses};
+use crate::client::Client;
 use crate::config::GatewayConfig;
 use crate::counters::Counters;
 use crate::events::{Events, Interest, Token};
@@ -130,6 +131,14 @@ impl Shared {
         if self.place.siblings.is_first(topic) {
             (self.tell)(notice);
         }
+    }
+
+    /// A TCP flow is not made, because its client has as many as one may have.
+    pub(crate) fn on_client_full(&mut self, client: IpAddr) {
+        self.counters.tcp_client_full += 1;
+        let budget = &self.place.siblings.budget;
+        let notice = Notice::ClientFull { client, open: budget.of_client(Client::at(client)) };
+        self.tell_once(Topic::ClientFull, notice);
     }
 
     /// Whether a flow that comes in is one of the gateway's own sockets. Counts it, and tells the

@@ -19,11 +19,17 @@ towpath_pool::counters! {
         /// Flows not made because of `TCP_FLOWS_MAX` or descriptors: clients that were refused, and
         /// SYNs of the program that were not answered.
         tcp_flows_full,
+        /// Flows not made because a client had as many TCP flows as it may have: as
+        /// `tcp_flows_full`, which does not count these.
+        tcp_client_full,
         /// Directions of flows that got little memory because of `FIFOS_LARGE_MAX`.
         tcp_fifos_small,
-        /// SYNs of the program given up before the host had connected. The program did not repeat
-        /// them for long, or `pending_max` of the inner stack was reached.
+        /// SYNs of the program given up before the host had connected: the program did not repeat
+        /// them for long, or reset the connection.
         tcp_forgotten,
+        /// SYNs of the program given up before the host had connected, to make room for another
+        /// one: `pending_max` of the inner stack was reached.
+        tcp_connecting_evicted,
         /// Bytes from the program to the host.
         tcp_bytes_to_host,
         /// Bytes from the host to the program.
@@ -36,10 +42,15 @@ towpath_pool::counters! {
         udp_flows,
         /// UDP flows ended for being idle.
         udp_expired,
-        /// UDP flows of the program's making ended to make room.
+        /// UDP flows of the program's making that the peer had not answered, ended to make room.
         udp_evicted,
-        /// UDP flows of clients of published ports ended to make room.
+        /// The same that the peer had answered, when no others were left.
+        udp_answered_evicted,
+        /// UDP flows of clients of published ports that the program had not answered, ended to make
+        /// room.
         udp_clients_evicted,
+        /// The same that the program had answered, when no others were left.
+        udp_clients_answered_evicted,
         /// Datagrams of clients of published ports that the program refused: it does not listen
         /// there.
         udp_clients_refused,
@@ -47,6 +58,8 @@ towpath_pool::counters! {
         udp_to_host,
         /// Datagrams from the host to the program, answers of the forwarder apart.
         udp_to_program,
+        /// Of these, datagrams from another port of a peer than the program wrote to.
+        udp_from_other_ports,
         /// Datagrams lost in either direction: the host's socket was full or gave an error, or the
         /// inner stack could not send.
         udp_dropped,
@@ -86,7 +99,9 @@ towpath_pool::counters! {
         echo_not_permitted,
         /// Echo requests lost for another reason.
         echo_dropped,
-        /// Echo flows ended to make room.
+        /// Echo flows that the peer had not answered, ended to make room.
         echo_evicted,
+        /// The same that the peer had answered, when no others were left.
+        echo_answered_evicted,
     }
 }

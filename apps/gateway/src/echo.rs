@@ -22,10 +22,11 @@ use towpath_stack::{EchoMeta, Host};
 use towpath_wire::{icmpv4, icmpv6, ipv4};
 
 use crate::addresses::LostAddresses;
+use crate::client::Client;
 use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::icmp::About;
-use crate::idle::{Class, IdleTable};
+use crate::idle::{Class, Evicted, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
 use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
@@ -60,6 +61,8 @@ struct Flow {
     to: IpAddr,
     /// TTL and class that its socket sends with; [`PLAIN_TTL`] and 0 stand for the host's defaults.
     marks: (u8, u8),
+    /// The host fragments no request, as the header of the last one asked for.
+    dont_fragment: bool,
     /// Identifier that a raw socket sends with. Reads of the socket give all ICMP of the peer,
     /// with IPv4 headers.
     raw: Option<u16>,
@@ -77,8 +80,9 @@ enum Lost {
     Failed,
 }
 
-/// All flows are of one class.
-const CLASS: usize = 0;
+/// Flows that the peer has not answered, and the others.
+const CLASS_NEW: usize = 0;
+const CLASS: usize = 1;
 /// Both versions' headers are of one length.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
@@ -87,8 +91,8 @@ const IDENT_AT: usize = 4;
 
 impl EchoFlows {
     pub(crate) fn new(max: usize, place: &Place, seed: &[u8; 32]) -> Self {
-        let class = Class { idle_ns: ECHO_IDLE_NS, owner: 0, max, worth: 0 };
-        let flows = IdleTable::new(&[class]);
+        let class = |worth| Class { idle_ns: ECHO_IDLE_NS, owner: 0, max, worth };
+        let flows = IdleTable::new(&[class(0), class(1)]);
         let (number, stride) = (place.number() as u16, place.count() as u16);
         let next_ident = first_ident(seed).wrapping_add(number);
         Self { flows, due: VecDeque::new(), next_ident, stride, warned: false }
@@ -162,6 +166,7 @@ impl EchoFlows {
         self.flows.touch(shared.now_ns, id);
         let Some((_, flow)) = self.flows.get_mut(id) else { return Err(Lost::Failed) };
         flow.set_marks(meta.ttl, meta.tos);
+        flow.set_dont_fragment(meta.dont_fragment);
         if let Some(ident) = flow.raw {
             emit_request(message, meta, ident);
         }
@@ -217,9 +222,8 @@ impl EchoFlows {
         if shared.is_loop(SocketAddr::new(key.program, key.ident), SocketAddr::new(key.peer, 0)) {
             return Err(refused(shared, Errno::HOSTUNREACH));
         }
-        if self.flows.is_full(CLASS) && self.flows.evict(CLASS).is_some() {
-            shared.counters.echo_evicted += 1;
-        }
+        let client = shared.config.client(key.program);
+        self.make_room(shared, client);
         let to = SocketAddr::new(ip, 0);
         let protocol = if ip.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
         let (host, raw) = match open_socket(to, protocol) {
@@ -236,18 +240,30 @@ impl EchoFlows {
             host,
             to: ip,
             marks: (PLAIN_TTL, 0),
+            dont_fragment: false,
             raw,
             readable: false,
             silence: Silence::default(),
             bytes: [0; 2],
         };
-        let id = self.flows.insert(shared.now_ns, CLASS, key, flow);
+        let id = self.flows.insert(shared.now_ns, CLASS_NEW, client, key, flow);
         let Some((_, flow)) = self.flows.get(id) else { return Ok(id) };
         if let Err(error) = shared.events.watch(&flow.host, Token::Echo(id), Interest::Readable) {
             self.flows.remove(id);
             return Err(refused(shared, error));
         }
         Ok(id)
+    }
+
+    fn make_room(&mut self, shared: &mut Shared, client: Client) {
+        if !self.flows.is_full(CLASS_NEW) {
+            return;
+        }
+        match self.flows.evict(CLASS_NEW, client) {
+            Some(Evicted { class: CLASS, .. }) => shared.counters.echo_answered_evicted += 1,
+            Some(_) => shared.counters.echo_evicted += 1,
+            None => {}
+        }
     }
 
     /// An identifier that no raw socket has.
@@ -290,6 +306,7 @@ impl EchoFlows {
                             flow.silence.end();
                             flow.bytes[1] += len;
                         }
+                        self.flows.touch_as(cx.shared.now_ns, id, CLASS);
                     }
                 }
                 Err(Errno::AGAIN) => {
@@ -354,10 +371,21 @@ impl Flow {
         self.marks = (ttl, tos);
     }
 
+    fn set_dont_fragment(&mut self, wanted: bool) {
+        if self.dont_fragment != wanted
+            && sys::set_dont_fragment(self.host.as_fd(), self.to.is_ipv6(), wanted).is_ok()
+        {
+            self.dont_fragment = wanted;
+        }
+    }
+
     /// Takes the reports that wait; returns how many there were.
     fn hear(&self, shared: &mut Shared, key: &Key) -> usize {
         let Shared { errors, config, counters, .. } = shared;
-        errors.hear(self.host.as_fd(), config, counters, |_, quote| {
+        errors.hear(self.host.as_fd(), config, counters, |report, quote| {
+            if let Some(mtu) = report.mtu_v6() {
+                sys::lower_mtu_v6(self.host.as_fd(), mtu);
+            }
             // A raw socket hears about everybody's requests.
             let ours =
                 |ident: u16| quote.get(IDENT_AT..IDENT_AT + 2) == Some(&ident.to_be_bytes()[..]);

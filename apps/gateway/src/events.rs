@@ -34,6 +34,8 @@ pub(crate) enum Token {
     Handed,
     /// The host has other addresses.
     Addresses,
+    /// A port of the program, open to all ports of its peers.
+    OtherPorts(Key),
 }
 
 /// Events to hear about.
@@ -126,6 +128,7 @@ impl Token {
             Token::Nameservers => (5, 0),
             Token::Handed => (6, 0),
             Token::Addresses => (7, 0),
+            Token::OtherPorts(key) => (8, key.to_bits()),
         };
         kind << Key::BITS | key
     }
@@ -141,6 +144,7 @@ impl Token {
             5 => Some(Token::Nameservers),
             6 => Some(Token::Handed),
             7 => Some(Token::Addresses),
+            8 => Some(Token::OtherPorts(key)),
             _ => None,
         }
     }

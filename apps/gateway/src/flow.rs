@@ -31,6 +31,8 @@ pub(crate) struct Flow {
     /// Right to the descriptor of `host`.
     pub(crate) _share: Share,
     pub(crate) phase: Phase,
+    /// A client of a published port made the connection, and the program is the server.
+    pub(crate) is_published: bool,
     /// The program's class of service, as the host's socket has it.
     pub(crate) class: u8,
     /// The SYN came with a TTL of its own (as traceroute sends it): a router's time exceeded is
@@ -150,6 +152,7 @@ impl Flow {
             host,
             _share: share,
             phase,
+            is_published: matches!(phase, Phase::ProgramConnecting(_)),
             class: 0,
             traced: false,
             readable: false,

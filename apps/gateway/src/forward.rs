@@ -11,6 +11,7 @@ use rustix::process::{Resource, getrlimit};
 use towpath_shm::{Fd, opened};
 
 use crate::budget::Whose;
+use crate::client::Client;
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::{Readiness, canonical};
@@ -274,6 +275,11 @@ impl Listener {
         match (self.accept_socket(), share) {
             (Ok((host, Some(client))), Some(share)) => {
                 full.on_place();
+                let Some(share) = share.of(Client::at(client.ip())) else {
+                    reset(&host);
+                    cx.shared.on_client_full(client.ip());
+                    return Came::Nobody;
+                };
                 cx.shared.counters.tcp_accepted += 1;
                 let presented = cx.shared.config.presented(client, self.port);
                 Came::Client(Accepted { host, client: client.ip(), presented, share, flight: None })

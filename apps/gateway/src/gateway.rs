@@ -124,6 +124,7 @@ impl Gateway {
         if outer.in_process {
             stack_config.tcp.time_wait = TIME_WAIT;
         }
+        stack_config.tcp.keepalive = shared.config.keepalive();
         // Each undecided SYN has a flow and a descriptor: those that never connect leave half to
         // others.
         let pending_max = max.tcp / shared.place.count() / 2;
@@ -137,7 +138,7 @@ impl Gateway {
         let echo = EchoFlows::new(max.echo, &shared.place, &shared.config.seed);
         let host = GatewayHost {
             shared,
-            tcp: TcpFlows::new(),
+            tcp: TcpFlows::new(stack.config().pending_max),
             udp: UdpFlows::new(max.udp, max.udp_clients, siblings),
             echo,
             dns,
@@ -205,6 +206,20 @@ impl Gateway {
         Ok(())
     }
 
+    /// Resets connections towards their clients, at most `max` of them, and returns how many. The
+    /// segments wait for [`Port::poll`].
+    pub fn reset_clients(&mut self, now_ns: u64, pool: &mut Pool, max: usize) -> usize {
+        let GatewayHost { shared, tcp, .. } = &mut self.host;
+        shared.now_ns = now_ns;
+        let now = Instant(now_ns);
+        let stack = &mut self.stack;
+        let on_link = self.link.queues().to_program.len();
+        let mut cx = Context { now, stack, shared, on_link, pool, touched: false };
+        let count = tcp.reset_clients(&mut cx, max);
+        self.work(now, pool);
+        count
+    }
+
     /// Lowers the limit on TCP flows of all gateways of the host together, which is otherwise
     /// [`TCP_FLOWS_MAX`](crate::limits::TCP_FLOWS_MAX) or whatever the process's descriptors allow.
     pub fn limit_tcp_flows(&mut self, max: usize) {
@@ -262,6 +277,7 @@ impl Gateway {
             match token {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
                 Token::Udp(id) => udp.on_ready(id, ready),
+                Token::OtherPorts(key) => udp.others.on_ready(key, ready),
                 Token::Echo(id) => echo.on_ready(id, ready),
                 Token::Dns(key) => dns.on_ready(key, ready),
                 Token::Nameservers => dns.on_renamed(),
@@ -430,7 +446,15 @@ impl Host for GatewayHost {
     }
 
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
-        self.tcp.on_syn(pending, local, remote);
+        self.tcp.on_syn(&self.shared, pending, local, remote);
+    }
+
+    fn syn_repeated(&mut self, pending: PendingId) {
+        self.tcp.on_syn_repeated(self.shared.now_ns, pending);
+    }
+
+    fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
+        self.tcp.displace_syn(&mut self.shared, remote)
     }
 
     fn syn_forgotten(&mut self, pending: PendingId) {

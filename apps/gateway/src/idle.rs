@@ -1,22 +1,40 @@
 //! Tables of flows that end by being idle, because nothing else says that they ended.
 //!
 //! When an owner has as many flows as it may, a new one displaces one of its own; a class says who
-//! the owner is.
+//! the owner is. As in Linux's connection tracking (early_drop in nf_conntrack_core.c), flows whose
+//! peer has not answered make room first. Of these, and of answered ones where no others are left,
+//! the client with the most flows loses one. So a client that floods displaces its own flows, and
+//! clients with fewer keep theirs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
+use crate::client::Client;
 use crate::slab::{Key, Slab};
 
 /// Flows by key, ended when idle, and a bounded number of them: one that is idle makes room.
 ///
-/// Each class has its own idle time and its own list, from the least to the most recently used. So
-/// the entry that expires next is always at the front of one.
+/// Each client has a list for each class, from the least to the most recently used flow. So a
+/// packet of a flow moves it within one list, and looks up neither its client nor the lists'
+/// deadlines.
 #[derive(Debug)]
 pub(crate) struct IdleTable<K, V> {
     index: HashMap<K, Key>,
     entries: Slab<Entry<K, V>>,
-    lists: Vec<List>,
+    classes: Vec<Class>,
+    /// Flows of each class.
+    counts: Vec<usize>,
+    /// Owners and worths of the classes, in order and each once.
+    kinds: Vec<(u8, u8)>,
+    clients: HashMap<Client, Key>,
+    groups: Slab<Group>,
+    /// Lists that have flows, by a time at which the oldest one may have been idle for too long.
+    /// That one may have been used since: then the list gets a later time when this one has come.
+    deadlines: BTreeSet<Deadline>,
+    /// Clients by the number of their flows of a kind.
+    ranks: BTreeSet<Rank>,
+    /// Number of changes of `ranks`.
+    changes: u64,
 }
 
 /// Properties of flows of one kind.
@@ -32,31 +50,79 @@ pub(crate) struct Class {
     pub(crate) worth: u8,
 }
 
+/// Flow that was taken out to make room.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Evicted<K, V> {
+    pub(crate) key: K,
+    pub(crate) value: V,
+    /// Class of the flow.
+    pub(crate) class: usize,
+}
+
 /// An entry and its place in its list.
 #[derive(Debug)]
 struct Entry<K, V> {
     key: K,
     value: V,
+    group: Key,
     class: usize,
     used_ns: u64,
     older: Option<Key>,
     newer: Option<Key>,
 }
 
+/// Flows of one client.
 #[derive(Debug)]
+struct Group {
+    client: Client,
+    /// By class.
+    lists: Vec<List>,
+    /// By kind; None while the client has no such flows.
+    ranks: Vec<Option<Rank>>,
+}
+
+#[derive(Debug, Default)]
 struct List {
-    class: Class,
     len: usize,
     oldest: Option<Key>,
     newest: Option<Key>,
+    /// Time of its entry in `deadlines`, while it has flows.
+    due_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Deadline {
+    due_ns: u64,
+    group: Key,
+    class: usize,
+}
+
+/// Place of a client among all that have flows of a kind. Of clients with equally many flows the
+/// first is the one that has had as many for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    kind: usize,
+    flows: usize,
+    since: u64,
+    group: Key,
 }
 
 impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     /// Flows name their class by its place in `classes`.
     pub(crate) fn new(classes: &[Class]) -> Self {
-        let list = |class: &Class| List { class: *class, len: 0, oldest: None, newest: None };
-        let lists = classes.iter().map(list).collect();
-        Self { index: HashMap::new(), entries: Slab::new(), lists }
+        let kinds = classes.iter().map(Class::kind).collect::<BTreeSet<_>>();
+        Self {
+            index: HashMap::new(),
+            entries: Slab::new(),
+            classes: classes.to_vec(),
+            counts: vec![0; classes.len()],
+            kinds: kinds.into_iter().collect(),
+            clients: HashMap::new(),
+            groups: Slab::new(),
+            deadlines: BTreeSet::new(),
+            ranks: BTreeSet::new(),
+            changes: 0,
+        }
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<Key> {
@@ -77,43 +143,71 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
 
     /// Whether the next [`IdleTable::insert`] of this class needs [`IdleTable::evict`] first.
     pub(crate) fn is_full(&self, class: usize) -> bool {
-        let Class { owner, max, .. } = self.lists[class].class;
-        self.of_owner(owner).map(|list| list.len).sum::<usize>() >= max
+        let Class { owner, max, .. } = self.classes[class];
+        let all = self.classes.iter().zip(&self.counts);
+        all.filter(|(class, _)| class.owner == owner).map(|(_, count)| count).sum::<usize>() >= max
     }
 
-    /// Puts a flow in; the key must be new. The value may want to know its id.
-    pub(crate) fn insert(&mut self, now_ns: u64, class: usize, key: K, value: V) -> Key {
-        let entry = Entry { key, value, class, used_ns: now_ns, older: None, newer: None };
+    /// Puts a flow of `client` in; the key must be new. The value may want to know its id.
+    pub(crate) fn insert(
+        &mut self,
+        now_ns: u64,
+        class: usize,
+        client: Client,
+        key: K,
+        value: V,
+    ) -> Key {
+        let Self { clients, groups, classes, kinds, .. } = self;
+        let group = *clients.entry(client).or_insert_with(|| {
+            let lists = classes.iter().map(|_| List::default()).collect();
+            groups.insert(Group { client, lists, ranks: vec![None; kinds.len()] })
+        });
+        let entry = Entry { key, value, group, class, used_ns: now_ns, older: None, newer: None };
         let id = self.entries.insert(entry);
         self.index.insert(key, id);
         self.link(id);
+        self.rank(group, class);
         id
     }
 
     /// The flow was used.
     pub(crate) fn touch(&mut self, now_ns: u64, id: Key) {
-        if let Some(class) = self.entries.get(id).map(|entry| entry.class) {
-            self.touch_as(now_ns, id, class);
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.used_ns = now_ns;
+        if entry.newer.is_some() {
+            self.unlink(id);
+            self.link(id);
         }
     }
 
     /// The flow was used, in a way that makes it one of `class`.
     pub(crate) fn touch_as(&mut self, now_ns: u64, id: Key, class: usize) {
-        if self.entries.get(id).is_none() {
-            return;
+        let Some(entry) = self.entries.get(id) else { return };
+        let (before, group) = (entry.class, entry.group);
+        if before == class {
+            return self.touch(now_ns, id);
         }
         self.unlink(id);
         if let Some(entry) = self.entries.get_mut(id) {
             (entry.used_ns, entry.class) = (now_ns, class);
         }
         self.link(id);
+        self.rank(group, before);
+        self.rank(group, class);
     }
 
     pub(crate) fn remove(&mut self, id: Key) -> Option<(K, V)> {
         self.unlink(id);
-        let entry = self.entries.remove(id)?;
-        self.index.remove(&entry.key);
-        Some((entry.key, entry.value))
+        let Entry { key, value, group, class, .. } = self.entries.remove(id)?;
+        self.index.remove(&key);
+        self.rank(group, class);
+        let is_empty = |group: &Group| group.lists.iter().all(|list| list.len == 0);
+        if self.groups.get(group).is_some_and(is_empty)
+            && let Some(Group { client, .. }) = self.groups.remove(group)
+        {
+            self.clients.remove(&client);
+        }
+        Some((key, value))
     }
 
     /// Takes out the flows that `is_meant` says.
@@ -125,27 +219,57 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
 
     /// Takes out a flow that has been idle for too long.
     pub(crate) fn expire(&mut self, now_ns: u64) -> Option<(K, V)> {
-        let due = self.lists.iter().find_map(|list| {
-            let id = list.oldest?;
-            let used_ns = self.entries.get(id)?.used_ns;
-            (used_ns.saturating_add(list.class.idle_ns) <= now_ns).then_some(id)
-        });
-        self.remove(due?)
+        while let Some(&due) = self.deadlines.first().filter(|due| due.due_ns <= now_ns) {
+            let idle_ns = self.classes[due.class].idle_ns;
+            let oldest = self.groups.get(due.group)?.lists[due.class].oldest?;
+            let due_ns = self.entries.get(oldest)?.used_ns.saturating_add(idle_ns);
+            if due_ns <= now_ns {
+                return self.remove(oldest);
+            }
+            self.deadlines.remove(&due);
+            self.deadlines.insert(Deadline { due_ns, ..due });
+            self.groups.get_mut(due.group)?.lists[due.class].due_ns = due_ns;
+        }
+        None
     }
 
-    /// Takes out a flow of the owner of `class`: of those worth least the one idle for longest.
-    pub(crate) fn evict(&mut self, class: usize) -> Option<(K, V)> {
-        let lists = self.of_owner(self.lists[class].class.owner);
-        let oldest = lists.filter_map(|list| Some((list.class.worth, list.oldest?)));
-        let rank =
-            |&(worth, id): &(u8, Key)| (worth, self.entries.get(id).map(|entry| entry.used_ns));
-        let (_, id) = oldest.min_by_key(rank)?;
-        self.remove(id)
+    /// Takes out a flow to make room for one of `class` of `client`. The flow is one of the lowest
+    /// worth, and of the client with the most of these: of `client` itself if none has more. It is
+    /// the one of that client which was idle for longest.
+    pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
+        let owner = self.classes[class].owner;
+        let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);
+        let (kind, most) = kinds.find_map(|(kind, _)| Some((kind, self.most(kind)?)))?;
+        let has_most = |group: &Key| {
+            let rank = self.groups.get(*group).and_then(|group| group.ranks[kind]);
+            rank.is_some_and(|rank| rank.flows == most.flows)
+        };
+        let own = self.clients.get(&client).copied();
+        let group = self.groups.get(own.filter(has_most).unwrap_or(most.group))?;
+        let lists = group.lists.iter().zip(&self.classes);
+        let oldest = lists
+            .filter(|(_, class)| class.kind() == self.kinds[kind])
+            .filter_map(|(list, _)| list.oldest);
+        let id = oldest.min_by_key(|id| self.entries.get(*id).map(|entry| entry.used_ns))?;
+        let class = self.entries.get(id)?.class;
+        self.remove(id).map(|(key, value)| Evicted { key, value, class })
+    }
+
+    /// The first of the clients that have the most flows of a kind.
+    fn most(&self, kind: usize) -> Option<Rank> {
+        let from = |kind, flows| Rank { kind, flows, since: 0, group: Key::from_bits(0) };
+        let most = self.ranks.range(from(kind, 0)..from(kind + 1, 0)).next_back()?;
+        self.ranks.range(from(kind, most.flows)..).next().copied()
     }
 
     /// Flows of `class` end after another idle time from now on.
     pub(crate) fn set_idle_ns(&mut self, class: usize, idle_ns: u64) {
-        self.lists[class].class.idle_ns = idle_ns;
+        self.classes[class].idle_ns = idle_ns;
+        let groups: Vec<_> = self.clients.values().copied().collect();
+        for group in groups {
+            self.clear_deadline(group, class);
+            self.set_deadline(group, class);
+        }
     }
 
     /// All flows.
@@ -153,44 +277,94 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.index.values().copied().collect()
     }
 
-    /// When [`IdleTable::expire`] has something to do.
+    /// When [`IdleTable::expire`] may have something to do.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
-        let due = |list: &List| {
-            let entry = self.entries.get(list.oldest?)?;
-            Some(entry.used_ns.saturating_add(list.class.idle_ns))
-        };
-        self.lists.iter().filter_map(due).min()
+        self.deadlines.first().map(|due| due.due_ns)
     }
 
-    fn of_owner(&self, owner: u8) -> impl Iterator<Item = &List> {
-        self.lists.iter().filter(move |list| list.class.owner == owner)
+    /// Ranks a client anew, whose number of flows like those of `class` may have changed.
+    fn rank(&mut self, group: Key, class: usize) {
+        let Self { classes, kinds, groups, ranks, changes, .. } = self;
+        let of_class = classes[class].kind();
+        let Ok(kind) = kinds.binary_search(&of_class) else { return };
+        let Some(entry) = groups.get_mut(group) else { return };
+        let lists = entry.lists.iter().zip(&*classes);
+        let alike = lists.filter(|(_, class)| class.kind() == of_class);
+        let flows = alike.map(|(list, _)| list.len).sum();
+        if let Some(before) = entry.ranks[kind].take() {
+            ranks.remove(&before);
+        }
+        if flows > 0 {
+            *changes += 1;
+            let rank = Rank { kind, flows, since: *changes, group };
+            entry.ranks[kind] = Some(rank);
+            ranks.insert(rank);
+        }
+    }
+
+    /// Gives a list that has flows the time at which its oldest one ends.
+    fn set_deadline(&mut self, group: Key, class: usize) {
+        let idle_ns = self.classes[class].idle_ns;
+        let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
+            return;
+        };
+        let Some(oldest) = list.oldest.and_then(|oldest| self.entries.get(oldest)) else { return };
+        list.due_ns = oldest.used_ns.saturating_add(idle_ns);
+        self.deadlines.insert(Deadline { due_ns: list.due_ns, group, class });
+    }
+
+    fn clear_deadline(&mut self, group: Key, class: usize) {
+        if let Some(group_of) = self.groups.get(group) {
+            let due_ns = group_of.lists[class].due_ns;
+            self.deadlines.remove(&Deadline { due_ns, group, class });
+        }
     }
 
     fn link(&mut self, id: Key) {
-        let Some(class) = self.entries.get(id).map(|entry| entry.class) else { return };
-        self.lists[class].len += 1;
-        let before = self.lists[class].newest.replace(id);
+        let Some(&Entry { group, class, .. }) = self.entries.get(id) else { return };
+        let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
+            return;
+        };
+        list.len += 1;
+        let before = list.newest.replace(id);
         match before.and_then(|before| self.entries.get_mut(before)) {
             Some(before) => before.newer = Some(id),
-            None => self.lists[class].oldest = Some(id),
+            None => list.oldest = Some(id),
         }
         if let Some(entry) = self.entries.get_mut(id) {
             (entry.older, entry.newer) = (before, None);
         }
+        self.counts[class] += 1;
+        if before.is_none() {
+            self.set_deadline(group, class);
+        }
     }
 
     fn unlink(&mut self, id: Key) {
-        let Some(entry) = self.entries.get(id) else { return };
-        let (class, older, newer) = (entry.class, entry.older, entry.newer);
-        self.lists[class].len -= 1;
+        let Some(&Entry { group, class, older, newer, .. }) = self.entries.get(id) else { return };
+        let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
+            return;
+        };
+        list.len -= 1;
         match older.and_then(|older| self.entries.get_mut(older)) {
             Some(older) => older.newer = newer,
-            None => self.lists[class].oldest = newer,
+            None => list.oldest = newer,
         }
         match newer.and_then(|newer| self.entries.get_mut(newer)) {
             Some(newer) => newer.older = older,
-            None => self.lists[class].newest = older,
+            None => list.newest = older,
         }
+        self.counts[class] -= 1;
+        if older.is_none() && newer.is_none() {
+            self.clear_deadline(group, class);
+        }
+    }
+}
+
+impl Class {
+    /// Flows of one kind make room for each other: their owner and their worth are the same.
+    fn kind(&self) -> (u8, u8) {
+        (self.owner, self.worth)
     }
 }
 
@@ -202,36 +376,62 @@ mod tests {
         Class { idle_ns, owner, max, worth }
     }
 
+    fn client(last: u8) -> Client {
+        Client::at([192, 0, 2, last].into())
+    }
+
+    /// Key of the flow that makes room.
+    fn evicted(table: &mut IdleTable<char, ()>, class: usize, client: Client) -> Option<char> {
+        table.evict(class, client).map(|evicted| evicted.key)
+    }
+
     #[test]
     fn flows_end_when_idle_each_class_in_its_time() {
         let mut table = IdleTable::new(&[class(60, 0, 8, 0), class(15, 0, 8, 0)]);
-        let a = table.insert(0, 0, 'a', ());
-        table.insert(1, 1, 'b', ());
-        let c = table.insert(2, 1, 'c', ());
+        let a = table.insert(0, 0, client(1), 'a', ());
+        table.insert(1, 1, client(1), 'b', ());
+        let c = table.insert(2, 1, client(1), 'c', ());
         assert_eq!(table.next_expiry_ns(), Some(16));
         table.touch(10, c);
         assert_eq!(table.expire(15), None);
         assert_eq!(table.expire(16), Some(('b', ())));
+        assert_eq!(table.expire(16), None);
         assert_eq!(table.next_expiry_ns(), Some(25));
         assert_eq!(table.find(&'b'), None);
-        assert_eq!(table.expire(70), Some(('a', ())));
         assert_eq!(table.expire(70), Some(('c', ())));
+        assert_eq!(table.expire(70), Some(('a', ())));
         assert_eq!((table.expire(1000), table.get(a)), (None, None));
         assert_eq!(table.next_expiry_ns(), None);
+        assert!(table.clients.is_empty() && table.groups.len() == 0 && table.ranks.is_empty());
+    }
+
+    #[test]
+    fn a_flow_that_is_used_lives_on() {
+        let mut table = IdleTable::new(&[class(60, 0, 8, 0)]);
+        let [a, b] = ['a', 'b'].map(|name| table.insert(0, 0, client(1), name, ()));
+        for now in [50, 100] {
+            table.touch(now, a);
+            table.touch(now, b);
+        }
+        assert_eq!(table.expire(159), None);
+        assert_eq!(table.next_expiry_ns(), Some(160));
+        table.set_idle_ns(0, 20);
+        assert_eq!(table.next_expiry_ns(), Some(120));
+        assert_eq!(table.expire(120), Some(('a', ())));
     }
 
     #[test]
     fn the_one_idle_for_longest_makes_room() {
         let mut table = IdleTable::new(&[class(60, 0, 3, 0), class(15, 0, 3, 0)]);
-        let a = table.insert(0, 0, 'a', ());
-        table.insert(1, 1, 'b', ());
-        table.insert(2, 0, 'c', ());
+        let a = table.insert(0, 0, client(1), 'a', ());
+        table.insert(1, 1, client(1), 'b', ());
+        table.insert(2, 0, client(1), 'c', ());
         assert!(table.is_full(0) && table.is_full(1));
         table.touch(3, a);
-        assert_eq!(table.evict(0), Some(('b', ())));
-        assert_eq!(table.evict(0), Some(('c', ())));
-        assert_eq!(table.evict(0), Some(('a', ())));
-        assert_eq!(table.evict(0), None);
+        assert_eq!(evicted(&mut table, 0, client(1)), Some('b'));
+        assert_eq!(evicted(&mut table, 0, client(1)), Some('c'));
+        assert_eq!(evicted(&mut table, 0, client(1)), Some('a'));
+        assert_eq!(evicted(&mut table, 0, client(1)), None);
     }
 
     #[test]
@@ -241,16 +441,85 @@ mod tests {
         const KNOWN: usize = 2;
         let classes = [class(60, 0, 2, 0), class(60, 1, 3, 0), class(60, 1, 3, 1)];
         let mut table = IdleTable::new(&classes);
-        table.insert(0, MINE, 'm', ());
-        let known = table.insert(1, NEW, 'k', ());
+        let one = client(1);
+        table.insert(0, MINE, one, 'm', ());
+        let known = table.insert(1, NEW, one, 'k', ());
         table.touch_as(1, known, KNOWN);
         for (n, name) in ['x', 'y'].into_iter().enumerate() {
-            table.insert(2 + n as u64, NEW, name, ());
+            table.insert(2 + n as u64, NEW, one, name, ());
         }
         assert!(table.is_full(NEW) && table.is_full(KNOWN) && !table.is_full(MINE));
-        assert_eq!(table.evict(NEW), Some(('x', ())), "the known one is older, and worth more");
-        assert_eq!(table.evict(NEW), Some(('y', ())));
-        assert_eq!(table.evict(NEW), Some(('k', ())));
-        assert_eq!((table.evict(NEW), table.evict(MINE)), (None, Some(('m', ()))));
+        let evicted = |table: &mut IdleTable<_, _>, class| {
+            table.evict(class, one).map(|evicted| (evicted.key, evicted.class))
+        };
+        assert_eq!(evicted(&mut table, NEW), Some(('x', NEW)), "the known one is worth more");
+        assert_eq!(evicted(&mut table, NEW), Some(('y', NEW)));
+        assert_eq!(evicted(&mut table, NEW), Some(('k', KNOWN)));
+        assert_eq!(
+            (evicted(&mut table, NEW), evicted(&mut table, MINE)),
+            (None, Some(('m', MINE)))
+        );
+    }
+
+    /// As a gateway does with each new flow.
+    fn begin(table: &mut IdleTable<u32, ()>, client: Client, key: u32, lost: &mut Vec<u32>) -> Key {
+        if table.is_full(0) {
+            lost.extend(table.evict(0, client).map(|evicted| evicted.key));
+        }
+        table.insert(key.into(), 0, client, key, ())
+    }
+
+    #[test]
+    fn a_client_that_floods_loses_its_own_flows() {
+        const MAX: u32 = 64;
+        let classes = [class(1000, 0, MAX as usize, 0), class(1000, 0, MAX as usize, 1)];
+        let mut table = IdleTable::new(&classes);
+        let mut lost = Vec::new();
+        // Half of the flows are of one client whose peers answer, one of another, unanswered.
+        for key in 0..MAX / 2 {
+            let id = begin(&mut table, client(1), key, &mut lost);
+            table.touch_as(key.into(), id, 1);
+        }
+        begin(&mut table, client(2), 900, &mut lost);
+        for key in 1000..3000 {
+            begin(&mut table, client(3), key, &mut lost);
+        }
+        assert!(lost.iter().all(|key| *key >= 1000), "{lost:?}");
+        assert_eq!(lost.len() as u32, 2000 + MAX / 2 + 1 - MAX);
+        // A new client has a place, which its peer's answer makes safe.
+        let new = begin(&mut table, client(4), 901, &mut lost);
+        table.touch_as(3000, new, 1);
+        for key in 3000..4000 {
+            begin(&mut table, client(3), key, &mut lost);
+        }
+        assert!(lost.iter().all(|key| *key >= 1000));
+    }
+
+    #[test]
+    fn answered_floods_end_at_an_equal_share() {
+        const MAX: u32 = 64;
+        let classes = [class(1000, 0, MAX as usize, 0), class(1000, 0, MAX as usize, 1)];
+        let mut table = IdleTable::new(&classes);
+        let mut lost = Vec::new();
+        for (of, keys) in [(1, 0..10), (2, 100..150), (3, 1000..2000)] {
+            for key in keys {
+                let id = begin(&mut table, client(of), key, &mut lost);
+                table.touch_as(key.into(), id, 1);
+            }
+        }
+        let of = |range: std::ops::Range<u32>| {
+            (table.iter().filter(|(key, ())| range.contains(key)).count()) as u32
+        };
+        assert_eq!((of(0..10), of(100..150), of(1000..2000)), (10, 27, 27));
+    }
+
+    #[test]
+    fn of_clients_with_one_flow_each_the_oldest_makes_room() {
+        let mut table = IdleTable::new(&[class(1000, 0, 3, 0)]);
+        let mut lost = Vec::new();
+        for key in 0..10 {
+            begin(&mut table, client(key as u8), key, &mut lost);
+        }
+        assert_eq!(lost, (0..7).collect::<Vec<_>>());
     }
 }

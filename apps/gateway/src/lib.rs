@@ -36,6 +36,7 @@
 
 mod addresses;
 mod budget;
+mod client;
 mod config;
 mod context;
 mod counters;

@@ -6,17 +6,21 @@ pub const TCP_FLOWS_MAX: usize = 16_384;
 /// Clients of published ports can connect and then do nothing, and must not keep the program from
 /// reaching others.
 pub const FLOWS_LEFT_TO_PROGRAM: usize = 8;
+/// Times as many TCP flows as there are free places, which is the most that one client may have:
+/// one that is alone has CLIENT_PART / (CLIENT_PART + 1) of all, n clients that take all they can
+/// have CLIENT_PART / (n * CLIENT_PART + 1) each.
+pub const CLIENT_PART: usize = 7;
 /// Divisor: echo flows, and DNS queries, each have 1/SMALL_PART of the descriptors that are not
 /// reserved.
 pub const SMALL_PART: usize = 32;
-/// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest
-/// makes room for a new one.
+/// UDP flows that the program began, at once, also bounded by descriptors. One makes room for a new
+/// one: an unanswered one if there is any, of the client that has the most.
 pub const UDP_FLOWS_MAX: usize = 4_096;
 /// UDP flows of clients of published ports at once. The flows have no descriptors of their own, and
 /// anybody can make them, with forged addresses too. So they make room among themselves, unanswered
 /// ones first.
 pub const UDP_CLIENTS_MAX: usize = 4_096;
-/// Echo flows (one per `ping`) at once; the one idle for longest makes room.
+/// Echo flows (one per `ping`) at once, which make room as UDP flows do.
 pub const ECHO_FLOWS_MAX: usize = 256;
 /// Limit on connections of clients of published ports that wait to be taken by the gateway of
 /// another shard, counted among the TCP flows. When there are as many, the others wait in the
@@ -48,7 +52,7 @@ pub const DESCRIPTORS_RESERVED: usize = 64;
 pub const DESCRIPTORS_RESERVED_PART: usize = 16;
 /// Descriptors that a gateway has a use for: those of the limits above, and the part that is left.
 pub const DESCRIPTORS_USED_MAX: usize =
-    (TCP_FLOWS_MAX + UDP_FLOWS_MAX + ECHO_FLOWS_MAX + DNS_QUERIES_MAX) / 15 * 16;
+    (TCP_FLOWS_MAX + 2 * UDP_FLOWS_MAX + ECHO_FLOWS_MAX + DNS_QUERIES_MAX) / 15 * 16;
 
 /// Host socket events taken in one call; more wait for the next.
 pub const EVENTS_MAX: usize = 256;

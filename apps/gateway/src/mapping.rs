@@ -59,6 +59,12 @@ impl Mappings {
     }
 }
 
+/// Binds one more socket to the port of another one.
+pub(crate) fn bind_beside(host: &Fd, other: &Fd, v6: bool) -> Result<(), Errno> {
+    let bound = SocketAddr::try_from(getsockname(other)?).map_err(|_| Errno::AFNOSUPPORT)?;
+    share(host, v6, bound.port()).map(drop)
+}
+
 /// Binds to a port that sockets of ours have. SO_REUSEPORT lets sockets of one user share it.
 fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
     sockopt::set_socket_reuseport(host, true)?;

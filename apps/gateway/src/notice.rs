@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,14 @@ pub enum Notice {
         /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
         descriptors: Option<u64>,
     },
+    /// New connections of a client are not taken, because it has as many as one client may have.
+    /// Said once; the counter is `tcp_client_full`.
+    ClientFull {
+        /// The client.
+        client: IpAddr,
+        /// Its connections that were open then, those of its /64 network over IPv6.
+        open: usize,
+    },
     /// A connection, datagram or ping of the gateway's own was led back to it by a route of the
     /// host, and refused. Said once; the counter is `loops_refused`.
     Loop {
@@ -103,6 +111,11 @@ impl fmt::Display for Notice {
                 f.write_str("as many as ")?;
                 bound(f, *descriptors)
             }
+            Self::ClientFull { client, open } => write!(
+                f,
+                "new connections of {client} are not taken: {open} are open, as many as one client \
+                 may have"
+            ),
             Self::Loop { to } => {
                 match to.port() {
                     0 => write!(f, "towpath's own ping of {}", to.ip())?,

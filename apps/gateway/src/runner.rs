@@ -78,6 +78,15 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
         moved
     }
 
+    /// Gives the device what the gateway has for it; false: the device takes no more.
+    fn deliver(&mut self, now_ns: u64) -> bool {
+        let Self { gateway, outbound, pool, device, .. } = self;
+        while outbound.is_empty() && gateway.poll(now_ns, pool, outbound, LINK_PACKETS_MAX) > 0 {
+            device.submit(now_ns, pool, outbound);
+        }
+        outbound.is_empty()
+    }
+
     /// When a turn is due though nothing arrived; a time that is past means at once.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let device = self.device.next_timeout_ns();
@@ -115,6 +124,19 @@ impl<P: Port + ?Sized> Runner<P> {
     /// The gateway.
     pub fn gateway(&mut self) -> &mut Gateway {
         self.joint.gateway()
+    }
+
+    /// Resets all connections towards their clients, before the device vanishes. Clients beyond what
+    /// the device takes at once hear nothing.
+    pub fn reset_clients(&mut self) {
+        let now_ns = now_ns();
+        loop {
+            let Joint { gateway, pool, .. } = &mut self.joint;
+            let count = gateway.reset_clients(now_ns, pool, RESETS_AT_ONCE);
+            if count == 0 || !self.joint.deliver(now_ns) {
+                break;
+            }
+        }
     }
 
     /// Turns until `woken` says so, which is called with the number of each of `wakes` that is
@@ -200,6 +222,10 @@ impl<P: Port + ?Sized> Runner<P> {
         Ok(epoll::modify(&self.epoll, device, EventData::new_u64(DEVICE), flags)?)
     }
 }
+
+/// Connections that are reset before their segments are given to the device: no more than the
+/// queues of the gateway hold.
+const RESETS_AT_ONCE: usize = LINK_PACKETS_MAX / 4;
 
 /// Turns in a row after which the owner's descriptors are looked at.
 const BUSY_TURNS_MAX: u32 = 64;

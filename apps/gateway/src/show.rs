@@ -20,15 +20,17 @@ pub struct FlowEntry {
     pub protocol: FlowProtocol,
     /// State as the client's socket would be in it, spelled as in ss(8).
     pub state: &'static str,
-    /// The client. The port of a ping is its identifier.
+    /// The client: the end that began the flow. The port of a ping is its identifier.
     pub client: SocketAddr,
     /// The destination that the client chose. Port 0 for a ping.
     pub server: SocketAddr,
     /// The host's socket that carries the flow, if it has an address yet.
     pub via: Option<SocketAddr>,
-    /// Payload that the gateway has taken from the client.
+    /// Payload of the client that the gateway has taken; of a client of a published port, that the
+    /// program has.
     pub bytes_to_server: u64,
-    /// Payload that the client has of the server: acknowledged by it (TCP), or sent to it.
+    /// Payload of the server that the client has: acknowledged by it (TCP), or sent to it. With a
+    /// published port, that the gateway has taken from the program.
     pub bytes_to_client: u64,
     /// Bytes of the client that wait for the server.
     pub waiting_for_server: u32,
@@ -89,26 +91,48 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
         }
         Phase::ProgramConnecting(connecting) => {
             let shown = connecting.shown;
-            return Some(begun(shown.program, shown.client, "SYN-RECV"));
+            return Some(begun(shown.client, shown.program, "SYN-SENT"));
         }
         Phase::Open(socket) => socket,
     };
     let info = stack.info(now, socket)?;
-    let has_ended = flow.program_side != ProgramSide::Open;
-    let state = match (has_ended, flow.host_side) {
-        (false, HostSide::Open | HostSide::Failed) => "ESTAB",
-        (false, HostSide::Ended | HostSide::Gone) => "CLOSE-WAIT",
-        (true, HostSide::Open | HostSide::Failed) => "FIN-WAIT-2",
-        (true, HostSide::Ended | HostSide::Gone) => "CLOSING",
-    };
     let (taken, acked) = info.tcp.map_or((0, 0), |tcp| (tcp.bytes_received, tcp.bytes_acked));
+    let program = ShownEnd {
+        addr: info.remote?,
+        ended: flow.program_side != ProgramSide::Open,
+        sent: taken,
+        unread: info.recv_queue,
+    };
+    let host = ShownEnd {
+        addr: info.local?,
+        ended: matches!(flow.host_side, HostSide::Ended | HostSide::Gone),
+        sent: acked,
+        unread: info.send_queue,
+    };
+    let (client, server) = if flow.is_published { (host, program) } else { (program, host) };
+    let state = match (client.ended, server.ended) {
+        (false, false) => "ESTAB",
+        (false, true) => "CLOSE-WAIT",
+        (true, false) => "FIN-WAIT-2",
+        (true, true) => "CLOSING",
+    };
     Some(FlowEntry {
-        bytes_to_server: taken,
-        bytes_to_client: acked,
-        waiting_for_server: info.recv_queue,
-        waiting_for_client: info.send_queue,
-        ..begun(info.remote?, info.local?, state)
+        bytes_to_server: client.sent,
+        bytes_to_client: server.sent,
+        waiting_for_server: client.unread,
+        waiting_for_client: server.unread,
+        ..begun(client.addr, server.addr, state)
     })
+}
+
+/// One end of a connection, and its bytes.
+struct ShownEnd {
+    addr: SocketAddr,
+    ended: bool,
+    /// Bytes that were taken from it, or that the peer has of it.
+    sent: u64,
+    /// Bytes of it that wait in the gateway.
+    unread: u32,
 }
 
 fn address_of(host: &impl AsFd) -> Option<SocketAddr> {

@@ -113,6 +113,8 @@ pub(crate) enum Topic {
     ClientsRefused,
     /// Connections of the program wait for want of flows.
     ConnectionsWait,
+    /// A client has as many TCP flows as one may have.
+    ClientFull,
     /// The gateway's own connections come back to it.
     Loop,
     /// No program takes connections to this port of the host.

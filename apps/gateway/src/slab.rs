@@ -94,6 +94,15 @@ impl<T> Slab<T> {
         self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
     }
 
+    /// Keys of all entries.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        let slots = self.slots.iter().zip(0..);
+        let key = |(&(generation, ref entry), index): (&(u64, Option<T>), u32)| {
+            entry.is_some().then(|| Key::new(generation, index))
+        };
+        slots.filter_map(key)
+    }
+
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index()];

@@ -64,6 +64,13 @@ pub(crate) struct QueuedError {
     pub(crate) len: usize,
 }
 
+impl QueuedError {
+    /// The MTU of a router that could not pass a packet of IPv6 on.
+    pub(crate) fn mtu_v6(&self) -> Option<u32> {
+        (self.v6 && self.errno == Errno::MSGSIZE).then_some(self.info)
+    }
+}
+
 /// Sends on a stream; returns how many bytes the kernel took. `is_urgent`: the last is urgent.
 pub(crate) fn send_stream(
     fd: BorrowedFd<'_>,
@@ -251,6 +258,16 @@ pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Resul
     // The numbers are the same for IPv6.
     let how = if on { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
     set_ip(fd, v6, IpOption::MtuDiscover, how)
+}
+
+/// Takes note of a smaller MTU on the way of an IPv6 socket (IPV6_MTU), so that fragments are no
+/// longer. The kernel notes it with a route, and not always with that of a socket which is bound to
+/// an interface. It still sends in one piece what fits that route's MTU (`__ip6_finish_output`).
+pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) {
+    // RFC 8200 §5: no link has less, and the kernel takes no less.
+    let mtu = mtu.clamp(1280, 65_535);
+    // When it fails, long datagrams are lost as before; there is nobody to tell.
+    let _ = set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU, mtu.cast_signed());
 }
 
 /// Asks for all that a datagram carries in its IP header, and for reports of what became of ours.

@@ -24,7 +24,7 @@
 
 mod clients;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
@@ -39,6 +39,7 @@ use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
+use crate::idle::{Class, Evicted, IdleTable};
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, SOURCE_LOOK_NS};
 use crate::lines::Lines;
 use crate::nameservers::Tour;
@@ -54,14 +55,18 @@ use crate::sys::{self, IpOption};
 /// 3168), which TCP negotiates for each of the two connections by itself.
 const CLASS_MASK: u8 = 0xfc;
 
+/// All SYNs that are not decided about are of one class.
+const CONNECTING: usize = 0;
+
 /// All TCP flows.
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
     /// Flows that clients of published ports began and that have just reached the program.
     pub(crate) landings: Landings,
-    /// Flows whose host is connecting, by what the program's SYN is called.
-    connecting: HashMap<PendingId, Key>,
+    /// SYNs of the program that are not decided about, in the order of their last repetition, and
+    /// the flows whose host is connecting for them.
+    connecting: IdleTable<PendingId, Option<Key>>,
     /// Flows with something to do, each once.
     due: VecDeque<Key>,
     syns: VecDeque<Syn>,
@@ -94,11 +99,14 @@ enum Target {
 }
 
 impl TcpFlows {
-    pub(crate) fn new() -> Self {
+    /// With at most `connecting_max` flows whose host is connecting, as the inner stack has.
+    pub(crate) fn new(connecting_max: usize) -> Self {
+        // The inner stack says when a SYN was not repeated for too long.
+        let class = Class { idle_ns: u64::MAX, owner: 0, max: connecting_max, worth: 0 };
         Self {
             flows: Slab::new(),
             landings: Landings::default(),
-            connecting: HashMap::new(),
+            connecting: IdleTable::new(&[class]),
             due: VecDeque::new(),
             syns: VecDeque::new(),
             classes: false,
@@ -140,18 +148,58 @@ impl TcpFlows {
     }
 
     /// The program at `remote` asks for a connection to `local`.
-    pub(crate) fn on_syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
+    pub(crate) fn on_syn(
+        &mut self,
+        shared: &Shared,
+        pending: PendingId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) {
+        let client = shared.config.client(remote.ip());
+        self.connecting.insert(shared.now_ns, CONNECTING, client, pending, None);
         self.syns.push_back(Syn { pending, local, remote });
     }
 
     /// The inner stack gives up a SYN of the program that was not decided about.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
-        shared.counters.tcp_forgotten += 1;
-        // A flow that is not in the table yet is still among `syns`, and finds no SYN when its turn
-        // comes.
-        if let Some(key) = self.connecting.get(&pending).copied() {
+        if let Some(connecting) = self.on_decided(pending) {
+            shared.counters.tcp_forgotten += 1;
+            self.abandon(connecting);
+        }
+    }
+
+    /// The program repeats a SYN that is not decided about.
+    pub(crate) fn on_syn_repeated(&mut self, now_ns: u64, pending: PendingId) {
+        if let Some(id) = self.connecting.find(&pending) {
+            self.connecting.touch(now_ns, id);
+        }
+    }
+
+    /// A SYN of the program at `remote` needs the place of another one that is not decided about.
+    pub(crate) fn displace_syn(
+        &mut self,
+        shared: &mut Shared,
+        remote: SocketAddr,
+    ) -> Option<PendingId> {
+        let client = shared.config.client(remote.ip());
+        let Evicted { key, value, .. } = self.connecting.evict(CONNECTING, client)?;
+        shared.counters.tcp_connecting_evicted += 1;
+        self.abandon(value);
+        Some(key)
+    }
+
+    /// Ends the flow of a SYN that is given up. A flow that is not in the table yet is still among
+    /// `syns`, and finds no SYN when its turn comes.
+    fn abandon(&mut self, connecting: Option<Key>) {
+        if let Some(key) = connecting {
             self.remove(key);
         }
+    }
+
+    /// A SYN of the program is decided about.
+    fn on_decided(&mut self, pending: PendingId) -> Option<Option<Key>> {
+        let id = self.connecting.find(&pending)?;
+        self.connecting.remove(id).map(|(_, key)| key)
     }
 
     /// The inner stack says something about a flow's side. A flow that goes closes its socket, and
@@ -273,6 +321,23 @@ impl TcpFlows {
         self.deadlines.first().map(|(due, _)| *due)
     }
 
+    /// Ends connections of both sides by resets, at most `max`; returns how many.
+    pub(crate) fn reset_clients(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        max: usize,
+    ) -> usize {
+        let open: Vec<_> = self.flows.keys().take(max).collect();
+        for key in &open {
+            let socket = self.flows.get(*key).and_then(|flow| flow.phase.socket());
+            if let Some(socket) = socket {
+                cx.stack.close(cx.now, socket, Linger::Abort);
+            }
+            self.drop_host(cx, *key);
+        }
+        open.len()
+    }
+
     /// Takes a flow out, and all that would find it.
     fn remove(&mut self, key: Key) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
@@ -280,7 +345,7 @@ impl TcpFlows {
             self.deadlines.remove(&(due, key));
         }
         if let Phase::HostConnecting(pending) = flow.phase {
-            self.connecting.remove(&pending);
+            self.on_decided(pending);
         }
         Some(flow)
     }
@@ -309,6 +374,7 @@ impl TcpFlows {
             return;
         }
         if cx.shared.is_loop(syn.remote, syn.local) {
+            self.on_decided(syn.pending);
             return refuse(cx, syn.pending, Refusal::Reset);
         }
         let now_ns = cx.shared.now_ns;
@@ -326,6 +392,7 @@ impl TcpFlows {
                 refusal_for(error)
             }
         };
+        self.on_decided(syn.pending);
         refuse(cx, syn.pending, refusal);
     }
 
@@ -348,6 +415,10 @@ impl TcpFlows {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
         let share = cx.shared.place.siblings.budget.take(Whose::Program).ok_or(Errno::MFILE)?;
+        let Some(share) = share.of(cx.shared.config.client(syn.remote.ip())) else {
+            cx.shared.on_client_full(syn.remote.ip());
+            return Err(Errno::AGAIN);
+        };
         let (host, nameservers) = match target {
             Target::Host(to) => (open_towards(cx.shared, to, ttl, class)?, None),
             Target::Nameservers(mut tour) => {
@@ -358,7 +429,11 @@ impl TcpFlows {
         let phase = Phase::HostConnecting(syn.pending);
         let flow = Flow { class, traced, nameservers, ..Flow::new(host, share, phase) };
         let key = self.flows.insert(flow);
-        self.connecting.insert(syn.pending, key);
+        if let Some(id) = self.connecting.find(&syn.pending)
+            && let Some((_, connecting)) = self.connecting.get_mut(id)
+        {
+            *connecting = Some(key);
+        }
         self.watch(cx.shared, key).inspect_err(|_| {
             self.remove(key);
         })?;
@@ -369,7 +444,7 @@ impl TcpFlows {
 
     /// Addresses of the host came or went: connections that are being made may be from wrong ones.
     pub(crate) fn on_addresses_changed(&mut self, shared: &Shared) {
-        let connecting: Vec<_> = self.connecting.values().copied().collect();
+        let connecting: Vec<_> = self.connecting.iter().filter_map(|(_, key)| *key).collect();
         for key in connecting {
             self.doubt_source(shared, key);
         }
@@ -527,7 +602,7 @@ impl TcpFlows {
         match cx.stack.accept_pending(cx.now, pending, key.short(), recv, send, cx.pool) {
             Some(socket) => {
                 flow.phase = Phase::Open(socket);
-                self.connecting.remove(&pending);
+                self.on_decided(pending);
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }

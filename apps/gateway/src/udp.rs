@@ -7,6 +7,7 @@
 //! and class come back the same way, and so do ICMP errors.
 
 mod opening;
+mod other_ports;
 mod passage;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -33,10 +34,12 @@ use crate::mapping::Port;
 use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::{Ends, Known, Siblings, Topic};
-use crate::slab;
 use crate::source::Silence;
 use crate::sys::{self, QueuedError, Received};
 use crate::train::{Marks, Train};
+use crate::{nameservers, slab};
+
+use other_ports::OtherPorts;
 
 /// All UDP flows.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub(crate) struct UdpFlows {
     /// Flows whose socket has something, each once.
     due: VecDeque<slab::Key>,
     train: Train,
+    pub(crate) others: OtherPorts,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u32>,
 }
@@ -93,31 +97,37 @@ enum Side {
     },
 }
 
-/// Flows that the program began, and of these the ones to port 53.
-const CLASS_PLAIN: usize = 0;
-const CLASS_DNS: usize = 1;
+/// Flows that the program began: such as the peer has not answered, and the others.
+const CLASS_PLAIN_NEW: usize = 0;
+const CLASS_PLAIN: usize = 1;
+/// The same of flows to port 53.
+const CLASS_DNS_NEW: usize = 2;
+const CLASS_DNS: usize = 3;
 /// Flows of clients: such as the program has not answered, and the others.
-const CLASS_CLIENT_NEW: usize = 2;
-const CLASS_CLIENT: usize = 3;
+const CLASS_CLIENT_NEW: usize = 4;
+const CLASS_CLIENT: usize = 5;
 
 impl UdpFlows {
     /// With at most `max` flows of the program's making, and `clients_max` of clients.
     pub(crate) fn new(max: usize, clients_max: usize, siblings: Arc<Siblings>) -> Self {
-        let own = |idle_ns| Class { idle_ns, owner: 0, max, worth: 0 };
+        let own = |idle_ns, worth| Class { idle_ns, owner: 0, max, worth };
         let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: clients_max, worth };
+        let (plain, dns) = (UDP_IDLE_NS, DNS_IDLE_NS);
+        let own = [own(plain, 0), own(plain, 1), own(dns, 0), own(dns, 1)];
         Self {
-            flows: IdleTable::new(&[own(UDP_IDLE_NS), own(DNS_IDLE_NS), clients(0), clients(1)]),
+            flows: IdleTable::new(&[&own[..], &[clients(0), clients(1)]].concat()),
             clients: HashMap::new(),
             siblings,
             due: VecDeque::new(),
             train: Train::new(),
+            others: OtherPorts::new(),
             hinted: HashSet::new(),
         }
     }
 
     /// Whether [`UdpFlows::serve`] has something to do.
     pub(crate) fn is_due(&self) -> bool {
-        !self.due.is_empty()
+        !self.due.is_empty() || self.others.is_due()
     }
 
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
@@ -127,11 +137,12 @@ impl UdpFlows {
     /// Snapshots of all flows.
     pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
         self.flows.iter().map(|(key, flow)| {
-            let host = match &flow.side {
-                Side::Connected { host, .. } => Some(host),
-                Side::Client { .. } => None,
+            let [to_host, to_program] = flow.bytes;
+            let (ends, host, bytes) = match &flow.side {
+                Side::Connected { host, .. } => ((key.program, key.peer), Some(host), flow.bytes),
+                Side::Client { .. } => ((key.peer, key.program), None, [to_program, to_host]),
             };
-            datagrams(FlowProtocol::Udp, (key.program, key.peer), host, flow.bytes)
+            datagrams(FlowProtocol::Udp, ends, host, bytes)
         })
     }
 
@@ -143,11 +154,13 @@ impl UdpFlows {
     }
 
     /// The peer of a flow answered.
-    fn on_heard(&mut self, id: slab::Key) {
-        if let Some((_, Flow { side: Side::Connected { silence, .. }, .. })) =
+    fn on_heard(&mut self, now_ns: u64, id: slab::Key) {
+        if let Some((key, Flow { side: Side::Connected { silence, .. }, .. })) =
             self.flows.get_mut(id)
         {
             silence.end();
+            let is_dns = key.peer.port() == nameservers::PORT;
+            self.flows.touch_as(now_ns, id, if is_dns { CLASS_DNS } else { CLASS_PLAIN });
         }
     }
 
@@ -261,6 +274,7 @@ impl UdpFlows {
 
     /// Passes on what the host's sockets have, as far as the link has room.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
+        self.others.serve(cx);
         for _ in 0..self.due.len() {
             if cx.is_link_busy() {
                 break;
@@ -320,6 +334,7 @@ impl UdpFlows {
             false => self.flows.touch(cx.shared.now_ns, id),
         }
         to_program(cx, &key, bytes, received);
+        self.count(id, 1, bytes.len());
     }
 
     /// The program's stack reports that a datagram came to a port on which nothing listens. False:

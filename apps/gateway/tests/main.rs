@@ -2,6 +2,7 @@
 //! the flows over devices.
 #![allow(clippy::print_stderr)] // For readers of the output of the tests.
 
+mod crowd;
 mod dns;
 mod flows;
 mod order;

@@ -381,7 +381,15 @@ fn hears(device: Option<IfaceId>, iface: IfaceId) -> bool {
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);
-    let meta = EchoMeta { local: local.dst, remote: local.src, ident, seq, ttl, tos };
+    let meta = EchoMeta {
+        local: local.dst,
+        remote: local.src,
+        ident,
+        seq,
+        ttl,
+        tos,
+        dont_fragment: dont_fragment(&local),
+    };
     if let Some(data) = local.packet.linear().get(data_offset..data_offset + data_len) {
         host.stray_echo(&meta, &Payload::new(data, Default::default()));
     }

@@ -106,9 +106,21 @@ pub trait Host {
         let _ = (pending, local, remote);
     }
 
+    /// A SYN that the owner has not decided about came again.
+    fn syn_repeated(&mut self, pending: PendingId) {
+        let _ = pending;
+    }
+
+    /// A SYN from `remote` needs the place of one that the owner has not decided about. Returns the
+    /// one that is given up for it; None: the one that was repeated longest ago.
+    fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
+        let _ = remote;
+        None
+    }
+
     /// A SYN that the owner has not decided about is given up. Its sender has not repeated it for
-    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or there were too many and it was
-    /// repeated longest ago. The id is dead; work that was begun for it is in vain.
+    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or there were too many
+    /// ([`Host::displace_syn`]). The id is dead; work that was begun for it is in vain.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
@@ -337,6 +349,8 @@ pub struct EchoMeta {
     pub ttl: u8,
     /// Type of service or traffic class.
     pub tos: u8,
+    /// The IPv4 header forbids to fragment it.
+    pub dont_fragment: bool,
 }
 
 /// A datagram to be sent.

@@ -248,7 +248,11 @@ impl Tap {
 /// The name of a device whose user has none in mind.
 pub(crate) const NAME_UNLESS_GIVEN: &str = "towpath%d";
 
-pub(crate) fn check_name(name: &str) -> Result<(), OpenError> {
+/// Checks that an interface may have a name.
+///
+/// # Errors
+/// It may not.
+pub fn check_name(name: &str) -> Result<(), OpenError> {
     let usable = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let reserved = name == "." || name == "..";
     if name.is_empty() || name.len() > sys::NAME_MAX || reserved || !name.chars().all(usable) {

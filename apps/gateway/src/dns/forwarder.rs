@@ -320,12 +320,13 @@ impl Forwarder {
         wanted: Wanted,
         host: Fd,
     ) -> Result<(), Option<Failure>> {
-        if self.queries.is_full(CLASS) && self.queries.evict(CLASS).is_some() {
+        let client = shared.config.client(asked.program.ip());
+        if self.queries.is_full(CLASS) && self.queries.evict(CLASS, client).is_some() {
             shared.counters.dns_displaced += 1;
         }
         let asked_ns = shared.now_ns;
         let query = Query { wanted, host, asked_ns, repeated: false, queued: false };
-        let key = self.queries.insert(asked_ns, CLASS, asked, query);
+        let key = self.queries.insert(asked_ns, CLASS, client, asked, query);
         let Some((_, query)) = self.queries.get(key) else { return Ok(()) };
         match shared.events.watch(&query.host, Token::Dns(key), Interest::Readable) {
             Ok(()) => Ok(()),

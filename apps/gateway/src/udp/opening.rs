@@ -7,11 +7,15 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use towpath_shm::{Fd, opened};
 
-use super::{CLASS_CLIENT, CLASS_CLIENT_NEW, CLASS_DNS, CLASS_PLAIN, Flow, Key, Side, UdpFlows};
+use super::{
+    CLASS_CLIENT, CLASS_CLIENT_NEW, CLASS_DNS_NEW, CLASS_PLAIN_NEW, Flow, Key, Side, UdpFlows,
+};
 use crate::budget::{Share, Whose};
+use crate::client::Client;
 use crate::config::Presented;
 use crate::context::Shared;
 use crate::events::{Interest, Token, family};
+use crate::idle::Evicted;
 use crate::listeners::Listeners;
 use crate::source::Silence;
 use crate::{nameservers, slab, sys};
@@ -29,10 +33,11 @@ impl UdpFlows {
         let host = known.news().flatten();
         let (listener, client) = (known.client.listener, known.client.address);
         let side = Side::Client { listener, client, host, known: Some(known) };
-        self.make_room(shared, CLASS_CLIENT);
+        let whose = Client::at(client.ip());
+        self.make_room(shared, CLASS_CLIENT, whose);
         shared.counters.udp_flows += 1;
         let flow = Flow { side, cuts: true, bytes: [0; 2] };
-        let id = self.flows.insert(shared.now_ns, CLASS_CLIENT, key, flow);
+        let id = self.flows.insert(shared.now_ns, CLASS_CLIENT, whose, key, flow);
         self.clients.insert((listener, client), id);
         Some(id)
     }
@@ -48,10 +53,15 @@ impl UdpFlows {
         if shared.is_loop(key.program, key.peer) {
             return Err(Errno::CONNREFUSED);
         }
-        let class = if key.peer.port() == nameservers::PORT { CLASS_DNS } else { CLASS_PLAIN };
-        self.make_room(shared, class);
-        let _share = self.share(shared, class)?;
+        let is_dns = key.peer.port() == nameservers::PORT;
+        let class = if is_dns { CLASS_DNS_NEW } else { CLASS_PLAIN_NEW };
+        let client = shared.config.client(key.program.ip());
+        self.make_room(shared, class, client);
+        let _share = self.share(shared, class, client)?;
         let (host, mapped) = self.open_towards(shared, to, listeners, key)?;
+        if mapped && listeners.host_port(key.port()).is_none() {
+            self.open_others(shared, &host, to.ip(), key);
+        }
         let side = Side::Connected {
             host,
             _share,
@@ -61,8 +71,8 @@ impl UdpFlows {
             mapped,
             dont_fragment: false,
         };
-        let id =
-            self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true, bytes: [0; 2] });
+        let flow = Flow { side, cuts: true, bytes: [0; 2] };
+        let id = self.flows.insert(shared.now_ns, class, client, key, flow);
         if let Some((_, flow)) = self.flows.get(id)
             && let Side::Connected { host, .. } = &flow.side
             && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
@@ -76,13 +86,30 @@ impl UdpFlows {
         Ok(id)
     }
 
-    /// A descriptor for a flow of the program: that of its oldest one, where none is left.
-    fn share(&mut self, shared: &mut Shared, class: usize) -> Result<Share, Errno> {
+    /// Lets other ports of a peer's address answer.
+    //= https://www.rfc-editor.org/rfc/rfc4787#section-5
+    //# REQ-8:  If application transparency is most important, it is
+    //# RECOMMENDED that a NAT have an "Endpoint-Independent Filtering"
+    //# behavior.  If a more stringent filtering behavior is most
+    //# important, it is RECOMMENDED that a NAT have an "Address-Dependent
+    //# Filtering" behavior.
+    fn open_others(&mut self, shared: &mut Shared, flow: &Fd, to: IpAddr, key: Key) {
+        if self.others.is_new(key.program)
+            && let Some(share) = self.siblings.budget.take(Whose::Datagrams)
+        {
+            // Without it, the peer is heard from the port that the program wrote to.
+            let _ = self.others.open(shared, key.program, flow, to, share);
+        }
+        self.others.enter(key.program, to, key.peer.ip());
+    }
+
+    /// A descriptor for a flow of the program: that of another one, where none is left.
+    fn share(&mut self, shared: &mut Shared, class: usize, client: Client) -> Result<Share, Errno> {
         loop {
             if let Some(share) = self.siblings.budget.take(Whose::Datagrams) {
                 return Ok(share);
             }
-            if !self.evict(shared, class) {
+            if !self.evict(shared, class, client) {
                 return Err(Errno::NOBUFS);
             }
         }
@@ -142,37 +169,40 @@ impl UdpFlows {
             Some((key, self.siblings.register(key, (listener, client), host).ok()?))
         })?;
         let side = Side::Client { listener, client, host, known };
-        self.make_room(shared, CLASS_CLIENT_NEW);
+        let whose = Client::at(client.ip());
+        self.make_room(shared, CLASS_CLIENT_NEW, whose);
         shared.counters.udp_flows += 1;
-        Some(self.flows.insert(
-            shared.now_ns,
-            CLASS_CLIENT_NEW,
-            key,
-            Flow { side, cuts: true, bytes: [0; 2] },
-        ))
+        let flow = Flow { side, cuts: true, bytes: [0; 2] };
+        Some(self.flows.insert(shared.now_ns, CLASS_CLIENT_NEW, whose, key, flow))
     }
 
-    fn make_room(&mut self, shared: &mut Shared, class: usize) {
+    fn make_room(&mut self, shared: &mut Shared, class: usize, client: Client) {
         if self.flows.is_full(class) {
-            self.evict(shared, class);
+            self.evict(shared, class, client);
         }
     }
 
-    /// Ends a flow in favour of one of `class`. False: there is none.
-    fn evict(&mut self, shared: &mut Shared, class: usize) -> bool {
-        let Some((key, flow)) = self.flows.evict(class) else { return false };
+    /// Ends a flow in favour of one of `class` and of `client`. False: there is none.
+    fn evict(&mut self, shared: &mut Shared, class: usize, client: Client) -> bool {
+        let Some(Evicted { key, value, class }) = self.flows.evict(class, client) else {
+            return false;
+        };
+        let counters = &mut shared.counters;
         match class {
-            CLASS_CLIENT_NEW | CLASS_CLIENT => shared.counters.udp_clients_evicted += 1,
-            _ => shared.counters.udp_evicted += 1,
+            CLASS_CLIENT_NEW => counters.udp_clients_evicted += 1,
+            CLASS_CLIENT => counters.udp_clients_answered_evicted += 1,
+            CLASS_PLAIN_NEW | CLASS_DNS_NEW => counters.udp_evicted += 1,
+            _ => counters.udp_answered_evicted += 1,
         }
-        self.forget(&key, &flow.side);
+        self.forget(&key, &value.side);
         true
     }
 
     pub(super) fn forget(&mut self, key: &Key, side: &Side) {
         match side {
-            Side::Connected { mapped, .. } => {
+            Side::Connected { mapped, to, .. } => {
                 if *mapped {
+                    self.others.leave(key.program, to.ip());
                     self.siblings.mappings().release(key.program);
                 }
             }

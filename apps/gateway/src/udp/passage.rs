@@ -96,7 +96,12 @@ impl UdpFlows {
         match self.flows.get(id) {
             Some((key, Flow { side: Side::Connected { to, .. }, .. })) => {
                 let Shared { errors, config, counters, .. } = shared;
-                errors.hear(host, config, counters, |_, _| Some((key.about(), to.ip())))
+                errors.hear(host, config, counters, |report, _| {
+                    if let Some(mtu) = report.mtu_v6() {
+                        sys::lower_mtu_v6(host, mtu);
+                    }
+                    Some((key.about(), to.ip()))
+                })
             }
             Some((_, Flow { side: Side::Client { listener, .. }, .. })) => {
                 self.on_client_errors(shared, *listener, host)
@@ -126,8 +131,7 @@ impl UdpFlows {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     to_program(cx, &key, bytes, &received);
                     self.count(id, 1, received.len);
-                    self.on_heard(id);
-                    self.flows.touch(cx.shared.now_ns, id);
+                    self.on_heard(cx.shared.now_ns, id);
                 }
                 Err(Errno::AGAIN) => {
                     more = false;

@@ -43,6 +43,27 @@ fn clients_reach_the_program() {
 }
 
 #[test]
+fn flows_of_clients_are_shown_as_theirs() {
+    let mut world = World::new();
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.write_all(b"hello").unwrap();
+    let (sock, remote) = world.accept(listener);
+    world.read_exact(sock, 5);
+    world.write_all(sock, b"and hello to you");
+    let shown = world.until("bytes", |world| {
+        let flows = world.gateway.borrow().flows();
+        flows.into_iter().find(|flow| flow.bytes_to_client == 16 && flow.bytes_to_server == 5)
+    });
+    assert_eq!((shown.client, shown.server.to_string()), (remote, "10.0.2.15:80".into()));
+    world.close(sock, Linger::Default);
+    world.until("the end", |world| {
+        (world.gateway.borrow().flows()[0].state == "CLOSE-WAIT").then_some(())
+    });
+}
+
+#[test]
 fn a_program_that_listens_on_ipv6_only_is_found() {
     let mut world = World::new();
     let listener = world.listen("[fd00:2::15]:80");

@@ -20,6 +20,7 @@
 //! is would be in an orphaned process group, where the kernel allows no job control. See
 //! docs/decisions/0006-how-a-run-ends.md.
 
+mod covers;
 mod device;
 mod hosts;
 mod job;
@@ -97,9 +98,13 @@ fn guard() -> Result<()> {
     let owner = rustix::stdio::stdin();
     // The lifeline is open until this process has ended.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
+    let mut covers = covers::Covers::default();
     if let Some(namespace) = job.namespace() {
         // Towpath gets the device of the new namespace, or the error that prevented it.
-        device::send(owner, namespace.enter().as_ref())?;
+        let entered = namespace.enter();
+        device::send(owner, entered.as_ref().map(|(device, _)| device))?;
+        // The device is towpath's from here on.
+        covers = entered.map(|(_, covers)| covers).unwrap_or_default();
         // Some changes of credentials take it back (PR_SET_PDEATHSIG of prctl(2)).
         nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
         if !link::may_go(owner)? {
@@ -115,6 +120,10 @@ fn guard() -> Result<()> {
             return Ok(());
         }
     };
+    // Not before: PROGRAM is started by a process of one thread.
+    if let Err(error) = covers.keep() {
+        crate::messages::error(&format!("changed files of /etc will be the host's: {error:#}"));
+    }
     // `setpgid` fails for a session leader only, which a process that was just started is not.
     let _ = rustix::process::setpgid(None, None);
     Guardian::new(owner, signals, program).run()

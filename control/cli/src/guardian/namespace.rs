@@ -22,6 +22,7 @@ use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 use towpath_tap::{Options, Tap, add_default_route, set_up_host};
 
+use super::covers::Covers;
 use super::device::Device;
 use super::sock_diag::SockDiag;
 use super::{hosts, resolv_conf};
@@ -61,11 +62,11 @@ impl Namespace {
         serde_json::from_str(text).ok()
     }
 
-    /// Moves this process into new namespaces and makes the device there.
+    /// Moves this process into new namespaces and makes the device there, and files of the run.
     ///
     /// # Errors
     /// With the sentence for the user.
-    pub fn enter(&self) -> Result<Device> {
+    pub fn enter(&self) -> Result<(Device, Covers)> {
         let user = leave(self.hostname.is_some())?;
         let device = self.furnish();
         // AppArmor lets the namespace be made, and takes the rights in it away.
@@ -76,7 +77,7 @@ impl Namespace {
         })
     }
 
-    fn furnish(&self) -> Result<Device> {
+    fn furnish(&self) -> Result<(Device, Covers)> {
         // Nothing that is mounted from here on is seen outside.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).context("cannot keep mounts apart from the host's")?;
@@ -98,19 +99,42 @@ impl Namespace {
         for router in self.routers.iter().filter(|ip| usable(**ip)) {
             add_default_route(tap.name(), *router)?;
         }
-        if !self.nameservers.is_empty() {
-            remarks.extend(resolv_conf::replace(&self.nameservers)?);
-        }
-        if !self.hosts.is_empty() {
-            remarks.extend(hosts::add(&self.hosts)?);
-        }
         if let Some(name) = &self.hostname {
-            hosts::name(name)?;
+            rustix::system::sethostname(name.as_bytes()).context("sethostname")?;
         }
+        let (covers, missing) = Covers::new(&self.files())?;
+        remarks.extend(missing.into_iter().filter_map(|path| self.remark_without(path)));
         // Without it towpath says what that means for the ports.
         let sockets =
             self.asked_for_sockets.then(|| SockDiag::open(tap.name())).and_then(Result::ok);
-        Ok(Device { parts: tap.into_parts(), sockets, remarks })
+        Ok((Device { parts: tap.into_parts(), sockets, remarks }, covers))
+    }
+
+    /// Files of /etc that differ from the host's.
+    fn files(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let mut files = Vec::new();
+        if !self.nameservers.is_empty() {
+            let before = fs::read_to_string(resolv_conf::PATH).unwrap_or_default();
+            let contents = resolv_conf::contents(&self.nameservers, &before);
+            files.push((resolv_conf::PATH, contents.into_bytes()));
+        }
+        if !self.hosts.is_empty() {
+            let before = fs::read(hosts::PATH).unwrap_or_default();
+            files.push((hosts::PATH, [self.hosts.as_bytes(), &before].concat()));
+        }
+        if let Some(name) = &self.hostname {
+            files.push((hosts::FILE_OF_NAME, format!("{name}\n").into_bytes()));
+        }
+        files
+    }
+
+    /// What the user should know where one of these is missing.
+    fn remark_without(&self, path: &str) -> Option<String> {
+        match path {
+            resolv_conf::PATH => Some(resolv_conf::missing(&self.nameservers)),
+            hosts::PATH => Some(hosts::missing()),
+            _ => None,
+        }
     }
 }
 

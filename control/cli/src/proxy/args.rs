@@ -107,6 +107,10 @@ const MTU_DEFAULT: u32 = 1500;
 
 fn parse_network(text: &str) -> Result<Prefix, String> {
     let form = "expected ADDRESS/LENGTH, for example 10.9.0.0/16";
+    if text == "default" {
+        let (v4, v6) = (halves(true), halves(false));
+        return Err(format!("{form}; for all of IPv4 {v4}, for all of IPv6 {v6}"));
+    }
     let (ip, len) = text.split_once('/').ok_or(form)?;
     let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address; {form}"))?;
     let bits = if ip.is_ipv4() { 32 } else { 128 };
@@ -124,6 +128,14 @@ fn parse_network(text: &str) -> Result<Prefix, String> {
         return Err(format!("{network} cannot be led into a device"));
     }
     Ok(network)
+}
+
+/// Networks that are all of an IP version together, in the place of its default route.
+pub fn halves(is_v4: bool) -> &'static str {
+    match is_v4 {
+        true => "give --route 0.0.0.0/1 --route 128.0.0.0/1",
+        false => "give --route ::/1 --route 8000::/1",
+    }
 }
 
 fn parse_mark(text: &str) -> Result<u32, String> {
@@ -148,7 +160,7 @@ IPv4 and IPv6, TTL, class and ICMP errors go along.
 
 For one program, without root and without a device that root has made: towpath proxy run --help.
 
-Ctrl-C or SIGTERM ends it; connections that are open then are reset towards their servers.";
+Ctrl-C or SIGTERM ends it; connections that are open then are reset on both sides.";
 
 /// Text of `towpath proxy --help` behind the options.
 pub const AFTER: &str = "\
@@ -212,6 +224,7 @@ mod tests {
             ("10.9.0.0", "ADDRESS/LENGTH"),
             ("10.9.0.0/33", "0 to 32"),
             ("tw0/8", "not an IP address"),
+            ("default", "--route 0.0.0.0/1 --route 128.0.0.0/1"),
             ("224.0.0.0/4", "cannot be led"),
         ];
         for (text, wanted) in wrong {

@@ -105,6 +105,7 @@ fn carry(
         }
     });
 
+    runner.reset_clients();
     let layers = layers_of(runner.gateway());
     // The device vanishes here, and leaves its counters behind.
     drop(runner);

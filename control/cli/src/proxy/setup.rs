@@ -7,10 +7,12 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use towpath_gateway::Egress;
-use towpath_tap::{Kind, Marks, Options, Tap, add_routes, leads_through, set_up_host};
+use towpath_tap::{
+    HostError, Kind, Marks, Options, Tap, add_routes, check_name, leads_through, set_up_host,
+};
 use towpath_wire::Prefix;
 
-use super::args::ProxyArgs;
+use super::args::{self, ProxyArgs};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
@@ -39,6 +41,8 @@ pub fn check(args: &ProxyArgs) -> Result<()> {
         }
         return Ok(());
     }
+    check_name(&args.tun)
+        .map_err(|error| Failure::error(ExitCode::Usage, format!("--tun: {error}")))?;
     if let (Some(route), None, None) = (args.route.first(), args.mark, &args.interface) {
         let message = format!(
             "--route {route} leads towpath's own connections back into {}, too: add --interface \
@@ -52,6 +56,13 @@ pub fn check(args: &ProxyArgs) -> Result<()> {
             "--interface {}: towpath's own connections cannot leave by the device whose traffic \
              they carry; name the interface that leads to the network",
             args.tun
+        );
+        return Err(Failure::error(ExitCode::Usage, message));
+    }
+    if let (Some("lo"), Some(route)) = (args.interface.as_deref(), args.route.first()) {
+        let message = format!(
+            "--interface lo: nothing leaves this host by lo, {route} included; name the interface \
+             that leads to the network"
         );
         return Err(Failure::error(ExitCode::Usage, message));
     }
@@ -104,14 +115,92 @@ pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
         return Err(Failure::error(ExitCode::Failed, message));
     }
     let addresses = addresses(args, stays)?;
+    refuse_own(&args.address, tun.name())?;
     let pairs: Vec<_> = addresses.iter().map(|own| (own.addr(), own.len())).collect();
     set_up_host(tun.name(), args.mtu, &pairs)?;
     let routes: Vec<_> = args.route.iter().map(|route| (route.network(), route.len())).collect();
-    add_routes(tun.name(), &routes)?;
+    add_routes(tun.name(), &routes).map_err(instead_of_default)?;
     for route in &args.route {
         check_way(args, tun.name(), route, messages)?;
     }
+    accept_own_errors(tun.name(), stays, messages);
+    warn_of_services(args, tun.name(), messages);
     Ok(tun)
+}
+
+/// Refuses an address that another interface of this host has: its clients would be this host.
+fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
+    // Where interfaces cannot be listed, the kernel decides alone.
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Ok(()) };
+    for entry in all.filter(|entry| entry.interface_name != device) {
+        let Some(address) = entry.address else { continue };
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        let own = v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())));
+        if let Some(taken) = asked.iter().find(|asked| Some(asked.addr()) == own) {
+            let message = format!(
+                "--address {taken}: this host has it on {} already; give {device} another one",
+                entry.interface_name
+            );
+            return Err(Failure::error(ExitCode::Failed, message));
+        }
+    }
+    Ok(())
+}
+
+/// Tells what to do where the kernel refuses a second default route.
+fn instead_of_default(error: HostError) -> anyhow::Error {
+    let HostError::RouteTaken { name, ip, len: 0 } = error else { return error.into() };
+    let message = format!(
+        "cannot add a route to {ip}/0 through {name}: this host has a default route already; {}, \
+         which go before it and leave it alone",
+        args::halves(ip.is_ipv4())
+    );
+    Failure::error(ExitCode::Failed, message)
+}
+
+/// Lets forwarded clients hear ICMP errors of this host itself. Their source is an address of this
+/// host, and from a device the kernel takes none of these unless it is told to. IPv6 has no such
+/// rule. The setting of a device that towpath makes vanishes with it.
+fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
+    let folder = std::path::Path::new("/proc/sys/net/ipv4");
+    let is_set = |file: &str| {
+        std::fs::read_to_string(folder.join(file)).is_ok_and(|text| text.trim() != "0")
+    };
+    let setting = format!("conf/{name}/accept_local");
+    if is_set("conf/all/accept_local") || is_set(&setting) {
+        return;
+    }
+    let is_made = !stays && std::fs::write(folder.join(&setting), "1").is_ok();
+    // Programs of this host hear the errors anyway.
+    if !is_made && is_set("ip_forward") {
+        messages.say(&format!(
+            "clients that this host forwards do not hear its own ICMP errors: \
+             `sudo sysctl -w {}`",
+            accept_local(name)
+        ));
+    }
+}
+
+/// The setting by which the kernel takes own addresses as sources, as sysctl(8) writes it. A name
+/// may have dots.
+fn accept_local(name: &str) -> String {
+    format!("net/ipv4/conf/{name}/accept_local=1")
+}
+
+/// Warns where routes lead the answers of this host's own services into the device.
+fn warn_of_services(args: &ProxyArgs, name: &str, messages: &Messages) {
+    for is_v4 in [true, false] {
+        let leads = |route: &&Prefix| route.len() <= 1 && route.network().is_ipv4() == is_v4;
+        let Some(route) = args.route.iter().find(leads) else { continue };
+        let ip = if is_v4 { "ip" } else { "ip -6" };
+        let by = args.interface.as_ref().map(|dev| format!(" dev {dev}")).unwrap_or_default();
+        messages.say(&format!(
+            "warning: {route} leads answers of this host's own services into {name} as well, so \
+             that clients outside, ssh included, lose them; to keep them out: `sudo {ip} route add \
+             default via ROUTER{by} table 100` and `sudo {ip} rule add from ADDRESS lookup 100`, \
+             where ADDRESS is the one that clients use"
+        ));
+    }
 }
 
 /// Beginning of a device that is given by its descriptor.
@@ -212,6 +301,9 @@ pub fn commands(args: &ProxyArgs) -> Result<String> {
     );
     for own in addresses(args, exists)? {
         let _ = writeln!(out, "ip addr add {own} dev {name}");
+    }
+    if !exists {
+        let _ = writeln!(out, "sysctl -w {}", accept_local(name));
     }
     for route in &args.route {
         let _ = writeln!(out, "ip route add {route} dev {name}");

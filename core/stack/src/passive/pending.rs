@@ -26,13 +26,8 @@ impl<H: Host> Stack<H> {
         iss_min: Option<SeqNum>,
         pool: &mut Pool,
     ) {
-        // A client that has given up sends nothing, and one that waits repeats its SYN. Hence the
-        // pending SYN that was last repeated longest ago makes room.
-        if self.handshakes.pending.len() >= self.config.pending_max
-            && let Some(oldest) = self.handshakes.pending_line.front()
-        {
-            self.count_drop(DropReason::PendingFull);
-            self.forget_pending(host, oldest);
+        if self.handshakes.pending.len() >= self.config.pending_max {
+            self.displace_pending(host, &incoming);
         }
         let Incoming { flow, hash, segment, .. } = incoming;
         let pending = PendingSyn {
@@ -64,6 +59,7 @@ impl<H: Host> Stack<H> {
             pending.syn = incoming.segment;
             pending.expires = now + limits::PENDING_TIMEOUT;
             self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
+            host.syn_repeated(PendingId(self.handshakes.pending.id(at)));
             return self.drop_local(incoming.local, DropReason::PendingDuplicate, pool);
         }
         let Some(pending) = self.handshakes.pending.get(at) else { return };
@@ -205,6 +201,18 @@ impl<H: Host> Stack<H> {
             if self.handshakes.pending.get(at).is_none_or(|pending| pending.expires > now) {
                 break;
             }
+            self.forget_pending(host, at);
+        }
+    }
+
+    /// Makes room for one more SYN. A client that has given up sends nothing, and one that waits
+    /// repeats its SYN. Hence the one that was repeated longest ago makes room, unless the owner
+    /// knows another one.
+    fn displace_pending(&mut self, host: &mut H, incoming: &Incoming) {
+        let chosen = host.displace_syn(incoming.flow.remote());
+        let chosen = chosen.and_then(|pending| self.handshakes.pending.find(pending.0));
+        if let Some(at) = chosen.or_else(|| self.handshakes.pending_line.front()) {
+            self.count_drop(DropReason::PendingFull);
             self.forget_pending(host, at);
         }
     }

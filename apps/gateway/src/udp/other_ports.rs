@@ -1,0 +1,188 @@
+//! Datagrams from other ports of a peer than the program wrote to, as TFTP and STUN servers send
+//! them.
+//!
+//! ```text
+//!   port of the program ◄── connected sockets: one for each peer's port that was written to
+//!                       ◄── one socket without a peer: all other ports of these peers' addresses
+//! ```
+//!
+//! All are bound to one port of the host. The kernel gives a datagram to a socket that is connected
+//! to its sender if there is one, so only the first datagrams of a port come in here. They make no
+//! flow: the program's answer does.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, socket_with};
+use towpath_shm::{Fd, opened};
+use towpath_stack::Host;
+
+use super::{Key, to_program};
+use crate::budget::Share;
+use crate::context::{Context, Shared};
+use crate::events::{Interest, Readiness, Token, family};
+use crate::limits::DATAGRAMS_PER_TURN;
+use crate::mapping;
+use crate::slab::{self, Slab};
+use crate::sys;
+
+/// Sockets without a peer, one for each port of the program that has one of the host.
+#[derive(Debug)]
+pub(crate) struct OtherPorts {
+    entries: Slab<Entry>,
+    by_program: HashMap<SocketAddr, slab::Key>,
+    /// Entries whose socket has something, each once.
+    due: VecDeque<slab::Key>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: SocketAddr,
+    host: Fd,
+    /// Right to the descriptor of `host`.
+    _share: Share,
+    /// Addresses of the host to whose peers the program has flows, and how the program sees them.
+    peers: HashMap<IpAddr, Peer>,
+    readable: bool,
+}
+
+#[derive(Debug)]
+struct Peer {
+    seen: IpAddr,
+    flows: usize,
+}
+
+impl OtherPorts {
+    pub(crate) fn new() -> Self {
+        Self { entries: Slab::new(), by_program: HashMap::new(), due: VecDeque::new() }
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Whether a flow of this port would be its first one here.
+    pub(crate) fn is_new(&self, program: SocketAddr) -> bool {
+        !self.by_program.contains_key(&program)
+    }
+
+    /// Opens a port for the peers to come, on the port of the host that `flow` is bound to.
+    ///
+    /// # Errors
+    /// The host gives no such socket: other ports of the peers are not heard then.
+    pub(crate) fn open(
+        &mut self,
+        shared: &Shared,
+        program: SocketAddr,
+        flow: &Fd,
+        to: IpAddr,
+        share: Share,
+    ) -> Result<(), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let to = SocketAddr::new(to, 0);
+        let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
+        shared.config.egress.apply(&host, to.ip())?;
+        mapping::bind_beside(&host, flow, to.is_ipv6())?;
+        sys::enable_details(host.as_fd(), to.is_ipv6())?;
+        sys::enable_gro(host.as_fd());
+        let peers = HashMap::new();
+        let entry = Entry { program, host, _share: share, peers, readable: false };
+        let key = self.entries.insert(entry);
+        self.by_program.insert(program, key);
+        let Some(entry) = self.entries.get(key) else { return Ok(()) };
+        shared.events.watch(&entry.host, Token::OtherPorts(key), Interest::Readable).inspect_err(
+            |_| {
+                self.entries.remove(key);
+                self.by_program.remove(&program);
+            },
+        )
+    }
+
+    /// The program has one more flow to a peer, which it sees at `seen`.
+    pub(crate) fn enter(&mut self, program: SocketAddr, to: IpAddr, seen: IpAddr) {
+        let key = self.by_program.get(&program).copied();
+        if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
+            entry.peers.entry(to).or_insert(Peer { seen, flows: 0 }).flows += 1;
+        }
+    }
+
+    /// The program has one flow less to a peer; the port closes with the last one.
+    pub(crate) fn leave(&mut self, program: SocketAddr, to: IpAddr) {
+        let Some(key) = self.by_program.get(&program).copied() else { return };
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if let Some(peer) = entry.peers.get_mut(&to) {
+            peer.flows -= 1;
+            if peer.flows == 0 {
+                entry.peers.remove(&to);
+            }
+        }
+        if entry.peers.is_empty() {
+            self.entries.remove(key);
+            self.by_program.remove(&program);
+        }
+    }
+
+    /// The host says something about a socket.
+    pub(crate) fn on_ready(&mut self, key: slab::Key, ready: Readiness) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && (ready.readable || ready.failed)
+            && !entry.readable
+        {
+            entry.readable = true;
+            self.due.push_back(key);
+        }
+    }
+
+    /// Passes on what the sockets have, as far as the link has room.
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
+        for _ in 0..self.due.len() {
+            if cx.is_link_busy() {
+                break;
+            }
+            let Some(key) = self.due.pop_front() else { break };
+            let Some(entry) = self.entries.get_mut(key) else { continue };
+            if entry.receive(cx) {
+                self.due.push_back(key);
+            } else {
+                entry.readable = false;
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// True when there may be more.
+    fn receive(&self, cx: &mut Context<'_, impl Host>) -> bool {
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        let mut more = true;
+        for _ in 0..DATAGRAMS_PER_TURN {
+            match sys::recv_datagram(self.host.as_fd(), &mut scratch) {
+                Ok(received) => {
+                    let from = received.from;
+                    let peer = from.and_then(|from| Some((self.peers.get(&from.ip())?, from)));
+                    let Some((peer, from)) = peer else {
+                        cx.shared.counters.udp_dropped += 1;
+                        continue;
+                    };
+                    let peer = SocketAddr::new(peer.seen, from.port());
+                    let key = Key { program: self.program, peer };
+                    let bytes = scratch.get(..received.len).unwrap_or_default();
+                    let before = cx.shared.counters.udp_to_program;
+                    to_program(cx, &key, bytes, &received);
+                    let passed = cx.shared.counters.udp_to_program - before;
+                    cx.shared.counters.udp_from_other_ports += passed;
+                }
+                Err(Errno::AGAIN) => {
+                    more = false;
+                    break;
+                }
+                // It sends nothing, so that no report is about its datagrams.
+                Err(_) => {}
+            }
+        }
+        cx.shared.scratch = scratch;
+        more
+    }
+}
