@@ -1,6 +1,5 @@
 //! State that a process has once, whatever attachment it has.
 
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::fs::{Mode, OFlags, open};
@@ -15,7 +14,7 @@ use crate::hub::Reactor;
 /// another one.
 ///
 /// No static of this crate exists. The library that is loaded into a program has one `Process`; a
-/// program that hosts several engines has one for each, [on the heap](Self::on_heap).
+/// program that hosts several engines has one for each, [mapped](crate::MappedProcess).
 ///
 /// ```
 /// static PROCESS: towpath_client::Process = towpath_client::Process::new();
@@ -36,7 +35,8 @@ pub struct Process {
 
 impl Process {
     /// A `Process` without an attachment, for a static: its tables are megabytes of zeros, which
-    /// cost nothing there until they are touched. [`Self::on_heap`] is for all other places.
+    /// cost nothing there until they are touched. For all other places there is
+    /// [`MappedProcess`](crate::MappedProcess).
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -46,24 +46,6 @@ impl Process {
             forks: AtomicU32::new(0),
             without_waitv: AtomicBool::new(false),
         }
-    }
-
-    /// A `Process` on the heap. The allocator maps zeroed pages, so that the stack of the calling
-    /// thread needs no room for the tables.
-    ///
-    /// [`Client`](crate::Client) wants `&'static Process`. Before an owner frees the box, every
-    /// value of this crate that was made with it is dropped, and then [`Self::close`] is called.
-    ///
-    /// ```
-    /// let process = towpath_client::Process::on_heap();
-    /// assert_eq!(process.forks(), 0);
-    /// process.close();
-    /// ```
-    pub fn on_heap() -> Box<Self> {
-        let zeros: Box<MaybeUninit<Self>> = Box::new_zeroed();
-        // SAFETY: `new` makes zeros, too: atomics of 0 and false, and a free lock. In the lock is
-        // None in place of a Box, a null pointer.
-        unsafe { zeros.assume_init() }
     }
 
     /// Closes the descriptors of the reactor: of its sets, and of the threads that waited.
@@ -136,41 +118,4 @@ fn is_filtered() -> bool {
     let Ok(len) = read else { return true };
     let line = status[..len].split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Seccomp:"));
     line.is_none_or(|mode| mode.trim_ascii() != b"0")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::HighFd;
-    use crate::descriptors::{DESCRIPTORS_MAX, Entry};
-    use crate::hub::ListKick;
-
-    #[test]
-    fn a_process_on_the_heap_is_what_new_makes() {
-        let process = Process::on_heap();
-        for fd in [0, 3, 1023, DESCRIPTORS_MAX as i32 - 1] {
-            assert_eq!(process.descriptors.lookup(fd), Entry::Kernel);
-        }
-        assert_eq!((process.forks(), process.channel()), (0, 0));
-        assert!(!process.is_without_waitv() && !process.reactor.is_mine());
-        assert!(process.reactor.heads.iter().all(|head| head.load(Relaxed) == 0));
-        assert!(
-            process.reactor.lock().is_ok_and(|hub| hub.as_ref().is_some_and(|hub| hub.made == 0))
-        );
-    }
-
-    #[test]
-    fn a_closed_reactor_has_no_descriptors() {
-        let process = Process::on_heap();
-        // SAFETY: the box lives as long as the descriptor in its reactor, which `close` drops.
-        let descriptors = unsafe { &*std::ptr::from_ref(&process.descriptors) };
-        let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
-        let fd = HighFd::new(kick.into(), descriptors);
-        let number = fd.get();
-        let kick = ListKick { fd, is_taken: false, is_willing: false, is_rung: false };
-        process.reactor.lock().expect("free").as_mut().expect("made").list_kicks.push(kick);
-        assert_eq!(descriptors.lookup(number), Entry::Internal);
-        process.close();
-        assert_eq!(descriptors.lookup(number), Entry::Kernel);
-    }
 }

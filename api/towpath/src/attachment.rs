@@ -1,9 +1,8 @@
 //! The attachment of this process to an engine, with the tables that belong to it.
 
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 
-use towpath_client::{Client, Error, Process, Region, Socket};
+use towpath_client::{Client, Error, MappedProcess, Process, Region, Socket};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
@@ -16,31 +15,25 @@ use towpath_shm::token::Run;
 #[derive(Debug)]
 pub(crate) struct Attachment {
     client: ManuallyDrop<Client>,
-    process: NonNull<Process>,
+    process: MappedProcess,
 }
-
-// SAFETY: `process` is a Box that only `drop` uses as such; `Process` and `Client` are Send and
-// Sync.
-unsafe impl Send for Attachment {}
-// SAFETY: as above.
-unsafe impl Sync for Attachment {}
 
 impl Attachment {
     /// Says hello on a control socket, whose engine must be running.
     ///
     /// # Errors
-    /// As [`Client::attach`].
+    /// As [`Client::attach`], and [`MappedProcess::new`].
     pub fn new(control: Fd) -> Result<Self, Error> {
-        let process = NonNull::from(Box::leak(Process::on_heap()));
-        // SAFETY: the box lives until `drop`, or the error below, has dropped the client.
-        let forever: &'static Process = unsafe { process.as_ref() };
+        let process = MappedProcess::new()?;
+        // SAFETY: the mapping lives until `drop`, or the error below, has dropped the client.
+        let forever: &'static Process = unsafe { &*std::ptr::from_ref(&*process) };
         // A stack that was just made has no sockets.
         let none = None::<fn(&Region, Run) -> Vec<Socket>>;
         match Client::attach(forever, control, none) {
             Ok(client) => Ok(Self { client: ManuallyDrop::new(client), process }),
             Err(error) => {
-                // SAFETY: `attach` has dropped all that it made.
-                unsafe { free(process) };
+                // `attach` has dropped all that it made.
+                process.close();
                 Err(error)
             }
         }
@@ -56,16 +49,7 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         // SAFETY: dropped here alone, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.client) };
-        // SAFETY: the client was the last one to have it.
-        unsafe { free(self.process) };
+        // The client was the last one to have it.
+        self.process.close();
     }
-}
-
-/// # Safety
-/// `process` must come from [`Process::on_heap`], and have no other user any more.
-unsafe fn free(process: NonNull<Process>) {
-    // SAFETY: the caller's promise.
-    unsafe { process.as_ref() }.close();
-    // SAFETY: as above; the reference has ended.
-    drop(unsafe { Box::from_raw(process.as_ptr()) });
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use towpath_engine::EngineConfig;
-use towpath_uplink::{Connected, LinkKind, MTUS, Plan, Ports, Recording, Tell, parse_cidr, random};
+use towpath_uplink::{
+    Connected, LinkKind, MTUS, NetemSpec, Plan, Ports, Recording, Tell, parse_cidr, random,
+};
 
 use crate::engine::Recipe;
 use crate::error::StartError;
@@ -33,6 +35,7 @@ pub struct Builder {
     pub(crate) seed: Option<[u8; 32]>,
     pub(crate) linger: Duration,
     capture: Option<PathBuf>,
+    netem: Option<String>,
 }
 
 /// A link that a stack can have.
@@ -54,6 +57,7 @@ impl Builder {
             seed: None,
             linger: LINGER,
             capture: None,
+            netem: None,
         }
     }
 
@@ -160,6 +164,32 @@ impl Builder {
     /// ```
     pub fn mtu(mut self, bytes: u32) -> Self {
         self.mtu = Some(bytes);
+        self
+    }
+
+    /// Gives the link delay, loss and a rate, in the words of tc-netem(8), as "delay 20ms loss 1%".
+    /// Both directions have them: a delay of 20 ms is a round trip of 40 ms.
+    ///
+    /// With [`Self::pair`] the link joins the two hosts. With [`Self::rootless`] and [`Self::tap`]
+    /// it lies between the stack and the gateway or device. The MTU is 1500 then, unless
+    /// [`Self::mtu`] is called. The last call counts. The words are those of `towpath run --netem`
+    /// without "in" and "out"; "seed NUMBER" among them decides which packets are lost.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (server, client) = towpath::Stack::builder().netem("delay 20ms").pair()?;
+    /// let listener = server.listen("10.0.0.1:80")?;
+    /// let begin = Instant::now();
+    /// client.connect("10.0.0.1:80")?;
+    /// assert!(begin.elapsed() >= Duration::from_millis(40));
+    ///
+    /// let error = towpath::Stack::builder().netem("delay fast").pair().unwrap_err();
+    /// assert!(error.to_string().contains("expected a time, as 50ms"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn netem(mut self, link: impl Into<String>) -> Self {
+        self.netem = Some(link.into());
         self
     }
 
@@ -286,10 +316,18 @@ impl Builder {
         for text in &self.addresses {
             plan.addresses.push(parse_cidr(text).map_err(|why| wrong("address", text, &why))?);
         }
+        if let Some(netem) = self.netem_both(&seed)? {
+            if self.shards > 1 {
+                let wrong = "netem() does not go with shards(), because the link has one state: \
+                             leave one of them out";
+                return Err(StartError::Option(wrong.into()));
+            }
+            plan.set_netem(netem);
+        }
         plan.mtu = self.mtu;
         plan.shards = self.shards;
         plan.descriptors = Some(descriptors_of_gateway());
-        plan.check()?;
+        plan.check().map_err(StartError::from_plan)?;
         let mut recording = None;
         if let Some(path) = &self.capture {
             let file = Recording::start(path).map_err(|error| StartError::Link {
@@ -299,11 +337,23 @@ impl Builder {
             plan.capture = Some(file.file());
             recording = Some(file);
         }
-        let Connected { config, ports, addresses, published, .. } = plan.build(&seed)?;
+        let Connected { config, ports, addresses, published, .. } =
+            plan.build(&seed).map_err(StartError::from_plan)?;
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let published =
             published.iter().map(|(publish, at)| Published::new(publish, *at)).collect();
         Ok((Recipe { config, ports, seed, recording }, Place { addresses, published }))
+    }
+
+    /// The links that [`Self::netem`] has described. The seed of the stack is that of the dice.
+    pub(crate) fn netem_both(&self, seed: &[u8; 32]) -> Result<Option<NetemSpec>, StartError> {
+        let Some(words) = &self.netem else { return Ok(None) };
+        let [a, b, c, d, e, f, g, h, ..] = *seed;
+        let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let (egress, ingress) = (Some(words.clone()), Some(words.clone()));
+        let netem = NetemSpec { egress, ingress, seed };
+        netem.links().map_err(|error| wrong("netem", words, &error.to_string()))?;
+        Ok(Some(netem))
     }
 
     /// A stack without peers has no use for values of a link.
@@ -313,6 +363,7 @@ impl Builder {
             ("address", !self.addresses.is_empty()),
             ("mtu", self.mtu.is_some()),
             ("capture", self.capture.is_some()),
+            ("netem", self.netem.is_some()),
         ])
         .map_err(|call| {
             StartError::Option(format!(
@@ -374,7 +425,7 @@ impl Link {
 pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartError> {
     match seed {
         Some(seed) => Ok(seed),
-        None => Ok(random()?),
+        None => random().map_err(StartError::from_plan),
     }
 }
 

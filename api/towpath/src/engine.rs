@@ -1,5 +1,6 @@
 //! The thread that turns the engine of a stack.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{Builder, JoinHandle};
@@ -23,6 +24,11 @@ pub(crate) struct Recipe {
     pub recording: Option<Recording>,
 }
 
+std::thread_local! {
+    /// The thread turns an engine.
+    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// An engine on a thread of its own.
 pub(crate) struct EngineThread {
     pub remote: Remote,
@@ -35,7 +41,8 @@ pub(crate) struct EngineThread {
 impl Recipe {
     /// The engine, with a control socket for this process, whose end is the engine's.
     fn make(self) -> Result<(Engine, Fd), StartError> {
-        let mut engine = Engine::with_shards(self.config, self.ports, self.seed)?;
+        let engine = Engine::with_shards(self.config, self.ports, self.seed);
+        let mut engine = engine.map_err(StartError::from_engine)?;
         if let Some(recording) = &self.recording {
             recording.add_drops(&mut engine);
         }
@@ -50,6 +57,7 @@ impl EngineThread {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let work = move || {
+            IS_ENGINE.set(true);
             let recording = recipe.recording.clone();
             let made = recipe.make();
             let (engine, made) = match made {
@@ -84,6 +92,11 @@ impl EngineThread {
                 Err(error)
             }
         }
+    }
+
+    /// Whether the caller is the thread of an engine.
+    pub fn is_current_thread() -> bool {
+        IS_ENGINE.get()
     }
 
     /// Whether the engine has ended.

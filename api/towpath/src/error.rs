@@ -1,7 +1,7 @@
 //! Why a stack cannot be started or ended, and the client's errors as those of std.
 
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use rustix::io::Errno;
 use towpath_client::Error;
@@ -11,7 +11,9 @@ use towpath_uplink::PlanError;
 /// Why [`Builder::start`](crate::Builder::start) made no stack. Each says what to do.
 ///
 /// As an [`io::Error`] it has the kind of its cause, as `AddrInUse` for a port that is taken.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` writes the sentence, too, because that is what a `main` prints that returns the error.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The builder was not told how the stack is connected.
@@ -47,7 +49,9 @@ pub enum StartError {
 }
 
 /// Why [`Stack::shutdown`](crate::Stack::shutdown) could not send everything.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` writes the sentence, as that of [`StartError`].
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ShutdownError {
     /// Peers did not take everything in time; their connections were reset.
@@ -83,19 +87,17 @@ impl StartError {
             error => Self::System(io_error(error)),
         }
     }
-}
 
-impl From<EngineError> for StartError {
-    fn from(error: EngineError) -> Self {
+    /// An engine that cannot be made.
+    pub(crate) fn from_engine(error: EngineError) -> Self {
         match io::Error::from(error) {
             error if error.kind() == io::ErrorKind::OutOfMemory => Self::AddressSpace,
             error => Self::System(error),
         }
     }
-}
 
-impl From<PlanError> for StartError {
-    fn from(error: PlanError) -> Self {
+    /// A link that cannot be opened, or values that contradict each other.
+    pub(crate) fn from_plan(error: PlanError) -> Self {
         let kind = match &error {
             PlanError::PortTaken { error, .. } => error.kind(),
             PlanError::System { source, .. } | PlanError::Capture(source) => source.kind(),
@@ -108,9 +110,15 @@ impl From<PlanError> for StartError {
     }
 }
 
-impl From<Errno> for StartError {
-    fn from(errno: Errno) -> Self {
-        Self::System(errno.into())
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for ShutdownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -190,6 +198,7 @@ pub(crate) fn io_error(error: Error) -> io::Error {
 
 #[cold]
 fn down() -> io::Error {
+    crate::exiting::wait();
     io::Error::new(
         io::ErrorKind::NetworkDown,
         "the towpath stack of this socket has ended, or is that of the parent of this process: \

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::io;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use crate::error::StartError;
+
 /// The process that a stack was made in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
@@ -25,12 +27,13 @@ impl Origin {
     /// The calling process.
     ///
     /// # Errors
-    /// ENOMEM, or EINVAL of a kernel before 4.14, which cannot wipe pages.
-    pub fn here() -> io::Result<Self> {
+    /// [`StartError::System`] with ENOMEM, or with EINVAL of a kernel before 4.14, which cannot
+    /// wipe pages.
+    pub fn here() -> Result<Self, StartError> {
         let page = match PAGE.get() {
             Some(page) => page,
             None => {
-                let fresh = page()?;
+                let fresh = page().map_err(|errno| StartError::System(errno.into()))?;
                 PAGE.get_or_init(|| fresh)
             }
         };
@@ -41,6 +44,12 @@ impl Origin {
             towpath_ring::forget_thread_id();
         }
         Ok(Self { pid, page })
+    }
+
+    /// Whether the process is the last one that made a stack, and no child of it.
+    pub fn is_in_place() -> bool {
+        let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
+        PAGE.get().is_some_and(|page| page.load(Relaxed) == pid)
     }
 
     /// Whether this process is another one: a child of it.

@@ -1,8 +1,8 @@
 //! Two hosts on a link in memory.
 
 use towpath_channel::{Channel, pair};
-use towpath_pool::LinkType;
-use towpath_uplink::{Shape, parse_cidr};
+use towpath_pool::{LinkType, Port};
+use towpath_uplink::{NetemSpec, Shape, parse_cidr};
 
 use crate::builder::{Builder, random_unless};
 use crate::engine::Recipe;
@@ -20,10 +20,11 @@ const ADDRESSES: [[&str; 2]; 2] = [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24"
 
 impl Builder {
     /// Starts two hosts that are joined by a link in memory: [`Stack::pair`] with the values of
-    /// [`Self::mtu`], [`Self::seed`] and [`Self::linger`].
+    /// [`Self::mtu`], [`Self::netem`], [`Self::seed`] and [`Self::linger`].
     ///
     /// # Errors
-    /// [`StartError::Option`] where the builder was told of a link, or of shards.
+    /// [`StartError::Option`] where the builder was told of a link other than that of
+    /// [`Self::netem`], or of shards.
     ///
     /// ```
     /// use std::time::Duration;
@@ -37,20 +38,39 @@ impl Builder {
         let mtu = self.mtu_or(MTU)?;
         let (one, other) = pair(LinkType::Ip, mtu).map_err(StartError::System)?;
         let [first, second] = ADDRESSES;
-        Ok((self.end(one, first, mtu)?, self.end(other, second, mtu)?))
+        Ok((self.end(one, first, mtu, 0)?, self.end(other, second, mtu, 1)?))
     }
 
-    /// A host at one end of a link.
-    fn end(&self, port: Channel, addresses: [&str; 2], mtu: u32) -> Result<Stack, StartError> {
+    /// Host number `end` of a link.
+    fn end(
+        &self,
+        port: Channel,
+        addresses: [&str; 2],
+        mtu: u32,
+        end: u64,
+    ) -> Result<Stack, StartError> {
         let origin = Origin::here()?;
+        let seed = random_unless(self.seed)?;
         let addresses = addresses.map(|cidr| parse_cidr(cidr).expect("an address"));
-        let shape = Shape::ip_link(addresses.to_vec(), mtu);
+        let mut shape = Shape::ip_link(addresses.to_vec(), mtu);
+        // Each host shapes what it sends, so that packets under way keep it alive until they have
+        // arrived. Each has dice of its own: equal ones would lose the same packets both ways.
+        let netem = self.netem_both(&seed)?;
+        shape.netem = netem.map(|netem| NetemSpec {
+            ingress: None,
+            seed: netem.seed.wrapping_add(end),
+            ..netem
+        });
         let mut config = shape.config(&port);
         // No kernel behind the link cuts packets.
         config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let place = Place { addresses, published: Vec::new() };
-        let (ports, seed) = (vec![vec![Box::new(port) as _]], random_unless(self.seed)?);
+        let port: Box<dyn Port + Send> = match &shape.netem {
+            Some(netem) => Box::new(netem.shaped(port).map_err(StartError::System)?),
+            None => Box::new(port),
+        };
+        let ports = vec![vec![port]];
         let recipe = Recipe { config, ports, seed, recording: None };
         Stack::begin(recipe, place, self.linger, origin)
     }

@@ -69,6 +69,13 @@ impl Shared {
         }
     }
 
+    /// Has the engine begin what [`Self::shutdown`] waits for. Does nothing in a child process.
+    pub fn begin_end(&self) {
+        if !self.origin.is_elsewhere() {
+            self.hang_up();
+        }
+    }
+
     /// Sends what was written and ends the engine.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
         if self.origin.is_elsewhere() {

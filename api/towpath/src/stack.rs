@@ -8,6 +8,7 @@ use crate::builder::Builder;
 use crate::current::{self, Entered};
 use crate::engine::{EngineThread, Recipe};
 use crate::error::{ShutdownError, StartError};
+use crate::exit;
 use crate::fork::Origin;
 use crate::place::{Place, Published};
 use crate::shared::Shared;
@@ -37,7 +38,8 @@ impl Stack {
     /// 10.0.0.2 and fd00::2.
     ///
     /// The link carries IP packets of 1500 bytes and loses nothing while both are there. Neither
-    /// has a route to anywhere else. [`Builder::pair`] makes hosts with other values.
+    /// has a route to anywhere else. [`Builder::pair`] makes hosts with other values, as a link
+    /// with delay and loss.
     ///
     /// # Errors
     /// [`StartError::AddressSpace`] and [`StartError::System`].
@@ -61,7 +63,9 @@ impl Stack {
     ) -> Result<Self, StartError> {
         let (engine, control) = EngineThread::start(recipe, linger)?;
         let shared = Shared::new(engine, control, place, origin)?;
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        exit::register(&shared);
+        Ok(Self { shared })
     }
 
     /// Addresses of the stack on its link, those of IPv4 first unless the builder was given
@@ -93,10 +97,9 @@ impl Stack {
     /// Makes this the stack of all threads that have [entered](Self::enter) none: there
     /// `towpath::net::TcpListener::bind` and its kin, which name no stack, use it.
     ///
-    /// The process keeps the stack alive from then on, until another one takes its place or
-    /// [`Self::clear_default`] is called. Dropping other handles then sends nothing and ends
-    /// nothing, so that a program that is to send everything calls [`Self::shutdown`] before it
-    /// ends.
+    /// The process keeps the stack alive from then on, until another one takes its place,
+    /// [`Self::clear_default`] is called, or [the process ends](crate#life-of-a-stack). Dropping
+    /// other handles then ends nothing.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;

@@ -14,8 +14,11 @@ fn refused(builder: Builder) -> (String, ErrorKind) {
 
 fn told(error: StartError) -> (String, ErrorKind) {
     let sentence = error.to_string();
+    // A `main` that returns the error prints it so.
+    assert_eq!(format!("{error:?}"), sentence);
     let error = std::io::Error::from(error);
     assert_eq!(error.to_string(), sentence);
+    assert!(format!("{error:?}").contains(&sentence), "{error:?}");
     (sentence, error.kind())
 }
 
@@ -38,6 +41,9 @@ fn wrong_values_name_the_call_and_what_to_do() {
         (loopback().shards(32), "shards(32): expected"),
         (loopback().publish("80"), "publish() is about a link"),
         (loopback().mtu(1500), "or leave mtu() out"),
+        (loopback().netem("delay 1ms"), "or leave netem() out"),
+        (rootless().netem("delay fast"), "netem(\"delay fast\"): \"fast\": expected a time"),
+        (rootless().netem("delay 1ms").shards(2), "netem() does not go with shards()"),
     ];
     for (builder, wanted) in cases {
         let shown = format!("{builder:?}");
@@ -54,6 +60,7 @@ fn a_pair_takes_no_values_of_another_link() {
         (Stack::builder().publish("80"), "leave publish() out"),
         (Stack::builder().shards(2), "leave shards() out"),
         (Stack::builder().mtu(70_000), "mtu(70000): expected 1280 to 65535 bytes"),
+        (Stack::builder().netem("lose 1%"), "netem(\"lose 1%\"): "),
     ];
     for (builder, wanted) in cases {
         let (sentence, _) = told(builder.pair().map(drop).expect_err("it cannot be"));
@@ -191,4 +198,30 @@ fn inside_without_rights() {
     let (sentence, kind) = refused(Stack::builder().tap("tw7"));
     assert!(sentence.contains("ip tuntap add dev tw7"), "{sentence}");
     assert_eq!(kind, ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn links_have_the_delay_that_netem_describes() {
+    let long = std::time::Duration::from_millis(40);
+    let (server, client) = Stack::builder().netem("delay 20ms").pair().expect("two stacks");
+    let listener = server.listen("0.0.0.0:80").expect("a listener");
+    let begin = std::time::Instant::now();
+    let mut ours = client.connect("10.0.0.1:80").expect("connected");
+    assert!(begin.elapsed() >= long, "a round trip");
+    let (mut theirs, _) = listener.accept().expect("accepted");
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        theirs.read_to_end(&mut bytes).map(|_| bytes.len())
+    });
+    // Packets on the link arrive although their sender has ended.
+    ours.write_all(&[7; 300_000]).expect("sent");
+    drop((ours, client));
+    assert_eq!(reader.join().expect("no panic").expect("the end of the stream"), 300_000);
+
+    let through_gateway = Stack::builder().rootless().netem("delay 20ms").start().expect("a stack");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = format!("10.0.2.2:{}", listener.local_addr().expect("bound").port());
+    let begin = std::time::Instant::now();
+    drop(through_gateway.connect(address).expect("connected"));
+    assert!(begin.elapsed() >= long, "a round trip");
 }

@@ -1,6 +1,7 @@
 //! The life of stacks: the bytes that they send at their end, and the things that they give back.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -202,4 +203,86 @@ fn connections_on_several_shards_keep_their_bytes() {
         assert_eq!(byte, [n]);
     }
     stack.shutdown().expect("all is sent");
+}
+
+/// Variable of a child process: the way in which it ends, and the port that it sends to.
+const CHILD: &str = "TOWPATH_TEST_CHILD";
+
+/// Fills all buffers on the way to a listener of the parent, and ends in the midst of that.
+fn end_as_a_child(words: &str) {
+    let (how, port) = words.split_once(' ').expect("two words");
+    let stack = Stack::builder().rootless().start().expect("a stack");
+    let mut stream = stack.connect(format!("10.0.2.2:{port}")).expect("connected");
+    stream.set_nonblocking(true).expect("open");
+    let mut sent = 0;
+    loop {
+        match stream.write(&[7; 10_000]) {
+            Ok(len) => sent += len,
+            Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    let listener = stack.listen("0.0.0.0:0").expect("a listener");
+    thread::spawn(move || listener.accept().map(drop).expect("the thread waits until the end"));
+    writeln!(std::io::stdout(), "sent {sent}").expect("the parent reads");
+    stack.set_default();
+    if how == "exit" {
+        std::process::exit(7);
+    }
+}
+
+#[test]
+fn the_end_of_the_process_sends_all_bytes() {
+    if let Ok(words) = std::env::var(CHILD) {
+        return end_as_a_child(&words);
+    }
+    for (how, code) in [("return", 0), ("exit", 7)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let port = listener.local_addr().expect("bound").port();
+        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "the_end_of_the_process_sends_all_bytes", "--nocapture"])
+            .env(CHILD, format!("{how} {port}"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let sent = lines.find_map(|line| {
+            line.expect("text").split_once("sent ").map(|(_, sent)| sent.parse::<usize>())
+        });
+        let sent = sent.expect("the child has sent").expect("a number");
+        let mut received = Vec::new();
+        let (mut stream, _) = listener.accept().expect("the child has connected");
+        stream.read_to_end(&mut received).expect("an end of the stream, and no reset");
+        assert_eq!(received.len(), sent, "{how}");
+        let output = child.wait_with_output().expect("an end");
+        let error = String::from_utf8_lossy(&output.stderr);
+        drop(lines);
+        assert_eq!(
+            (output.status.code(), error.contains("panicked")),
+            (Some(code), false),
+            "{error}"
+        );
+    }
+}
+
+/// Resident memory of this process in MiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
+}
+
+#[test]
+fn memory_of_many_stacks_is_given_back() {
+    let round = || {
+        let threads = [(); 2]
+            .map(|()| thread::spawn(|| [(); 20].map(|()| Stack::pair().expect("two stacks"))));
+        drop(threads.map(|thread| thread.join().expect("no panic")));
+    };
+    round();
+    let before = resident();
+    (0..2).for_each(|_| round());
+    let after = resident();
+    // Tables of an allocator that keeps them are 600 MiB a round.
+    assert!(after < before + 200, "{before} MiB after a round, {after} MiB after three");
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use towpath_link::{Dice, LinkConfig, Netem};
+use towpath_link::{Dice, LinkConfig, Netem, NetemError};
 use towpath_pool::Port;
 use towpath_shape::Shaped;
 
@@ -19,14 +19,22 @@ pub struct NetemSpec {
 }
 
 impl NetemSpec {
+    /// Parses the words of both directions.
+    ///
+    /// # Errors
+    /// The first word that is not one of netem's.
+    pub fn links(&self) -> Result<[Option<Netem>; 2], NetemError> {
+        let parse = |words: &Option<String>| words.as_deref().map(str::parse::<Netem>).transpose();
+        Ok([parse(&self.egress)?, parse(&self.ingress)?])
+    }
+
     /// Puts the links in front of a port.
     ///
     /// # Errors
-    /// The words are not those of netem.
+    /// As [`Self::links`], with the kind `InvalidData`.
     pub fn shaped<P: Port>(&self, port: P) -> io::Result<Shaped<P>> {
-        let parse = |words: &Option<String>| words.as_deref().map(str::parse::<Netem>).transpose();
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let links = [parse(&self.egress).map_err(invalid)?, parse(&self.ingress).map_err(invalid)?];
+        let links = self.links().map_err(invalid)?;
         let seed = links.iter().flatten().find_map(|netem| netem.seed).unwrap_or(self.seed);
         // A way without words only takes memory when the port takes no packets.
         let configs =

@@ -1,0 +1,110 @@
+//! A `Process` in a mapping of its own.
+
+use std::ops::Deref;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::{Error, Process};
+
+/// A [`Process`] whose tables are mapped, and unmapped when this is dropped.
+///
+/// The tables are megabytes of zeros, of which most are never touched. An allocator that recycles
+/// freed memory would write the zeros, and keep the pages.
+///
+/// [`Client`](crate::Client) wants `&'static Process`. Before an owner drops this, it drops every
+/// value of this crate that was made with the reference, and then calls [`Process::close`].
+///
+/// ```
+/// let process = towpath_client::MappedProcess::new()?;
+/// assert_eq!(process.forks(), 0);
+/// process.close();
+/// # Ok::<(), towpath_client::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MappedProcess(NonNull<Process>);
+
+/// Length of the mapping; the kernel rounds it up to a page.
+const LEN: usize = size_of::<Process>();
+
+const _: () = assert!(align_of::<Process>() <= 4096, "a page is not aligned enough");
+
+// SAFETY: the mapping is this value's alone, and `Process` is Send.
+unsafe impl Send for MappedProcess {}
+// SAFETY: as above; `Process` is Sync.
+unsafe impl Sync for MappedProcess {}
+
+impl MappedProcess {
+    /// A `Process` without an attachment.
+    ///
+    /// # Errors
+    /// `Refused` with ENOMEM where the process may not have the address space (RLIMIT_AS).
+    pub fn new() -> Result<Self, Error> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: fresh memory, at a place of the kernel's choice.
+        let base =
+            unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        let base = base.map_err(|errno| Error::Refused(errno.raw_os_error()))?;
+        // The mapping is zeros, and so is what `Process::new` makes: atomics of 0 and false, and a
+        // free lock. In the lock is None in place of a Box, a null pointer.
+        let process = NonNull::new(base.cast::<Process>());
+        process.map(Self).ok_or(Error::Refused(rustix::io::Errno::NOMEM.raw_os_error()))
+    }
+}
+
+impl Deref for MappedProcess {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        // SAFETY: mapped and initialized until `drop`; a page is aligned enough.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for MappedProcess {
+    fn drop(&mut self) {
+        // SAFETY: initialized, and not used afterwards.
+        unsafe { self.0.drop_in_place() };
+        // SAFETY: the mapping of `new`, which is this value's alone.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::HighFd;
+    use crate::descriptors::{DESCRIPTORS_MAX, Entry};
+    use crate::hub::ListKick;
+
+    #[test]
+    fn a_mapped_process_is_what_new_makes() {
+        let process = MappedProcess::new().expect("address space");
+        for fd in [0, 3, 1023, DESCRIPTORS_MAX as i32 - 1] {
+            assert_eq!(process.descriptors.lookup(fd), Entry::Kernel);
+        }
+        assert_eq!((process.forks(), process.channel()), (0, 0));
+        assert!(!process.is_without_waitv() && !process.reactor.is_mine());
+        assert!(process.reactor.heads.iter().all(|head| head.load(Relaxed) == 0));
+        assert!(
+            process.reactor.lock().is_ok_and(|hub| hub.as_ref().is_some_and(|hub| hub.made == 0))
+        );
+    }
+
+    #[test]
+    fn a_closed_reactor_has_no_descriptors() {
+        let process = MappedProcess::new().expect("address space");
+        // SAFETY: the mapping lives as long as the descriptor in its reactor, which `close` drops.
+        let descriptors = unsafe { &*std::ptr::from_ref(&process.descriptors) };
+        let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
+        let fd = HighFd::new(kick.into(), descriptors);
+        let number = fd.get();
+        let kick = ListKick { fd, is_taken: false, is_willing: false, is_rung: false };
+        process.reactor.lock().expect("free").as_mut().expect("made").list_kicks.push(kick);
+        assert_eq!(descriptors.lookup(number), Entry::Internal);
+        process.close();
+        assert_eq!(descriptors.lookup(number), Entry::Kernel);
+    }
+}
