@@ -190,8 +190,8 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         // After a wait that failed no client is ready, and the deadlines go on.
         let _ = wait(&mut polls, left);
         let ready: Vec<_> = polls.iter().map(|poll| !poll.revents().is_empty()).collect();
-        for at in 0..self.list.len() {
-            self.go_on(at, ready[at]);
+        for (at, is_ready) in ready.iter().take(self.list.len()).enumerate() {
+            self.go_on(at, *is_ready);
         }
         self.list.retain(|connection| !matches!(connection.state, State::Done));
         if self.paused_until.is_none() && ready.last() == Some(&true) {

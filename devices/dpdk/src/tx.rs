@@ -172,8 +172,13 @@ mod tests {
         assert_eq!(left_to_do(&v6), Some(wanted));
         v6.meta.checksum = Checksum::Partial { start: 54, offset: 2 };
         assert_eq!(left_to_do(&v6), None);
-        v6.meta.checksum = Checksum::Partial { start: 4, offset: 16 };
-        assert_eq!(left_to_do(&v6), None);
+        for start in [4, 63, 600] {
+            v6.meta.checksum = Checksum::Partial { start, offset: 16 };
+            assert_eq!(left_to_do(&v6), None, "{start}");
+        }
+        let mut long = packet(pool, IPV6, 1000);
+        long.meta.checksum = Checksum::Partial { start: 600, offset: 16 };
+        assert_eq!(left_to_do(&long), None, "beyond what an mbuf can state");
     }
 
     /// An echo request of RFC 792 with the identifier 1, and what its sum is.

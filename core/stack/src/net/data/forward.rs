@@ -20,6 +20,7 @@ use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
 use towpath_wire::{addr, checksum, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
 
 use super::offload;
+use super::offload_check;
 use super::receive::IpPacket;
 use super::report::{Offender, Report, Unreachable};
 use super::tables::Data;
@@ -82,6 +83,9 @@ impl Data {
         }
         self.counters.forwarded += 1;
         self.counters.forwarded_bytes += (ip.end - ip.ip_offset) as u64;
+        if offload_check::leaves_inner_checksum(&packet, ip) {
+            complete_checksum(&mut packet, pool);
+        }
         strip_link(&mut packet, ip.ip_offset);
         lower_ttl(packet.linear_mut());
         let transport = ip.offset - ip.ip_offset;

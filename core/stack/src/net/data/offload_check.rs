@@ -32,6 +32,13 @@ pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
         && packet.meta.segmentation.is_none_or(|how| segments_are_sound(packet, ip, &upper, how))
 }
 
+/// Returns whether a checksum was left out that is not the packet's own, but of a packet in a
+/// tunnel. Not every device completes those: DPDK's drivers would sum the outer header.
+pub(super) fn leaves_inner_checksum(packet: &Packet, ip: &IpPacket) -> bool {
+    let Checksum::Partial { start, .. } = packet.meta.checksum else { return false };
+    ip.upper(packet).is_none_or(|upper| upper.at != usize::from(start))
+}
+
 /// Longest headers of a packet with offload metadata, link header included, which leaves room in
 /// 16 bits for another link header.
 const HEADERS_MAX: usize = 65_000;

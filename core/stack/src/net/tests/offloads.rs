@@ -2,7 +2,7 @@
 
 use towpath_wire::checksum;
 
-use super::forward::{large_tcp, router, v4};
+use super::forward::{large_tcp, router, router_with, v4};
 use super::*;
 
 /// Receives a packet whose metadata a device read from a header that anybody may have written.
@@ -75,7 +75,12 @@ fn a_checksum_left_out_has_to_be_at_its_own_place() {
 /// Linux leaves the checksum of a TCP segment in VXLAN out over a veth.
 #[test]
 fn a_checksum_left_out_within_a_tunnel_is_completed() {
-    let mut router = router();
+    for offloads in [NONE, ALL] {
+        completes_inner_checksums(router_with(Forwarding::default(), offloads));
+    }
+}
+
+fn completes_inner_checksums(mut router: Host) {
     let inner = 34 + 8 + 8 + 14 + 20;
     for (start, is_refused) in [(34, true), (42, true), (50, true), (inner, false), (300, true)] {
         let bytes = v4(9, 100, |header| header.dont_fragment = true);
