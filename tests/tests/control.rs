@@ -564,6 +564,10 @@ fn a_shell_completes_names_of_live_runs() {
         assert!(found.lines().any(|known| known == pid), "{words}: {found}");
     }
     assert_eq!(completed("ip --js"), "--json\n", "options are completed as before");
+    assert_eq!(completed(&format!("ip --name {} r", lab.name)), "route\n");
+    assert_eq!(completed("ip addr ''"), "show\nadd\ndel\n");
+    assert_eq!(completed("acl fl"), "flush\n");
+    assert_eq!(completed(&format!("port --name {} e", lab.name)), "eth0\n");
 }
 
 #[test]

@@ -365,9 +365,14 @@ fn mistakes_are_named() {
         (vec!["--port", "lan=packet:l1,10.9.0.1/24"], 2, "an address of this host itself, on l1"),
         (with(&["--route", "10.5.0.0/16@10.4.0.1"]), 2, "no port is in the network of the next"),
         (with(&["--route", "10.5.0.1/16@10.1.0.9"]), 2, "give 10.5.0.0/16"),
-        (with(&["--acl", "/nowhere/at/all"]), 125, "--acl /nowhere/at/all: No such file"),
+        (with(&["--acl", "/nowhere/at/all"]), 2, "--acl /nowhere/at/all: No such file"),
         (with(&["--neighbors", "0"]), 2, "--neighbors"),
         (with(&["--check"]), 0, "in order: lan 10.1.0.1/24\n"),
+        (
+            vec!["--check", "--port", "lan=packet:nil,10.1.0.1/24"],
+            0,
+            "in order: lan 10.1.0.1/24; not on this host now: nil\n",
+        ),
     ];
     for (options, code, words) in cases {
         let (found, said) = attempt(&options);

@@ -25,7 +25,9 @@ pub use capture::CaptureArgs;
 pub use device::DeviceArgs;
 pub use names::NameArgs;
 pub use netem::NetemOption;
-pub use values::{Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds};
+pub use values::{
+    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_seconds, parse_user,
+};
 use values::{parse_port_range, parse_shards};
 
 /// Run programs on a TCP/IP stack of their own.
@@ -394,8 +396,9 @@ Show the sockets of running stacks, with the options, columns and filters of ss(
 
 Without -l, -a or a state in the filter, sockets without a peer and connections in TIME-WAIT or \
 SYN-RECV are left out; without -t and -u, all kinds are shown. Each `towpath run` of this user is \
-asked, or the one with the given process id; root asks everybody's. A run that does not answer is \
-named on standard error. What other users' runs tell root is their word.
+asked, or the one with the given process id. A run that does not answer is named on standard \
+error. Root sees runs of other users as well, marked with the user (user=NAME), since their \
+answers are that user's word; a process id means root's own runs unless --user is given.
 
   towpath ss -tlnp                               who listens
   towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows
@@ -407,16 +410,18 @@ const IP_ABOUT: &str = "\
 Show and change addresses, routes, neighbours and links of a running stack, in the words of ip(8).
 
 A change takes effect at once, while packets flow. With --batch, all commands of a file are one \
-change: every one is made, or none. Changes end with the run. They are for its own user and root.
+change: every one is made, or none. Changes end with the run. Only its own user can change a run; \
+root can show those of another one by --user.
 
-  addr   show [dev DEV] [to PREFIX] | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
-  route  show [dev DEV] [PREFIX] [via ADDRESS]
-         | add|replace|change|del [blackhole|unreachable|prohibit] PREFIX|default [via ADDRESS] \
-         [dev DEV]
-           [metric NUMBER]
+  addr   show [DEV] [to PREFIX] [scope global|link|host] [up]
+         | add ADDRESS/LENGTH dev DEV | del ADDRESS[/LENGTH] dev DEV
+  route  show [[root|match] PREFIX] [dev DEV] [via ADDRESS] [type TYPE] [proto boot|kernel|ra]
+         | add|append|replace|change|del [TYPE] PREFIX|default [via ADDRESS] [dev DEV]
+           [metric NUMBER] [mtu BYTES] [nexthop via ADDRESS [dev DEV] [weight NUMBER]]...
+         TYPE is unicast, blackhole, unreachable or prohibit
   neigh  show [dev DEV] [ADDRESS] | add|replace|change ADDRESS lladdr MAC dev DEV | del ADDRESS \
   dev DEV
-  link   show [DEV] | set DEV [up|down] [mtu BYTES]
+  link   show [DEV] [up] | set DEV [up|down] [mtu BYTES]
 
 As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the \
 family, and an interface that is set down loses its routes and neighbours.";

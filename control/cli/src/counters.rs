@@ -88,8 +88,10 @@ fn of_interface(interface: &Interface) -> Counted {
 
 /// JSON has every counter, the list for people those that are not zero.
 fn print(counted: &Counted, json: bool, periods: bool) -> Result<()> {
-    let text = if json { document(counted)? } else { list(counted, periods) };
-    output::write(text.as_bytes())
+    match json {
+        true => output::write_json(&document(counted)?),
+        false => output::write_text(&list(counted, periods)),
+    }
 }
 
 fn document(counted: &Counted) -> Result<String> {

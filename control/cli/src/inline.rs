@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, from_value};
 use towpath_engine::Outsider;
-use towpath_model::{Call, Fault, Reply, Socket};
+use towpath_model::{Call, Fault, Reply, Socket, printable};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_uplink::{Asked, Home, Layer, Link, Outfit, Packed, Plan, Said};
@@ -223,7 +223,7 @@ impl Listener {
                 Said::Ready => outcome.attached = true,
                 Said::Failed(why) => {
                     outcome.attached = true;
-                    let why = why.replace(char::is_control, " ");
+                    let why = printable(&why);
                     self.messages.put_error(&format!("no stack in PROGRAM's process: {why}"));
                 }
                 Said::Notice(notice) => self.messages.post(&notice.to_string()),

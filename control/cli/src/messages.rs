@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use towpath_model::printable;
+
 /// Messages that wait while standard error takes nothing. A run has a handful to tell.
 const QUEUE_MAX: usize = 64;
 /// How long [`Messages::say`] waits for its line to be written: enough for any reader that is
@@ -24,9 +26,11 @@ pub fn write(text: &str) {
     let _ = crate::output::write_all(rustix::stdio::stderr(), text.as_bytes());
 }
 
-/// A line as the user sees it.
+/// A line as the user sees it, or several. Control characters are replaced, since names in it may
+/// come from a peer, a file or another user.
 fn line(text: &str) -> String {
-    format!("towpath: {text}\n")
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    format!("towpath: {}\n", lines.join("\n"))
 }
 
 /// Tells the user why nothing came of the command.
@@ -198,6 +202,12 @@ mod tests {
         assert_eq!(lines.len(), QUEUE_MAX + 2);
         assert_eq!(lines[..3], ["towpath: 0\n", "towpath: 3 messages were lost\n", "towpath: 1\n"]);
         assert_eq!(lines[QUEUE_MAX + 1], format!("towpath: {QUEUE_MAX}\n"));
+    }
+
+    #[test]
+    fn a_message_has_no_control_characters() {
+        let said = line("no \u{1b}[2J\u{9b}2J\r\nline 2\t");
+        assert_eq!(said, "towpath: no \u{fffd}[2J\u{fffd}2J\nline 2\u{fffd}\n");
     }
 
     #[test]

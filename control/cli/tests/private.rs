@@ -298,7 +298,7 @@ END
         until_true test -e /tmp/listens
         $T ss -tlan; echo "status $?"
         $T ss -aj | grep -c '"LISTEN"'
-        $T ss -a 9001 || echo "status $?"
+        $T ss -a --user 1002 9001 || echo "status $?"
         [ ! -e /tmp/asked ] && echo "not asked"
         "#
     ));
@@ -314,6 +314,143 @@ END
     for text in [stdout, stderr] {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
+}
+
+/// A run is known by the owner of its folder, so that no user can pass off a socket of its own as
+/// root's router.
+#[test]
+fn names_and_process_ids_are_those_of_the_own_user() {
+    let asked = script(&format!(
+        r#"
+        cat > /tmp/serve.py <<'END'
+{SERVE}
+END
+        $T run -q --name atk -- sleep 60 & R=$!
+        until_true $T ip --name atk link >/dev/null 2>&1
+        evil=/tmp/towpath-1001
+        as 1001 mkdir -m 711 $evil
+        for run in $R-00000000000000aa-atk 1-00000000000000bb-atk 1-00000000000000cc-lure; do
+            as 1001 python3 /tmp/serve.py $evil/$run.sock mark & until_true test -S $evil/$run.sock
+        done
+        say() {{ echo "$("$@" 2>&1) status $?"; }}
+        say $T acl --name atk add id 5 proto icmp action drop
+        say $T acl --name atk show
+        say $T acl --run $R show
+        say $T acl show
+        say $T acl --name lure flush
+        say $T acl --run 1 show
+        say $T completions --live names
+        [ ! -e /tmp/asked ] && echo "not asked"
+        as 1002 $T run -q --name theirs -- sleep 60 &
+        until_true as 1002 $T ip --name theirs link >/dev/null 2>&1
+        B=$(as 1002 $T completions --live pids)
+        say $T ip --user 1002 --name theirs -br link
+        say $T ip --user 1002 --run $B addr add 10.9.9.9/32 dev lo
+        say as 1002 $T ip --user 1002 --run $B addr add 10.9.9.9/32 dev lo
+        say as 1002 $T ip --user 0 --name atk addr
+        say as 1002 $T ss --user 0
+        say $T ss -l $B
+        say $T ss --user 1002 -H -l $B
+        say $T ip --name theirs addr
+        listen='import socket,time; s=socket.create_server(("",80)); time.sleep(60)'
+        as 1003 $T run -q -- python3 -c "$listen" &
+        until_true sh -c "$T ss -Htln 2>/dev/null | grep -q user=1003"
+        $T ss -Htlnj 2>/dev/null | grep user
+        "#
+    ));
+    let Some((stdout, stderr)) = asked else { return };
+    let rule = "acl add id 5 proto icmp action drop  # 0 packets, 0 bytes status 0";
+    let none = "towpath: no `towpath run` or `router` of this user has";
+    let not_root = "towpath: runs of user 0 answer that user and root only status";
+    let lines = [
+        " status 0".to_owned(),
+        rule.to_owned(),
+        rule.to_owned(),
+        rule.to_owned(),
+        format!("{none} the name \"lure\"; with --user: 1001 status 1"),
+        format!("{none} process id 1; with --user: 1001 status 1"),
+        "atk status 0".to_owned(),
+        "not asked".to_owned(),
+    ];
+    assert!(stdout.starts_with(&(lines.join("\n") + "\n")), "{stdout} {stderr}");
+    let rest: Vec<_> = stdout.lines().skip(lines.len()).collect();
+    let not_root = not_root.replace("user 0", "user root");
+    let wanted = [
+        "lo ",
+        "eth0 ",
+        "towpath: runs of user 1002 can be shown, not changed",
+        " status 0",
+        &format!("{not_root} 1"),
+        &format!("{not_root} 2"),
+        "towpath: no `towpath run` or `proxy` of this user has process id",
+        " status 0",
+        "towpath: no `towpath run` or `router` of this user has the name \"theirs\"",
+        "    \"user\": \"1003\",",
+    ];
+    assert_eq!(rest.len(), wanted.len(), "{stdout} {stderr}");
+    for (line, wanted) in rest.iter().zip(wanted) {
+        assert!(line.starts_with(wanted), "{wanted}: {stdout} {stderr}");
+    }
+    assert_eq!(stdout.matches("; with --user: 1002 status").count(), 2, "{stdout}");
+}
+
+/// Requests and answers with large parts that mean nothing, and the memory that these cost.
+#[test]
+fn memory_of_requests_and_answers_is_bounded() {
+    let grown = script(
+        r#"
+        cat > /tmp/ask.py <<'END'
+import socket, sys
+head, size = b'{"version":1,"request":"info","x":[', (8 << 20) - 200
+for unit in b'[],', b'{"":0},', b'{"":{"":0}},':
+    s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+    s.sendall(head + unit * (size // len(unit)) + b'0]}\n')
+    answer = b''
+    while more := s.recv(65536): answer += more
+    assert b'"pid"' in answer and b'"error"' not in answer, answer
+END
+        cat > /tmp/serve.py <<'END'
+import json, os, socket, sys
+body = b'"version":1,"kind":"run","program":[],"sockets":[{"proto":"tcp","state":"X","recv_q":0,'
+body += b'"send_q":0,"cwnd":0,"rtt_us":0,"holders":[],"recv_buffer":0,"send_buffer":0,'
+body += b'"v6_only":false,"x":[' + b'0,' * (int(sys.argv[2]) // 2) + b'0]}]}'
+s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(5)
+while True:
+    c, _ = s.accept()
+    c.recv(65536)
+    try: c.sendall(b'{"pid":1,' + body)
+    except OSError: pass
+    c.close()
+END
+        cat > /tmp/peak.py <<'END'
+import resource, subprocess, sys
+said = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+print(peak, said.returncode, said.stderr.strip())
+END
+        $T run -q --name large -- sleep 60 & R=$!
+        until_true $T ip --name large link >/dev/null 2>&1
+        kib() { awk -v key=$1: '$1 == key { print $2 }' /proc/$R/status; }
+        peak=$(kib VmHWM); rss=$(kib VmRSS)
+        python3 /tmp/ask.py $(echo /run/towpath/$R-*-large.sock)
+        echo $((($(kib VmHWM) - peak) >> 10)) $((($(kib VmRSS) - rss) >> 10))
+        as 1002 mkdir -m 711 /tmp/towpath-1002
+        S=/tmp/towpath-1002/1-00000000000000bb.sock
+        as 1002 python3 /tmp/serve.py $S $((60 << 20)) & until_true test -S $S
+        python3 /tmp/peak.py $T ss --user 1002
+        python3 /tmp/peak.py $T ss
+        "#,
+    );
+    let Some((stdout, stderr)) = grown else { return };
+    let lines: Vec<Vec<&str>> = stdout.lines().map(|line| line.splitn(3, ' ').collect()).collect();
+    let mib = |line: usize, word: usize| lines[line][word].parse::<i64>().expect("a number");
+    // An array of 8 MiB was once some 900 MiB of values, of which 700 MiB stayed.
+    assert!(mib(0, 0) < 64 && mib(0, 1) < 32, "{stdout} {stderr}");
+    // An array of 60 MiB was once 1.1 GiB.
+    assert!(mib(1, 0) < 160 && lines[1][1..] == ["0", ""], "{stdout} {stderr}");
+    let cut = "towpath: the run with process id 1 of user 1002 was not heard to the end: \
+               more than 16 MiB came";
+    assert!(mib(2, 0) < 64 && lines[2][1..] == ["0", cut], "{stdout} {stderr}");
 }
 
 /// Towpath must not raise its user's rights, so it refuses to run set-ID.

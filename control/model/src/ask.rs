@@ -3,6 +3,7 @@
 //! The answers of a user about itself are not trusted: they are limited in size and time here, and
 //! checked by their readers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,11 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
 
 use crate::folder::{self, Folder, own_path_of};
 use crate::request::{Call, Request, VERSION};
 use crate::server::{PATIENCE, remove_if_dead, run_of, socket_of, user_behind};
 use crate::sockets::Word;
+use crate::user::user_name;
 use crate::wait::wait;
 
 /// Reason why a run told nothing.
@@ -27,10 +30,17 @@ pub enum NoAnswer {
     Silent,
     /// The run did not say within eight seconds that it made a change.
     SilentChange,
-    /// All answers together exceeded 256 MiB, or ten seconds.
-    TooLong,
-    /// The folder has more than 256 runs.
-    TooMany,
+    /// The answers of its user's runs exceeded this limit in bytes.
+    TooLong(usize),
+    /// The answer had no end after ten seconds.
+    TooSlow,
+    /// Its user has more runs than are asked.
+    TooMany {
+        /// Runs of its user that were asked.
+        asked: usize,
+        /// Runs that were not asked either.
+        more: usize,
+    },
     /// A system call failed.
     Io(io::Error),
 }
@@ -46,15 +56,15 @@ impl fmt::Display for NoAnswer {
                 let seconds = CHANGE_PATIENCE.as_secs();
                 write!(f, "did not answer within {seconds} s; the change may be made later")
             }
-            Self::TooLong => {
-                write!(
-                    f,
-                    "did not come to an end within {} s and {} MiB",
-                    ANSWERS_WITHIN.as_secs(),
-                    ANSWERS_LEN_MAX >> 20
-                )
+            Self::TooLong(bytes) => {
+                write!(f, "was not heard to the end: more than {} MiB came", bytes >> 20)
             }
-            Self::TooMany => write!(f, "was not asked: there are more than {RUNS_MAX}"),
+            Self::TooSlow => {
+                write!(f, "did not come to an end within {} s", ANSWERS_WITHIN.as_secs())
+            }
+            Self::TooMany { asked, more } => {
+                write!(f, "and {more} more were not asked: {asked} runs of a user are")
+            }
             Self::Io(error) => error.fmt(f),
         }
     }
@@ -66,105 +76,163 @@ impl From<Errno> for NoAnswer {
     }
 }
 
-/// Runs of one folder that are asked, all at a time: a quarter of the descriptors that a process
-/// has by default.
-const RUNS_MAX: usize = 256;
-/// Bytes of all answers of one folder. A connection takes some 800 bytes of JSON; a third of a
-/// million of them fit.
-const ANSWERS_LEN_MAX: usize = 256 << 20;
-/// Limit on the time in which all runs of one folder answer.
+/// Limit on the time in which all runs that are asked together answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Limit on the wait for a change: a list of some hundred thousand rules is compiled meanwhile.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(8);
 
-/// A run's process id, and its answer.
-pub type Told = (u32, Result<Vec<u8>, NoAnswer>);
+/// How much of one user's runs is asked and heard.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    /// Runs that are asked.
+    runs: usize,
+    /// Bytes of all their answers.
+    bytes: usize,
+}
 
-/// A run that has a socket.
+impl Share {
+    /// Share of own runs: a quarter of the descriptors that a process has by default. A connection
+    /// takes some 800 bytes of JSON; a third of a million of them fit.
+    const OWN: Self = Self { runs: 256, bytes: 256 << 20 };
+    /// Share of another user, whose runs root asks by `--user` and who chooses their answers.
+    const NAMED: Self = Self { runs: 256, bytes: 64 << 20 };
+    /// Share of another user in a list of all users.
+    const LISTED: Self = Self { runs: 32, bytes: 16 << 20 };
+}
+
+/// Runs of other users that are asked in a list of all.
+const LISTED_RUNS_MAX: usize = 256;
+
+/// A run, and its answer.
+pub type Told = (Run, Result<Vec<u8>, NoAnswer>);
+
+/// A run that has a socket. Its identity is the owner of the folder and the name of its files
+/// there. Any user can choose a name and a process id for files of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
+    /// User whose folder its socket is in.
+    pub owner: u32,
     /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
     /// Name that `--name` gave.
     pub name: Option<Word>,
+    files: String,
 }
 
-/// All runs of this user that have a socket, or everybody's if this user is root. None is asked.
+impl Run {
+    /// Whether it is a run of another user than this process.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.owner != geteuid().as_raw()
+    }
+}
+
+/// The run as the beginning of a sentence.
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the run with process id {}", self.pid)?;
+        match self.is_foreign() {
+            true => write!(f, " of user {}", user_name(self.owner)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// All runs of a user that have a socket. None is asked. Only root finds those of another user.
 #[must_use]
-pub fn runs() -> Vec<Run> {
-    let found = folder::existing().into_iter().flat_map(|folder| runs_in(&folder));
-    let mut runs: Vec<_> = found.map(|(pid, name, _)| Run { pid, name }).collect();
+pub fn runs_of(owner: u32) -> Vec<Run> {
+    let folders = folder::of_user(owner);
+    let mut runs: Vec<_> = folders.iter().flat_map(runs_in).collect();
     runs.sort_by_key(|run| run.pid);
     runs
 }
 
-/// The answer of each run, by process id; or only of those with `pid`, of which there may be
-/// several in PID namespaces.
+/// The answer of each run of a user that is wanted, by process id, of which there may be several in
+/// PID namespaces.
 #[must_use]
-pub fn ask_all(pid: Option<u32>, call: &Call) -> Vec<Told> {
-    ask_those(|run| pid.is_none_or(|pid| pid == run.pid), call)
+pub fn ask_user(owner: u32, wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<Told> {
+    let is_own = owner == geteuid().as_raw();
+    let share = if is_own { Share::OWN } else { Share::NAMED };
+    ask(&[owner], wanted, share, share.runs, call)
 }
 
-/// The answer of each run that is wanted.
-pub(crate) fn ask_those(wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<Told> {
+/// The answers of runs of all other users, by user and process id. Empty unless this user is root.
+#[must_use]
+pub fn ask_other_users(call: &Call) -> Vec<Told> {
+    ask(&folder::other_users(), |_| true, Share::LISTED, LISTED_RUNS_MAX, call)
+}
+
+fn ask(
+    owners: &[u32],
+    wanted: impl Fn(&Run) -> bool,
+    share: Share,
+    mut left: usize,
+    call: &Call,
+) -> Vec<Told> {
     let request = Request { version: VERSION, call: call.clone() };
     // Numbers, words and addresses can all be written as JSON.
     let mut line = serde_json::to_vec(&request).unwrap_or_default();
     line.push(b'\n');
-    let changes = matches!(call, Call::Apply { .. } | Call::ApplyAcl { .. });
-    let folders = folder::existing();
-    let mut told: Vec<_> =
-        folders.iter().flat_map(|folder| ask_folder(folder, &wanted, &line, changes)).collect();
-    told.sort_by_key(|(pid, _)| *pid);
+    let mut told = Vec::new();
+    let mut questions = Vec::new();
+    for owner in owners {
+        let asked = questions.len();
+        let runs_max = share.runs.min(left);
+        ask_runs(*owner, &wanted, runs_max, &line, &mut questions, &mut told);
+        left -= questions.len() - asked;
+    }
+    hear(&mut questions, call.is_change(), share.bytes);
+    told.extend(questions.into_iter().map(|question| (question.run.clone(), question.outcome())));
+    told.sort_by_key(|(run, _)| (run.owner, run.pid));
     told
 }
 
-fn ask_folder(
-    folder: &Folder,
+/// Asks the wanted runs of a user, at most `runs_max`.
+fn ask_runs<'a>(
+    owner: u32,
     wanted: &impl Fn(&Run) -> bool,
-    line: &[u8],
-    changes: bool,
-) -> Vec<Told> {
-    let mut told = Vec::new();
-    let mut questions = Vec::new();
-    let runs = runs_in(folder).into_iter();
-    let runs = runs.filter(|(pid, name, _)| wanted(&Run { pid: *pid, name: name.clone() }));
-    for (at, (number, _, files)) in runs.enumerate() {
-        if at >= RUNS_MAX {
-            told.push((number, Err(NoAnswer::TooMany)));
-            continue;
-        }
-        match Question::new(folder, &files, line) {
-            Ok(question) => questions.push((number, question)),
+    runs_max: usize,
+    line: &'a [u8],
+    questions: &mut Vec<Question<'a>>,
+    told: &mut Vec<Told>,
+) {
+    let folders = folder::of_user(owner);
+    let runs =
+        folders.iter().flat_map(|folder| runs_in(folder).into_iter().map(move |r| (folder, r)));
+    let mut runs = runs.filter(|(_, run)| wanted(run));
+    for (folder, run) in runs.by_ref().take(runs_max) {
+        match Question::new(folder, &run, line) {
+            Ok(question) => questions.push(question),
             // The run ended meanwhile, or was killed.
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                remove_if_dead(folder, &files);
+                remove_if_dead(folder, &run.files);
             }
-            Err(why) => told.push((number, Err(why))),
+            Err(why) => told.push((run, Err(why))),
         }
     }
-    hear(&mut questions, changes);
-    told.extend(questions.into_iter().map(|(number, question)| (number, question.outcome())));
-    told
+    if let Some((_, run)) = runs.next() {
+        told.push((run, Err(NoAnswer::TooMany { asked: runs_max, more: runs.count() })));
+    }
 }
 
-/// The runs that have a socket in a folder: process id, name, and name of the files.
-fn runs_in(folder: &Folder) -> Vec<(u32, Option<Word>, String)> {
+/// The runs that have a socket in a folder.
+fn runs_in(folder: &Folder) -> Vec<Run> {
     let files = folder.names().unwrap_or_default();
     let runs = files.iter().filter_map(|file| {
-        let run = file.strip_suffix(".sock")?;
-        let (pid, name) = run_of(run)?;
-        Some((pid, name, run.to_owned()))
+        let files = file.strip_suffix(".sock")?;
+        let (pid, name) = run_of(files)?;
+        Some(Run { owner: folder.owner(), pid, name, files: files.to_owned() })
     });
     let mut runs: Vec<_> = runs.collect();
-    runs.sort_by(|one, other| (one.0, &one.2).cmp(&(other.0, &other.2)));
+    runs.sort_by(|one, other| (one.pid, &one.files).cmp(&(other.pid, &other.files)));
     runs
 }
 
 /// A run that was asked.
 struct Question<'a> {
+    run: Run,
     socket: OwnedFd,
     /// Bytes of the request that the run has not taken yet.
     unsent: &'a [u8],
@@ -174,8 +242,8 @@ struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    fn new(folder: &Folder, name: &str, line: &'a [u8]) -> Result<Self, NoAnswer> {
-        let there = folder.socket(&socket_of(name)).map_err(NoAnswer::Io)?;
+    fn new(folder: &Folder, run: &Run, line: &'a [u8]) -> Result<Self, NoAnswer> {
+        let there = folder.socket(&socket_of(&run.files)).map_err(NoAnswer::Io)?;
         // A run that is stopped accepts nothing, and has room for so many connections only.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -186,7 +254,9 @@ impl<'a> Question<'a> {
         if user_behind(&socket)? != folder.owner() {
             return Err(NoAnswer::Stranger);
         }
-        Ok(Self { socket, unsent: line, heard: Vec::new(), silent_from: Instant::now(), end: None })
+        let silent_from = Instant::now();
+        let run = run.clone();
+        Ok(Self { run, socket, unsent: line, heard: Vec::new(), silent_from, end: None })
     }
 
     /// Sends as much of the request as the run takes.
@@ -202,17 +272,22 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Takes what there is; returns its length.
-    fn read(&mut self, room: usize) -> usize {
+    /// Takes what there is, and returns its length. `used` of the `bytes_max` of its user's runs
+    /// came before.
+    fn read(&mut self, used: usize, bytes_max: usize) -> usize {
         const CHUNK: usize = 64 << 10;
-        let before = self.heard.len();
-        self.heard.resize(before + CHUNK, 0);
+        let (before, room) = (self.heard.len(), bytes_max - used);
+        // Reads one byte beyond the limit, to tell the end from an answer that goes on.
+        let len_max = CHUNK.min(room + 1);
+        // Doubling would take twice the memory of the answer, and three times while it is moved.
+        self.heard.reserve_exact(len_max);
+        self.heard.resize(before + len_max, 0);
         let result = rustix::io::read(&self.socket, &mut self.heard[before..]);
         let len = result.unwrap_or(0);
         self.heard.truncate(before + len);
         match result {
             Ok(0) => self.end = Some(Ok(())),
-            Ok(len) if len > room => self.end = Some(Err(NoAnswer::TooLong)),
+            Ok(len) if len > room => self.end = Some(Err(NoAnswer::TooLong(bytes_max))),
             Ok(_) => self.silent_from = Instant::now(),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => self.end = Some(Err(error.into())),
@@ -220,28 +295,29 @@ impl<'a> Question<'a> {
         if matches!(self.end, Some(Err(_))) {
             self.heard = Vec::new();
         }
-        len
+        len.min(room)
     }
 
     fn outcome(self) -> Result<Vec<u8>, NoAnswer> {
         match self.end {
             Some(Ok(())) => Ok(self.heard),
             Some(Err(why)) => Err(why),
-            None => Err(NoAnswer::TooLong),
+            None => Err(NoAnswer::TooSlow),
         }
     }
 }
 
-/// Reads all answers at the same time, so that the waits for slow runs do not add up.
-fn hear(questions: &mut [(u32, Question<'_>)], changes: bool) {
+/// Reads all answers at the same time, so that the waits for slow runs do not add up. Takes
+/// `bytes_max` of each user's runs.
+fn hear(questions: &mut [Question<'_>], is_change: bool, bytes_max: usize) {
     let until = Instant::now() + ANSWERS_WITHIN;
-    let mut room = ANSWERS_LEN_MAX;
+    let mut heard = BTreeMap::<u32, usize>::new();
     loop {
         let now = Instant::now();
         let mut next = until;
-        for (_, question) in questions.iter_mut().filter(|(_, question)| question.end.is_none()) {
+        for question in questions.iter_mut().filter(|question| question.end.is_none()) {
             // A run that takes no question does not begin a change either.
-            let is_taken = changes && question.unsent.is_empty();
+            let is_taken = is_change && question.unsent.is_empty();
             let patience = if is_taken { CHANGE_PATIENCE } else { PATIENCE };
             let deadline = question.silent_from + patience;
             if deadline <= now {
@@ -250,8 +326,7 @@ fn hear(questions: &mut [(u32, Question<'_>)], changes: bool) {
             }
             next = next.min(deadline);
         }
-        let mut open: Vec<_> =
-            questions.iter_mut().map(|(_, q)| q).filter(|q| q.end.is_none()).collect();
+        let mut open: Vec<_> = questions.iter_mut().filter(|q| q.end.is_none()).collect();
         if open.is_empty() || now >= until {
             return;
         }
@@ -272,7 +347,8 @@ fn hear(questions: &mut [(u32, Question<'_>)], changes: bool) {
             if ready.difference(PollFlags::OUT).is_empty() {
                 continue;
             }
-            room = room.saturating_sub(question.read(room));
+            let of_user = heard.entry(question.run.owner).or_default();
+            *of_user += question.read(*of_user, bytes_max);
         }
     }
 }

@@ -3,7 +3,9 @@
 //! Each run has a socket in a private folder of its user. A client sends one request, a line of
 //! JSON; the run answers with one JSON document and closes. docs/control.md is the description for
 //! other languages. The kernel tells both ends who the other is. A run answers its own user and
-//! root; a client believes the user whose folder the socket is in.
+//! root; a client believes the user whose folder the socket is in. A run is known by that user and
+//! its files there. Names and process ids mean runs of this user, unless [`Runs::of_user`] is given
+//! another one.
 //!
 //! ```no_run
 //! use towpath_model::{Change, Client, How, Route};
@@ -31,15 +33,18 @@
 //! }
 //! ```
 //!
-//! Reading order: `request`, `net`, `ports` and `acl` (the types), `client`; then `server` (the
-//! run's end), `ask` (several runs at once), `folder` (where their sockets lie).
+//! Reading order: `request`, `net`, `ports` and `acl` (the types), `client`. Then `server` and
+//! `connections` (the run's end), `ask` (several runs at once), `bounded` (memory of what is read)
+//! and `folder` (where their sockets lie).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod acl;
 mod ask;
+mod bounded;
 mod client;
+mod connections;
 pub mod folder;
 mod net;
 mod ports;
@@ -47,11 +52,12 @@ mod request;
 mod server;
 mod sockets;
 mod text;
+mod user;
 pub mod wait;
 
 pub use acl::{Acl, AclChange, AclDefault, AclRule};
-pub use ask::{NoAnswer, Run, Told, ask_all, runs};
-pub use client::{Client, Error, Several};
+pub use ask::{NoAnswer, Run, Told, ask_other_users, ask_user, runs_of};
+pub use client::{Client, Error, Missing, Runs, Several};
 pub use net::{
     Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
     Route, RouteKind, Traffic,
@@ -60,4 +66,6 @@ pub use ports::Port;
 pub use request::{Call, Fault, Layer, Reply, RunKind, VERSION};
 pub use server::{Instance, Listening, NoInstance, is_name};
 pub use sockets::{Answer, FlowFigures, Proto, Socket, Word};
+pub use text::printable;
 pub use towpath_wire::{MacAddr, Prefix};
+pub use user::{user_id, user_name};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::acl::{Acl, AclChange};
+use crate::bounded;
 use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::sockets::{Socket, Word};
@@ -11,7 +12,7 @@ use crate::sockets::{Socket, Word};
 pub const VERSION: u32 = 1;
 
 /// A request: one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Request {
     pub version: u32,
     #[serde(flatten)]
@@ -19,7 +20,7 @@ pub(crate) struct Request {
 }
 
 /// A client's wish.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Call {
@@ -48,6 +49,120 @@ pub enum Call {
     },
 }
 
+impl Call {
+    /// Whether the run is another one afterwards.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        matches!(self, Self::Apply { .. } | Self::ApplyAcl { .. })
+    }
+
+    /// Reads a request. Fields that are not known take no memory, however large they are.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, Fault> {
+        let fault = |why: String| Fault::new("request", why);
+        let head: Head = serde_json::from_slice(line)
+            .map_err(|error| fault(format!("the request is not a line of JSON: {error}")))?;
+        match head.version {
+            Some(version) if version == u64::from(VERSION) => {}
+            Some(version) => {
+                let why = format!("version {version} of the protocol is not known, {VERSION} is");
+                return Err(Fault::new("version", why));
+            }
+            None => return Err(fault(format!("the request has no version, which is {VERSION}"))),
+        }
+        Self::parse_known(line).map_err(|error| fault(error.to_string()))
+    }
+
+    fn parse_known(line: &[u8]) -> serde_json::Result<Self> {
+        let name: Name = serde_json::from_slice(line)?;
+        Ok(match name.request {
+            Kind::Info => Self::Info,
+            Kind::Sockets => Self::Sockets,
+            Kind::Net => Self::Net,
+            Kind::Counters => Self::Counters,
+            Kind::Ports => Self::Ports,
+            Kind::Acl => Self::Acl,
+            Kind::Apply => {
+                let Changes { changes } = serde_json::from_slice(line)?;
+                Self::Apply { changes }
+            }
+            Kind::ApplyAcl => {
+                let Changes { changes } = serde_json::from_slice(line)?;
+                Self::ApplyAcl { changes }
+            }
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Head {
+    version: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    request: Kind,
+}
+
+/// The name of a [`Call`].
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Info,
+    Sockets,
+    Net,
+    Counters,
+    Ports,
+    Apply,
+    Acl,
+    #[serde(rename = "apply-acl")]
+    ApplyAcl,
+}
+
+#[derive(Deserialize)]
+struct Changes<T: bounded::Change> {
+    #[serde(deserialize_with = "bounded::changes", bound = "")]
+    changes: Vec<T>,
+}
+
+/// Bytes of a change in JSON, unless it is a whole access list.
+const CHANGE_LEN_MAX: usize = 4096;
+
+impl bounded::Change for Change {
+    fn read(json: &str) -> serde_json::Result<Self> {
+        if json.len() <= CHANGE_LEN_MAX { serde_json::from_str(json) } else { Err(too_long(json)) }
+    }
+}
+
+impl bounded::Change for AclChange {
+    fn read(json: &str) -> serde_json::Result<Self> {
+        if json.len() <= CHANGE_LEN_MAX {
+            return serde_json::from_str(json);
+        }
+        let Load { change: IsLoad::Load, text } =
+            serde_json::from_str(json).map_err(|_| too_long(json))?;
+        Ok(Self::Load { text })
+    }
+}
+
+/// [`AclChange::Load`], which serde reads without a buffer.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Load {
+    change: IsLoad,
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum IsLoad {
+    Load,
+}
+
+fn too_long(json: &str) -> serde_json::Error {
+    let len = json.len();
+    serde::de::Error::custom(format!("it has {len} bytes; {CHANGE_LEN_MAX} are allowed"))
+}
+
 /// Answer to a request: the first five fields, and the one that was asked for, or `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
@@ -61,9 +176,11 @@ pub struct Reply {
     /// Kind of the run.
     pub kind: RunKind,
     /// PROGRAM and its arguments.
+    #[serde(deserialize_with = "bounded::words")]
     pub program: Vec<String>,
     /// To [`Call::Sockets`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "bounded::list")]
     pub sockets: Option<Vec<Socket>>,
     /// To [`Call::Net`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,8 +226,8 @@ pub struct Layer {
 /// Reason why a run did not do what a request wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Word for programs: `request`, `version`, `unsupported`, `silent`, `gone`, `no-device`,
-    /// `refused`.
+    /// Word for programs: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
+    /// `no-device`, `refused`.
     pub code: Word,
     /// Sentence for people.
     pub message: String,

@@ -2,34 +2,29 @@
 //!
 //! A connection carries a line of JSON one way and a JSON document the other way, and is closed.
 //! The socket lies in a private [`Folder`]. The kernel says who the client is: a run answers its
-//! own user and root. Requests are limited in size and in time, so that a client that stops does
-//! not hold up others for long.
+//! own user and root. Requests are limited in size and in time (`connections`).
 //!
 //! A run has two files, `RUN.sock`, which is called `RUN.new` before it listens, and `RUN.lock`,
 //! which it holds. RUN is `PID-RANDOM` or `PID-RANDOM-NAME`: another process may have the same id
 //! in a PID namespace of its own, and share the folder. A run with a name holds `NAME.name`, too.
 //! Files of a killed run go when the next run starts, or when a client finds that nobody listens.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::{Duration, Instant};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
 use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::connections::{self, Times};
 use crate::folder::{self, FOR_OWNER, Folder, Lock, Unfit, is_unguessable, unguessable};
-use crate::request::{Call, Fault, Reply, Request, RunKind, VERSION};
+use crate::request::{Call, Reply, RunKind};
 use crate::sockets::Word;
 
 /// Limit on the wait of either side for the other's next byte.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Limit on the time in which a request has to be there.
-const REQUEST_WITHIN: Duration = Duration::from_secs(4);
-/// Bytes of a request: 60,000 changes fit.
-const REQUEST_LEN_MAX: usize = 8 << 20;
-
 /// A served socket; its files go with it.
 #[derive(Debug)]
 pub struct Instance {
@@ -135,17 +130,11 @@ impl Listening {
         answer: impl Fn(Call, &mut Reply) + Send + 'static,
     ) -> io::Result<Instance> {
         let Self { instance, listener } = self;
+        listener.set_nonblocking(true)?;
         let mut empty = Reply::new(kind, program);
         empty.name = instance.name.as_ref().map(|(name, _)| name.clone());
         std::thread::Builder::new().name("towpath-ss".into()).spawn(move || {
-            for stream in listener.incoming() {
-                match stream {
-                    // A peer that goes away or may not ask is no concern of the run.
-                    Ok(stream) => drop(reply(stream, empty.clone(), &answer)),
-                    // No descriptor is free: the next call would find the connection again at once.
-                    Err(_) => std::thread::sleep(ACCEPT_AGAIN_AFTER),
-                }
-            }
+            connections::serve(&listener, Times::USUAL, empty, answer);
         })?;
         Ok(instance)
     }
@@ -161,9 +150,6 @@ impl Drop for Instance {
         }
     }
 }
-
-/// An engine with many connections may use up all descriptors for a while.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The files' name for this run, and its lock. None: others took all that were tried for files of
 /// dead runs, and will remove this run's, too.
@@ -200,72 +186,6 @@ pub(crate) fn lock_of(run: &str) -> String {
 
 fn name_of(name: &str) -> String {
     format!("{name}.name")
-}
-
-fn reply(
-    mut stream: UnixStream,
-    mut reply: Reply,
-    answer: &impl Fn(Call, &mut Reply),
-) -> io::Result<()> {
-    let peer = user_behind(&stream)?;
-    if peer != geteuid().as_raw() && peer != 0 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    stream.set_write_timeout(Some(PATIENCE))?;
-    match request(&mut stream) {
-        Ok(call) => answer(call, &mut reply),
-        Err(fault) => reply.error = Some(fault),
-    }
-    stream.write_all(&serde_json::to_vec(&reply)?)
-}
-
-/// Reads a request.
-fn request(stream: &mut UnixStream) -> Result<Call, Fault> {
-    let fault = |why: String| Fault::new("request", why);
-    let line = line(stream).map_err(|error| fault(format!("no request came: {error}")))?;
-    let value: serde_json::Value = serde_json::from_slice(&line)
-        .map_err(|error| fault(format!("the request is not a line of JSON: {error}")))?;
-    match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => {}
-        Some(version) => {
-            let why = format!("version {version} of the protocol is not known, {VERSION} is");
-            return Err(Fault::new("version", why));
-        }
-        None => return Err(fault(format!("the request has no version, which is {VERSION}"))),
-    }
-    let request = serde_json::from_value(value);
-    request.map(|request: Request| request.call).map_err(|error| fault(error.to_string()))
-}
-
-fn line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
-    const CHUNK: usize = 64 << 10;
-    let until = Instant::now() + REQUEST_WITHIN;
-    let mut line = Vec::new();
-    loop {
-        let left = until.saturating_duration_since(Instant::now()).min(PATIENCE);
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let before = line.len();
-        line.resize(before + CHUNK, 0);
-        let len = match stream.read(&mut line[before..]) {
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) => return Err(error),
-        };
-        line.truncate(before + len);
-        if let Some(end) = line[before..].iter().position(|byte| *byte == b'\n') {
-            line.truncate(before + end);
-            return Ok(line);
-        }
-        if len == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if line.len() > REQUEST_LEN_MAX {
-            return Err(io::Error::other(format!("it is longer than {REQUEST_LEN_MAX} bytes")));
-        }
-    }
 }
 
 /// The user at the other end of a Unix socket: of a listener, its user when it began to listen.
@@ -323,17 +243,24 @@ pub(crate) fn remove_if_dead(folder: &Folder, run: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
-    use crate::ask::{ask_all, runs};
-    use crate::client::{Client, Error};
+    use crate::ask::{Told, ask_user};
+    use crate::client::{Client, Error, Runs};
+    use crate::request::Fault;
 
     /// The tests are threads of one process, which answers by its id.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(pid: u32) -> Vec<Told> {
+        ask_user(geteuid().as_raw(), |run| run.pid == pid, &Call::Info)
     }
 
     fn serve(name: Option<&'static str>) -> Instance {
@@ -351,22 +278,22 @@ mod tests {
         let _alone = alone();
         let pid = std::process::id();
         let instance = serve(None);
-        let told = ask_all(Some(pid), &Call::Info);
+        let told = ask(pid);
         let [(_, Ok(bytes))] = &told[..] else { panic!("{told:?}") };
         let reply: Reply = serde_json::from_slice(bytes).unwrap();
         assert_eq!((reply.pid, reply.program), (pid, vec!["hello".to_owned()]));
         let folder = instance.folder.try_clone().unwrap();
         drop(instance);
-        assert!(ask_all(Some(pid), &Call::Info).is_empty());
+        assert!(ask(pid).is_empty());
         // Files of a killed run are removed by the next one that looks. No process has this number.
         let name = format!("4194304-{}", unguessable().unwrap());
         let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
         drop(UnixListener::bind(folder.own_path(&socket_of(&name))).unwrap());
         let there = || folder.socket(&socket_of(&name)).is_ok();
-        assert!(ask_all(Some(4_194_304), &Call::Info).is_empty());
+        assert!(ask(4_194_304).is_empty());
         assert!(there(), "it may be of another kernel that has the folder too");
         drop(lives);
-        assert!(ask_all(Some(4_194_304), &Call::Info).is_empty());
+        assert!(ask(4_194_304).is_empty());
         assert!(!there());
     }
 
@@ -381,7 +308,7 @@ mod tests {
         assert_eq!(client.apply(&[]).unwrap(), 0);
         let refused = client.net().unwrap_err();
         assert!(matches!(&refused, Error::Refused(fault) if fault.message == "not here"));
-        assert!(runs().iter().any(|run| run.name == Some(Word::known("model_test_name"))));
+        assert!(Runs::own().list().iter().any(|run| run.name() == Some("model_test_name")));
         drop(instance);
         assert!(matches!(Client::named("model_test_name"), Err(Error::NoRun(_))));
         drop(serve(Some("model_test_name")));

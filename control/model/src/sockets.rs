@@ -9,6 +9,8 @@ use towpath_engine::TcpFigures;
 /// Sockets of a run, as `towpath ss` shows them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
+    /// User whose run it is.
+    pub owner: u32,
     /// Process id of `towpath run`.
     pub pid: u32,
     /// PROGRAM and its arguments.

@@ -1,9 +1,17 @@
-//! Values that stand in JSON as their text: addresses with a length, link addresses.
+//! Values that stand in JSON as their text (addresses with a length, link addresses), and text that
+//! is safe to show.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+/// Returns `text` with U+FFFD in place of control characters. A terminal obeys these, a line break
+/// forges lines, and XML forbids them. For text of peers, files and other users.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
 
 pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)

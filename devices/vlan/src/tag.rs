@@ -31,9 +31,9 @@ const TAGS: [[u8; 2]; 4] = [TPID, [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 /// Reason why a frame is no port's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// It ends in its tag.
+    /// The frame ends in its tag.
     Malformed,
-    /// It has a tag that is no 802.1Q one, or one more behind its tag.
+    /// The frame has a tag that is no 802.1Q one, or one more behind its tag.
     Foreign,
 }
 

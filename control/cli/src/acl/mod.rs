@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Map, Value};
 use towpath_filter::{Rule, RuleList};
-use towpath_model::{Acl, AclChange, Error, Word};
+use towpath_model::{Acl, AclChange, Error, Word, printable};
 
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
@@ -73,8 +73,10 @@ pub fn acl(args: &AclArgs) -> Result<()> {
         Command::Show => {
             let client = args.which.client_to_look().map_err(no_answer)?;
             let list = client.acl().map_err(no_answer)?;
-            let text = if args.json { json(&list)? } else { text(&list) };
-            crate::output::write(text.as_bytes())
+            match args.json {
+                true => crate::output::write_json(&json(&list)?),
+                false => crate::output::write_text(&text(&list)),
+            }
         }
         Command::Change(change) => {
             let client = args.which.client().map_err(no_answer)?;
@@ -144,8 +146,8 @@ fn text(list: &Acl) -> String {
     let mut out = String::new();
     let width = list.rules.iter().map(|known| known.rule.chars().count()).max().unwrap_or(0);
     for known in &list.rules {
-        // A rule comes from another process, and goes to a terminal.
-        let rule = known.rule.replace(char::is_control, " ");
+        // A rule comes from another process, and a line break in it would make two.
+        let rule = printable(&known.rule);
         let (packets, bytes) = (known.packets, known.bytes);
         // Writing to a String cannot fail.
         let _ = writeln!(out, "acl add {rule:<width$}  # {packets} packets, {bytes} bytes");

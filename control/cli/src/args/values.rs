@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use towpath_model::{Word, is_name};
+use towpath_model::{Word, is_name, user_id};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_stack::limits::SHARDS_MAX;
 use towpath_uplink::{Dns, MTUS, PortRange, Transport};
@@ -143,6 +143,11 @@ pub fn parse_dns(text: &str) -> Result<Dns, String> {
 pub fn parse_name(text: &str) -> Result<Word, String> {
     let name = Word::try_from(text).ok().filter(|_| is_name(text));
     name.ok_or_else(|| "expected 1 to 32 letters, digits and underscores".to_owned())
+}
+
+/// `--user`: a name or a number.
+pub fn parse_user(text: &str) -> Result<u32, String> {
+    user_id(text).ok_or_else(|| "no user of this system has this name or number".to_owned())
 }
 
 #[cfg(test)]

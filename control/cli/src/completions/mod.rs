@@ -1,12 +1,15 @@
 //! `towpath completions`: scripts for shells, which ask for the names of live runs.
 //!
 //! `clap_complete` makes the scripts of the options alone. Its scripts have a place for the value
-//! of `--name` and of `--run`, which gets the list of `towpath completions --live`.
+//! of `--name` and of `--run`, which gets the list of `towpath completions --live`. The place for
+//! the words of `ip`, `acl` and `port` gets the list of `--next` (`next`).
+
+mod next;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
-use towpath_model::{Call, Run, ask_all, runs};
+use towpath_model::{Client, Runs};
 
 use crate::args::Cli;
 use crate::output;
@@ -15,11 +18,15 @@ use crate::output;
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// Shell to generate for
-    #[arg(required_unless_present = "live")]
+    #[arg(required_unless_present_any = ["live", "next"])]
     pub shell: Option<Shell>,
     /// Print the names or the process ids of live runs, for the scripts
     #[arg(long, value_name = "KIND", hide = true, conflicts_with = "shell")]
     pub live: Option<Live>,
+    /// Print the words that may follow these of a command line, for the scripts
+    #[arg(long, value_name = "WORD", hide = true, conflicts_with_all = ["shell", "live"])]
+    #[arg(num_args = 1.., allow_hyphen_values = true)]
+    pub next: Vec<String>,
 }
 
 /// `--live`.
@@ -40,21 +47,22 @@ const COMMANDS: &str = "ip acl port stats";
 /// Standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     if let Some(live) = args.live {
-        // Files of a run that was killed go when it is asked.
-        drop(ask_all(None, &Call::Info));
-        return output::write(listed(live, &runs()).as_bytes());
+        return output::write(listed(live, &Runs::own().list()).as_bytes());
     }
-    let Some(shell) = args.shell else { return Ok(()) };
+    let Some(shell) = args.shell else {
+        let words = next::next(&args.next).into_iter().map(|word| word + "\n");
+        return output::write_text(&words.collect::<String>());
+    };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
     let script = String::from_utf8(script)?;
     output::write(with_runs(shell, script).as_bytes())
 }
 
-fn listed(live: Live, runs: &[Run]) -> String {
+fn listed(live: Live, runs: &[Client]) -> String {
     let words = runs.iter().filter_map(|run| match live {
-        Live::Names => run.name.as_ref().map(ToString::to_string),
-        Live::Pids => Some(run.pid.to_string()),
+        Live::Names => run.name().map(str::to_owned),
+        Live::Pids => Some(run.pid().to_string()),
     });
     words.map(|word| word + "\n").collect()
 }
@@ -69,7 +77,8 @@ fn with_runs(shell: Shell, script: String) -> String {
     }
 }
 
-/// Wraps the function of the script: the word behind `--name`, and the first one behind `ss`.
+/// Wraps the function of the script: the word behind `--name`, the first one behind `ss`, and those
+/// of `ip`, `acl` and `port`.
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""
@@ -87,6 +96,14 @@ _towpath_live() {
         COMPREPLY=($(compgen -W "$("$1" completions --live "${kind}" 2>/dev/null)" -- "${cur}"))
         return 0
     fi
+    local command="${COMP_WORDS[1]}"
+    if [[ " ip acl port " == *" ${command} "* && "${cur}" != -* && ${COMP_CWORD} -gt 1 ]]; then
+        local next="$("$1" completions --next "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
+        if [[ -n "${next}" ]]; then
+            COMPREPLY=($(compgen -W "${next}" -- "${cur}"))
+            return 0
+        fi
+    fi
     _towpath "$@"
 }
 "#;
@@ -101,7 +118,13 @@ fn fish() -> String {
     let of_commands = COMMANDS.split(' ').flat_map(|command| {
         [line(command, "-l name -r", "names"), line(command, "-l run -r", "pids")]
     });
-    of_commands.chain([line("ss", "", "pids")]).collect()
+    let words = ["ip", "acl", "port"].map(|command| {
+        format!(
+            "complete -c towpath -n \"__fish_towpath_using_subcommand {command}\" -f -a \
+             '(towpath completions --next (commandline -opc)[2..-1] 2>/dev/null)'\n"
+        )
+    });
+    of_commands.chain([line("ss", "", "pids")]).chain(words).collect()
 }
 
 /// Options that mean a live run get an action of their own, which needs a function.
@@ -112,27 +135,30 @@ fn zsh(script: &str) -> String {
     compadd -a live
 }
 
+_towpath_next() {
+    local -a which next
+    local option
+    for option in --name --run --user; do
+        [[ -n "${opt_args[$option]}" ]] && which+=("$option" "${opt_args[$option]}")
+    done
+    next=(${(f)"$(towpath completions --next $1 $which ${words[1,CURRENT-1]} 2>/dev/null)"})
+    compadd -a next
+}
+
 "#;
     const LAST: &str = "if [ \"$funcstack[1]\"";
     script
         .replace("its --name gave]:NAME:_default", "its --name gave]:NAME:{_towpath_live names}")
         .replace(":PID:_default", ":PID:{_towpath_live pids}")
+        .replace("as ip(8) has them:_default", "as ip(8) has them:{_towpath_next ip}")
+        .replace("load FILE, flush:_default", "load FILE, flush:{_towpath_next acl}")
+        .replace("all of them unless given:_default", "all of them:{_towpath_next port}")
         .replace(LAST, &format!("{FUNCTION}{LAST}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use towpath_model::Word;
-
     use super::*;
-
-    #[test]
-    fn live_runs_are_listed_by_name_or_number() {
-        let run = |pid, name: Option<&'static str>| Run { pid, name: name.map(Word::known) };
-        let runs = [run(3, None), run(7, Some("web"))];
-        assert_eq!(listed(Live::Names, &runs), "web\n");
-        assert_eq!(listed(Live::Pids, &runs), "3\n7\n");
-    }
 
     /// The places in the scripts of `clap_complete` are those that are expected.
     #[test]
@@ -149,6 +175,13 @@ mod tests {
         assert_eq!(zsh.matches(":NAME:{_towpath_live names}").count(), commands);
         assert_eq!(zsh.matches(":PID:{_towpath_live pids}").count(), commands);
         assert_eq!(zsh.matches("_towpath_live() {").count(), 1);
+        for command in ["ip", "acl", "port"] {
+            assert_eq!(
+                zsh.matches(&format!(":{{_towpath_next {command}}}")).count(),
+                1,
+                "{command}"
+            );
+        }
         let fish = script(Shell::Fish);
         assert_eq!(fish.matches("--live names").count(), commands);
     }

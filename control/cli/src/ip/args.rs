@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 
 use super::grammar::Family;
+use crate::args::parse_user;
 
 /// A run among several.
 #[derive(Debug, Args)]
@@ -17,6 +18,10 @@ pub struct WhichRun {
     /// Name of the `towpath run` or `router`, which its --name gave
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     pub name: Option<String>,
+    /// User whose runs are meant, by name or number; this one unless given. Runs of another user
+    /// can be shown by root, and not changed
+    #[arg(long, value_name = "USER", value_parser = parse_user)]
+    pub user: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -26,6 +31,9 @@ pub struct IpArgs {
     /// Print JSON, with the keys of ip -j
     #[arg(short, long)]
     pub json: bool,
+    /// Print JSON in lines of their own (also -pretty)
+    #[arg(short, long)]
+    pub pretty: bool,
     /// IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     pub ipv4: bool,
@@ -72,6 +80,7 @@ pub fn as_options(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
         let long = match word.to_str() {
             Some("-br" | "-brief") => "--brief",
             Some("-json") => "--json",
+            Some("-pretty") => "--pretty",
             Some("-oneline") => "--oneline",
             Some("-stats" | "-statistics") => "--statistics",
             Some("-batch") => "--batch",

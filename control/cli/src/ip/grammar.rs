@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use towpath_model::{Change, How, MacAddr, Prefix, Route, RouteKind, Word};
+use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, Word};
 
 /// A command.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,23 +17,64 @@ pub enum Command {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look {
     /// `ip addr show`.
-    Addresses { dev: Option<String>, to: Option<Prefix> },
+    Addresses { dev: Option<String>, to: Option<Prefix>, scope: Option<&'static str>, up: bool },
     /// `ip link show`.
-    Links { dev: Option<String> },
+    Links { dev: Option<String>, up: bool },
     /// `ip route show`.
-    Routes { dev: Option<String>, to: Option<Prefix>, via: Option<IpAddr> },
+    Routes(Selection),
     /// `ip neigh show`.
     Neighbors { dev: Option<String>, to: Option<IpAddr> },
+}
+
+/// Routes that are asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Only those by this interface.
+    pub dev: Option<String>,
+    /// Destinations that a route is compared with.
+    pub to: Option<(Prefix, Compared)>,
+    /// Only those by this router.
+    pub via: Option<IpAddr>,
+    /// Only those of this kind.
+    pub kind: Option<RouteKind>,
+    /// Only those of this maker.
+    pub origin: Option<Origin>,
+}
+
+/// Way in which the destinations of a route are compared with those that are asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compared {
+    /// The same.
+    #[default]
+    Exact,
+    /// `root`: the same, or a part of them.
+    Within,
+    /// `match`: the same, or more than them.
+    Around,
+}
+
+impl Compared {
+    /// Whether a route to `route` is one that is asked for by `asked`.
+    pub fn takes(self, route: Prefix, asked: Prefix) -> bool {
+        let contains = |outer: Prefix, inner: Prefix| {
+            outer.len() <= inner.len() && outer.contains(inner.addr())
+        };
+        match self {
+            Self::Exact => route == asked,
+            Self::Within => contains(asked, route),
+            Self::Around => contains(route, asked),
+        }
+    }
 }
 
 impl Look {
     /// The interface that is asked for.
     pub fn dev(&self) -> Option<&str> {
         match self {
-            Self::Addresses { dev, .. }
-            | Self::Links { dev }
-            | Self::Routes { dev, .. }
-            | Self::Neighbors { dev, .. } => dev.as_deref(),
+            Self::Addresses { dev, .. } | Self::Links { dev, .. } | Self::Neighbors { dev, .. } => {
+                dev.as_deref()
+            }
+            Self::Routes(selection) => selection.dev.as_deref(),
         }
     }
 }
@@ -73,6 +114,22 @@ pub fn object(word: &str) -> Option<Object> {
     ];
     let found = objects.iter().find(|(name, _)| !word.is_empty() && name.starts_with(word));
     found.map(|(_, object)| *object)
+}
+
+/// Names of the objects.
+pub fn objects() -> [&'static str; 4] {
+    ["addr", "route", "neigh", "link"]
+}
+
+/// Verbs of the object that a word names; none if it names none.
+pub fn object_verbs(word: &str) -> &'static [&'static str] {
+    match object(word) {
+        Some(Object::Address) => &["show", "add", "del"],
+        Some(Object::Route) => &["show", "add", "append", "change", "replace", "del"],
+        Some(Object::Neighbor) => &["show", "add", "change", "replace", "del"],
+        Some(Object::Link) => &["show", "set"],
+        None => &[],
+    }
 }
 
 /// Words that are not read yet.
@@ -132,14 +189,17 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
     let verb = verb(word, &["add", "change", "replace", "delete"], "address")?;
     let (mut dev, mut address) = (None, None);
     if verb == "show" {
+        let (mut only, mut up) = (None, false);
         while let Some(word) = words.next() {
             match word {
                 "to" => address = Some(prefix(words.value()?, family)?),
+                "scope" => set(word, &mut only, scope(words.value()?)?)?,
+                "up" => up = true,
                 "dev" => set(word, &mut dev, words.value()?.to_owned())?,
                 other => set(word, &mut dev, other.to_owned())?,
             }
         }
-        return Ok(Command::Show(Look::Addresses { dev, to: address }));
+        return Ok(Command::Show(Look::Addresses { dev, to: address, scope: only, up }));
     }
     let mut has_length = false;
     while let Some(word) = words.next() {
@@ -176,8 +236,77 @@ fn addresses(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -
     }
 }
 
+fn scope(word: &str) -> Parsed<&'static str> {
+    let known = ["global", "link", "host"].into_iter().find(|known| *known == word);
+    known.ok_or_else(|| wrong("scope", word))
+}
+
+/// The words of `ip route show`.
+fn routes_shown(mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
+    let mut shown = Selection::default();
+    let mut compared = Compared::Exact;
+    while let Some(word) = words.next() {
+        match word {
+            "via" => set(word, &mut shown.via, router(&mut words)?)?,
+            "dev" | "oif" => set(word, &mut shown.dev, words.value()?.to_owned())?,
+            "to" | "exact" => {}
+            "root" => compared = Compared::Within,
+            "match" => compared = Compared::Around,
+            "type" => {
+                let kind = words.value()?;
+                set(word, &mut shown.kind, kind_of(kind).ok_or_else(|| wrong("type", kind))?)?;
+            }
+            "proto" => {
+                let maker = words.value()?;
+                set(
+                    word,
+                    &mut shown.origin,
+                    maker_of(maker).ok_or_else(|| wrong("proto", maker))?,
+                )?;
+            }
+            "scope" | "table" | "src" | "mtu" | "onlink" | "nexthop" | "nhid" | "metric"
+            | "cache" | "vrf" => {
+                return Err(format!("\"{word}\" is not among what `towpath ip route` knows"));
+            }
+            word if kind_of(word).is_some() => {
+                set(word, &mut shown.kind, kind_of(word).unwrap_or_default())?;
+            }
+            "default" | "any" | "all" => {
+                let v6 = family == Some(Family::V6) || shown.via.is_some_and(|via| via.is_ipv6());
+                let to = if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 };
+                set(word, &mut shown.to, (to, compared))?;
+            }
+            text => set(word, &mut shown.to, (prefix(text, family)?, compared))?,
+        }
+    }
+    Ok(Command::Show(Look::Routes(shown)))
+}
+
+fn kind_of(word: &str) -> Option<RouteKind> {
+    match word {
+        "unicast" => Some(RouteKind::Unicast),
+        "blackhole" => Some(RouteKind::Blackhole),
+        "unreachable" => Some(RouteKind::Unreachable),
+        "prohibit" => Some(RouteKind::Prohibit),
+        _ => None,
+    }
+}
+
+/// The maker of routes that Linux has a protocol for: those of the operator are `boot` there.
+fn maker_of(protocol: &str) -> Option<Origin> {
+    match protocol {
+        "boot" => Some(Origin::Static),
+        "kernel" => Some(Origin::Link),
+        "ra" => Some(Origin::Router),
+        _ => None,
+    }
+}
+
 fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let verb = verb(word, &["add", "append", "change", "chg", "replace", "delete"], "route")?;
+    if verb == "show" {
+        return routes_shown(words, family);
+    }
     let mut route = Route::default();
     let (mut to, mut via, mut metric) = (None, None, None);
     let mut dev: Option<&str> = None;
@@ -186,13 +315,13 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     while let Some(word) = words.next() {
         match word {
             "via" => set(word, &mut via, router(&mut words)?)?,
-            "nexthop" if verb != "show" => hops.push(next_hop(&mut words)?),
+            "nexthop" => hops.push(next_hop(&mut words)?),
             _ if !hops.is_empty() => {
                 return Err(format!(
                     "\"nexthop\" or end of line is expected instead of \"{word}\""
                 ));
             }
-            "mtu" if verb != "show" => {
+            "mtu" => {
                 let text = words.value()?;
                 if text == "lock" {
                     return Err(
@@ -203,19 +332,17 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
                 set(word, &mut route.mtu, text.parse().map_err(|_| wrong("mtu", text))?)?;
             }
             "dev" | "oif" => set(word, &mut dev, words.value()?)?,
-            "metric" | "priority" | "preference" if verb != "show" => {
+            "metric" | "priority" | "preference" => {
                 let text = words.value()?;
                 let number = text.parse::<u32>();
                 set(word, &mut metric, number.map_err(|_| wrong("metric", text))?)?;
             }
-            "unicast" => set(word, &mut route.kind, RouteKind::Unicast)?,
-            "blackhole" => set(word, &mut route.kind, RouteKind::Blackhole)?,
-            "unreachable" => set(word, &mut route.kind, RouteKind::Unreachable)?,
-            "prohibit" => set(word, &mut route.kind, RouteKind::Prohibit)?,
+            word if kind_of(word).is_some() => {
+                set(word, &mut route.kind, kind_of(word).unwrap_or_default())?;
+            }
             "to" | "exact" => {}
             "default" | "any" | "all" => default = true,
-            "proto" | "scope" | "table" | "src" | "mtu" | "onlink" | "nexthop" | "nhid"
-            | "root" | "match" | "type" => {
+            "proto" | "scope" | "table" | "src" | "onlink" | "nhid" | "root" | "match" | "type" => {
                 return Err(format!("\"{word}\" is not among what `towpath ip route` knows"));
             }
             text => set(word, &mut to, prefix(text, family)?)?,
@@ -225,10 +352,6 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
         let first = via.or(hops.first().and_then(|hop: &Hop| hop.via));
         let v6 = family == Some(Family::V6) || first.is_some_and(|via: IpAddr| via.is_ipv6());
         set("default", &mut to, if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 })?;
-    }
-    if verb == "show" {
-        let dev = dev.map(str::to_owned);
-        return Ok(Command::Show(Look::Routes { dev, to, via }));
     }
     route.to = to.ok_or("Not enough information: the destination of the route is required.")?;
     route.via = via;
@@ -352,11 +475,15 @@ fn neighbors(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
 fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     let mut dev = None;
     if verb(word, &["set"], "link")? == "show" {
+        let mut up = false;
         while let Some(word) = words.next() {
-            let name = if word == "dev" { words.value()? } else { word };
-            set(word, &mut dev, name.to_owned())?;
+            match word {
+                "up" => up = true,
+                "dev" => set(word, &mut dev, words.value()?.to_owned())?,
+                name => set(word, &mut dev, name.to_owned())?,
+            }
         }
-        return Ok(Command::Show(Look::Links { dev }));
+        return Ok(Command::Show(Look::Links { dev, up }));
     }
     let (mut up, mut mtu) = (None, None);
     while let Some(word) = words.next() {
@@ -486,6 +613,40 @@ mod tests {
     }
 
     #[test]
+    fn shown_routes_and_addresses_are_chosen_as_ip_does() {
+        let shown = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let Ok(Command::Show(look)) = parse(&words, None) else { panic!("{line}") };
+            look
+        };
+        let to = |text: &str| text.parse::<Prefix>().unwrap();
+        let routes = |selection| Look::Routes(selection);
+        let within = Some((to("10.0.0.0/8"), Compared::Within));
+        assert_eq!(
+            shown("route show root 10.0.0.0/8 type blackhole proto boot"),
+            routes(Selection {
+                to: within,
+                kind: Some(RouteKind::Blackhole),
+                origin: Some(Origin::Static),
+                ..Selection::default()
+            })
+        );
+        let around = Some((to("10.1.2.3/32"), Compared::Around));
+        assert_eq!(
+            shown("r s match 10.1.2.3 proto kernel"),
+            routes(Selection { to: around, origin: Some(Origin::Link), ..Selection::default() })
+        );
+        assert!(Compared::Within.takes(to("10.1.0.0/16"), to("10.0.0.0/8")));
+        assert!(!Compared::Within.takes(to("0.0.0.0/0"), to("10.0.0.0/8")));
+        assert!(Compared::Around.takes(to("0.0.0.0/0"), to("10.1.2.3/32")));
+        assert!(!Compared::Around.takes(to("10.1.2.3/32"), to("10.1.0.0/16")));
+        let (dev, scope) = (None, Some("global"));
+        let wanted = Look::Addresses { dev, to: None, scope, up: true };
+        assert_eq!(shown("addr show up scope global"), wanted);
+        assert_eq!(shown("link show up"), Look::Links { dev: None, up: true });
+    }
+
+    #[test]
     fn words_that_mean_nothing_here_are_refused_by_name() {
         for (line, wanted) in [
             ("addr add 10.0.0.1/24 dev eth0 scope link", "\"scope\""),
@@ -502,6 +663,9 @@ mod tests {
             ("route add 10.0.0.0/8 via 10.0.0.1 nexthop via 10.0.0.2", "to each \"nexthop\""),
             ("route add 10.0.0.0/8 via 10.0.0.1 mtu lock 1400", "mtu lock"),
             ("route add 10.0.0.0/8 via 10.0.0.1 mtu x", "argument \"x\" is wrong"),
+            ("route show table main", "\"table\" is not among"),
+            ("route show type throw", "argument \"throw\" is wrong"),
+            ("addr show scope site", "argument \"site\" is wrong"),
             ("route get 10.0.0.1", "Command \"get\" is unknown"),
             ("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud stale", "nud stale"),
             ("neigh add 10.0.0.1 dev eth0", "\"lladdr\""),

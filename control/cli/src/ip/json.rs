@@ -15,13 +15,11 @@ pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
             rows.map(|(interface, addresses)| with_addresses(interface, &addresses, shape))
                 .collect()
         }
-        Look::Links { dev } => {
-            let is_asked =
-                |it: &&Interface| dev.as_deref().is_none_or(|dev| dev == it.name.as_str());
-            let rows = net.interfaces.iter().filter(is_asked);
+        Look::Links { .. } => {
+            let rows = text::interfaces_of(look, net);
             rows.map(|interface| link(interface, shape, true).into()).collect()
         }
-        Look::Routes { .. } => {
+        Look::Routes(_) => {
             let routes = text::routes_of(look, net, shape);
             text::next_hops(&routes).filter_map(|hops| route(hops, look, net)).collect()
         }
@@ -30,7 +28,11 @@ pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
             rows.map(|known| neighbor(known, look, shape)).collect()
         }
     };
-    Ok(serde_json::to_string(&rows)? + "\n")
+    let text = match shape.pretty {
+        true => serde_json::to_string_pretty(&rows)?,
+        false => serde_json::to_string(&rows)?,
+    };
+    Ok(text + "\n")
 }
 
 fn link(interface: &Interface, shape: Shape, is_link: bool) -> Map<String, Value> {

@@ -9,12 +9,13 @@ mod json;
 mod text;
 
 use anyhow::{Context, Result};
-use towpath_model::{Change, Client, Error, Fault, Net};
+use towpath_model::{Change, Client, Error, Fault, Net, Runs};
 
 use crate::error::{ExitCode, Failure};
 
 pub use args::{IpArgs, WhichRun, as_options};
 use grammar::{Command, Look};
+pub use grammar::{object_verbs, objects};
 
 /// Commands of a batch, all of which are one change. As many fit into one request.
 const BATCH_MAX: usize = 50_000;
@@ -54,7 +55,7 @@ fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
             Look::Addresses { .. } | Look::Links { .. } => {
                 format!("Device \"{dev}\" does not exist.")
             }
-            Look::Routes { .. } | Look::Neighbors { .. } => format!("Cannot find device \"{dev}\""),
+            Look::Routes(_) | Look::Neighbors { .. } => format!("Cannot find device \"{dev}\""),
         };
         return Err(usage(error));
     }
@@ -63,12 +64,12 @@ fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
         brief: args.brief,
         oneline: args.oneline,
         statistics: args.statistics,
+        pretty: args.pretty,
     };
-    let text = match args.json {
-        true => json::document(look, net, shape)?,
-        false => text::document(look, net, shape),
-    };
-    crate::output::write(text.as_bytes())?;
+    match args.json {
+        true => crate::output::write_json(&json::document(look, net, shape)?)?,
+        false => crate::output::write_text(&text::document(look, net, shape))?,
+    }
     Ok(0)
 }
 
@@ -140,7 +141,9 @@ fn usage(why: String) -> anyhow::Error {
 /// A run that is not there or does not answer, with the exit status for that.
 pub fn no_answer(error: Error) -> anyhow::Error {
     let code = match error {
-        Error::NoRun(_) | Error::Several(_) => ExitCode::IpUsage,
+        Error::NoRun(_) | Error::Several(_) | Error::NotRoot(_) | Error::Foreign(_) => {
+            ExitCode::IpUsage
+        }
         _ => ExitCode::Usage,
     };
     let text = match &error {
@@ -157,25 +160,48 @@ impl WhichRun {
     /// # Errors
     /// There is none, or several and none was named.
     pub fn client_to_look(&self) -> Result<Client, Error> {
-        if self.run.is_some() || self.name.is_some() {
-            return self.client();
-        }
-        let (client, silent) = Client::only_that_answers()?;
+        let (client, silent) = self.to_look()?;
         for error in silent {
             crate::messages::error(&format!("left out: {error}"));
         }
         Ok(client)
     }
 
-    /// The run that is meant for a change: nobody's but this one may be.
+    /// The same, without a word about runs that do not answer.
     ///
     /// # Errors
-    /// There is none, or several and none was named.
-    pub fn client(&self) -> Result<Client, Error> {
-        match (self.run, &self.name) {
-            (Some(pid), _) => Client::of_process(pid),
-            (None, Some(name)) => Client::named(name),
-            (None, None) => Client::only(),
+    /// As [`WhichRun::client_to_look`].
+    pub fn client_to_look_quietly(&self) -> Result<Client, Error> {
+        self.to_look().map(|(client, _)| client)
+    }
+
+    fn to_look(&self) -> Result<(Client, Vec<Error>), Error> {
+        match self.run.is_some() || self.name.is_some() {
+            true => Ok((self.named()?, Vec::new())),
+            false => self.runs().only_that_answers(),
         }
+    }
+
+    /// The run that is meant for a change, which no other run may be.
+    ///
+    /// # Errors
+    /// There is none, or several and none was named; or runs of another user are meant.
+    pub fn client(&self) -> Result<Client, Error> {
+        match self.user {
+            Some(user) if self.runs() != Runs::own() => Err(Error::Foreign(user)),
+            _ => self.named(),
+        }
+    }
+
+    fn named(&self) -> Result<Client, Error> {
+        match (self.run, &self.name) {
+            (Some(pid), _) => self.runs().of_process(pid),
+            (None, Some(name)) => self.runs().named(name),
+            (None, None) => self.runs().only(),
+        }
+    }
+
+    fn runs(&self) -> Runs {
+        self.user.map_or_else(Runs::own, Runs::of_user)
     }
 }

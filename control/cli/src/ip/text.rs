@@ -9,7 +9,7 @@ use towpath_model::{
     Route, RouteKind, Word,
 };
 
-use super::grammar::{Family, Look};
+use super::grammar::{Family, Look, Selection};
 
 /// How something is to be printed.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,8 @@ pub struct Shape {
     pub oneline: bool,
     /// With packets and bytes.
     pub statistics: bool,
+    /// JSON in lines of their own.
+    pub pretty: bool,
 }
 
 /// The part of the net that is asked for.
@@ -53,14 +55,14 @@ pub fn document(look: &Look, net: &Net, shape: Shape) -> String {
             }
         }
         Look::Links { .. } => {
-            for interface in net.interfaces.iter().filter(|it| is_asked(it.name.as_str(), look)) {
+            for interface in interfaces_of(look, net) {
                 match shape.brief {
                     true => entry(&mut |out| brief_link(out, interface)),
                     false => entry(&mut |out| full_link(out, interface, shape)),
                 }
             }
         }
-        Look::Routes { .. } => {
+        Look::Routes(_) => {
             let routes = routes_of(look, net, shape);
             next_hops(&routes).for_each(|hops| entry(&mut |out| route(out, hops, look, net)));
         }
@@ -80,39 +82,51 @@ fn is_asked(name: &str, look: &Look) -> bool {
     look.dev().is_none_or(|dev| dev == name)
 }
 
+/// The interfaces that are to be shown.
+pub(super) fn interfaces_of<'a>(look: &Look, net: &'a Net) -> impl Iterator<Item = &'a Interface> {
+    let up_only = matches!(look, Look::Addresses { up: true, .. } | Look::Links { up: true, .. });
+    let interfaces = net.interfaces.iter().filter(move |interface| interface.up || !up_only);
+    interfaces.filter(|interface| is_asked(interface.name.as_str(), look))
+}
+
 /// Interfaces with the addresses that are to be shown of each.
 pub(super) fn addresses_of<'a>(
     look: &Look,
     net: &'a Net,
     shape: Shape,
 ) -> Vec<(&'a Interface, Vec<&'a Address>)> {
-    let Look::Addresses { to, .. } = look else { return Vec::new() };
+    let Look::Addresses { to, scope: only, .. } = look else { return Vec::new() };
     let is_wanted = |address: &&Address| {
         let addr = address.address.addr();
-        shape.family.is_none_or(|family| family.has(addr)) && to.is_none_or(|to| to.contains(addr))
+        shape.family.is_none_or(|family| family.has(addr))
+            && to.is_none_or(|to| to.contains(addr))
+            && only.is_none_or(|only| only == scope(addr))
     };
-    let interfaces = net.interfaces.iter().filter(|it| is_asked(it.name.as_str(), look));
-    let all = interfaces.map(|interface| {
+    let all = interfaces_of(look, net).map(|interface| {
         let mut addresses: Vec<_> = interface.addresses.iter().filter(is_wanted).collect();
         // As of the kernel: IPv4 first.
         addresses.sort_by_key(|address| address.address.addr().is_ipv6());
         (interface, addresses)
     });
-    let restricted = shape.family.is_some() || to.is_some();
+    let restricted = shape.family.is_some() || to.is_some() || only.is_some();
     all.filter(|(_, addresses)| !restricted || !addresses.is_empty()).collect()
 }
 
 /// The routes that are to be shown, in the kernel's order. IPv4 unless IPv6 is asked for.
 pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Route> {
-    let Look::Routes { to, via, .. } = look else { return Vec::new() };
-    let of_words = to.map(|to| to.addr()).or(*via);
+    let Look::Routes(Selection { to, via, kind: of_kind, origin, .. }) = look else {
+        return Vec::new();
+    };
+    let of_words = to.map(|(to, _)| to.addr()).or(*via);
     let v6 = shape
         .family
         .map_or(of_words.is_some_and(|addr| addr.is_ipv6()), |family| family == Family::V6);
     let routes = net.routes.iter().filter(|route| {
         route.to.addr().is_ipv6() == v6
             && !is_of_loopback(route, net)
-            && to.is_none_or(|to| to == route.to)
+            && to.is_none_or(|(to, compared)| compared.takes(route.to, to))
+            && of_kind.is_none_or(|kind| kind == route.kind.unwrap_or_default())
+            && origin.is_none_or(|origin| origin == route.origin)
     });
     let mut routes: Vec<_> = routes.collect();
     // Linux shows the IPv4 default route first, that of IPv6 last.
@@ -142,7 +156,7 @@ pub(super) fn next_hops<'a, 'b>(routes: &'b [&'a Route]) -> impl Iterator<Item =
 /// The router of a route with one, unless it was asked for by that.
 pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
     match (hops, look) {
-        ([route], Look::Routes { via: None, .. }) => route.via,
+        ([route], Look::Routes(Selection { via: None, .. })) => route.via,
         _ => None,
     }
 }
@@ -337,7 +351,10 @@ fn full_addresses(
 ) {
     header(out, interface);
     out.push('\n');
-    let restricted = matches!(look, Look::Addresses { to: Some(_), .. });
+    let restricted = matches!(
+        look,
+        Look::Addresses { to: Some(_), .. } | Look::Addresses { scope: Some(_), .. }
+    );
     if shape.family.is_none() && !restricted {
         link_line(out, interface);
     }

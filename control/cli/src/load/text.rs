@@ -292,10 +292,7 @@ fn searched(search: &Search, on: &str) -> String {
     text
 }
 
-/// Text of a peer without characters that a terminal obeys.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
+pub use towpath_model::printable;
 
 #[cfg(test)]
 mod tests {

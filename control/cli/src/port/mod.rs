@@ -34,7 +34,9 @@ pub const ABOUT: &str = "\
 Show the ports of a running router or run.
 
 Each port has its device, the state of the link, the MTU and the Ethernet address, what the stack \
-received and sent there, and the counters of the device itself as far as they are not zero. Parts \
+received and sent there, and the counters of the device itself as far as they are not zero. \
+Packets that the device merged count as one where they are received; those that it cuts count as \
+their segments where they are sent. Parts \
 of a bridge are ports without an interface of the stack. The state of the link is unknown where \
 the device has none that the kernel knows.";
 
@@ -75,8 +77,10 @@ pub fn port(args: &PortArgs) -> Result<()> {
             return Err(usage(format!("there is no port \"{name}\"; there are {names}")));
         }
     }
-    let text = if args.json { json(&ports)? } else { ports.iter().map(text).collect() };
-    crate::output::write(text.as_bytes())
+    match args.json {
+        true => crate::output::write_json(&json(&ports)?),
+        false => crate::output::write_text(&ports.iter().map(text).collect::<String>()),
+    }
 }
 
 /// Word for the state of a link.
@@ -106,11 +110,13 @@ fn text(port: &Port) -> String {
         }
         let traffic = interface.traffic;
         let ways = [
-            ("rx", traffic.rx_packets, traffic.rx_bytes, traffic.rx_dropped),
-            ("tx", traffic.tx_packets, traffic.tx_bytes, traffic.tx_dropped),
+            // Merged packets count as one, those that the device cuts as their segments.
+            ("rx", traffic.rx_packets, "merged", traffic.rx_bytes, traffic.rx_dropped),
+            ("tx", traffic.tx_packets, "segments", traffic.tx_bytes, traffic.tx_dropped),
         ];
-        for (way, packets, bytes, dropped) in ways {
-            let _ = write!(out, "\n    {way} {packets} packets, {bytes} bytes, {dropped} dropped");
+        for (way, packets, kind, bytes, dropped) in ways {
+            let _ = write!(out, "\n    {way} {packets} packets ({kind}), ");
+            let _ = write!(out, "{bytes} bytes, {dropped} dropped");
         }
     }
     out.push('\n');
@@ -183,8 +189,8 @@ mod tests {
     #[test]
     fn people_see_what_is_not_zero() {
         let wanted = "lan: packet veth1, link up, mtu 1500, mac 02:00:00:00:00:01, set down\n    \
-                      rx 3 packets, 200 bytes, 0 dropped\n    \
-                      tx 0 packets, 0 bytes, 1 dropped\n    rx_frames: 4\n";
+                      rx 3 packets (merged), 200 bytes, 0 dropped\n    \
+                      tx 0 packets (segments), 0 bytes, 1 dropped\n    rx_frames: 4\n";
         assert_eq!(text(&lan()), wanted);
         let part = Port { link: None, device: None, interface: None, ..lan() };
         assert_eq!(text(&part), "lan: packet, link unknown\n    rx_frames: 4\n");

@@ -174,13 +174,7 @@ impl Device {
 /// Longest name of an interface (IFNAMSIZ, without the zero), and of a port.
 const NAME_LEN_MAX: usize = 15;
 
-pub fn parse_port(text: &str) -> Result<PortWords, String> {
-    let form =
-        "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
-    let (name, rest) = text.split_once('=').ok_or(form)?;
-    let (kind, rest) = rest.split_once(':').ok_or(form)?;
-    let mut words = rest.split(',');
-    let device = words.next().unwrap_or_default();
+pub fn check_port_name(name: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_word) {
         return Err(format!(
@@ -188,6 +182,17 @@ pub fn parse_port(text: &str) -> Result<PortWords, String> {
              digits, '-' or '_'"
         ));
     }
+    Ok(())
+}
+
+pub fn parse_port(text: &str) -> Result<PortWords, String> {
+    let form =
+        "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
+    let (name, rest) = text.split_once('=').ok_or(form)?;
+    let (kind, rest) = rest.split_once(':').ok_or(form)?;
+    let mut words = rest.split(',');
+    let device = words.next().unwrap_or_default();
+    check_port_name(name)?;
     let is_name = |c: char| c != '/' && !c.is_whitespace() && !c.is_control();
     let interface = || match device {
         "" => Err(format!("{device:?} is not a name of an interface; {form}")),

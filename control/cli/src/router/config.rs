@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use towpath_router::PlanPart;
 use towpath_sim::ScenarioError;
+use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
 use super::args::{self, RouterArgs, SourceCheckWord};
@@ -31,10 +32,10 @@ struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortTable {
-    name: String,
-    device: String,
+    name: Spanned<String>,
+    device: Spanned<String>,
     #[serde(default)]
-    addresses: Vec<String>,
+    addresses: Vec<Spanned<String>>,
 }
 
 /// Places of ports and routes in the file, for mistakes that show when all parts are known.
@@ -90,8 +91,13 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
     let at = |start: usize| move |why: String| ScenarioError::at(text, start, why);
     for port in &file.port {
         let PortTable { name, device, addresses } = port.get_ref();
-        let words = [std::slice::from_ref(device), addresses].concat().join(",");
-        let parsed = args::parse_port(&format!("{name}={words}")).map_err(at(port.span().start))?;
+        args::check_port_name(name.get_ref()).map_err(at(name.span().start))?;
+        let words = format!("{}={}", name.get_ref(), device.get_ref());
+        let mut parsed = args::parse_port(&words).map_err(at(device.span().start))?;
+        for address in addresses {
+            let prefix = parse_cidr(address.get_ref()).map_err(at(address.span().start))?;
+            parsed.addresses.push(prefix);
+        }
         ports.push((parsed.name.clone(), port.span().start));
         args.port.push(parsed);
     }
@@ -192,7 +198,10 @@ addresses = ['192.0.2.2/24']
             ("'office'", "'of fice'", "line 1: "),
             ("default@", "default%", "line 2: expected NETWORK@NEXTHOP"),
             ("device = 'packet:eth0'\n", "", "line 12: missing field `device`"),
-            ("packet:eth0", "pakket:eth0", "line 12: \"pakket\" is not a kind of port"),
+            ("packet:eth0", "pakket:eth0", "line 14: \"pakket\" is not a kind of port"),
+            ("'wan'", "'w an'", "line 13: \"w an\" is not a name of a port"),
+            ("192.0.2.2/24", "192.0.2.2/33", "line 15: "),
+            ("fd00:1::1/64", "fd00:1::/64x", "line 10: "),
             ("neighbors = 4096", "neighbors = ", "line 5: "),
         ];
         for (there, wrong, expected) in cases {

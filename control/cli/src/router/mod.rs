@@ -55,7 +55,8 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     let plan = plan(args, wrong)?;
     plan.check().map_err(|error| wrong(error.part(), error.to_string()))?;
     if args.check {
-        return output::write(format!("in order: {}\n", report::summary(&plan)).as_bytes());
+        let missing = open::missing_interfaces(&args.port);
+        return output::write_text(&format!("in order: {}{missing}\n", report::summary(&plan)));
     }
     let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
@@ -86,9 +87,10 @@ fn plan(
     }
     let rules = args.acl.as_deref().map(|path| {
         let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("--acl {name}"))?;
-        RuleList::parse(&text)
-            .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))
+        let usage = |why: String| Failure::error(ExitCode::Usage, why);
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| usage(format!("--acl {name}: {error}")))?;
+        RuleList::parse(&text).map_err(|error| usage(format!("{name}: {error}")))
     });
     layers::check(&args.port)
         .map_err(|found| wrong(Some(PlanPart::Port(found.port)), found.why))?;

@@ -58,6 +58,19 @@ pub fn refuse_own_addresses(ports: &[PortWords]) -> Result<()> {
     Ok(())
 }
 
+/// Says which interfaces of the ports this host does not have now; empty: it has all.
+pub fn missing_interfaces(ports: &[PortWords]) -> String {
+    let names = ports.iter().filter_map(|port| match &port.device {
+        Device::Packet(name) | Device::Xdp(name) => Some(name.as_str()),
+        Device::Tap(_) | Device::Vlan(..) | Device::Bridge { .. } => None,
+    });
+    let missing = names.filter(|name| nix::net::if_::if_nametoindex(*name).is_err());
+    match missing.collect::<Vec<_>>() {
+        missing if missing.is_empty() => String::new(),
+        missing => format!("; not on this host now: {}", missing.join(", ")),
+    }
+}
+
 /// A port that nothing stands on yet.
 struct Part {
     port: Box<dyn Port + Send>,

@@ -4,6 +4,8 @@
 
 use clap::Args;
 
+use crate::args::parse_user;
+
 #[derive(Debug, Args)]
 pub struct SsArgs {
     /// Print a JSON array
@@ -54,6 +56,9 @@ pub struct SsArgs {
     /// All of one socket on one line
     #[arg(short = 'O', long)]
     pub oneline: bool,
+    /// Runs of this user only, by name or number; root's alone may be another user
+    #[arg(long, value_name = "USER", value_parser = parse_user)]
+    pub user: Option<u32>,
 
     // Options of ss(8) that users may try: they get the reason why it is missing, not "unexpected
     // argument".

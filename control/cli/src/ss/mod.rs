@@ -8,11 +8,16 @@ mod samples;
 mod services;
 mod table;
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
+use rustix::process::geteuid;
 use serde::Serialize;
-use towpath_model::{Answer, Call, NoAnswer, Reply, Socket, ask_all};
+use towpath_model::folder::other_users;
+use towpath_model::{
+    Answer, Call, Error, NoAnswer, Reply, Socket, Told, ask_other_users, ask_user, printable,
+    runs_of, user_name,
+};
 
 use crate::error::{ExitCode, Failure};
 use crate::messages;
@@ -32,19 +37,17 @@ pub fn ss(args: &SsArgs) -> Result<()> {
     let services = Services::of_host();
     let filter = Filter::new(args, filter, &services).map_err(|error| wrong(error.to_string()))?;
     let (mut answers, mut faults) = (Vec::new(), Vec::new());
-    for (pid, told) in ask_all(pid, &Call::Sockets) {
-        match read(pid, told) {
+    for (run, told) in ask(args.user, pid)? {
+        match read(run.owner, run.pid, told) {
             Ok(answer) => answers.push(answer),
-            Err(why) => faults.push(format!("the run with process id {pid} {why}")),
+            Err(why) => faults.push(format!("{run} {why}")),
         }
     }
     if let (Some(pid), true) = (pid, answers.is_empty()) {
         if !faults.is_empty() {
             bail!("{}", faults.join("; "));
         }
-        return Err(wrong(format!(
-            "no `towpath run` or `proxy` of this user has process id {pid}"
-        )));
+        return Err(wrong(missing(args.user, pid)));
     }
     // A run that does not answer, or answers nonsense, does not hide the others.
     faults.iter().for_each(|fault| messages::error(fault));
@@ -55,21 +58,50 @@ pub fn ss(args: &SsArgs) -> Result<()> {
         answer.sockets.retain(|socket| filter.takes(socket));
     }
     let names = if args.numeric { Services::default() } else { services };
-    let text = if args.json { json(&answers)? } else { table(args, &answers, &names) };
-    crate::output::write(text.as_bytes())
+    match args.json {
+        true => crate::output::write_json(&json(&answers)?),
+        false => crate::output::write_text(&table(args, &answers, &names)),
+    }
+}
+
+/// The answers of the runs that are meant. Without a user and a process id these are all of this
+/// user, and those of other users if this user is root.
+fn ask(user: Option<u32>, pid: Option<u32>) -> Result<Vec<Told>> {
+    let own = geteuid().as_raw();
+    let user_or_own = user.unwrap_or(own);
+    if user_or_own != own && own != 0 {
+        let text = Error::NotRoot(user_or_own).to_string();
+        return Err(Failure::error(ExitCode::Usage, text));
+    }
+    let mut told =
+        ask_user(user_or_own, |run| pid.is_none_or(|pid| pid == run.pid), &Call::Sockets);
+    if user.is_none() && pid.is_none() {
+        told.extend(ask_other_users(&Call::Sockets));
+    }
+    Ok(told)
+}
+
+/// Says that no run has a process id, and which other users' have, if this user is root.
+fn missing(user: Option<u32>, pid: u32) -> String {
+    let whose = user.map_or("this user".to_owned(), |user| format!("user {}", user_name(user)));
+    let has_it = |owner: &u32| runs_of(*owner).iter().any(|run| run.pid == pid);
+    let others = other_users().into_iter().filter(|owner| Some(*owner) != user);
+    let elsewhere =
+        others.filter(has_it).map(|owner| format!("; with --user: {}", user_name(owner)));
+    let elsewhere: String = elsewhere.take(1).collect();
+    format!("no `towpath run` or `proxy` of {whose} has process id {pid}{elsewhere}")
 }
 
 /// `Err`: the rest of a sentence that begins with the run.
-fn read(pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
+fn read(owner: u32, pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
     let bytes = told.map_err(|why| why.to_string())?;
     let reply = serde_json::from_slice(&bytes).ok().filter(|reply: &Reply| reply.pid == pid);
     let reply = reply.ok_or("gave no readable answer; is it another version?")?;
     if let Some(fault) = reply.error {
-        // The reason goes to a terminal, as one line.
-        return Err(fault.message.chars().filter(|c| !c.is_control()).take(WHY_MAX).collect());
+        return Err(printable(&fault.message).chars().take(WHY_MAX).collect());
     }
     let sockets = reply.sockets.ok_or("gave no sockets; is it another version?")?;
-    Ok(Answer { pid, program: reply.program, sockets })
+    Ok(Answer { owner, pid, program: reply.program, sockets })
 }
 
 /// The longest reason that is shown.
@@ -78,32 +110,21 @@ const WHY_MAX: usize = 200;
 fn json(answers: &[Answer]) -> Result<String> {
     #[derive(Serialize)]
     struct Row<'a> {
+        user: &'a str,
         pid: u32,
         program: &'a str,
         #[serde(flatten)]
         socket: &'a Socket,
     }
+    let users: BTreeMap<u32, String> =
+        answers.iter().map(|answer| (answer.owner, user_name(answer.owner))).collect();
     let rows = answers.iter().flat_map(|answer| {
         let program = answer.program.first().map_or("", String::as_str);
-        answer.sockets.iter().map(move |socket| Row { pid: answer.pid, program, socket })
+        let user = users.get(&answer.owner).map_or("", String::as_str);
+        answer.sockets.iter().map(move |socket| Row { user, pid: answer.pid, program, socket })
     });
     let rows = rows.collect::<Vec<_>>();
-    Ok(for_a_terminal(&serde_json::to_string_pretty(&rows)?) + "\n")
-}
-
-/// JSON may contain control characters beyond ASCII in its strings, which some terminals obey: they
-/// become escapes, which mean the same.
-fn for_a_terminal(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if c.is_control() && c != '\n' {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "\\u{:04x}", u32::from(c));
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    Ok(serde_json::to_string_pretty(&rows)? + "\n")
 }
 
 #[cfg(test)]
@@ -119,14 +140,18 @@ mod tests {
         reply
     }
 
+    fn read_bytes(bytes: Vec<u8>) -> Result<Answer, String> {
+        read(answer().owner, 42, Ok(bytes))
+    }
+
     #[test]
     fn nothing_reaches_the_terminal_but_text() {
-        let read = |answer: &Answer| read(42, Ok(serde_json::to_vec(&reply(answer)).unwrap()));
+        let read = |answer: &Answer| read_bytes(serde_json::to_vec(&reply(answer)).unwrap());
         assert_eq!(read(&answer()).unwrap(), answer());
         let changed = |name: &str, word: &str| {
             let mut value = serde_json::to_value(reply(&answer())).unwrap();
             value["sockets"][0][name] = word.into();
-            super::read(42, Ok(serde_json::to_vec(&value).unwrap()))
+            read_bytes(serde_json::to_vec(&value).unwrap())
         };
         assert_eq!(changed("state", "ESTAB").unwrap().sockets[0].state.as_str(), "ESTAB");
         assert!(changed("state", "ESTAB\u{1b}[2J").is_err());
@@ -137,17 +162,11 @@ mod tests {
         let silent = |pid, why: &str| {
             let mut silence = Reply::new(RunKind::Run, Vec::new());
             (silence.pid, silence.error) = (pid, Some(Fault::new("silent", why)));
-            super::read(42, Ok(serde_json::to_vec(&silence).unwrap())).unwrap_err()
+            read_bytes(serde_json::to_vec(&silence).unwrap()).unwrap_err()
         };
-        assert_eq!(silent(42, "is \u{1b}[2Jstopped\n"), "is [2Jstopped");
+        assert_eq!(silent(42, "is \u{1b}[2Jstopped\n"), "is \u{fffd}[2Jstopped\u{fffd}");
         assert!(silent(43, "is stopped").contains("no readable answer"));
         assert_eq!(silent(42, &"x".repeat(5000)).len(), WHY_MAX);
-        let mut hostile = answer();
-        hostile.program[0] = "a\u{1b}[2J\u{9b}2J\u{7f}\n".into();
-        let text = json(std::slice::from_ref(&hostile)).unwrap();
-        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value[0]["program"], hostile.program[0]);
     }
 
     #[test]
@@ -159,17 +178,14 @@ mod tests {
             via: Some("192.0.2.1:4000".parse().unwrap()),
         };
         with_flow.sockets[1].flow = Some(figures);
-        assert_eq!(
-            read(42, Ok(serde_json::to_vec(&reply(&with_flow)).unwrap())).unwrap(),
-            with_flow
-        );
+        assert_eq!(read_bytes(serde_json::to_vec(&reply(&with_flow)).unwrap()).unwrap(), with_flow);
         let value: serde_json::Value = serde_json::from_str(&json(&[with_flow]).unwrap()).unwrap();
         assert_eq!(
             (&value[1]["bytes_to_server"], &value[1]["via"]),
             (&80.into(), &"192.0.2.1:4000".into())
         );
         assert_eq!(value[0].get("bytes_to_server"), None);
-        assert_eq!(read(42, Ok(serde_json::to_vec(&reply(&answer())).unwrap())).unwrap(), answer());
+        assert_eq!(read_bytes(serde_json::to_vec(&reply(&answer())).unwrap()).unwrap(), answer());
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(super) fn args(words: &[&str]) -> SsArgs {
 
 pub(super) fn answer() -> Answer {
     Answer {
+        owner: rustix::process::geteuid().as_raw(),
         pid: 42,
         program: vec!["/usr/bin/python3".into(), "x.py".into()],
         sockets: vec![

@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+
+use rustix::process::geteuid;
 
 use super::args::SsArgs;
 use super::info::{extended, info_line, memory, timer};
 use super::services::Services;
-use towpath_model::{Answer, Proto, Socket};
+use towpath_model::{Answer, Proto, Socket, user_name};
 
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
@@ -75,9 +78,13 @@ fn columns(answer: &Answer, socket: &Socket, services: &Services, named: bool) -
 
 /// The run of a socket, and with `named` the processes that hold it, in the spelling of ss.
 fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
-    let run = format!("towpath={}", answer.pid);
+    let run = match answer.owner == geteuid().as_raw() {
+        true => format!("towpath={}", answer.pid),
+        // Another user's word, which root does not take for a run of its own.
+        false => format!("towpath={},user={}", answer.pid, user_name(answer.owner)),
+    };
     let users: Vec<String> = match named {
-        true => socket.holders.iter().filter_map(|pid| user(*pid)).collect(),
+        true => socket.holders.iter().filter_map(|pid| user(*pid, answer.owner)).collect(),
         false => Vec::new(),
     };
     if let Some(flow) = &socket.flow {
@@ -88,8 +95,13 @@ fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
     if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
 }
 
-/// Name and number of a process. None: it has ended, or /proc does not show it.
-fn user(pid: u32) -> Option<String> {
+/// Name and number of a process. None: it has ended, or /proc does not show it. Only root's runs
+/// have processes of other users, so that those of others are left out.
+fn user(pid: u32, owner: u32) -> Option<String> {
+    let its_owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    if owner != 0 && its_owner != owner {
+        return None;
+    }
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(format!("({:?},pid={pid})", name.trim_end()))
 }

@@ -23,7 +23,7 @@ mod walk;
 
 pub use lock::Lock;
 pub use names::{is_unguessable, unguessable};
-pub use places::{Refusal, existing, first_that};
+pub use places::{Refusal, first_that, of_user, other_users};
 pub use private::{FOR_ALL, FOR_OWNER, Folder, own_path_of};
 pub use unfit::Unfit;
 

@@ -83,27 +83,27 @@ pub fn first_that<T>(
     }
 }
 
-/// The folders that `towpath ss` looks into: this user's; for root, everybody's.
-pub fn existing() -> Vec<Folder> {
+/// Existing folders of one user that may hold sockets of runs. Only root can list those of another
+/// user.
+pub fn of_user(owner: u32) -> Vec<Folder> {
     let uid = geteuid().as_raw();
-    let mut uids = vec![uid];
-    if uid == 0 {
-        uids.extend(others());
-    }
-    let mut out: Vec<Folder> = Vec::new();
-    for owner in uids {
-        let runtime = if owner == uid {
-            runtime_dir(uid)
-        } else {
-            Some(Path::new(RUNTIME_DIRS).join(owner.to_string()))
-        };
-        let runtime = runtime.map(|dir| dir.join(NAME));
-        let paths = runtime.into_iter().chain(fixed(owner)).chain(made_instead(owner));
-        // A folder that is not there, or that others control, has no runs of this user.
-        let folders = paths.take(FOLDERS_MAX).filter_map(|path| Folder::open(&path, owner).ok());
-        out.extend(folders);
-    }
-    out
+    let runtime = match owner == uid {
+        true => runtime_dir(uid),
+        false if owner == 0 => None,
+        false => Some(Path::new(RUNTIME_DIRS).join(owner.to_string())),
+    };
+    let runtime = runtime.map(|dir| dir.join(NAME));
+    let paths = runtime.into_iter().chain(fixed(owner)).chain(made_instead(owner));
+    // A folder that is missing, or that others control, has no runs of this user.
+    let folders = paths.take(FOLDERS_MAX).filter_map(|path| Folder::open(&path, owner).ok());
+    folders.collect()
+}
+
+/// Users other than this one that may have runs, by names of folders; empty unless this user is
+/// root.
+pub fn other_users() -> Vec<u32> {
+    let uid = geteuid().as_raw();
+    if uid == 0 { others() } else { Vec::new() }
 }
 
 /// XDG_RUNTIME_DIR, if it says something that counts for this user.

@@ -1,0 +1,70 @@
+//! Words that may come next in `towpath ip`, `acl` and `port`, which clap sees as any words.
+
+use towpath_model::user_id;
+
+use crate::ip::{WhichRun, object_verbs, objects};
+
+/// Options of these commands whose value is the next word.
+const WITH_VALUE: [&str; 5] = ["--run", "--name", "--user", "-b", "--batch"];
+
+/// Words that may follow `line`, the command and what is behind it. Empty where files or values of
+/// options are meant, or anything.
+pub fn next(line: &[String]) -> Vec<String> {
+    let Some((command, rest)) = line.split_first() else { return Vec::new() };
+    // bash takes `--name=web` apart.
+    let mut rest = rest.iter().map(String::as_str).filter(|word| *word != "=");
+    let mut which = WhichRun { run: None, name: None, user: None };
+    let mut words = Vec::new();
+    while let Some(word) = rest.next() {
+        if WITH_VALUE.contains(&word) {
+            let Some(value) = rest.next() else { return Vec::new() };
+            match word {
+                "--run" => which.run = value.parse().ok(),
+                "--name" => which.name = Some(value.to_owned()),
+                "--user" => which.user = user_id(value),
+                _ => {}
+            }
+        } else if !word.starts_with('-') {
+            words.push(word);
+        }
+    }
+    let fixed = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    match (command.as_str(), &words[..]) {
+        ("ip", []) => fixed(&objects()),
+        ("ip", [object]) => fixed(object_verbs(object)),
+        ("ip", [_, .., "dev"]) => ports(&which),
+        ("acl", []) => fixed(&["show", "add", "replace", "del", "default", "load", "flush"]),
+        ("port", []) => [fixed(&["show"]), ports(&which)].concat(),
+        ("port", ["show" | "list"]) => ports(&which),
+        _ => Vec::new(),
+    }
+}
+
+/// Names of the ports of the run that is meant; none if it does not answer.
+fn ports(which: &WhichRun) -> Vec<String> {
+    let ports = which.client_to_look_quietly().and_then(|client| client.ports());
+    ports.into_iter().flatten().map(|port| port.name.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_follow_from_those_before() {
+        let next = |line: &str| {
+            let line: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            next(&line).join(" ")
+        };
+        assert_eq!(next("ip"), "addr route neigh link");
+        assert_eq!(next("ip -6 --name web"), "addr route neigh link");
+        assert_eq!(next("ip --name"), "");
+        assert_eq!(next("ip -j r"), "show add append change replace del");
+        assert_eq!(next("ip link"), "show set");
+        assert_eq!(next("ip addr add"), "");
+        assert_eq!(next("ip nonsense"), "");
+        assert_eq!(next("acl --name = web"), "show add replace del default load flush");
+        assert_eq!(next("acl load"), "");
+        assert_eq!(next("port --name no_such_run"), "show");
+    }
+}

@@ -1,0 +1,229 @@
+//! Lists in requests and answers, read so that memory stays in proportion to values that are kept.
+//!
+//! serde buffers tagged enums and flattened structs whole before it knows their type, with unknown
+//! fields. The buffer takes some 16 bytes for each byte of JSON. So an element of such a list is
+//! limited before it is read: by its length in a request, by its parts in an answer.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// Words of PROGRAM's command line that are kept.
+const WORDS_MAX: usize = 65_536;
+/// Fields of an element of an answer that are looked at. A socket has some 60.
+const FIELDS_MAX: usize = 128;
+/// Values in an array of such a field.
+const VALUES_MAX: usize = 64;
+/// Bytes of a text in such a field.
+const TEXT_LEN_MAX: usize = 256;
+
+/// An element of a list in a request.
+pub(crate) trait Change: DeserializeOwned {
+    /// Reads one from its JSON.
+    fn read(json: &str) -> serde_json::Result<Self>;
+}
+
+/// Reads the changes of a request.
+pub(crate) fn changes<'de, T: Change, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    from.deserialize_seq(Changes(PhantomData))
+}
+
+struct Changes<T>(PhantomData<T>);
+
+impl<'de, T: Change> Visitor<'de> for Changes<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of changes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut changes = Vec::new();
+        while let Some(json) = list.next_element::<&RawValue>()? {
+            let change = T::read(json.get());
+            let at = changes.len();
+            changes.push(change.map_err(|why| Error::custom(format!("change {at}: {why}")))?);
+        }
+        Ok(changes)
+    }
+}
+
+/// Reads a list of an answer, each element from [`Small`].
+pub(crate) fn list<'de, T, D>(from: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    T: DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    struct Element<T>(T);
+
+    impl<'de, T: DeserializeOwned> Deserialize<'de> for Element<T> {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let Small(value) = Small::deserialize(from)?;
+            T::deserialize(value).map(Self).map_err(Error::custom)
+        }
+    }
+
+    let list = Option::<Vec<Element<T>>>::deserialize(from)?;
+    Ok(list.map(|list| list.into_iter().map(|Element(element)| element).collect()))
+}
+
+/// Reads the first [`WORDS_MAX`] words of a command line.
+pub(crate) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    struct Words;
+
+    impl<'de> Visitor<'de> for Words {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of words")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut words = Vec::new();
+            while words.len() < WORDS_MAX {
+                let Some(word) = list.next_element()? else { return Ok(words) };
+                words.push(word);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(words)
+        }
+    }
+
+    from.deserialize_seq(Words)
+}
+
+/// An object of numbers, texts and arrays of numbers. Everything that is larger or deeper becomes
+/// null.
+struct Small(Value);
+
+impl<'de> Deserialize<'de> for Small {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Fields).map(Self)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while fields.len() < FIELDS_MAX {
+            let Some(key) = object.next_key::<String>()? else { return Ok(Value::Object(fields)) };
+            let Field(value) = object.next_value()?;
+            if key.len() <= TEXT_LEN_MAX {
+                fields.insert(key, value);
+            }
+        }
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Value::Object(fields))
+    }
+}
+
+struct Field(Value);
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Field(Value::Null))
+    }
+}
+
+impl<'de> Visitor<'de> for Field {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(Self(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Self, E> {
+        Ok(Self(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self, E> {
+        Ok(Self(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self, E> {
+        Ok(Self(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Self, E> {
+        Ok(Self(value.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self, E> {
+        Ok(Self(if text.len() <= TEXT_LEN_MAX { text.into() } else { Value::Null }))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self, A::Error> {
+        let mut values = Vec::new();
+        while values.len() < VALUES_MAX {
+            let Some(Number(value)) = list.next_element()? else { return Ok(Self(values.into())) };
+            values.push(value);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self(values.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self(Value::Null))
+    }
+}
+
+/// A number of an array, or null.
+struct Number(Value);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(from)?.get();
+        Ok(Self(json.parse::<u64>().map_or(Value::Null, Value::from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct List {
+        #[serde(deserialize_with = "list")]
+        list: Option<Vec<Value>>,
+        #[serde(deserialize_with = "words")]
+        words: Vec<String>,
+    }
+
+    #[test]
+    fn large_and_deep_parts_of_an_element_are_left_out() {
+        let (long, deep) = ("x".repeat(TEXT_LEN_MAX + 1), "[".repeat(100) + &"]".repeat(100));
+        let numbers = "7,".repeat(VALUES_MAX) + "8";
+        let json = format!(
+            "{{\"list\":[{{\"long\":\"{long}\",\"deep\":{deep},\"numbers\":[{numbers}],\
+             \"object\":{{\"a\":[1]}},\"plain\":[1,\"text\"],\"text\":\"t\",\"float\":1.5}}],\
+             \"words\":[{}\"\"]}}",
+            "\"\",".repeat(WORDS_MAX)
+        );
+        let read: List = serde_json::from_str(&json).unwrap();
+        let element = &read.list.unwrap()[0];
+        let null = Value::Null;
+        assert_eq!((&element["long"], &element["object"]), (&null, &null));
+        assert_eq!(element["deep"], serde_json::json!([null]));
+        assert_eq!(element["numbers"].as_array().map(Vec::len), Some(VALUES_MAX));
+        assert_eq!(element["plain"], serde_json::json!([1, null]));
+        assert_eq!((&element["text"], &element["float"]), (&"t".into(), &1.5.into()));
+        assert_eq!(read.words.len(), WORDS_MAX);
+    }
+}
