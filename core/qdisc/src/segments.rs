@@ -31,7 +31,7 @@ impl QueuedPacket {
         let Some(cut) = cut else {
             return out(Self::new(packet, link_type, pool), pool);
         };
-        for n in 0..cut.how.pieces(packet.len()) {
+        for n in 0..cut.how.pieces(cut.end) {
             let segment = cut.segment(&packet, n, pool);
             out(Self::new(segment, link_type, pool), pool);
         }
@@ -43,7 +43,10 @@ impl QueuedPacket {
 struct Cut {
     how: Segmentation,
     ip: usize,
+    ip_len: usize,
     transport: usize,
+    /// End of the IP packet: padding of the frame is no payload.
+    end: usize,
     is_v6: bool,
 }
 
@@ -55,10 +58,13 @@ impl Cut {
             LinkType::Ip => 0,
             LinkType::Ethernet => ip_of_frame(bytes)?,
         };
-        let (is_v6, ip_len) = match bytes.get(ip)? {
-            byte if byte >> 4 == 6 => (true, IPV6_LEN),
-            byte => (false, usize::from(byte & 15) * 4),
+        let half =
+            |at: usize| Some(u16::from_be_bytes([*bytes.get(ip + at)?, *bytes.get(ip + at + 1)?]));
+        let (is_v6, ip_len, len) = match bytes.get(ip)? {
+            byte if byte >> 4 == 6 => (true, IPV6_LEN, IPV6_LEN + usize::from(half(4)?)),
+            byte => (false, usize::from(byte & 15) * 4, usize::from(half(2)?)),
         };
+        let end = ip + len;
         let transport = match packet.meta.checksum {
             Checksum::Partial { start, .. } => start.into(),
             _ => ip + ip_len,
@@ -67,14 +73,14 @@ impl Cut {
         let is_sound = ip_len >= IPV4_LEN
             && transport >= ip + ip_len
             && bytes.len() >= transport + least
-            && packet.len() > bytes.len();
-        is_sound.then_some(Self { how, ip, transport, is_v6 })
+            && (bytes.len() + 1..=packet.len()).contains(&end);
+        is_sound.then_some(Self { how, ip, ip_len, transport, end, is_v6 })
     }
 
     fn segment(&self, packet: &Packet, n: usize, pool: &mut Pool) -> Packet {
         let header_len = usize::from(self.how.header_len);
         let size = usize::from(self.how.size.max(1));
-        let payload = packet.len() - header_len;
+        let payload = self.end - header_len;
         let (from, to) = (n * size, payload.min((n + 1) * size));
         let len = header_len + to - from;
         let mut segment = pool.take(len);
@@ -98,8 +104,7 @@ impl Cut {
         put16(ip, 2, ip.len() as u16);
         let ident = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(n as u16);
         put16(ip, 4, ident);
-        let header_len = self.transport - self.ip;
-        refresh_ipv4_checksum(&mut ip[..header_len]);
+        refresh_ipv4_checksum(&mut ip[..self.ip_len]);
     }
 
     /// Sequence number and flags, or length, and the sum of the pseudo-header in the place of the
@@ -210,6 +215,21 @@ mod tests {
             packet.meta.segmentation =
                 Some(Segmentation { protocol: Protocol::Tcp4, size: 100, header_len });
             assert_eq!(pieces(packet, &mut pool).len(), 1, "{header_len}");
+        }
+    }
+
+    #[test]
+    fn padding_of_a_frame_is_no_segment() {
+        let mut pool = Pool::default();
+        let mut packet = tcp(&[7; 300], 0, 100, &mut pool);
+        packet.push_back(50).unwrap().fill(9);
+        let all = pieces(packet, &mut pool);
+        assert_eq!(all.iter().map(Queueable::bytes).collect::<Vec<_>>(), [154, 154, 154]);
+        // An IP packet that ends within its headers, or beyond the frame.
+        for len in [0, 20, 39, 341] {
+            let mut packet = tcp(&[7; 300], 0, 100, &mut pool);
+            put16(packet.linear_mut(), 16, len);
+            assert_eq!(pieces(packet, &mut pool).len(), 1, "{len}");
         }
     }
 

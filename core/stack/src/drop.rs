@@ -113,6 +113,9 @@ drop_reasons! {
     NeighborMalformed = "neighbor_malformed",
     /// An ARP answer with another MAC address than one of less than a second ago.
     NeighborContradicted = "neighbor_contradicted",
+    /// Offload metadata contradict the packet's headers: a checksum at another place than the
+    /// protocol's, or segments of another protocol, header length or number.
+    OffloadInvalid = "offload_invalid",
     /// IP header malformed: version, lengths, options, extension headers.
     IpMalformed = "ip_malformed",
     /// IPv4 header checksum does not match.
@@ -241,6 +244,7 @@ impl DropReason {
             | Self::FrameUnknown
             | Self::NeighborMalformed
             | Self::NeighborContradicted
+            | Self::OffloadInvalid
             | Self::IpMalformed
             | Self::IpChecksum
             | Self::IpSourceRoute

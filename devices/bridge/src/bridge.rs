@@ -211,11 +211,16 @@ impl Bridge {
         if is_cut_by_port && is_summed_by_port {
             return queue.push_back(frame);
         }
-        QueuedPacket::each(frame, LinkType::Ethernet, pool, |mut segment, _| {
+        QueuedPacket::each(frame, LinkType::Ethernet, pool, |mut segment, pool| {
             if !can.checksum {
                 segment.complete_checksum();
             }
-            queue.push_back(segment.into_packet());
+            let segment = segment.into_packet();
+            if segment.meta.segmentation.is_some() && !is_cut_by_port {
+                count(&self.stats.0.malformed);
+                return pool.give(segment);
+            }
+            queue.push_back(segment);
         });
     }
 

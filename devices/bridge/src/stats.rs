@@ -42,7 +42,8 @@ counters! {
     moved,
     /// Frames of addresses for which their port had no room.
     addresses_full,
-    /// Frames dropped that have no Ethernet header, or a group as their source.
+    /// Frames dropped that have no Ethernet header, a group as their source, or offload metadata
+    /// that contradict their headers.
     malformed,
     /// Frames dropped that are meant for the one link that they came from.
     link_local,

@@ -286,6 +286,21 @@ fn a_port_without_offloads_gets_finished_segments() {
     assert_eq!((whole.len(), whole.meta.segmentation), (3054, Some(how)));
 }
 
+/// A port that cuts nothing would send it as one frame, beyond its MTU.
+#[test]
+fn segments_that_the_headers_do_not_describe_are_dropped() {
+    let sums = Offloads { checksum: true, ..Offloads::default() };
+    let mut w = World::new(&[sums, sums], BridgeConfig::new(STACK));
+    let mut large = w.frame(host(9), host(1));
+    large.push_back(1700).expect("room").fill(7);
+    let segmentation = Segmentation { protocol: Protocol::Tcp4, size: 1400, header_len: 54 };
+    large.meta.segmentation = Some(segmentation);
+    large.meta.checksum = Checksum::Partial { start: 34, offset: 16 };
+    w.state(0).arrived.push_back(large);
+    w.bridge.poll(0, &mut w.pool, &mut Batch::new(), 64);
+    assert_eq!((w.state(1).sent.len(), w.counters().malformed), (0, 1));
+}
+
 #[test]
 fn ports_of_another_kind_are_refused() {
     struct Tun;

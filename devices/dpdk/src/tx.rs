@@ -7,6 +7,9 @@ use crate::sys::{Work, work};
 
 /// Bytes of an Ethernet header.
 const ETHERNET_LEN: u16 = 14;
+/// Longest IP and transport headers that an mbuf can state: 9 bits and 8 bits (`rte_mbuf_core.h`).
+const L3_LEN_MAX: u16 = 511;
+const L4_LEN_MAX: u16 = 255;
 /// EtherType of IPv6.
 const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Places of the checksums of TCP (RFC 9293) and of UDP (RFC 768) in their headers.
@@ -122,13 +125,16 @@ fn left_to_do(packet: &Packet) -> Option<Work> {
     if packet.linear().get(12..14) == Some(&IPV6) {
         bits |= work::IPV6;
     }
-    let l3_len = start.checked_sub(ETHERNET_LEN)?;
+    let l3_len = start.checked_sub(ETHERNET_LEN).filter(|len| *len <= L3_LEN_MAX)?;
+    if usize::from(start) + usize::from(offset) + 2 > packet.linear().len() {
+        return None;
+    }
     let Some(cut) = packet.meta.segmentation else {
         return Some(Work { bits, l3_len, l4_len: 0, segment: 0 });
     };
     // The pieces' headers lie in one piece of an mbuf, which the shim reads.
     let is_tcp = matches!(cut.protocol, Protocol::Tcp4 | Protocol::Tcp6) && bits & work::TCP != 0;
-    let l4_len = cut.header_len.checked_sub(start)?;
+    let l4_len = cut.header_len.checked_sub(start).filter(|len| *len <= L4_LEN_MAX)?;
     let fits = usize::from(cut.header_len) <= packet.linear().len() && cut.size > 0;
     let bits = bits | work::SEGMENT;
     (is_tcp && fits).then_some(Work { bits, l3_len, l4_len, segment: cut.size })
@@ -166,8 +172,13 @@ mod tests {
         assert_eq!(left_to_do(&v6), Some(wanted));
         v6.meta.checksum = Checksum::Partial { start: 54, offset: 2 };
         assert_eq!(left_to_do(&v6), None);
-        v6.meta.checksum = Checksum::Partial { start: 4, offset: 16 };
-        assert_eq!(left_to_do(&v6), None);
+        for start in [4, 63, 600] {
+            v6.meta.checksum = Checksum::Partial { start, offset: 16 };
+            assert_eq!(left_to_do(&v6), None, "{start}");
+        }
+        let mut long = packet(pool, IPV6, 1000);
+        long.meta.checksum = Checksum::Partial { start: 600, offset: 16 };
+        assert_eq!(left_to_do(&long), None, "beyond what an mbuf can state");
     }
 
     /// An echo request of RFC 792 with the identifier 1, and what its sum is.

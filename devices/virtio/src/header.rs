@@ -25,6 +25,9 @@ const TCP_CWR: u8 = 0x80;
 const TCP_DATA_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
 const TCP_HEADER_MIN: usize = 20;
+/// Place of the checksum in a TCP header, and in a UDP header.
+const TCP_CHECKSUM: u16 = 16;
+const UDP_CHECKSUM: u16 = 6;
 const UDP_HEADER_LEN: usize = 8;
 
 /// A header that contradicts itself or its frame.
@@ -39,7 +42,7 @@ pub struct Malformed;
 ///
 /// # Errors
 /// [`Malformed`]: an offset behind the end of the frame, an unknown kind of segments, segments of
-/// no bytes, or segments without a partial checksum.
+/// no bytes, or segments without a partial checksum at the place of their protocol.
 pub fn parse(header: &[u8; HEADER_LEN], frame: &[u8]) -> Result<Meta, Malformed> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, gso_type, gso_size, start, offset) =
@@ -70,12 +73,12 @@ fn parse_segmentation(
     frame: &[u8],
 ) -> Result<Segmentation, Malformed> {
     // virtio 1.2, 5.1.6.4.1: whoever sets a gso_type must set NEEDS_CSUM as well.
-    let Checksum::Partial { start, .. } = checksum else { return Err(Malformed) };
+    let Checksum::Partial { start, offset } = checksum else { return Err(Malformed) };
     let start = usize::from(start);
-    let (protocol, transport_len) = match kind {
-        GSO_TCPV4 => (Protocol::Tcp4, tcp_header_len(frame, start)?),
-        GSO_TCPV6 => (Protocol::Tcp6, tcp_header_len(frame, start)?),
-        GSO_UDP_L4 => (Protocol::Udp, UDP_HEADER_LEN),
+    let (protocol, transport_len) = match (kind, offset) {
+        (GSO_TCPV4, TCP_CHECKSUM) => (Protocol::Tcp4, tcp_header_len(frame, start)?),
+        (GSO_TCPV6, TCP_CHECKSUM) => (Protocol::Tcp6, tcp_header_len(frame, start)?),
+        (GSO_UDP_L4, UDP_CHECKSUM) => (Protocol::Udp, UDP_HEADER_LEN),
         _ => return Err(Malformed),
     };
     let header_len = start + transport_len;
@@ -143,6 +146,8 @@ mod tests {
     fn tcp_frame() -> Vec<u8> {
         let mut frame = vec![0; 14 + 20 + 32 + 3000];
         frame[34 + TCP_DATA_OFFSET] = 8 << 4;
+        let last = frame.len() - 20;
+        frame[last + TCP_DATA_OFFSET] = 6 << 4;
         frame
     }
 
@@ -176,7 +181,10 @@ mod tests {
             ("segments of nothing", header(NEEDS_CSUM, GSO_TCPV4, [66, 0, 34, 16, 0])),
             ("unknown kind", header(NEEDS_CSUM, 3, [66, 1448, 34, 16, 0])),
             ("data offset below five", header(NEEDS_CSUM, GSO_TCPV4, [66, 1448, 100, 16, 0])),
-            ("header behind the end", header(NEEDS_CSUM, GSO_UDP_L4, [0, 1448, len - 7, 2, 0])),
+            ("TCP options behind the end", header(NEEDS_CSUM, GSO_TCPV4, [0, 9, len - 20, 16, 0])),
+            ("checksum of UDP in TCP", header(NEEDS_CSUM, GSO_TCPV4, [66, 1448, 34, 6, 0])),
+            ("checksum of TCP in UDP", header(NEEDS_CSUM, GSO_UDP_L4, [42, 1448, 34, 16, 0])),
+            ("checksum in the port of UDP", header(NEEDS_CSUM, GSO_UDP_L4, [42, 1448, 34, 2, 0])),
         ];
         for (name, bytes) in cases {
             assert_eq!(parse(&bytes, &frame).err(), Some(Malformed), "{name}");

@@ -72,6 +72,15 @@ pub struct Meta {
     pub sender: Option<NonZeroU32>,
 }
 
+impl Meta {
+    /// Whether the sender left work to a device: a checksum to complete, or segments to cut. The
+    /// places that these name come from the sender, who may have chosen them.
+    #[inline]
+    pub const fn has_offloads(&self) -> bool {
+        self.segmentation.is_some() || matches!(self.checksum, Checksum::Partial { .. })
+    }
+}
+
 /// State of the transport checksum of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Checksum {

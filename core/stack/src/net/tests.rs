@@ -26,6 +26,7 @@ mod hooks;
 mod many_neighbors;
 mod neighbors;
 mod next_hops;
+mod offloads;
 mod redirect;
 mod routers;
 mod shards;

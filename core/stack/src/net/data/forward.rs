@@ -16,11 +16,11 @@ use core::net::IpAddr;
 
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
 use towpath_tcp::Instant;
-use towpath_wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET;
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
 use towpath_wire::{addr, checksum, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
 
-use super::offload::{self, Cut};
+use super::offload;
+use super::offload_check;
 use super::receive::IpPacket;
 use super::report::{Offender, Report, Unreachable};
 use super::tables::Data;
@@ -83,6 +83,9 @@ impl Data {
         }
         self.counters.forwarded += 1;
         self.counters.forwarded_bytes += (ip.end - ip.ip_offset) as u64;
+        if offload_check::leaves_inner_checksum(&packet, ip) {
+            complete_checksum(&mut packet, pool);
+        }
         strip_link(&mut packet, ip.ip_offset);
         lower_ttl(packet.linear_mut());
         let transport = ip.offset - ip.ip_offset;
@@ -90,7 +93,7 @@ impl Data {
             let own = self.own_address_v4(hop);
             option_stamp::stamp(packet.linear_mut(), transport, own, now);
         }
-        self.send_on(now, hop, (packet, ip), lens, pool);
+        self.send_on(now, hop, packet, lens, pool);
     }
 
     /// The interface and next hop that a packet goes to, and the MTU of link and route.
@@ -197,7 +200,7 @@ impl Data {
         &mut self,
         now: Instant,
         hop: HopKey,
-        (mut packet, ip): (Packet, &IpPacket),
+        mut packet: Packet,
         (longest, mtu): (usize, usize),
         pool: &mut Pool,
     ) {
@@ -209,16 +212,13 @@ impl Data {
                 Protocol::Udp => offloads.udp_segmentation,
             };
             if !(fits && device && offloads.checksum && is_partial(&packet)) {
-                let how = Cut {
-                    src: ip.src,
-                    dst: ip.dst,
-                    ip_len: ip.offset - ip.ip_offset,
-                    segmentation: how,
-                    partial: fits && offloads.checksum,
-                };
-                self.counters.segmented += 1;
+                let partial = fits && offloads.checksum;
                 let mut pieces = Batch::new();
-                offload::cut(packet, &how, pool, |piece, _| pieces.push_back(piece));
+                let cut = offload::cut(packet, how, partial, pool, |it, _| pieces.push_back(it));
+                if let Err(packet) = cut {
+                    return self.drop(hop.0, packet, DropReason::OffloadInvalid, pool);
+                }
+                self.counters.segmented += 1;
                 for piece in pieces {
                     self.send_on_cut(now, hop, piece, mtu, pool);
                 }
@@ -462,7 +462,6 @@ fn complete_checksum(packet: &mut Packet, pool: &mut Pool) {
     let Checksum::Partial { start, offset } = packet.meta.checksum else { return };
     packet.linearize(pool);
     let is_udp = offset == UDP_CHECKSUM_OFFSET as u16;
-    debug_assert!(is_udp || offset == TCP_CHECKSUM_OFFSET as u16 || offset == 2);
     let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
     let bytes = packet.linear_mut();
     let Some(covered) = bytes.get(start..).filter(|_| at + 2 <= bytes.len()) else { return };

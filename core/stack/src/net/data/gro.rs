@@ -228,7 +228,7 @@ fn same_headers(first: &Parts, into: &Packet, packet: &Packet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::data::offload::{Cut, cut};
+    use crate::net::data::offload::cut;
 
     /// The segments that software cuts a stream of `len` bytes into, on an IP link.
     fn segments(src: [u8; 4], len: usize, size: u16, pool: &mut Pool) -> Batch {
@@ -257,9 +257,8 @@ mod tests {
             *byte = (n * 13 + n / 256) as u8;
         }
         let how = Segmentation { protocol: Protocol::Tcp4, size, header_len: 40 };
-        let plan = Cut::of(&packet, how, false).unwrap();
         let mut batch = Batch::new();
-        cut(packet, &plan, pool, |piece, _| batch.push_back(piece));
+        cut(packet, how, false, pool, |piece, _| batch.push_back(piece)).unwrap();
         batch
     }
 

@@ -17,7 +17,8 @@
 //! one to send, `mtu` its size limit. `next_hop` has the link header for each neighbour, and the
 //! packets that wait for one. `output` is the queue in front of a device; `orders` executes those
 //! of control. `reassembly` is the inverse of `fragment`. `offload` cuts and sums on the way out
-//! for a device that cannot, and `gro` merges on the way in. `icmp` reads errors, `report` makes
+//! for a device that cannot, and `gro` merges on the way in. `offload_check` validates what the
+//! sender of a received packet left to a device. `icmp` reads errors, `report` makes
 //! them, `error_limit` bounds them; `ident` has the identifications of packets. The data part does
 //! not use control (`cargo xtask tidy` checks).
 //!
@@ -34,6 +35,7 @@ mod ident;
 pub(crate) mod mtu;
 mod next_hop;
 mod offload;
+mod offload_check;
 mod option_stamp;
 mod orders;
 mod output;

@@ -6,11 +6,16 @@
 use core::net::IpAddr;
 
 use towpath_pool::{Checksum, Packet, Pool, Protocol, Segmentation};
-use towpath_wire::tcp::{CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET, Flags};
+use towpath_wire::tcp::{
+    CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET, Flags, HEADER_LEN_MIN as TCP_HEADER_LEN_MIN,
+};
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
 use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, udp};
 
 use crate::net::received::Local;
+
+/// Place of the data offset in a TCP header.
+const TCP_DATA_OFFSET: usize = 12;
 
 /// Whether the transport checksum of a received packet is right, or vouched for. Protocols other
 /// than TCP and UDP are not looked at.
@@ -60,33 +65,53 @@ pub(super) fn fill_checksum(transport: &mut [u8], at: usize, pseudo: u64, protoc
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Input of [`cut`] about a packet.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cut {
-    pub src: IpAddr,
-    pub dst: IpAddr,
-    /// Length of the IP header, which is in front.
-    pub ip_len: usize,
-    /// Headers in front of the payload, IP header included, and payload bytes per segment.
-    pub segmentation: Segmentation,
-    /// Leave the checksums to the device.
-    pub partial: bool,
+/// Length of the transport header at the start of `bytes`, if it is whole.
+pub(super) fn transport_len(protocol: Protocol, bytes: &[u8]) -> Option<usize> {
+    let len = match protocol {
+        Protocol::Udp => udp::HEADER_LEN,
+        Protocol::Tcp4 | Protocol::Tcp6 => {
+            let words = bytes.first_chunk::<TCP_HEADER_LEN_MIN>()?[TCP_DATA_OFFSET] >> 4;
+            Some(usize::from(words) * 4).filter(|len| *len >= TCP_HEADER_LEN_MIN)?
+        }
+    };
+    (len <= bytes.len()).then_some(len)
 }
 
-impl Cut {
-    /// For a packet that starts with its IP header; `None` when it does not.
-    pub(super) fn of(packet: &Packet, segmentation: Segmentation, partial: bool) -> Option<Self> {
-        let bytes = packet.linear();
-        if let Ok((header, ip_len)) = ipv6::Header::parse_quoted(bytes) {
-            let (src, dst) = (header.src.into(), header.dst.into());
-            return Some(Self { src, dst, ip_len, segmentation, partial });
-        }
-        let (header, ip_len) = ipv4::Header::parse_quoted(bytes).ok()?;
-        Some(Self { src: header.src.into(), dst: header.dst.into(), ip_len, segmentation, partial })
+/// Addresses and lengths that segments of a packet share.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    src: IpAddr,
+    dst: IpAddr,
+    ip_len: usize,
+    /// Start of the transport header.
+    transport: usize,
+    how: Segmentation,
+    /// Leave the checksums to the device.
+    partial: bool,
+}
+
+impl Plan {
+    /// Returns `None` if the headers are not all there, within the headers' length.
+    fn of(packet: &Packet, how: Segmentation, partial: bool) -> Option<Self> {
+        let bytes = packet.linear().get(..how.header_len.into())?;
+        let (src, dst, ip_len) = if let Ok((header, ip_len)) = ipv6::Header::parse_quoted(bytes) {
+            (header.src.into(), header.dst.into(), ip_len)
+        } else {
+            let (header, ip_len) = ipv4::Header::parse_quoted(bytes).ok()?;
+            (header.src.into(), header.dst.into(), ip_len)
+        };
+        // Extension headers stand in front of the start alone.
+        let transport = match packet.meta.checksum {
+            Checksum::Partial { start, .. } => start.into(),
+            Checksum::Unknown | Checksum::Verified => ip_len,
+        };
+        let transport_bytes = bytes.get(transport.max(ip_len)..)?;
+        transport_len(how.protocol, transport_bytes)?;
+        (transport >= ip_len).then_some(Self { src, dst, ip_len, transport, how, partial })
     }
 
     fn protocol(&self) -> u8 {
-        match self.segmentation.protocol {
+        match self.how.protocol {
             Protocol::Tcp4 | Protocol::Tcp6 => IpProtocol::TCP.0,
             Protocol::Udp => IpProtocol::UDP.0,
         }
@@ -97,36 +122,43 @@ impl Cut {
     }
 }
 
-/// Cuts a packet into segments with headers of their own, each given to `out`.
+/// Cuts a packet that starts with its IP header into segments with headers of their own, each
+/// given to `out`. With `partial`, their checksums are left to the device.
+///
+/// # Errors
+/// The packet, whose headers are shorter than `how` says.
 pub(super) fn cut(
     packet: Packet,
-    how: &Cut,
+    how: Segmentation,
+    partial: bool,
     pool: &mut Pool,
     mut out: impl FnMut(Packet, &mut Pool),
-) {
-    let header_len = usize::from(how.segmentation.header_len);
-    let size = usize::from(how.segmentation.size.max(1));
+) -> Result<(), Packet> {
+    let Some(plan) = Plan::of(&packet, how, partial) else { return Err(packet) };
+    let header_len = usize::from(how.header_len);
+    let size = usize::from(how.size.max(1));
     let payload_len = packet.len() - header_len;
-    let count = how.segmentation.pieces(packet.len());
+    let count = how.pieces(packet.len());
     for n in 0..count {
         let (from, to) = (n * size, payload_len.min((n + 1) * size));
         let mut segment = pool.take(header_len + to - from);
         let bytes = segment.push_back(header_len + to - from).expect("taken with room");
         packet.copy_to(0, &mut bytes[..header_len]);
         packet.copy_to(header_len + from, &mut bytes[header_len..]);
-        patch_ip(bytes, how.ip_len, n);
-        patch_transport(&mut bytes[how.ip_len..], how, from as u32, n == 0, n + 1 == count);
+        patch_ip(bytes, plan.ip_len, n);
+        patch_transport(&mut bytes[plan.transport..], &plan, from as u32, n == 0, n + 1 == count);
         segment.meta = packet.meta;
         segment.meta.segmentation = None;
-        segment.meta.checksum = if how.partial {
-            let offset = how.checksum_at() as u16;
-            Checksum::Partial { start: how.ip_len as u16, offset }
+        segment.meta.checksum = if partial {
+            let (start, offset) = (plan.transport as u16, plan.checksum_at() as u16);
+            Checksum::Partial { start, offset }
         } else {
             Checksum::Unknown
         };
         out(segment, pool);
     }
     pool.give(packet);
+    Ok(())
 }
 
 /// Length, identification and checksum of the `n`-th segment's IP header.
@@ -153,7 +185,7 @@ pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
 
 /// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes
 /// into that of the whole.
-fn patch_transport(bytes: &mut [u8], how: &Cut, offset: u32, first: bool, last: bool) {
+fn patch_transport(bytes: &mut [u8], how: &Plan, offset: u32, first: bool, last: bool) {
     let len = bytes.len();
     if how.protocol() == IpProtocol::UDP.0 {
         bytes[4..6].copy_from_slice(&(len as u16).to_be_bytes());

@@ -8,6 +8,7 @@ use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ipv6_ext::{self, ChainError, UpperLayer};
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
+use super::offload_check;
 use super::reassembly::{Added, Fragment, GivenUp, Key};
 use super::report::{Offender, Report};
 use super::tables::Data;
@@ -152,6 +153,12 @@ impl Data {
             }
             _ => Err(DropReason::FrameUnknown.into()),
         };
+        if packet.meta.has_offloads()
+            && let Ok(ip) | Err(Refused::Problem { ip, .. } | Refused::Unread { ip, .. }) = &ip
+            && !offload_check::is_consistent(&packet, ip)
+        {
+            return self.refuse(iface, packet, DropReason::OffloadInvalid, pool);
+        }
         let (ip, problem) = match ip {
             Ok(ip) => (ip, None),
             Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),

@@ -16,7 +16,7 @@ use towpath_wire::{IpProtocol, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::fragment;
 use super::next_hop::{Waiting, group_mac};
-use super::offload::{self, Cut};
+use super::offload;
 use super::output::{Full, is_control, is_control_message};
 use super::tables::Data;
 use crate::drop::DropReason;
@@ -400,11 +400,16 @@ impl Data {
                     Protocol::Tcp4 | Protocol::Tcp6 => offloads.tcp_segmentation,
                     Protocol::Udp => offloads.udp_segmentation,
                 };
-            if !device && let Some(cut) = Cut::of(&packet, how, offloads.checksum) {
-                self.counters.segmented += 1;
-                let mut pieces = Batch::new();
-                offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
-                return self.transmit_all(iface, &link, pieces);
+            if !device {
+                let (partial, mut pieces) = (offloads.checksum, Batch::new());
+                let cut = offload::cut(packet, how, partial, pool, |it, _| pieces.push_back(it));
+                return match cut {
+                    Ok(()) => {
+                        self.counters.segmented += 1;
+                        self.transmit_all(iface, &link, pieces);
+                    }
+                    Err(packet) => self.drop(iface, packet, DropReason::OffloadInvalid, pool),
+                };
             }
         } else if packet.len() > mtu as usize {
             self.counters.fragmented += 1;

@@ -1,0 +1,92 @@
+//! Validates offload metadata of received packets, whose sender may have written them.
+
+use towpath_pool::{Checksum, Packet, Protocol, Segmentation};
+use towpath_wire::ipv6_ext::UpperLayer;
+use towpath_wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET;
+use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
+use towpath_wire::{IpProtocol, icmpv4, ipv4};
+
+use super::offload::transport_len;
+use super::receive::IpPacket;
+
+/// Returns whether a received packet's offload metadata match its headers, within the IP packet.
+/// The device validated them against the frame only.
+///
+/// The checksum must be that of the transport header, or of one behind it. Otherwise completing it
+/// would change fields that rules have accepted.
+pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
+    let Some(upper) = ip.upper(packet) else { return false };
+    if upper.fragment_offset > 0 || upper.more_fragments {
+        return false;
+    }
+    let is_sum_sound = match packet.meta.checksum {
+        Checksum::Partial { start, offset } => {
+            let start = usize::from(start);
+            let is_own = start == upper.at && own_offset(upper.protocol) == Some(offset);
+            let is_within = start + usize::from(offset) + 2 <= ip.end && start <= HEADERS_MAX;
+            is_within && (is_own || is_of_tunnel(packet, &upper, start, offset))
+        }
+        Checksum::Unknown | Checksum::Verified => true,
+    };
+    is_sum_sound
+        && packet.meta.segmentation.is_none_or(|how| segments_are_sound(packet, ip, &upper, how))
+}
+
+/// Returns whether a checksum was left out that is not the packet's own, but of a packet in a
+/// tunnel. Not every device completes those: DPDK's drivers would sum the outer header.
+pub(super) fn leaves_inner_checksum(packet: &Packet, ip: &IpPacket) -> bool {
+    let Checksum::Partial { start, .. } = packet.meta.checksum else { return false };
+    ip.upper(packet).is_none_or(|upper| upper.at != usize::from(start))
+}
+
+/// Longest headers of a packet with offload metadata, link header included, which leaves room in
+/// 16 bits for another link header.
+const HEADERS_MAX: usize = 65_000;
+/// Limit on segments of a received packet, which bounds the work that one frame makes. Linux sends
+/// segments of 36 bytes and more (TCP_MIN_SND_MSS without timestamps): 1820 in 64 KiB.
+const SEGMENTS_MAX: usize = 2048;
+/// Least distance between the transport headers of a tunnel and of the packet in it: an IP header.
+const TUNNEL_MIN: usize = ipv4::HEADER_LEN;
+
+/// Place of the checksum in the header of a protocol.
+fn own_offset(protocol: IpProtocol) -> Option<u16> {
+    match protocol {
+        IpProtocol::TCP => Some(TCP_CHECKSUM_OFFSET as u16),
+        IpProtocol::UDP => Some(UDP_CHECKSUM_OFFSET as u16),
+        // A stack of this kind leaves them out, on a link in memory.
+        IpProtocol::ICMP | IpProtocol::ICMPV6 => Some(icmpv4::CHECKSUM_OFFSET as u16),
+        _ => None,
+    }
+}
+
+/// Returns whether this is the checksum of a TCP or UDP packet in a tunnel, which Linux leaves out
+/// over a veth. Rules read the first [`TUNNEL_MIN`] bytes of a transport header only.
+fn is_of_tunnel(packet: &Packet, upper: &UpperLayer, start: usize, offset: u16) -> bool {
+    let is_checksum = [TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET].contains(&usize::from(offset));
+    upper.protocol != IpProtocol::TCP
+        && packet.meta.segmentation.is_none()
+        && is_checksum
+        && start >= upper.at + TUNNEL_MIN
+}
+
+fn segments_are_sound(
+    packet: &Packet,
+    ip: &IpPacket,
+    upper: &UpperLayer,
+    how: Segmentation,
+) -> bool {
+    let (is_v4, protocol) = (ip.src.is_ipv4(), upper.protocol);
+    let is_protocol = match how.protocol {
+        Protocol::Tcp4 => is_v4 && protocol == IpProtocol::TCP,
+        Protocol::Tcp6 => !is_v4 && protocol == IpProtocol::TCP,
+        Protocol::Udp => protocol == IpProtocol::UDP,
+    };
+    let transport = packet.linear().get(upper.at..ip.end.min(packet.linear().len()));
+    let header_len = transport.and_then(|bytes| transport_len(how.protocol, bytes));
+    let end = header_len.map(|len| upper.at + len);
+    is_protocol
+        && how.size > 0
+        && how.pieces(ip.end) <= SEGMENTS_MAX
+        && end == Some(usize::from(how.header_len))
+        && end.is_some_and(|end| end <= HEADERS_MAX)
+}
