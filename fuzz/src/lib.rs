@@ -11,6 +11,7 @@
 //! whole engine, with a hostile program (`program` has its means) and one that is `honest`.
 //! [`device`] has rings and headers that the other side writes. `input` hands out the bytes.
 //! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
+//! [`transit`] forwards packets with any offload metadata.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -21,6 +22,7 @@ pub mod engine;
 pub mod filter;
 pub mod latency;
 pub mod stack;
+pub mod transit;
 
 mod honest;
 mod input;

@@ -41,6 +41,11 @@ fn socket_filters_of_any_instructions() {
     run_cases(20_000, towpath_fuzz::cbpf::run);
 }
 
+#[test]
+fn transit_of_packets_with_any_offload_metadata() {
+    run_cases(1_000, towpath_fuzz::transit::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

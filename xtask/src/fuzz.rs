@@ -36,6 +36,8 @@ enum Target {
     Filter,
     /// A whole stack with one connection, its FIFOs in shared memory.
     Stack,
+    /// A router of packets with any offload metadata and extension headers, with rules.
+    Transit,
 }
 
 impl Target {
@@ -47,6 +49,7 @@ impl Target {
             Target::Engine => "engine",
             Target::Filter => "filter",
             Target::Stack => "stack",
+            Target::Transit => "transit",
         }
     }
 }

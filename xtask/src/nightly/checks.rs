@@ -150,7 +150,10 @@ pub const CHECKS: &[Check] = &[
                 let words = ["xtask", "fuzz", target, "--seconds", &seconds];
                 Ok(command(cargo(world.root, &words))?.named(target))
             };
-            ["cbpf", "connection", "engine", "filter", "stack"].iter().map(fuzz).collect()
+            ["cbpf", "connection", "engine", "filter", "stack", "transit"]
+                .iter()
+                .map(fuzz)
+                .collect()
         },
     },
     Check {
