@@ -10,6 +10,8 @@ mod days;
 mod links;
 #[path = "router/redirects.rs"]
 mod redirects;
+#[path = "router/verdicts.rs"]
+mod verdicts;
 
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};

@@ -24,6 +24,10 @@ impl Named {
         Self { lab, name, router }
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// `towpath COMMAND` on this router.
     fn command(&self, command: &str, line: &str) -> Output {
         let towpath = towpath();
