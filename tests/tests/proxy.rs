@@ -356,7 +356,7 @@ fn forwarded_clients_hear_errors_of_the_proxys_own_host() {
          ip -n {name} route add default via 10.1.0.1\necho 1 > /proc/sys/net/ipv4/ip_forward"
     );
     lab.here.shell(&commands).ok();
-    // Nobody answers for the address of the default route's router from here on.
+    // The default route's router does not answer ARP from here on.
     lab.there.shell("ip addr del 192.0.2.2/24 dev vb").ok();
     lab.here.shell("ip neigh flush dev va").ok();
     let _proxy = lab.proxy(&ROUTED);

@@ -112,7 +112,9 @@ fn a_static_program_fetches_pages_and_is_its_user() {
 const REPLACED: &str = "mount --make-rprivate / && mount -t tmpfs none $2 && cp -a /etc/. $2/
     mount --move $2 /etc || exit 9
     rm -f /etc/resolv.conf; real=/etc/resolv.conf
-    if [ $3 = link ]; then real=/etc/real/conf; mkdir /etc/real; ln -s real/conf /etc/resolv.conf; fi
+    if [ $3 = link ]; then
+        real=/etc/real/conf; mkdir /etc/real; ln -s real/conf /etc/resolv.conf
+    fi
     echo 'nameserver 127.0.0.53' > $real
     $1 proxy run -q --add-host x.example:192.0.2.9 -- sh -c '
         has() { grep -q \"$1\" $2; }

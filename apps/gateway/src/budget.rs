@@ -5,8 +5,8 @@
 //! ports can connect and then do nothing.
 //!
 //! TCP connections that are made are not ended in favour of others. So a client with an address of
-//! its own may have no more than [`CLIENT_PART`] times as many as there are free places: a part is
-//! always left to clients that have fewer.
+//! its own may have [`CLIENT_PART`] times as many as there are free places. The rest is left to
+//! clients that have fewer.
 //! Echo flows and DNS queries have a part of their own: a program whose connections took everything
 //! can still resolve names.
 
@@ -192,7 +192,7 @@ impl Share {
         if client.has_share() {
             let counts = self.budget.counts();
             let free = counts[self.whose as usize..].iter().map(|count| count.free()).min();
-            // This descriptor was free.
+            // The share's own descriptor was free.
             let most = free.unwrap_or(0).saturating_add(1).saturating_mul(CLIENT_PART);
             let mut by_client = self.budget.by_client();
             let flows = by_client.entry(client).or_default();

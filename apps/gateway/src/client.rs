@@ -1,9 +1,9 @@
-//! Whose a flow is, where limits are divided among clients.
+//! Clients of a gateway, among which limits are divided.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A client by its address. Of an IPv6 address the first 64 bits count, because a host may have
-/// any number of addresses in its network (RFC 4291 §2.5.1).
+/// A client by its address. Only the first 64 bits of an IPv6 address count, because a host may
+/// have any number of addresses in its network (RFC 4291 §2.5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 

@@ -6,9 +6,8 @@ pub const TCP_FLOWS_MAX: usize = 16_384;
 /// Clients of published ports can connect and then do nothing, and must not keep the program from
 /// reaching others.
 pub const FLOWS_LEFT_TO_PROGRAM: usize = 8;
-/// Times as many TCP flows as there are free places, which is the most that one client may have:
-/// one that is alone has CLIENT_PART / (CLIENT_PART + 1) of all, n clients that take all they can
-/// have CLIENT_PART / (n * CLIENT_PART + 1) each.
+/// Factor: one client may have CLIENT_PART times as many TCP flows as there are free places. A
+/// client that is alone gets CLIENT_PART / (CLIENT_PART + 1) of all.
 pub const CLIENT_PART: usize = 7;
 /// Divisor: echo flows, and DNS queries, each have 1/SMALL_PART of the descriptors that are not
 /// reserved.

@@ -9,6 +9,7 @@
 mod opening;
 mod other_ports;
 mod passage;
+mod to_program;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -16,9 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use towpath_ring::Payload;
-use towpath_shm::{Fd, Fragments};
+use towpath_shm::Fd;
 use towpath_stack::net::IcmpError;
-use towpath_stack::{DatagramFrom, DatagramMeta, Host};
+use towpath_stack::{DatagramMeta, Host};
 use towpath_wire::{icmpv4, icmpv6};
 
 use crate::addresses::LostAddresses;
@@ -40,6 +41,7 @@ use crate::train::{Marks, Train};
 use crate::{nameservers, slab};
 
 use other_ports::OtherPorts;
+use to_program::to_program;
 
 /// All UDP flows.
 #[derive(Debug)]
@@ -442,23 +444,4 @@ impl Side {
             *dont_fragment = wanted;
         }
     }
-}
-
-/// Gives a datagram, or several that came as one, to the program.
-fn to_program(cx: &mut Context<'_, impl Host>, key: &Key, bytes: &[u8], received: &Received) {
-    let Received { segment, ttl, tos, .. } = *received;
-    let out = DatagramFrom { local: key.peer, remote: key.program, ttl, tos };
-    let size = segment.map_or(bytes.len(), usize::from).max(1);
-    // An empty datagram is one too.
-    let mut rest = Some(bytes);
-    while let Some(bytes) = rest {
-        let (one, left) = bytes.split_at(size.min(bytes.len()));
-        rest = Some(left).filter(|left| !left.is_empty());
-        let payload = Payload::new(one, Fragments::empty());
-        match cx.stack.send_datagram_from(cx.now, &out, &payload, cx.pool) {
-            Ok(_) => cx.shared.counters.udp_to_program += 1,
-            Err(_) => cx.shared.counters.udp_dropped += 1,
-        }
-    }
-    cx.touched = true;
 }

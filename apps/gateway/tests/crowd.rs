@@ -135,20 +135,6 @@ fn a_flood_of_datagrams_leaves_other_clients_their_flows() {
         assert_eq!(counters.udp_evicted, u64::from(FLOOD) + 1 - UDP_MAX);
         assert_eq!(counters.udp_answered_evicted, 0);
         assert_eq!(crowd.flows(FLOODS, FlowProtocol::Udp), UDP_MAX - 1);
-        // When all that are left were answered, the client with the most loses one of them.
-        let mut bytes = [0; 8];
-        loop {
-            match server.recv_from(&mut bytes) {
-                Ok((_, from)) => drop(server.send_to(b"!", from)),
-                // The socket of a flow that made room is closed, which a report says.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-                Err(_) => break,
-            }
-        }
-        crowd.take();
-        crowd.datagram("10.1.0.4", 4000, port);
-        assert_eq!(crowd.gateway.counters().udp_answered_evicted, 1);
-        assert_eq!(crowd.flows(QUIET, FlowProtocol::Udp), 1);
     });
 }
 

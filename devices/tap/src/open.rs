@@ -251,7 +251,7 @@ pub(crate) const NAME_UNLESS_GIVEN: &str = "towpath%d";
 /// Checks that an interface may have a name.
 ///
 /// # Errors
-/// It may not.
+/// The name is not one that Linux allows.
 pub fn check_name(name: &str) -> Result<(), OpenError> {
     let usable = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let reserved = name == "." || name == "..";

@@ -6,9 +6,9 @@
 //!                       ◄── one socket without a peer: all other ports of these peers' addresses
 //! ```
 //!
-//! All are bound to one port of the host. The kernel gives a datagram to a socket that is connected
-//! to its sender if there is one, so only the first datagrams of a port come in here. They make no
-//! flow: the program's answer does.
+//! All are bound to one port of the host. The kernel prefers the socket that is connected to a
+//! datagram's sender. So the first datagrams of a port come in here. They make no flow: the
+//! program's answer does.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -19,12 +19,13 @@ use rustix::net::{SocketFlags, SocketType, socket_with};
 use towpath_shm::{Fd, opened};
 use towpath_stack::Host;
 
-use super::{Key, to_program};
+use super::to_program::to_program;
 use crate::budget::Share;
 use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::limits::DATAGRAMS_PER_TURN;
 use crate::mapping;
+use crate::siblings::Ends;
 use crate::slab::{self, Slab};
 use crate::sys;
 
@@ -167,7 +168,7 @@ impl Entry {
                         continue;
                     };
                     let peer = SocketAddr::new(peer.seen, from.port());
-                    let key = Key { program: self.program, peer };
+                    let key = Ends { program: self.program, peer };
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     let before = cx.shared.counters.udp_to_program;
                     to_program(cx, &key, bytes, &received);

@@ -5,7 +5,7 @@
 //! guardian watches the folders, and binds the run's file again to what has come in its place.
 //!
 //! The files are in a tmpfs that is mounted on /etc. The host's /etc is bound on top of it, so that
-//! no path leads to the tmpfs, and the guardian finds its files by their descriptors:
+//! no path leads to the tmpfs. The guardian finds its files by their descriptors:
 //!
 //! ```text
 //!   /etc of the host, bound ◄── a file of the tmpfs is bound to each path
@@ -77,7 +77,7 @@ impl Covers {
                 self.bind_all();
                 self.watch(&watch);
                 self.bind_all();
-                // What the events say is looked up: some may have been lost.
+                // Events may have been lost, so all files are looked at.
                 if rustix::io::retry_on_intr(|| rustix::io::read(&watch, &mut events)).is_err() {
                     break;
                 }

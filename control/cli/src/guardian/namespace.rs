@@ -128,7 +128,7 @@ impl Namespace {
         files
     }
 
-    /// What the user should know where one of these is missing.
+    /// Returns the remark for the user where one of these is missing.
     fn remark_without(&self, path: &str) -> Option<String> {
         match path {
             resolv_conf::PATH => Some(resolv_conf::missing(&self.nameservers)),
