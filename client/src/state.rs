@@ -65,8 +65,8 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     mask
 }
 
-/// Whether a write has sent the SYN (RFC 7413), and the handshake is under way. Linux reports such a
-/// socket as writable when the peer has answered.
+/// Whether a write has sent the SYN (RFC 7413), and the handshake is not complete. Linux reports
+/// such a socket as writable when the peer has answered.
 fn has_sent_syn(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & flags::OPENING != 0
         && slot.connect_asked.load(Acquire) == connect_asked::STARTED

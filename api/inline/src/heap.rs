@@ -281,7 +281,7 @@ impl Spare {
         Self { first: AtomicPtr::new(null_mut()), used: AtomicUsize::new(0) }
     }
 
-    /// Maps the pages, once. They take address space until they are used.
+    /// Maps the pages, once. Unused pages take address space and no memory.
     pub fn prepare(&self) {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;

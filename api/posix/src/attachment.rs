@@ -16,8 +16,8 @@ pub(crate) struct Attachment {
     /// rings. Null before there is a page.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
-    /// Attachments of this process, and of its parents before a fork. They are never freed.
-    /// LeakSanitizer follows pointers in static variables, and none in mapped pages.
+    /// Attachments of this process, and of its parents before a fork, none of which
+    /// is freed. LeakSanitizer follows pointers in static variables, and none in mapped pages.
     kept: AtomicPtr<Kept>,
 }
 

@@ -3,7 +3,7 @@
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. A
 //! program with a lower limit could not map another page, and programs that it executes could not
 //! attach. So the kernel is given a limit that is higher by that much, and the program sees the
-//! limit that it set. Where an engine is in this process it maps the memory once more. Programs that
+//! limit that it set. An engine in this process maps the memory once more. Programs that
 //! are executed from there have no engine, and lower their limit as they begin.
 //!
 //! RLIMIT_NOFILE is treated here too, where an engine is in this process: the highest numbers are
@@ -24,8 +24,8 @@ use crate::{Posix, Result};
 
 /// Address space of this library's that is no program's.
 const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
-/// Address space of an engine in this process: its mapping of the shared memory, and room for what
-/// libc reserves for its threads (64 MiB each) and for its own memory.
+/// Address space of an engine in this process: its mapping of the shared memory, and 512 MiB more.
+/// libc reserves 64 MiB for each thread, and the engine has memory of its own.
 const ENGINES: u64 = (REGION_LEN + CHANNEL_LEN) as u64 + (512 << 20);
 
 /// The hard limit of descriptors that a program has set which has an engine in its process.

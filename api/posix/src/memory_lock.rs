@@ -2,8 +2,8 @@
 //!
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. The
 //! kernel would allocate all of it, or refuse the call because of RLIMIT_MEMLOCK. So the mappings
-//! of the program are locked one by one, and those of this library are left out. They do not count
-//! against the limit either. MCL_FUTURE is the kernel's: the library maps its memory before the
+//! of the program are locked one by one, and those of this library are left out, also of
+//! the limit. MCL_FUTURE is the kernel's: the library maps its memory before the
 //! program begins, and neither a forked child nor an executed program inherits locks.
 
 use std::ops::Range;
@@ -103,7 +103,7 @@ fn private_mappings() -> Vec<Range<usize>> {
 /// mlockall(2) for the program's own memory. `image` is where this library lies.
 ///
 /// # Errors
-/// Those of mlockall(2). ENOMEM where the program's own address space exceeds RLIMIT_MEMLOCK, or
+/// Errors of mlockall(2). ENOMEM where the program's own address space exceeds RLIMIT_MEMLOCK, or
 /// where it is not known because there is no /proc.
 pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Result<()> {
     const ALL: c_int = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;

@@ -7,8 +7,8 @@
 //! - `state`: state of the process's calls; `real`: libc's functions, found once;
 //! - `cancel`: cancellation points; `complaint`: messages of the library itself;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
-//!   `locking`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`,
-//!   `sandbox`, `signals`: the functions, by kind;
+//!   `locking`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`,
+//!   `refusals`, `sandbox`, `signals`: the functions, by kind;
 //! - `names`, `ordering`, `nss`, `res`, `res_state`: those about names of hosts;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
 //!   number.

@@ -58,7 +58,7 @@ towpath_pool::counters! {
         udp_to_host,
         /// Datagrams from the host to the program, answers of the forwarder apart.
         udp_to_program,
-        /// Of these, datagrams from another port of a peer than the program wrote to.
+        /// Datagrams in `udp_to_program` from a port of a peer that the program did not write to.
         udp_from_other_ports,
         /// Datagrams lost in either direction: the host's socket was full or gave an error, or the
         /// inner stack could not send.

@@ -2,9 +2,9 @@
 //!
 //! When an owner has as many flows as it may, a new one displaces one of its own; a class says who
 //! the owner is. As in Linux's connection tracking (early_drop in nf_conntrack_core.c), flows whose
-//! peer has not answered make room first. Of these, and of answered ones where no others are left,
-//! the client with the most flows loses one. So a client that floods displaces its own flows, and
-//! clients with fewer keep theirs.
+//! peer has not answered make room first, then answered ones. The client with the most flows of
+//! that kind loses one. So a client that floods displaces its own flows, and clients with fewer
+//! keep theirs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -29,7 +29,7 @@ pub(crate) struct IdleTable<K, V> {
     clients: HashMap<Client, Key>,
     groups: Slab<Group>,
     /// Lists that have flows, by a time at which the oldest one may have been idle for too long.
-    /// That one may have been used since: then the list gets a later time when this one has come.
+    /// If the flow was used since, the list gets a later time when this one has come.
     deadlines: BTreeSet<Deadline>,
     /// Clients by the number of their flows of a kind.
     ranks: BTreeSet<Rank>,
@@ -97,8 +97,8 @@ struct Deadline {
     class: usize,
 }
 
-/// Place of a client among all that have flows of a kind. Of clients with equally many flows the
-/// first is the one that has had as many for longest.
+/// Rank of a client among all that have flows of a kind. Clients with equally many flows are
+/// ordered by the time at which they reached that number, the earliest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     kind: usize,
@@ -233,9 +233,9 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         None
     }
 
-    /// Takes out a flow to make room for one of `class` of `client`. The flow is one of the lowest
-    /// worth, and of the client with the most of these: of `client` itself if none has more. It is
-    /// the one of that client which was idle for longest.
+    /// Takes out a flow to make room for one of `class` of `client`. The flow has the lowest worth,
+    /// and is the longest idle one of the client with the most of these. If no client has more than
+    /// `client` itself, it is one of `client`.
     pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);

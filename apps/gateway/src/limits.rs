@@ -12,8 +12,8 @@ pub const CLIENT_PART: usize = 7;
 /// Divisor: echo flows, and DNS queries, each have 1/SMALL_PART of the descriptors that are not
 /// reserved.
 pub const SMALL_PART: usize = 32;
-/// UDP flows that the program began, at once, also bounded by descriptors. One makes room for a new
-/// one: an unanswered one if there is any, of the client that has the most.
+/// UDP flows that the program began, at once, also bounded by descriptors. A new flow displaces an
+/// unanswered one if there is any, of the client that has the most.
 pub const UDP_FLOWS_MAX: usize = 4_096;
 /// UDP flows of clients of published ports at once. The flows have no descriptors of their own, and
 /// anybody can make them, with forged addresses too. So they make room among themselves, unanswered

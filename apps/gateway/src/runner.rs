@@ -126,8 +126,8 @@ impl<P: Port + ?Sized> Runner<P> {
         self.joint.gateway()
     }
 
-    /// Resets all connections towards their clients, before the device vanishes. Clients beyond what
-    /// the device takes at once hear nothing.
+    /// Resets all connections towards their clients before the device vanishes. Packets that the
+    /// device does not take at once are lost.
     pub fn reset_clients(&mut self) {
         let now_ns = now_ns();
         loop {

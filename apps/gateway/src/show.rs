@@ -125,7 +125,7 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
     })
 }
 
-/// One end of a connection, and its bytes.
+/// End of a connection, and its bytes.
 struct ShownEnd {
     addr: SocketAddr,
     ended: bool,

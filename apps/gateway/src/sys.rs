@@ -262,7 +262,8 @@ pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Resul
 
 /// Takes note of a smaller MTU on the way of an IPv6 socket (IPV6_MTU), so that fragments are no
 /// longer. The kernel notes it with a route, and not always with that of a socket which is bound to
-/// an interface. It still sends in one piece what fits that route's MTU (`__ip6_finish_output`).
+/// an interface. The kernel still sends in one piece what fits the MTU of that route
+/// (`__ip6_finish_output`).
 pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) {
     // RFC 8200 §5: no link has less, and the kernel takes no less.
     let mtu = mtu.clamp(1280, 65_535);

@@ -18,7 +18,7 @@ pub(crate) struct Beside {
     pub mtu: u32,
     /// Room for received bytes.
     pub recv_capacity: u32,
-    /// Of a listener.
+    /// Accept queue of a listener; `None` for connections.
     pub accept_queue: Option<AcceptQueue>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN
 struct Layout([u8; TCP_INFO_LEN]);
 
 impl Layout {
-    /// What Linux tells of a listener: its queue, in fields that have another meaning otherwise.
+    /// Writes a listener's queue, into fields that have another meaning for connections.
     fn accept_queue(&mut self, queue: AcceptQueue) {
         self.word(24, queue.len);
         self.word(28, queue.backlog);

@@ -421,8 +421,8 @@ fn respond(
     result
 }
 
-/// Makes the socket that answers, unless it is there. The program's sockets are to have the port ids
-/// that the kernel would give them, so this one takes none of these.
+/// Creates the socket for answers on first use. Its port id is none of those that the kernel would
+/// give to the program's sockets.
 fn prepare_answers(posix: &'static Posix) -> Result<()> {
     /// Attempts to find a port id that is free.
     const ATTEMPTS: usize = 16;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All are bound to one port of the host. The kernel prefers the socket that is connected to a
-//! datagram's sender. So the first datagrams of a port come in here. They make no flow: the
-//! program's answer does.
+//! datagram's sender. So the first datagrams of a port come in here. A flow begins with
+//! the program's answer, and not with these datagrams.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -179,7 +179,7 @@ impl Entry {
                     more = false;
                     break;
                 }
-                // It sends nothing, so that no report is about its datagrams.
+                // The socket sends nothing, so no error is about its datagrams.
                 Err(_) => {}
             }
         }

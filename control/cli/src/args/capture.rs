@@ -18,8 +18,8 @@ pub struct CaptureArgs {
     /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
     /// Where packets come faster than they can be written, some are not recorded: nothing waits. A
     /// file that cannot be written, as on a full disk, ends behind its last whole packet. The
-    /// command goes on, and its exit status is 125 in the place of 0. With "-" a PROGRAM that is run
-    /// has standard error as its standard output.
+    /// command goes on, and its exit status is 125 instead of 0. With "-" PROGRAM writes its
+    /// standard output to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
 

@@ -2,8 +2,8 @@
 //! comes.
 //!
 //! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
-//! others. `open` opens the devices, `carrier` and `mtu` follow their interfaces, `report` says what
-//! was counted and logged, `served` answers `towpath ip` and the like. The router itself is
+//! others. `open` opens the devices, `carrier` and `mtu` follow their interfaces, `report` prints
+//! counters and logs, `served` answers `towpath ip` and the like. The router itself is
 //! `apps/router`. The kernel undoes all: sockets and devices end with the process.
 
 mod args;

@@ -8,7 +8,7 @@ mod progress;
 use std::num::NonZero;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use towpath_sim::BatchOptions;
 
 use crate::error::{ExitCode, Failure};

@@ -107,7 +107,7 @@ fn faults_are_those_of_linux() {
 fn the_mtu_follows_its_device_unless_it_was_chosen() {
     let mut a = Host::a().settled();
     let mtu = |a: &Host| a.net.route(a.now, None, ip("10.0.0.2"), None).map(|way| way.mtu);
-    let mut set = |a: &mut Host, change| {
+    let set = |a: &mut Host, change| {
         assert_eq!(apply(a, &[change]), Ok(()), "{change:?}");
         mtu(a).expect("a route")
     };
