@@ -136,6 +136,9 @@ fn check(root: &Path, lower: bool) -> Result<()> {
     for file in crate::workspace::tracked(root)? {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         hygiene(&file, &text, &mut faults);
+        if file.ends_with("Cargo.toml") {
+            faults.extend(unlisted_tests(root, &file, &text)?);
+        }
     }
     if !faults.is_empty() {
         bail!("tidy:\n  {}", faults.join("\n  "));
@@ -188,6 +191,30 @@ fn folder(root: &Path, manifest: Option<&str>) -> Option<String> {
 pub fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     let folder = Path::new(manifest?).parent()?.strip_prefix(root).ok()?;
     Some(folder.to_str()?.to_owned())
+}
+
+/// Files of tests that cargo leaves out: with `autotests = false` a file has to be a module of
+/// `tests/main.rs`, or a target of the manifest.
+fn unlisted_tests(root: &Path, manifest: &Path, text: &str) -> Result<Vec<String>> {
+    let folder = manifest.with_file_name("tests");
+    if !text.contains("autotests = false") {
+        return Ok(Vec::new());
+    }
+    let main = std::fs::read_to_string(root.join(&folder).join("main.rs")).unwrap_or_default();
+    let mut faults = Vec::new();
+    let entries = std::fs::read_dir(root.join(&folder));
+    for entry in entries.with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let is_listed = main.contains(&format!("mod {name};"))
+            || text.contains(&format!("\"tests/{name}.rs\""));
+        if path.extension().is_some_and(|e| e == "rs") && name != "main" && !is_listed {
+            let file = folder.join(name).with_extension("rs");
+            faults
+                .push(format!("{}: no module of tests/main.rs, so it never runs", file.display()));
+        }
+    }
+    Ok(faults)
 }
 
 /// Marks that must not land, and where a source file has outgrown itself.

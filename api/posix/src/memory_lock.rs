@@ -265,7 +265,7 @@ mod tests {
             at.expect("memory").addr()
         };
         let at = map();
-        POSIX.engine_memory.set(&[at + page..at + 2 * page]);
+        POSIX.engine_memory.set(std::slice::from_ref(&(at + page..at + 2 * page)));
         let mut parts = Vec::with_capacity(64);
         for_each_part(&POSIX, &(0..0), |Part { range, is_own, .. }| {
             if range.start < at + 3 * page && range.end > at {

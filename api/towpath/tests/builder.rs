@@ -153,10 +153,11 @@ fn the_thread_of_a_stack_takes_no_signals() {
 
 /// Runs a test of this file in a network namespace of its own, with all rights there.
 fn in_namespace(test: &str) {
+    let test = format!("builder::{test}");
     let run = Command::new("unshare")
         .args(["-U", "-n", "--map-current-user", "--keep-caps"])
         .arg(std::env::current_exe().expect("a path"))
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(["--exact", &test, "--ignored", "--nocapture"])
         .output()
         .expect("unshare(1) of util-linux");
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));

@@ -239,7 +239,7 @@ fn the_end_of_the_process_sends_all_bytes() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         let port = listener.local_addr().expect("bound").port();
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["--exact", "the_end_of_the_process_sends_all_bytes", "--nocapture"])
+            .args(["--exact", "life::the_end_of_the_process_sends_all_bytes", "--nocapture"])
             .env(CHILD, format!("{how} {port}"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use towpath_shm::{Fd, opened};
 use towpath_tcp::KeepAlive;
 
 use crate::client::Client;
@@ -193,7 +195,13 @@ fn keepalive_of_host() -> KeepAlive {
 
 /// A positive number of net.ipv4, in the network namespace of this thread.
 fn sysctl(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+    let (path, flags) = (format!("/proc/sys/net/ipv4/{name}"), OFlags::RDONLY | OFlags::CLOEXEC);
+    // std::fs would call libc's functions, which are this process's own where it is a program with
+    // the engine inside.
+    let file = Fd::from(opened(|| rustix::fs::open(&path, flags, Mode::empty())).ok()?);
+    let mut text = [0; 32];
+    let len = rustix::io::read(&file, &mut text).ok()?;
+    let text = std::str::from_utf8(&text[..len]).ok()?;
     text.trim().parse().ok().filter(|number| *number > 0)
 }
 

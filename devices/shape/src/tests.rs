@@ -156,6 +156,7 @@ fn a_packet_that_stands_for_several_is_cut_in_both_directions() {
         let bytes = packet.push_back(3040).unwrap();
         bytes.fill(0);
         (bytes[0], bytes[9], bytes[32]) = (0x45, 6, 0x50);
+        bytes[2..4].copy_from_slice(&3040u16.to_be_bytes());
         packet.meta.checksum = Checksum::Partial { start: 20, offset: 16 };
         packet.meta.segmentation =
             Some(Segmentation { protocol: Protocol::Tcp4, size: 1000, header_len: 40 });
