@@ -357,7 +357,8 @@ poll and select are allocated.
 
 Bytes over loopback, and the end of a stream, are there when the call that sent them has returned,
 as on Linux. Within the run that is so for TCP and UDP, to loopback and to the stack's own
-addresses. The engine has had its turn when a call that does not wait, as recv(2), poll(2),
+addresses, and for own copies of datagrams to groups and broadcast addresses. \
+The engine has had its turn when a call that does not wait, as recv(2), poll(2),
 select(2), epoll_wait(2) or FIONREAD, says that nothing is there. Such a call waits for the turn,
 some microseconds, only where something is missing that was sent. It may still be too early for
 sockets in an epoll set of more than 32, and for datagrams that sendto(2) takes to an own address
