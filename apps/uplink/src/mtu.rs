@@ -9,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use towpath_engine::Remote;
-use towpath_interface::{Interface, MtuWatch};
+use towpath_interface::{Interface, LinkWatch};
 use towpath_stack::net::{Change, IfaceId};
 
 use crate::plan::MTUS;
@@ -74,7 +74,7 @@ impl MtuFollower {
         changed: impl FnMut(&[Followed], usize) + Send + 'static,
     ) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (watch, stop) = (MtuWatch::open()?, eventfd(0, flags)?);
+        let (watch, stop) = (LinkWatch::open()?, eventfd(0, flags)?);
         let stopped = stop.try_clone()?;
         let work = move || follow(&watch, &stopped, followed, changed);
         let thread = Builder::new().name("towpath-mtu".into()).spawn(work)?;
@@ -117,7 +117,7 @@ impl Drop for MtuFollower {
 
 /// Reads reports until `stop` is readable.
 fn follow(
-    watch: &MtuWatch,
+    watch: &LinkWatch,
     stop: &OwnedFd,
     mut followed: Vec<Followed>,
     mut changed: impl FnMut(&[Followed], usize),
@@ -147,7 +147,7 @@ fn follow(
     }
 }
 
-fn request_all(watch: &MtuWatch, followed: &[Followed]) {
+fn request_all(watch: &LinkWatch, followed: &[Followed]) {
     // Without an answer the next change is followed all the same.
     followed.iter().for_each(|known| _ = watch.request(known.index));
 }

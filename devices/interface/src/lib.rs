@@ -5,7 +5,7 @@
 //!   what to do when it cannot.
 //! - [`Rights`] says how a process gets the capabilities that it lacks.
 //! - [`Presence`] notes its removal.
-//! - [`MtuWatch`] reports changes of the MTU.
+//! - [`LinkWatch`] reports changes of the MTU.
 //! - [`receive_all`] lets frames to any Ethernet address in.
 #![warn(missing_docs)]
 
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use presence::Presence;
 pub use rights::Rights;
 pub use sys::receive_all;
-pub use watch::{MtuReport, MtuWatch};
+pub use watch::{LinkReport, LinkWatch};
 
 /// An Ethernet interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

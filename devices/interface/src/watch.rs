@@ -1,4 +1,4 @@
-//! Changes of the MTU of interfaces, as rtnetlink(7) reports them.
+//! Changes of interfaces, as rtnetlink(7) reports them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,13 +12,13 @@ use towpath_shm::Fd;
 
 /// A netlink socket that receives a report whenever an interface of the network namespace changes.
 #[derive(Debug)]
-pub struct MtuWatch {
+pub struct LinkWatch {
     socket: Fd,
 }
 
 /// MTU of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MtuReport {
+pub struct LinkReport {
     /// Index of the interface.
     pub index: u32,
     /// Longest IP packet in bytes.
@@ -40,7 +40,7 @@ const IFLA_MTU: u16 = 4;
 /// Bytes of the longest report: an interface with many virtual functions has some 10 KiB.
 const REPORT_LEN: usize = 32 << 10;
 
-impl MtuWatch {
+impl LinkWatch {
     /// Opens the socket, which does not wait.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl MtuWatch {
     ///
     /// # Errors
     /// ENOBUFS if reports were lost: [`Self::request`] them once more.
-    pub fn read(&self, mut to: impl FnMut(MtuReport)) -> io::Result<()> {
+    pub fn read(&self, mut to: impl FnMut(LinkReport)) -> io::Result<()> {
         let mut packet = vec![0; REPORT_LEN];
         loop {
             match recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
@@ -85,14 +85,14 @@ impl MtuWatch {
     }
 }
 
-impl AsFd for MtuWatch {
+impl AsFd for LinkWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
 /// Calls `to` with the reports in a packet of the kernel.
-fn reports(mut packet: &[u8], to: &mut impl FnMut(MtuReport)) {
+fn reports(mut packet: &[u8], to: &mut impl FnMut(LinkReport)) {
     while let Some((len, kind)) = u32_at(packet, 0).zip(u16_at(packet, 4)) {
         let len = len as usize;
         // A report that was cut off has its MTU in front.
@@ -107,13 +107,13 @@ fn reports(mut packet: &[u8], to: &mut impl FnMut(MtuReport)) {
 }
 
 /// The MTU in a `struct ifinfomsg` with its attributes.
-fn report_in(body: &[u8]) -> Option<MtuReport> {
+fn report_in(body: &[u8]) -> Option<LinkReport> {
     let index = u32_at(body, INDEX_AT)?;
     let mut rest = body.get(IFINFOMSG_LEN..)?;
     while let Some((len, kind)) = u16_at(rest, 0).zip(u16_at(rest, 2)) {
         let value = rest.get(RTATTR_LEN..len.into())?;
         if kind == IFLA_MTU {
-            return Some(MtuReport { index, mtu: u32_at(value, 0)? });
+            return Some(LinkReport { index, mtu: u32_at(value, 0)? });
         }
         rest = rest.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
     }
@@ -147,7 +147,7 @@ mod tests {
         body
     }
 
-    fn all(packet: &[u8]) -> Vec<MtuReport> {
+    fn all(packet: &[u8]) -> Vec<LinkReport> {
         let mut all = Vec::new();
         reports(packet, &mut |report| all.push(report));
         all
@@ -159,7 +159,7 @@ mod tests {
         let name: (u16, &[u8]) = (3, b"veth0\0");
         let report = message(RTM_NEWLINK, 7, &[name, (IFLA_MTU, &mtu), name]);
         let packet = [report.clone(), message(17, 8, &[(IFLA_MTU, &mtu)]), report].concat();
-        let wanted = MtuReport { index: 7, mtu: 1500 };
+        let wanted = LinkReport { index: 7, mtu: 1500 };
         assert_eq!(all(&packet), [wanted; 2]);
         for len in 0..packet.len() {
             assert!(all(&packet[..len]).iter().all(|report| *report == wanted));
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_kernel_reports_the_loopback() {
-        let watch = MtuWatch::open().expect("a netlink socket");
+        let watch = LinkWatch::open().expect("a netlink socket");
         watch.request(1).expect("sent");
         let mut found = None;
         watch.read(|report| found = found.or(Some(report))).expect("read");

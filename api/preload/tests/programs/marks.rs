@@ -72,7 +72,14 @@ fn few_bytes_are_unsent() {
     // Without the mark there is room.
     assert_eq!(set(fd, TCP, libc::TCP_NOTSENT_LOWAT, 0), Ok(()));
     assert!(is_ready(fd, libc::POLLOUT, 0));
-    let more = fill(&mut a);
+    // On a busy machine the engine may take long to make room, so a few more attempts are allowed.
+    let mut more = fill(&mut a);
+    for _ in 0..100 {
+        if unsent(fd) > 2 * (LOWAT + SEGMENT_MAX) {
+            break;
+        }
+        more += fill(&mut a);
+    }
     assert!(unsent(fd) > 2 * (LOWAT + SEGMENT_MAX), "{} bytes are unsent", unsent(fd));
     // Above the mark nothing is taken.
     assert_eq!(set(fd, TCP, libc::TCP_NOTSENT_LOWAT, LOWAT), Ok(()));
