@@ -290,6 +290,9 @@ impl<'a> Question<'a> {
             Ok(len) if len > room => self.end = Some(Err(NoAnswer::TooLong(bytes_max))),
             Ok(_) => self.silent_from = Instant::now(),
             Err(Errno::AGAIN | Errno::INTR) => {}
+            // A run that is busy answers, and closes before it has read the request. Its answer
+            // comes first, then the reset. Readers find out whether the answer is whole.
+            Err(Errno::CONNRESET) if before > 0 => self.end = Some(Ok(())),
             Err(error) => self.end = Some(Err(error.into())),
         }
         if matches!(self.end, Some(Err(_))) {
@@ -349,6 +352,36 @@ fn hear(questions: &mut [Question<'_>], is_change: bool, bytes_max: usize) {
             }
             let of_user = heard.entry(question.run.owner).or_default();
             *of_user += question.read(*of_user, bytes_max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_in_front_of_a_reset_is_heard() {
+        for answer in ["{}", ""] {
+            let (client, mut server) = UnixStream::pair().unwrap();
+            client.set_nonblocking(true).unwrap();
+            let mut question = Question {
+                run: Run { owner: 0, pid: 1, name: None, files: String::new() },
+                socket: client.into(),
+                unsent: b"unread\n",
+                heard: Vec::new(),
+                silent_from: Instant::now(),
+                end: None,
+            };
+            question.write();
+            server.write_all(answer.as_bytes()).unwrap();
+            drop(server);
+            hear(std::slice::from_mut(&mut question), false, 1 << 20);
+            let heard = question.outcome().ok();
+            assert_eq!(heard, Some(answer.as_bytes().to_vec()).filter(|bytes| !bytes.is_empty()));
         }
     }
 }

@@ -116,7 +116,7 @@ impl Connection {
     fn read(&mut self, chunk: &mut [u8], room: usize) -> Option<Result<Vec<u8>, Fault>> {
         let State::Request(line) = &mut self.state else { return None };
         let none = |why: &dyn std::fmt::Display| {
-            Some(Err(Fault::new("request", format!("no request came: {why}"))))
+            Some(Err(Fault::new("request", format!("got no request: {why}"))))
         };
         let len = match self.stream.read(chunk) {
             Ok(0) => return none(&io::Error::from(io::ErrorKind::UnexpectedEof)),
@@ -131,7 +131,7 @@ impl Connection {
             return none(&format_args!("it is longer than {REQUEST_LEN_MAX} bytes"));
         }
         if more.len() > room {
-            let why = format!("incomplete requests of this user have {REQUESTS_LEN_MAX} bytes");
+            let why = format!("has {REQUESTS_LEN_MAX} bytes of incomplete requests of this user");
             return Some(Err(Fault::new("busy", why)));
         }
         line.reserve_exact(more.len());
@@ -224,7 +224,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         if self.of_user(user).count() < CONNECTIONS_MAX {
             self.list.push(new);
         } else {
-            let why = format!("{CONNECTIONS_MAX} requests of this user are not answered yet");
+            let why = format!("has not answered {CONNECTIONS_MAX} other requests of this user yet");
             new.answer(self.refusal(Fault::new("busy", why)));
         }
     }
@@ -241,7 +241,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
             }
             State::Request(_) if is_late => {
                 let late = io::Error::from(io::ErrorKind::TimedOut);
-                Some(Err(Fault::new("request", format!("no request came: {late}"))))
+                Some(Err(Fault::new("request", format!("got no request: {late}"))))
             }
             State::Answer(..) if is_ready => {
                 connection.write();
@@ -278,7 +278,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
 
 fn parse(line: &[u8], unsent: usize) -> Result<Call, Fault> {
     if unsent > UNSENT_LEN_MAX {
-        let why = format!("{unsent} bytes of answers to this user are not taken yet");
+        let why = format!("has {unsent} bytes of answers that this user has not taken yet");
         return Err(Fault::new("busy", why));
     }
     Call::parse(line)

@@ -21,7 +21,10 @@ use anyhow::{Context, Result};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind, move_mount,
+    open_tree, unmount,
+};
 
 /// Folder of all the files. Every system has it.
 const FOLDER: &str = "/etc";
@@ -130,7 +133,12 @@ impl Cover {
 fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
     let here = std::env::current_dir().ok().filter(|here| here.starts_with(FOLDER));
     let open = |path: &str, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
-    let real = open(FOLDER, OFlags::PATH | OFlags::DIRECTORY).context(FOLDER)?;
+    // A copy of the folder's mounts from before: a bind mount made later would contain the tmpfs,
+    // where the folder is a mount itself.
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let real = open_tree(CWD, FOLDER, flags).context(FOLDER)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("towpath", FOLDER, "tmpfs", flags, c"mode=755,size=16m").context("mount a tmpfs")?;
     let make = |(path, contents): &(&'static str, Vec<u8>)| {
@@ -138,7 +146,8 @@ fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
         Ok(Cover { path, file: open(path, OFlags::PATH).context(*path)? })
     };
     let covers = files.iter().map(make).collect::<Result<Vec<_>>>().and_then(|covers| {
-        mount_bind_recursive(place(&real), FOLDER).context("bind /etc")?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(&real, "", CWD, FOLDER, flags).context("mount /etc again")?;
         Ok(covers)
     });
     if covers.is_err() {

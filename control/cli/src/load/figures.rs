@@ -202,7 +202,9 @@ pub const CLOSES: &str = "The server closes connections after its answers. The c
 /// Whether the server closed connections after answers, as announced.
 pub fn closes_after_answers(report: &Report) -> bool {
     let is_http = matches!(report.plan.protocol, Protocol::Http1(_));
-    let share = report.reconnects as f64 / report.received.max(1) as f64;
+    // Users connect again after a request that failed, too.
+    let closed = report.reconnects.saturating_sub(report.failures.total());
+    let share = closed as f64 / report.received.max(1) as f64;
     is_http && report.plan.shape == Shape::Request && share > CLOSES_SHARE
 }
 
@@ -298,6 +300,16 @@ mod tests {
         for (share, text) in cases {
             assert_eq!(percent(share), text);
         }
+    }
+
+    #[test]
+    fn connects_after_failures_are_no_closes() {
+        let mut report = crate::load::samples::report();
+        report.plan.protocol = Protocol::Http1(towpath_load::HttpRequest::get("/"));
+        report.reconnects = report.received;
+        assert!(closes_after_answers(&report));
+        (report.received, report.reconnects) = (0, report.failures.total());
+        assert!(!closes_after_answers(&report));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! or `sudo -E` the variable names the folder of another user.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -134,11 +135,15 @@ fn made_instead(uid: u32) -> Vec<PathBuf> {
     out
 }
 
-/// The users whose names are in those of folders.
+/// The users whose names are in those of their folders.
 fn others() -> Vec<u32> {
     let in_temporary = names(TEMPORARY).filter_map(|name| {
         let rest = name.strip_prefix(NAME)?.strip_prefix('-')?;
-        rest.split('-').next()?.parse().ok()
+        let uid: u32 = rest.split('-').next()?.parse().ok()?;
+        // Anybody can make thousands of such names, and for each user all names are looked at.
+        let path = Path::new(TEMPORARY).join(&name);
+        let owner = std::fs::symlink_metadata(path).ok()?.uid();
+        (owner == uid).then_some(uid)
     });
     let in_runtime = names(RUNTIME_DIRS).filter_map(|name| name.parse().ok());
     let mut uids: Vec<u32> = in_temporary.chain(in_runtime).filter(|uid| *uid != 0).collect();
@@ -151,4 +156,19 @@ fn others() -> Vec<u32> {
 fn names(folder: &str) -> impl Iterator<Item = String> + use<> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_another_user_made_names_no_user() {
+        let uid = u32::MAX - 1 - std::process::id();
+        let path = Path::new(TEMPORARY).join(format!("{NAME}-{uid}"));
+        std::fs::create_dir(&path).unwrap();
+        let found = others();
+        std::fs::remove_dir(&path).unwrap();
+        assert!(!found.contains(&uid));
+    }
 }
