@@ -315,7 +315,7 @@ impl EchoFlows {
                 }
                 // The error of an earlier request: its report is passed on.
                 Err(_) => {
-                    flow.hear(cx.shared, key);
+                    flow.hear(cx.shared, key, &[]);
                 }
             }
         }
@@ -349,7 +349,7 @@ impl Flow {
         {
             // When there are reports, the call returned the error of an earlier request, and did
             // not send this one.
-            if self.hear(shared, key) == 0 {
+            if self.hear(shared, key, message) == 0 {
                 shared.errors.refused(key.about(), error, message, &mut shared.counters);
             } else if error != Errno::MSGSIZE {
                 sent = send();
@@ -379,12 +379,13 @@ impl Flow {
         }
     }
 
-    /// Takes the reports that wait; returns how many there were.
-    fn hear(&self, shared: &mut Shared, key: &Key) -> usize {
+    /// Takes the reports that wait, one of a `refused` request among them; returns how many there
+    /// were.
+    fn hear(&self, shared: &mut Shared, key: &Key, refused: &[u8]) -> usize {
         let Shared { errors, config, counters, .. } = shared;
-        errors.hear(self.host.as_fd(), config, counters, |report, quote| {
+        errors.hear(self.host.as_fd(), refused, config, counters, |report, quote| {
             if let Some(mtu) = report.mtu_v6() {
-                sys::lower_mtu_v6(self.host.as_fd(), mtu);
+                let _ = sys::lower_mtu_v6(self.host.as_fd(), mtu);
             }
             // A raw socket hears about everybody's requests.
             let ours =

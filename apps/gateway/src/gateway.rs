@@ -474,7 +474,7 @@ impl Host for GatewayHost {
     }
 
     fn stray_error(&mut self, error: &IcmpError) -> bool {
-        self.udp.on_refused(&mut self.shared, &self.forwards.listeners, error)
+        self.udp.on_error(&mut self.shared, &self.forwards.listeners, error)
     }
 
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {

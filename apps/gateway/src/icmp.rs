@@ -71,12 +71,15 @@ impl Errors {
     }
 
     /// Takes all reports off the error queue of a flow's socket; returns how many there were.
+    /// `refused` is the packet that the host has just refused, if it did, as [`About`] quotes it:
+    /// reports of this machine itself quote nothing.
     ///
     /// `about` says which packet a report is about, and at which address of the host its peer is;
     /// None: no packet of the flow.
     pub(crate) fn hear(
         &mut self,
         fd: BorrowedFd<'_>,
+        refused: &[u8],
         config: &GatewayConfig,
         counters: &mut Counters,
         about: impl Fn(&QueuedError, &[u8]) -> Option<(About, IpAddr)>,
@@ -86,7 +89,10 @@ impl Errors {
         while heard < ERRORS_PER_TURN {
             let Ok(report) = sys::recv_error(fd, &mut bytes) else { break };
             heard += 1;
-            let quote = bytes.get(..report.len).unwrap_or_default();
+            let quote = match report.icmp {
+                None if report.len == 0 => refused.get(..QUOTE_LEN_MAX).unwrap_or(refused),
+                _ => bytes.get(..report.len).unwrap_or_default(),
+            };
             let Some((about, peer_on_host)) = about(&report, quote) else { continue };
             let Some(message) = Message::from_report(&report, about.is_v4()) else { continue };
             let from = report.from.unwrap_or(peer_on_host);

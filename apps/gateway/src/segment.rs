@@ -66,7 +66,7 @@ pub(crate) fn report_why(
     let Some(ip) = to.map(|to| to.ip()) else { return false };
     let Shared { errors, config, counters, .. } = &mut *cx.shared;
     let before = counters.icmp_errors;
-    errors.hear(host.as_fd(), config, counters, |report, _| {
+    errors.hear(host.as_fd(), &[], config, counters, |report, _| {
         let about = About::Segment { program, peer, seq };
         report.icmp.is_some().then_some((about, ip))
     });

@@ -263,12 +263,13 @@ pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Resul
 /// Takes note of a smaller MTU on the way of an IPv6 socket (IPV6_MTU), so that fragments are no
 /// longer. The kernel notes it with a route, and not always with that of a socket which is bound to
 /// an interface. The kernel still sends in one piece what fits the MTU of that route
-/// (`__ip6_finish_output`).
-pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) {
+/// (`__ip6_finish_output`). Returns the MTU that counts.
+pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) -> u32 {
     // RFC 8200 §5: no link has less, and the kernel takes no less.
     let mtu = mtu.clamp(1280, 65_535);
     // When it fails, long datagrams are lost as before; there is nobody to tell.
     let _ = set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU, mtu.cast_signed());
+    mtu
 }
 
 /// Asks for all that a datagram carries in its IP header, and for reports of what became of ours.

@@ -6,11 +6,13 @@
 //! Marks of the program's IP headers go along: TTL, class with ECN, and IPv4's don't-fragment. TTL
 //! and class come back the same way, and so do ICMP errors.
 
+mod fragments;
 mod opening;
 mod other_ports;
 mod passage;
 mod to_program;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,6 +42,7 @@ use crate::sys::{self, QueuedError, Received};
 use crate::train::{Marks, Train};
 use crate::{nameservers, slab};
 
+use fragments::Fragmenter;
 use other_ports::OtherPorts;
 use to_program::to_program;
 
@@ -54,6 +57,7 @@ pub(crate) struct UdpFlows {
     due: VecDeque<slab::Key>,
     train: Train,
     pub(crate) others: OtherPorts,
+    fragmenter: Fragmenter,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u32>,
 }
@@ -87,6 +91,8 @@ enum Side {
         mapped: bool,
         /// The socket's [`Marks::dont_fragment`].
         dont_fragment: bool,
+        /// Longest IP packet in bytes of an IPv6 path, as a router reported.
+        path_mtu: Cell<Option<usize>>,
     },
     /// A client of a forwarded port.
     Client {
@@ -123,6 +129,7 @@ impl UdpFlows {
             due: VecDeque::new(),
             train: Train::new(),
             others: OtherPorts::new(),
+            fragmenter: Fragmenter::default(),
             hinted: HashSet::new(),
         }
     }
@@ -339,13 +346,14 @@ impl UdpFlows {
         self.count(id, 1, bytes.len());
     }
 
-    /// The program's stack reports that a datagram came to a port on which nothing listens. False:
-    /// it is none of a client.
+    /// Handles an ICMP error about a datagram to the program: the datagram was longer than a link
+    /// takes, or nothing listens on its port. Returns false for other errors, and where the
+    /// datagram belongs to no flow.
     ///
-    /// The user is told, but the client cannot be. The host's kernel reports an unreachable port
-    /// when a datagram comes in, but this port is ours. Without privileges the gateway cannot send
-    /// ICMP errors.
-    pub(crate) fn on_refused(
+    /// The inner stack takes note of the path MTU. The user hears of a closed port, but the client
+    /// cannot be told. The host's kernel reports an unreachable port when a datagram comes in, but
+    /// this port is ours. Without privileges the gateway cannot send ICMP errors.
+    pub(crate) fn on_error(
         &mut self,
         shared: &mut Shared,
         listeners: &Listeners,
@@ -357,6 +365,9 @@ impl UdpFlows {
         };
         let program = SocketAddr::new(error.dst, error.dst_port);
         let key = Key { program, peer: SocketAddr::new(error.src, error.src_port) };
+        if error.too_big.is_some() {
+            return self.flows.find(&key).is_some() || self.client_at(&key).is_some();
+        }
         let Some((listener, host)) = self.client_at(&key) else { return false };
         if error.message != refused {
             return false;
@@ -396,7 +407,7 @@ impl UdpFlows {
         fd: BorrowedFd<'_>,
     ) -> usize {
         let Shared { errors, config, counters, .. } = shared;
-        errors.hear(fd, config, counters, |report: &QueuedError, _: &[u8]| {
+        errors.hear(fd, &[], config, counters, |report: &QueuedError, _: &[u8]| {
             let client = report.to?;
             let (key, _) = self.flows.get(*self.clients.get(&(listener, client))?)?;
             Some((key.about(), client.ip().to_canonical()))

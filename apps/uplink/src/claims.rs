@@ -9,8 +9,8 @@
 //!
 //! Abstract names belong to a network namespace, as interfaces do, and all of its users see them in
 //! /proc/net/unix. The names disappear with the process, however that ends. INODE is that of the
-//! run's packet socket on interface INDEX, which /proc/net/packet has to list. Otherwise a user
-//! without CAP_NET_RAW could reserve any port.
+//! run's packet socket on interface INDEX, which /proc/net/packet has to list with the user who
+//! bound the name. Otherwise a user without CAP_NET_RAW could reserve any port.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +23,7 @@ use towpath_shm::Fd;
 
 use crate::plan_error::PlanError;
 use crate::turns::Turn;
+use crate::unix_owner::unix_owner;
 
 /// The lock that is held from the look at other claims to the own one.
 const LOCK: &str = "towpath-claims";
@@ -69,7 +70,7 @@ impl Claims {
         let own = Claimed { addresses, ports };
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let (names, sockets) = (read("/proc/net/unix"), read("/proc/net/packet"));
-        for (process, claimed) in claims_on(index, &names, &sockets) {
+        for (process, claimed) in claims_on(index, &names, &sockets, unix_owner) {
             let Some((address, ports)) = own.conflict(&claimed) else { continue };
             let interface = interface.to_owned();
             return Err(match ports {
@@ -110,31 +111,43 @@ fn bound(name: &str) -> rustix::io::Result<Option<Fd>> {
 }
 
 /// Processes and their claims on interface `index`, from the text of /proc/net/unix and
-/// /proc/net/packet.
-fn claims_on(index: u32, names: &str, sockets: &str) -> Vec<(u32, Claimed)> {
+/// /proc/net/packet. `owner` tells the user of a Unix socket by its inode, where that is known.
+fn claims_on(
+    index: u32,
+    names: &str,
+    sockets: &str,
+    owner: impl Fn(u32) -> Option<u32>,
+) -> Vec<(u32, Claimed)> {
     let mut all = BTreeMap::<(u64, u32), Claimed>::new();
-    let names = names.lines().filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
-    for name in names.filter_map(|name| name.strip_prefix(PREFIX)) {
+    // Num RefCount Protocol Flags Type St Inode Path
+    let names = names.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(6);
+        let socket = fields.next()?.parse::<u32>().ok()?;
+        Some((socket, fields.next()?.strip_prefix('@')?.strip_prefix(PREFIX)?))
+    });
+    for (socket, name) in names {
         let fields: Vec<_> = name.splitn(4, '/').collect();
         let [on, inode, process, words] = fields[..] else { continue };
         let (Ok(on), Ok(inode), Ok(process)) = (on.parse::<u32>(), inode.parse(), process.parse())
         else {
             continue;
         };
-        if index == on && has_packet_socket(sockets, index, inode) {
+        let Some(user) = user_of_packet_socket(sockets, index, inode) else { continue };
+        if index == on && owner(socket).is_none_or(|owner| owner == user) {
             all.entry((inode, process)).or_default().read(words);
         }
     }
     all.into_iter().map(|((_, process), claimed)| (process, claimed)).collect()
 }
 
-/// Whether a packet socket with this inode is bound to interface `index`.
-fn has_packet_socket(sockets: &str, index: u32, inode: u64) -> bool {
-    sockets.lines().skip(1).any(|line| {
+/// User of the packet socket with this inode, if it is bound to interface `index`.
+fn user_of_packet_socket(sockets: &str, index: u32, inode: u64) -> Option<u32> {
+    sockets.lines().skip(1).find_map(|line| {
         // sk RefCnt Type Proto Iface R Rmem User Inode
         let fields: Vec<_> = line.split_whitespace().collect();
-        let [_, _, _, _, on, _, _, _, number] = fields[..] else { return false };
-        on.parse::<u32>() == Ok(index) && number.parse::<u64>() == Ok(inode)
+        let [_, _, _, _, on, _, _, user, number] = fields[..] else { return None };
+        let is_it = on.parse::<u32>() == Ok(index) && number.parse::<u64>() == Ok(inode);
+        user.parse().ok().filter(|_| is_it)
     })
 }
 
@@ -256,7 +269,7 @@ mod tests {
         let line = |name: &String| format!("0: 00000002 00000000 00000000 0001 01 77 @{name}\n");
         let text: String = names.iter().map(line).collect();
         let socket = format!("sk RefCnt\n0 3 3 0003 {0} 1 0 0 {0}\n", u32::MAX);
-        assert_eq!(claims_on(u32::MAX, &text, &socket), [(4_194_304, many)]);
+        assert_eq!(claims_on(u32::MAX, &text, &socket, |_| Some(0)), [(4_194_304, many)]);
     }
 
     #[test]
@@ -268,9 +281,14 @@ mod tests {
                      0: 00000002 00000000 00000000 0001 01 79 @towpath-claim/2/x/41/10.1.0.5\n\
                      0: 00000002 00000000 00000000 0001 01 79 @towpath-claim/2/900/41\n";
         let header = "sk RefCnt Type Proto Iface R Rmem User Inode\n";
-        let with = |socket: &str| claims_on(2, names, &format!("{header}{socket}")).len();
+        let owned = |socket: &str, owner: Option<u32>| {
+            claims_on(2, names, &format!("{header}{socket}"), |_| owner).len()
+        };
+        let with = |socket: &str| owned(socket, Some(0));
         assert_eq!(with("0 3 3 0003 2 1 0 0 900\n"), 1);
         assert_eq!(with("0 3 3 0003 3 1 0 0 900\n0 3 3 0003 2 1 0 0 901\n"), 0);
         assert_eq!(with(""), 0);
+        let of_root = "0 3 3 0003 2 1 0 0 900\n";
+        assert_eq!([None, Some(65_534)].map(|owner| owned(of_root, owner)), [1, 0]);
     }
 }

@@ -38,6 +38,7 @@ mod shape;
 mod tap;
 mod tap_network;
 mod turns;
+mod unix_owner;
 mod uplink;
 
 pub use address::{other_host, parse_cidr, station_mac};

@@ -26,8 +26,8 @@ pub use device::DeviceArgs;
 pub use names::NameArgs;
 pub use netem::NetemOption;
 pub use values::{
-    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_number, parse_pid, parse_seconds,
-    parse_user,
+    Shards, StatsFormat, parse_dns, parse_mtu, parse_name, parse_nameserver, parse_number,
+    parse_pid, parse_seconds, parse_user,
 };
 use values::{parse_microseconds, parse_port_range, parse_shards};
 

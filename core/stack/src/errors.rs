@@ -37,7 +37,8 @@ impl<H: Host> Stack<H> {
                 _ => false,
             },
             IpProtocol::UDP => {
-                self.find_datagram_error(now, hash, &flow, error, false) || host.stray_error(error)
+                self.find_datagram_error(now, hash, &flow, error, false)
+                    || self.on_stray_error(now, host, error)
             }
             IpProtocol::ICMP | IpProtocol::ICMPV6 => {
                 self.find_datagram_error(now, hash, &flow, error, true)
@@ -47,6 +48,17 @@ impl<H: Host> Stack<H> {
         if !believed {
             self.count_drop(DropReason::IcmpErrorStray);
         }
+    }
+
+    /// An error about a datagram that the owner sent in the name of another host. False: the owner
+    /// does not know it.
+    fn on_stray_error(&mut self, now: Instant, host: &mut H, error: &IcmpError) -> bool {
+        let known = host.stray_error(error);
+        if let Some(mtu) = error.too_big.filter(|_| known) {
+            // Later datagrams to this destination are fragmented here.
+            self.net.set_path_mtu(now, (error.src, error.dst), None, mtu);
+        }
+        known
     }
 
     /// Reports an error to the socket that sent the datagram or echo request. The lookup is that of

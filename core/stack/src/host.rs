@@ -161,7 +161,7 @@ pub trait Host {
 
     /// An ICMP error about a datagram of [`crate::Stack::send_datagram_from`], in the name of
     /// another host. False when the owner does not know the datagram: the error is counted as
-    /// stray.
+    /// stray. Otherwise the stack lowers the path MTU if the error reports one.
     fn stray_error(&mut self, error: &IcmpError) -> bool {
         let _ = error;
         false

@@ -1,5 +1,6 @@
 //! How UDP flows begin and end: their sockets or clients, and room for them.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
@@ -70,6 +71,7 @@ impl UdpFlows {
             silence: Silence::default(),
             mapped,
             dont_fragment: false,
+            path_mtu: Cell::default(),
         };
         let flow = Flow { side, cuts: true, bytes: [0; 2] };
         let id = self.flows.insert(shared.now_ns, class, client, key, flow);

@@ -4,11 +4,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
+use rustix::net::getsockname;
 use towpath_shm::Fragments;
 use towpath_stack::Host;
+use towpath_wire::{ipv6, udp};
 
+use super::fragments::Datagram;
 use super::{Flow, Side, UdpFlows, to_program};
 use crate::context::{Context, Shared};
+use crate::egress::Egress;
 use crate::limits::{DATAGRAMS_PER_TURN, LINK_PACKETS_MAX, PLAIN_TTL};
 use crate::listeners::Listeners;
 use crate::slab;
@@ -36,6 +40,14 @@ impl UdpFlows {
         flow.side.set_dont_fragment(marks.dont_fragment);
         flow.side.catch_up();
         let Some((_, flow)) = self.flows.get(id) else { return true };
+        if segment.is_none()
+            && let Some(datagram) = flow.side.beyond_path(&shared.config.egress, marks, bytes)
+            && self.fragmenter.send(&shared.config, &datagram)
+        {
+            shared.counters.udp_to_host += 1;
+            self.count(id, 0, bytes.len());
+            return true;
+        }
         let plain = Destination {
             segment,
             v6: flow.side.is_v6(),
@@ -94,11 +106,12 @@ impl UdpFlows {
     /// Takes the reports that wait at a flow's socket; returns how many there were.
     fn hear(&self, shared: &mut Shared, id: slab::Key, host: BorrowedFd<'_>) -> usize {
         match self.flows.get(id) {
-            Some((key, Flow { side: Side::Connected { to, .. }, .. })) => {
+            Some((key, Flow { side: Side::Connected { to, path_mtu, .. }, .. })) => {
                 let Shared { errors, config, counters, .. } = shared;
-                errors.hear(host, config, counters, |report, _| {
+                errors.hear(host, &[], config, counters, |report, _| {
                     if let Some(mtu) = report.mtu_v6() {
-                        sys::lower_mtu_v6(host, mtu);
+                        let mtu = sys::lower_mtu_v6(host, mtu) as usize;
+                        path_mtu.set(Some(path_mtu.get().map_or(mtu, |known| known.min(mtu))));
                     }
                     Some((key.about(), to.ip()))
                 })
@@ -144,6 +157,29 @@ impl UdpFlows {
         }
         cx.shared.scratch = scratch;
         more
+    }
+}
+
+impl Side {
+    /// A datagram that the path of a socket which is bound to an interface does not take, as a
+    /// router reported.
+    fn beyond_path<'a>(
+        &self,
+        egress: &Egress,
+        marks: Marks,
+        payload: &'a [u8],
+    ) -> Option<Datagram<'a>> {
+        let Self::Connected { host, to: SocketAddr::V6(to), path_mtu, .. } = self else {
+            return None;
+        };
+        let mtu = path_mtu.get()?;
+        if egress.interface.is_none() || ipv6::HEADER_LEN + udp::HEADER_LEN + payload.len() <= mtu {
+            return None;
+        }
+        match SocketAddr::try_from(getsockname(host).ok()?).ok()? {
+            SocketAddr::V6(from) => Some(Datagram { from, to: *to, marks, mtu, payload }),
+            SocketAddr::V4(_) => None,
+        }
     }
 }
 

@@ -54,8 +54,9 @@ pub(super) fn same(report: &Report) -> Option<String> {
         all => format!("All seeds of {same} of {all} variants gave"),
     };
     Some(format!(
-        "{of} the same figures: nothing is drawn there, and the intervals say nothing. Draw starts \
-         from a range, as `start = [\"0s\", \"1s\"]`, or give a link `jitter` or `loss`."
+        "{of} the same figures, because nothing in the scenario is random. The confidence \
+         intervals mean nothing then. Draw start times from a range, as `start = [\"0s\", \
+         \"1s\"]`, or give a link `jitter` or `loss`."
     ))
 }
 

@@ -152,13 +152,18 @@ pub fn parse_dns(text: &str) -> Result<Dns, String> {
     if text == "none" {
         return Ok(Dns::None);
     }
-    let ip: IpAddr = text.parse().map_err(|_| {
-        format!("{text:?} is not an IP address, for example 9.9.9.9, or the word none")
-    })?;
+    let ip = parse_nameserver(text);
+    ip.map(Dns::At).map_err(|error| format!("{error}; \"none\" is for no nameserver"))
+}
+
+/// Address of a nameserver.
+pub fn parse_nameserver(text: &str) -> Result<IpAddr, String> {
+    let ip: IpAddr =
+        text.parse().map_err(|_| format!("{text:?} is not an IP address, for example 9.9.9.9"))?;
     if ip.is_unspecified() || ip.is_multicast() {
         return Err(format!("{ip} cannot be the address of a nameserver"));
     }
-    Ok(Dns::At(ip))
+    Ok(ip)
 }
 
 /// A name of a run.

@@ -118,10 +118,12 @@ fn fish() -> String {
     let of_commands = COMMANDS.split(' ').flat_map(|command| {
         [line(command, "-l name -r", "names"), line(command, "-l run -r", "pids")]
     });
+    // Without the second condition, -f would keep fish from offering files to `acl load`.
+    const NEXT: &str = "towpath completions --next (commandline -opc)[2..-1] 2>/dev/null";
     let words = ["ip", "acl", "port"].map(|command| {
         format!(
-            "complete -c towpath -n \"__fish_towpath_using_subcommand {command}\" -f -a \
-             '(towpath completions --next (commandline -opc)[2..-1] 2>/dev/null)'\n"
+            "complete -c towpath -n \"__fish_towpath_using_subcommand {command}; and {NEXT} | \
+             string length -q\" -f -a '({NEXT})'\n"
         )
     });
     of_commands.chain([line("ss", "", "pids")]).chain(words).collect()
@@ -142,7 +144,12 @@ _towpath_next() {
         [[ -n "${opt_args[$option]}" ]] && which+=("$option" "${opt_args[$option]}")
     done
     next=(${(f)"$(towpath completions --next $1 $which ${words[1,CURRENT-1]} 2>/dev/null)"})
-    compadd -a next
+    # No words: the next one may be a file, as of `acl load`.
+    if (( $#next )); then
+        compadd -a next
+    else
+        _default
+    fi
 }
 
 "#;
@@ -184,5 +191,8 @@ mod tests {
         }
         let fish = script(Shell::Fish);
         assert_eq!(fish.matches("--live names").count(), commands);
+        // Files are offered where `--next` has no words.
+        assert_eq!(fish.matches("| string length -q\" -f").count(), 3, "{fish}");
+        assert!(zsh.contains("_default\n    fi"), "{zsh}");
     }
 }

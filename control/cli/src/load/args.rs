@@ -16,6 +16,7 @@ use super::values::{
     Format, Goal, Limit, Output, Place, parse_answer, parse_message, parse_message_size,
     parse_rate, parse_time,
 };
+use crate::args::parse_number;
 use crate::error::{ExitCode, Failure};
 
 #[derive(Debug, Clone, Args)]
@@ -231,7 +232,7 @@ pub struct LoadArgs {
 
     /// Rounds of --compare
     #[arg(long, value_name = "NUMBER", default_value_t = 5, help_heading = SEVERAL)]
-    #[arg(value_parser = clap::value_parser!(u32).range(5..=50))]
+    #[arg(value_parser = parse_rounds)]
     pub rounds: u32,
 
     /// Find the highest rate that keeps a response time, as p99=5ms
@@ -479,6 +480,12 @@ impl LoadArgs {
     pub fn live(&self) -> When {
         if self.no_live { When::Never } else { self.live }
     }
+}
+
+/// Reads `--rounds`.
+fn parse_rounds(text: &str) -> Result<u32, String> {
+    let number = parse_number(text, 5..=50, "rounds");
+    number.map_err(|error| format!("{error}: fewer cannot tell a difference from chance"))
 }
 
 /// Reads `--header`.

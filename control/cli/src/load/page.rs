@@ -556,6 +556,11 @@ mod tests {
         let mark = "<p class=\"mark\">2000 of 5003 due requests never left: the server did not";
         assert!(page.contains(mark), "{page}");
         assert!(page.contains("<path class=\"curve c2 broad\""), "answers hide requests");
+        let mut at_the_end = samples::report();
+        at_the_end.scheduled += 2;
+        at_the_end.generator.unsent = 2;
+        let words = figures::unsent(&at_the_end);
+        assert!(words.contains("never left: their users still waited"), "{words}");
         let names = ["a:1".to_owned(), "b:2".to_owned()];
         let dead = || Report { received: 0, service: Histogram::new(), ..samples::report() };
         let runs = [vec![samples::report(); 5], (0..5).map(|_| dead()).collect()];

@@ -8,7 +8,7 @@ use towpath_wire::Prefix;
 use towpath_uplink::parse_cidr;
 
 use super::run_args::{self, RunArgs};
-use crate::args::{CaptureArgs, StatsFormat, parse_mtu};
+use crate::args::{CaptureArgs, StatsFormat, parse_mtu, parse_nameserver};
 
 /// `towpath proxy`, which has a device or a program.
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ pub struct ProxyArgs {
     /// Nameserver that answers every question to port 53, whatever address was asked
     ///
     /// Unless given, questions are traffic as any other and reach the nameserver that was asked.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_nameserver)]
     pub dns: Option<IpAddr>,
 
     /// Print the commands that come to the same set-up, and do nothing

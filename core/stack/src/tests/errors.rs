@@ -7,8 +7,8 @@ use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::world::{Conn, World, WorldConfig};
 use crate::{
-    BindOptions, DatagramOut, DropReason, Family, IfaceId, MtuDiscovery, SendError, SocketError,
-    SocketEvent, SocketId, SocketKind, SocketOption,
+    BindOptions, DatagramFrom, DatagramOut, DropReason, Family, IfaceId, MtuDiscovery, SendError,
+    SocketError, SocketEvent, SocketId, SocketKind, SocketOption, StackConfig,
 };
 
 /// A router that reports to b.
@@ -201,6 +201,35 @@ fn what_is_said_about_datagrams_is_nothing_to_connections() {
     w.run(10);
     let longest = seen_of_b(&mut w).iter().map(Vec::len).max();
     assert!(longest <= Some(600), "{longest:?}");
+}
+
+#[test]
+fn a_path_mtu_of_datagrams_in_the_name_of_others_is_heeded_if_the_owner_knows_them() {
+    for (knows, expected) in [(false, 1448), (true, 1280)] {
+        let mut w = World::with(WorldConfig::default(), StackConfig::default(), true);
+        w.b.host.knows_strays = knows;
+        w.keep_seen();
+        let from = DatagramFrom {
+            local: "[2001:db8::9]:53".parse().unwrap(),
+            remote: "[fd00::1]:4000".parse().unwrap(),
+            ttl: None,
+            tos: 0,
+        };
+        let sent = |w: &mut World| {
+            let payload = Payload::new(&[7; 1400], Default::default());
+            w.b.stack.send_datagram_from(w.b.now, &from, &payload, &mut w.b.pool).unwrap();
+            w.run(50);
+            let ours = |packet: &Vec<u8>| packet[8..10] == [0x20, 0x01] && packet[6] != 58;
+            w.take_seen().into_iter().filter(ours).collect::<Vec<_>>()
+        };
+        let first = sent(&mut w).swap_remove(0);
+        w.inject(&too_big(&first, 1280));
+        w.run(10);
+        let longest = sent(&mut w).iter().map(Vec::len).max();
+        assert!(longest <= Some(expected) && longest > Some(1200), "{knows}: {longest:?}");
+        assert_eq!(longest == Some(1448), !knows);
+        assert_eq!(w.b.drops(DropReason::IcmpErrorStray) == 0, knows);
+    }
 }
 
 #[test]

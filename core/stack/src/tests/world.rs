@@ -14,7 +14,7 @@ use towpath_wire::MacAddr;
 
 pub use towpath_link::Dice;
 
-use crate::net::InterfaceConfig;
+use crate::net::{IcmpError, InterfaceConfig};
 use crate::{
     BindOptions, Budget, ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, Family,
     Host, IfaceId, Instant, Linger, PendingId, ShardId, SocketEvent, SocketId, SocketInfo,
@@ -217,6 +217,8 @@ pub struct Programs {
     pub forgotten: Vec<PendingId>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
+    /// Errors about datagrams in the name of other hosts are believed.
+    pub knows_strays: bool,
     /// Refuse children and datagrams.
     pub no_room: bool,
     /// Programs of sockets, by user; without one, program 0.
@@ -372,6 +374,10 @@ impl Host for Programs {
 
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
         self.echoes.push((*meta, bytes_of(payload)));
+    }
+
+    fn stray_error(&mut self, _: &IcmpError) -> bool {
+        self.knows_strays
     }
 
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
