@@ -53,7 +53,7 @@ fn engines(posix: &'static Posix) -> u64 {
 }
 
 /// The part of this process's limit of address space that a program without an engine does not
-/// need. None: there is no such part.
+/// need. `None` without such a part.
 pub(crate) fn surplus(posix: &'static Posix) -> Option<u64> {
     Some(engines(posix)).filter(|surplus| *surplus != 0)
 }

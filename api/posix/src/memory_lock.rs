@@ -17,7 +17,7 @@ use towpath_shm::Fd;
 use crate::errno::fail;
 use crate::{Errno, Posix, Result};
 
-/// How the names of the library's shared mappings begin in /proc/self/maps.
+/// Prefix of the library's shared mappings in /proc/self/maps.
 const SHARED: &[u8] = b"/memfd:towpath-";
 /// Maximum number of [`Posix::engine_memory`] ranges. Further ones are locked as the program's.
 const RANGES_MAX: usize = 32;

@@ -39,7 +39,7 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 /// A program that may be executed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Executable {
-    /// Where its sockets will be.
+    /// Owner of the program's sockets: the stack or the kernel.
     pub sockets: Sockets,
     /// Runtime of AddressSanitizer that it is linked with, which has to be loaded before this
     /// library.

@@ -37,7 +37,7 @@ extern "C" fn end_stacks() {
     exiting::begin();
     let stacks = std::mem::take(&mut *STACKS.lock().unwrap_or_else(PoisonError::into_inner));
     let stacks: Vec<_> = stacks.iter().filter_map(Weak::upgrade).collect();
-    // All of them before the first wait: otherwise each stack would take as long as its peers.
+    // End all stacks before the first wait, so that they wait for their peers at the same time.
     stacks.iter().for_each(|stack| stack.begin_end());
     for stack in &stacks {
         // The process ends with an error, or without one, that its `main` has decided on.

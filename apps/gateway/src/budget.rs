@@ -187,7 +187,7 @@ impl FlowBudget {
 }
 
 impl Share {
-    /// The same descriptor for a TCP flow of `client`. None: the client has as many as it may have.
+    /// The same descriptor for a TCP flow of `client`. `None` if the client has its maximum.
     pub(crate) fn of(mut self, client: Client) -> Option<Self> {
         if client.has_share() {
             let counts = self.budget.counts();

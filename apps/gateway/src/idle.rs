@@ -75,9 +75,9 @@ struct Entry<K, V> {
 #[derive(Debug)]
 struct Group {
     client: Client,
-    /// By class.
+    /// List for each class.
     lists: Vec<List>,
-    /// By kind; None while the client has no such flows.
+    /// Rank for each kind, `None` while the client has no such flows.
     ranks: Vec<Option<Rank>>,
 }
 

@@ -61,7 +61,7 @@ pub enum Notice {
     ClientFull {
         /// The client.
         client: IpAddr,
-        /// Its connections that were open then, those of its /64 network over IPv6.
+        /// Number of open connections of the client; over IPv6, of the client's /64 network.
         open: usize,
     },
     /// A connection, datagram or ping of the gateway's own was led back to it by a route of the

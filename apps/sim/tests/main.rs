@@ -1,5 +1,4 @@
-//! All of these tests in one binary, because each file would be linked with the
-//! whole crate otherwise.
+//! Test modules of one binary. A binary for each file would link the whole crate once per file.
 
 mod examples;
 mod random;

@@ -5,7 +5,7 @@
 //!   what to do when it cannot.
 //! - [`Rights`] says how a process gets the capabilities that it lacks.
 //! - [`Presence`] notes its removal.
-//! - [`LinkWatch`] reports changes of the MTU.
+//! - [`LinkWatch`] reports changes of interfaces, with their MTU.
 //! - [`receive_all`] lets frames to any Ethernet address in.
 #![warn(missing_docs)]
 

@@ -421,8 +421,8 @@ fn respond(
     result
 }
 
-/// Creates the socket for answers on first use. Its port id is none of those that the kernel would
-/// give to the program's sockets.
+/// Creates the socket for answers on first use. The port id differs from those that the kernel
+/// would give to the program's sockets.
 fn prepare_answers(posix: &'static Posix) -> Result<()> {
     /// Attempts to find a port id that is free.
     const ATTEMPTS: usize = 16;
