@@ -6,16 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_tcp::Instant;
 use towpath_wire::IpProtocol;
 
-use crate::delivery::Taker;
 use crate::drop::DropReason;
-use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, SocketId};
 use crate::net::IcmpError;
 use crate::net::limits::{PATH_MTU_TIME, PATH_MTUS_MAX};
 use crate::net::mtu::PathMtu;
-use crate::path::LearntMtu;
 use crate::socket::Kind;
 use crate::stack::Stack;
+use crate::tables::flow::{Flow, FlowRef};
+use crate::tcp::path::LearntMtu;
+use crate::udp::delivery::Taker;
 use crate::unreached::Meaning;
 
 impl<H: Host> Stack<H> {

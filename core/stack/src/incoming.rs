@@ -4,8 +4,8 @@ use towpath_ring::Payload;
 use towpath_tcp::{Flags, Instant, Segment};
 use towpath_wire::ipv4;
 
-use crate::flow::Flow;
 use crate::net::Local;
+use crate::tables::flow::Flow;
 
 /// A TCP segment on its way to its owner.
 pub(crate) struct Incoming {

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Info, Instant, State};
 
-use crate::flow::Flow;
 use crate::host::{Host, SocketId, SocketKind};
 use crate::net::IfaceId;
 use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
 use crate::socket::{Bound, Datagram, Kind, Socket};
 use crate::stack::Stack;
+use crate::tables::flow::Flow;
 
 /// A snapshot of one socket.
 #[derive(Debug, Clone, Copy)]

@@ -24,17 +24,18 @@
 //! # Reading order
 //!
 //! - [`host`](Host) is the interface to the owner. `stack` has the tables, and `socket` their
-//!   entries. `turn` gives the order of work; `rx` is the receive path and `tx` the send path, a
-//!   page each.
-//! - [`net`] is the IP layer below them. `delivery`, `errors`, `late_segments` and `outcome`
-//!   continue `rx`.
-//! - `passive` and `active` open connections, `syn_bytes` those by `fast_open`. `port` gives out
-//!   local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and ping.
-//! - `shards` has several stacks that are one host. `incoming` is a received segment, `lengths`
-//!   limits datagrams, `unreached` maps ICMP errors to socket errors.
-//! - Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (ports: `holds`
-//!   and `users`; listeners: `receivers`), `handshake` (SYN cache), `time_wait`. Entries live in a
-//!   `slab`, their deadlines in the `timer` wheel.
+//!   entries. `turn` gives the order of work; `tcp/rx` is the receive path and `tcp/tx` the send
+//!   path, a page each.
+//! - [`net`] is the IP layer below them. `errors` finds the socket of an ICMP error.
+//! - `tcp`: `passive` and `active` open connections, `syn_bytes` those by `fast_open`.
+//!   `late_segments` and `outcome` end them.
+//! - `udp`: `datagram` sends, `delivery` chooses the sockets that take a datagram.
+//! - `ports` has local ports: `port` gives them out, `binds` has the tables (`holds` and `users`),
+//!   `receivers` says which socket takes a packet. `lifecycle` is the rest of a socket's life.
+//! - `shards` has several stacks that are one host. `incoming` is a received segment, `unreached`
+//!   maps ICMP errors to socket errors.
+//! - Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `handshake` (SYN cache),
+//!   `time_wait`. Entries live in a `slab`, their deadlines in the `timer` wheel.
 //! - Every limit is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
 //!
 //! Budget: a segment of an established connection costs one hash and one probe to find its
@@ -139,60 +140,29 @@ pub mod net;
 mod error;
 mod host;
 
-mod incoming;
-mod rx;
+mod stack;
 mod turn;
-mod tx;
 
-mod deliveries;
-mod delivery;
-mod errors;
-mod late_delivery;
-mod late_segments;
-mod outcome;
-mod socket_filter;
+mod ports;
+mod shards;
+mod tables;
+mod tcp;
+mod udp;
 
-mod active;
 mod audit;
-mod datagram;
+mod counters;
+mod errors;
+mod incoming;
 mod info;
-mod lengths;
+mod keys;
 mod lifecycle;
 mod options;
-mod passive;
-mod path;
-mod peers;
-mod port;
-mod shards;
 mod socket;
-mod stack;
-mod syn_bytes;
-mod target;
-mod tuning;
 mod unreached;
-
-mod bind_addr;
-mod binds;
-mod counters;
-mod ephemeral;
-mod fast_open;
-mod flow;
-mod handshake;
-mod holds;
-mod keys;
-mod lines;
-mod port_set;
-mod receiver_watch;
-mod receivers;
-mod slab;
-mod time_wait;
-mod timer;
-mod users;
 
 #[cfg(test)]
 mod tests;
 
-pub use active::{is_on_link, scope_of};
 pub use counters::Counters;
 pub use drop::{DropReason, Drops};
 pub use error::{BindError, ConnectError, ListenError, OpenError, OptionError, SendError};
@@ -202,10 +172,11 @@ pub use host::{
     Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
 };
 pub use info::{SocketInfo, SocketState, Usage};
-pub use lengths::MtuDiscovery;
 pub use net::IfaceId;
 pub use options::SocketOption;
-pub use receiver_watch::{ReceiverAt, ReceiverChange, ReceiverWatch};
+pub use ports::receiver_watch::{ReceiverAt, ReceiverChange, ReceiverWatch};
 pub use shards::{Owners, ShardId};
 pub use stack::{Stack, StackConfig};
+pub use tcp::active::{is_on_link, scope_of};
 pub use towpath_tcp::{Instant, KeepAlive};
+pub use udp::lengths::MtuDiscovery;

@@ -3,16 +3,16 @@
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Instant, State};
 
-use crate::bind_addr::Table;
 use crate::error::{ListenError, OpenError};
-use crate::fast_open::End;
-use crate::flow::FlowRef;
-use crate::holds::Holder;
 use crate::host::{
     BindOptions, Family, Host, Linger, ListenerNote, SocketEvent, SocketId, SocketKind,
 };
+use crate::ports::bind_addr::Table;
+use crate::ports::holds::Holder;
 use crate::socket::{Bound, Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
+use crate::tables::flow::FlowRef;
+use crate::tcp::fast_open::End;
 
 impl<H: Host> Stack<H> {
     /// The receive buffer of a connection, for an owner that reads it between turns. Say

@@ -9,15 +9,15 @@ use towpath_cbpf::Program;
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 use towpath_wire::addr;
 
-use crate::bind_addr::Table;
 use crate::error::OptionError;
 use crate::host::{BindOptions, Host, SocketId};
-use crate::lengths::MtuDiscovery;
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
 use crate::net::limits::PATH_MTU_MIN_V6;
+use crate::ports::bind_addr::Table;
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
+use crate::udp::lengths::MtuDiscovery;
 
 /// A socket option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,16 +30,16 @@ use towpath_cbpf::Program;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
-use crate::bind_addr::{BindAddr, Sharing, Table};
-use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host, ListenerNote, SocketId};
-use crate::lengths::Lengths;
 use crate::net::{IfaceId, Ip, Route};
-use crate::path::Path;
+use crate::ports::bind_addr::{BindAddr, Sharing, Table};
 use crate::shards::{Child, ShardId};
-use crate::slab::{List, NONE};
-use crate::timer::TimerId;
-use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
+use crate::tables::flow::Flow;
+use crate::tables::slab::{List, NONE};
+use crate::tables::timer::TimerId;
+use crate::tcp::path::Path;
+use crate::tcp::tuning::{PERIOD_DEFAULT, RecvTuning};
+use crate::udp::lengths::Lengths;
 use crate::unreached::Unreached;
 
 /// A socket.

@@ -9,27 +9,27 @@ use std::sync::Arc;
 use towpath_pool::Batch;
 use towpath_tcp::{Instant, SeqNum, isn};
 
-use crate::bind_addr::Table;
-use crate::binds::Binds;
 use crate::counters::Counters;
-use crate::deliveries::Deliveries;
 use crate::drop::DropReason;
-use crate::ephemeral::Ephemeral;
-use crate::fast_open::FastOpens;
-use crate::flow::{Flow, FlowRef, FlowTable};
-use crate::handshake::Handshakes;
 use crate::host::{DatagramError, Host, SocketEvent, SocketId};
 use crate::keys::SocketKeys;
 use crate::limits;
 use crate::net::{Keys, Net, NetConfig};
-use crate::path::{LearntMtu, Paths};
-use crate::peers::Peers;
-use crate::receiver_watch::ReceiverWatch;
+use crate::ports::bind_addr::Table;
+use crate::ports::binds::Binds;
+use crate::ports::ephemeral::Ephemeral;
+use crate::ports::receiver_watch::ReceiverWatch;
 use crate::shards::{Member, Owners};
-use crate::slab::Slab;
 use crate::socket::{Kind, Socket, Stream};
-use crate::time_wait::TimeWaits;
-use crate::timer::Wheel;
+use crate::tables::flow::{Flow, FlowRef, FlowTable};
+use crate::tables::slab::Slab;
+use crate::tables::timer::Wheel;
+use crate::tcp::fast_open::FastOpens;
+use crate::tcp::handshake::Handshakes;
+use crate::tcp::path::{LearntMtu, Paths};
+use crate::tcp::time_wait::TimeWaits;
+use crate::udp::deliveries::Deliveries;
+use crate::udp::peers::Peers;
 
 /// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]

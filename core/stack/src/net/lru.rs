@@ -5,7 +5,7 @@ use core::hash::Hash;
 use hashbrown::HashMap;
 
 use super::hash::Keyed;
-use crate::slab::{List, Queue};
+use crate::tables::slab::{List, Queue};
 
 /// The entries stand in one list, the most recently used at its back. Everything is O(1) but
 /// [`Lru::iter`] and [`Lru::iter_mut`], which go over the places in order, the same on every run.

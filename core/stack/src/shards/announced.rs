@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::ShardId;
 use super::common::{Change, Common, Shadow};
-use crate::bind_addr::Table;
+use crate::ports::bind_addr::Table;
 
 /// The table of a protocol.
 #[derive(Debug)]

@@ -27,13 +27,13 @@ use towpath_tcp::Instant;
 
 use super::ShardId;
 use super::post::{Child, Mail, Message, Offer};
-use crate::active::{loopback_if_unspecified, with_scope};
-use crate::bind_addr::Table;
-use crate::binds::Binds;
 use crate::host::{Elsewhere, Host, Linger, ListenerName, ListenerNote, SocketId};
 use crate::net::IfaceId;
+use crate::ports::bind_addr::Table;
+use crate::ports::binds::Binds;
 use crate::socket::{AmongShards, Kind, Listener, Stream};
 use crate::stack::Stack;
+use crate::tcp::active::{loopback_if_unspecified, with_scope};
 
 impl Listener {
     /// The listener that it is the shadow of, whose owner calls it `user`.

@@ -16,10 +16,10 @@ use towpath_tcp::{Instant, SeqNum};
 use super::ShardId;
 use super::common::Change;
 use super::post::Message;
-use crate::flow::{Flow, FlowRef};
 use crate::host::{Host, SocketError, SocketEvent, SocketId};
 use crate::socket::Kind;
 use crate::stack::Stack;
+use crate::tables::flow::{Flow, FlowRef};
 
 impl<H: Host> Stack<H> {
     /// Whether this shard has the flow, or would have it.

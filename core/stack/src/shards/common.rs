@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bulletin::Bulletin;
 use super::{Owners, ShardId};
-use crate::bind_addr::Table;
-use crate::flow::Flow;
 use crate::host::{Family, ListenerNote, SocketId};
 use crate::limits::CHANGES_UNSEEN_MAX;
 use crate::net::IfaceId;
+use crate::ports::bind_addr::Table;
 use crate::socket::{Bound, Settings};
+use crate::tables::flow::Flow;
 
 /// State common to all shards of a host.
 #[derive(Debug)]

@@ -12,12 +12,12 @@ use super::member::Member;
 use super::post::{Mail, Pair};
 use super::subject::Subject;
 use crate::drop::DropReason;
-use crate::flow::Flow;
 use crate::host::Host;
 use crate::limits::OFFER_LOOKS_MAX;
 use crate::net::{IfaceId, Local, Looped, Received};
 use crate::socket::Kind;
 use crate::stack::Stack;
+use crate::tables::flow::Flow;
 
 /// As often a packet is handed over at most. Twice does for one that was on its way when a socket
 /// came.

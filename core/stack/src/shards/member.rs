@@ -8,11 +8,11 @@ use hashbrown::HashMap;
 use super::common::Common;
 use super::post::{Child, Mail, Pair};
 use super::{Owners, ShardId};
-use crate::bind_addr::Table;
-use crate::flow::Flow;
 use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
+use crate::ports::bind_addr::Table;
 use crate::socket::AmongShards;
+use crate::tables::flow::Flow;
 
 /// A shard's part in a host.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::flow::Flow;
 use crate::keys::SocketKeys;
 use crate::limits::SHARDS_MAX;
 use crate::net::hash::Keyed;
+use crate::tables::flow::Flow;
 
 /// Names a shard of a host, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

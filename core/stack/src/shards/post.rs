@@ -11,10 +11,10 @@ use towpath_ring::{Giver, Taker, exchange};
 use towpath_tcp::{Instant, SeqNum};
 
 use super::ShardId;
-use crate::flow::Flow;
 use crate::host::SocketId;
 use crate::limits::{MAIL_A_TURN, MAIL_MAX};
 use crate::net::{IfaceId, Looped, Received, ToControl};
+use crate::tables::flow::Flow;
 
 /// An entry of a ring.
 #[derive(Debug)]

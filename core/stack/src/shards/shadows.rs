@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 
 use super::ShardId;
 use super::common::{Change, Shadow, ShadowKind};
-use crate::bind_addr::Table;
 use crate::host::{Host, SocketId};
+use crate::ports::bind_addr::Table;
 use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
 use crate::stack::Stack;
 

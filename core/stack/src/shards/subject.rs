@@ -7,8 +7,8 @@ use towpath_pool::LinkType;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 
-use crate::flow::Flow;
 use crate::net::{IcmpError, Local, Received, quoted_flow};
+use crate::tables::flow::Flow;
 
 /// Subject of a packet. The local end of a flow is the one here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

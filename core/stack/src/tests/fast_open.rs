@@ -6,10 +6,10 @@ use towpath_wire::{ipv4, tcp};
 
 use super::scale::syn;
 use super::world::{Conn, MS, World, WorldConfig};
-use crate::fast_open::Beginning;
-use crate::flow::Flow;
 use crate::limits::FAST_OPEN_SERVERS_MAX;
 use crate::net::hash::Keyed;
+use crate::tables::flow::Flow;
+use crate::tcp::fast_open::Beginning;
 use crate::{DropReason, SocketError, SocketEvent, SocketId, SocketOption, StackConfig};
 
 const SERVER: &str = "10.0.0.2:80";

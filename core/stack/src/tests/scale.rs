@@ -6,7 +6,7 @@ use towpath_ring::Payload;
 use towpath_wire::tcp;
 
 use super::world::{Recv, Send, World, WorldConfig};
-use crate::flow::{Flow, FlowRef};
+use crate::tables::flow::{Flow, FlowRef};
 use crate::{
     BindOptions, ConnectError, DatagramOut, Family, IfaceId, SocketEvent, SocketId, SocketKind,
     SocketOption, StackConfig,

@@ -10,12 +10,12 @@ use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, 
 
 use super::tables::Data;
 use crate::drop::DropReason;
-use crate::flow::Flow;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{Fragmenting, Ip};
 use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::net::received::{Echo, IcmpError, Local, Received};
 use crate::net::told::Punt;
+use crate::tables::flow::Flow;
 
 impl Data {
     /// Acts on an ICMP or ICMPv6 message for this host.

@@ -3,7 +3,7 @@
 //! The table here is for datagrams, and equal in all shards: each report that a socket believed is
 //! passed on to all. Connections do not use it, because an attacker can forge a report about a
 //! known UDP port. A connection believes only a report that quotes a segment of its own in flight
-//! (RFC 5927 §4), and keeps the result to itself ([`crate::path`]).
+//! (RFC 5927 §4), and keeps the result to itself ([`crate::tcp::path`]).
 
 use core::net::IpAddr;
 use core::time::Duration;

@@ -4,7 +4,7 @@
 //!  frame ─► admit? ─► enqueue ─► │ packets: first in, first out │ ─► hand_over ─► Port::submit
 //!              │ no                  what each sender has: Shares │ ─► drained
 //!              ▼                                                        │
-//!           dropped, or its connection waits (`crate::tx`) ◄────────────┘ goes on
+//!           dropped, or its connection waits (`crate::tcp::tx`) ◄────────────┘ goes on
 //! ```
 //! The queue counts packets as they will be on the wire. A packet of 64 KiB that the device or the
 //! kernel cuts into 45 counts as 45, each with its headers. Connections are counted apart from

@@ -41,7 +41,7 @@ use crate::net::limits::{
     REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_V6_BITS, REASSEMBLY_V4_TIME,
     REASSEMBLY_V6_TIME,
 };
-use crate::slab::{List, Queue};
+use crate::tables::slab::{List, Queue};
 use datagram::{Datagram, PIECE_OVERHEAD, check_bounds};
 
 /// Identity of a datagram. The interface belongs to it, because of link-local addresses.

@@ -1,0 +1,501 @@
+//! The rules of bind: holders of each local address and port, and the conditions to join them. Each
+//! protocol has a table.
+//!
+//! A bind looks at one of several holders that are alike, so its cost does not grow with their
+//! number.
+
+use std::cell::Cell;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::net::IfaceId;
+use crate::ports::bind_addr::{BindAddr, Sharing, Table};
+use crate::ports::port_set::PortSet;
+
+/// A socket that holds a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder {
+    /// The socket's index; in the table of several shards with the shard's number above it.
+    pub socket: u32,
+    pub addr: BindAddr,
+    pub sharing: Sharing,
+    /// A listening TCP socket: SO_REUSEADDR alone does not let others share its port.
+    pub listening: bool,
+    /// SO_BINDTODEVICE. Holders on different devices do not conflict.
+    pub device: Option<IfaceId>,
+}
+
+impl Holder {
+    fn class(&self) -> Class {
+        Class { sharing: self.sharing, listening: self.listening }
+    }
+
+    /// Whether TCP lets a socket join the holder: both said SO_REUSEADDR and the holder does not
+    /// listen, or both said SO_REUSEPORT.
+    pub fn may_join(&self, Class { sharing: theirs, listening }: Class) -> bool {
+        self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
+    }
+}
+
+/// Properties of a holder that decide whether others may join it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub sharing: Sharing,
+    pub listening: bool,
+}
+
+impl Class {
+    const COUNT: usize = 8;
+
+    fn all() -> impl Iterator<Item = Class> {
+        (0..Self::COUNT).map(|n| Class {
+            sharing: Sharing { reuse_addr: n & 1 != 0, reuse_port: n & 2 != 0 },
+            listening: n & 4 != 0,
+        })
+    }
+
+    /// Where it is in [`Class::all`].
+    fn number(self) -> usize {
+        let Class { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
+        usize::from(reuse_addr) | usize::from(reuse_port) << 1 | usize::from(listening) << 2
+    }
+}
+
+/// Place of a holder as a bind sees it: holders of one spot conflict with the same binds. In the
+/// order of spots, those of one port and class whose addresses overlap a given one are neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    port: u16,
+    class: u8,
+    addr: BindAddr,
+    device: Option<u16>,
+}
+
+impl Spot {
+    fn of(port: u16, holder: &Holder) -> Self {
+        let class = holder.class().number() as u8;
+        Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
+    }
+
+    /// Whether the devices allow a packet that is for both this spot and a socket on `device`.
+    fn meets(&self, device: Option<IfaceId>) -> bool {
+        self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
+    }
+}
+
+/// A holder, with its port.
+#[derive(Debug)]
+struct Hold {
+    port: u16,
+    /// How many holds there were before.
+    number: u64,
+    holder: Holder,
+}
+
+/// Sockets that may bind a TCP port without a look at its holders. Linux remembers with each port
+/// how the last holders came (`fastreuseport` of its bind bucket). A socket with SO_REUSEPORT alone
+/// may therefore bind after one with both options, although an earlier holder has SO_REUSEADDR
+/// alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Welcome {
+    /// The last one came without SO_REUSEPORT.
+    #[default]
+    Nobody,
+    /// The last ones had it when they came, and the first of these was bound so.
+    ReusePortAt(BindAddr),
+}
+
+impl Welcome {
+    fn is_for(self, wanted: &Holder) -> bool {
+        wanted.sharing.reuse_port
+            && match self {
+                Self::Nobody => false,
+                Self::ReusePortAt(addr) => addr.covers(wanted.addr),
+            }
+    }
+
+    fn after(self, holder: &Holder) -> Self {
+        match self {
+            _ if !holder.sharing.reuse_port => Self::Nobody,
+            welcome if welcome.is_for(holder) => welcome,
+            _ => Self::ReusePortAt(holder.addr),
+        }
+    }
+}
+
+/// Holders of a port, counted by class.
+#[derive(Debug, Default)]
+struct Crowd {
+    /// How many holders there are of each class.
+    holders: [u32; Class::COUNT],
+    welcome: Welcome,
+}
+
+impl Crowd {
+    /// Classes that have holders.
+    fn classes(&self) -> impl Iterator<Item = Class> + use<> {
+        let holders = self.holders;
+        Class::all().filter(move |class| holders[class.number()] > 0)
+    }
+
+    fn is_held(&self) -> bool {
+        self.holders.iter().any(|count| *count > 0)
+    }
+}
+
+/// The table of one protocol.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    of: Table,
+    ports: BTreeMap<u16, Crowd>,
+    /// The keys of `ports`, for readers without a lock.
+    occupied: Arc<PortSet>,
+    /// By socket.
+    holds: BTreeMap<u32, Hold>,
+    /// The holds in the order of their spots, with their numbers.
+    spots: BTreeSet<(Spot, u64)>,
+    /// Holds so far.
+    held: u64,
+    /// Spots looked at so far.
+    compared: Cell<u64>,
+}
+
+impl Holds {
+    /// An empty table, which keeps the held ports in `occupied`, too.
+    pub fn new(of: Table, occupied: Arc<PortSet>) -> Self {
+        Self {
+            of,
+            ports: BTreeMap::new(),
+            occupied,
+            holds: BTreeMap::new(),
+            spots: BTreeSet::new(),
+            held: 0,
+            compared: Cell::new(0),
+        }
+    }
+
+    /// Ports that are held.
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Whether a holder conflicts with a socket that is to hold `port` as `wanted`; its own present
+    /// hold does not count. `is_used`: whether a connection conflicts. By Linux's rules, which are
+    /// these and no others, conflicts are:
+    ///
+    /// * TCP: any holder that [meets](Spot::meets) `wanted` and does not [share](Holder::may_join),
+    ///   unless the port is [open](Welcome) to it;
+    /// * UDP: the newest holder that meets `wanted` and does not share by SO_REUSEADDR. If both
+    ///   have SO_REUSEPORT there is no conflict, whatever older holders have;
+    /// * echo: any holder of the ident, at whatever address, that does not share by SO_REUSEADDR.
+    pub fn conflicts(&self, port: u16, wanted: &Holder, is_used: impl FnOnce() -> bool) -> bool {
+        let none = Crowd::default();
+        let crowd = self.ports.get(&port).unwrap_or(&none);
+        let meeting = |class: Class| self.meeting(port, class, wanted).map(move |at| (at, class));
+        let unshared = |class: &Class| !wanted.sharing.both_reuse_addr(class.sharing);
+        match self.of {
+            Table::Tcp => {
+                let mut in_way = crowd.classes().filter(|class| !wanted.may_join(*class));
+                !crowd.welcome.is_for(wanted)
+                    && (in_way.any(|class| meeting(class).next().is_some()) || is_used())
+            }
+            Table::Udp => {
+                let mut in_way = crowd.classes().filter(unshared).flat_map(meeting);
+                match wanted.sharing.reuse_port {
+                    false => in_way.next().is_some(),
+                    true => in_way
+                        .max_by_key(|(at, _)| *at)
+                        .is_some_and(|(_, class)| !class.sharing.reuse_port),
+                }
+            }
+            Table::Echo => {
+                let anywhere = Holder { addr: BindAddr::AnyDual, device: None, ..*wanted };
+                let mut in_way = crowd.classes().filter(unshared);
+                in_way.any(|class| self.meeting(port, class, &anywhere).next().is_some())
+            }
+        }
+    }
+
+    /// The newest hold of each spot of a class that `wanted` meets: its number. The own hold of
+    /// `wanted` does not count.
+    fn meeting(&self, port: u16, class: Class, wanted: &Holder) -> impl Iterator<Item = u64> {
+        let (socket, device, class) = (wanted.socket, wanted.device, class.number() as u8);
+        let own = self.holds.get(&socket).map(|hold| hold.number);
+        let stretches = wanted.addr.stretches().into_iter().flatten();
+        let spots = stretches.flat_map(move |(first, last)| {
+            let first = Spot { port, class, addr: first, device: None };
+            let last = (Spot { port, class, addr: last, device: Some(u16::MAX) }, u64::MAX);
+            let mut from = Bound::Included((first, 0));
+            std::iter::from_fn(move || {
+                let (spot, _) = self.spots.range((from, Bound::Included(last))).next()?;
+                self.compared.set(self.compared.get() + 1);
+                from = Bound::Excluded((*spot, u64::MAX));
+                Some(*spot)
+            })
+        });
+        spots.filter(move |spot| spot.meets(device)).filter_map(move |spot| {
+            let mut numbers = self.spots.range((spot, 0)..=(spot, u64::MAX)).map(|(_, at)| *at);
+            numbers.rfind(|at| Some(*at) != own)
+        })
+    }
+
+    /// Holders that are not alike compared so far: the work done by look-ups.
+    #[cfg(test)]
+    pub fn compared(&self) -> u64 {
+        self.compared.get()
+    }
+
+    /// Whether a connect may take `port` on `local` without having bound it.
+    pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
+        let Some(crowd) = self.ports.get(&port) else { return false };
+        let stretches = BindAddr::Ip(local).stretches().into_iter().flatten();
+        crowd.classes().any(|class| {
+            let class = class.number() as u8;
+            stretches.clone().any(|(addr, last)| {
+                debug_assert_eq!(addr, last);
+                self.compared.set(self.compared.get() + 1);
+                let first = Spot { port, class, addr, device: None };
+                let last = Spot { device: Some(u16::MAX), ..first };
+                self.spots.range((first, 0)..=(last, u64::MAX)).next().is_some()
+            })
+        })
+    }
+
+    /// Notes that a socket holds `port`.
+    pub fn hold(&mut self, port: u16, holder: Holder) {
+        self.occupied.set(port, true);
+        let crowd = self.ports.entry(port).or_default();
+        crowd.welcome = crowd.welcome.after(&holder);
+        crowd.holders[holder.class().number()] += 1;
+        let number = self.held;
+        self.held += 1;
+        self.spots.insert((Spot::of(port, &holder), number));
+        self.holds.insert(holder.socket, Hold { port, number, holder });
+    }
+
+    /// The socket listens from now on.
+    pub fn set_listening(&mut self, port: u16, socket: u32) {
+        self.change(port, socket, |holder| holder.listening = true);
+        let Some(hold) = self.holds.get(&socket).filter(|hold| hold.port == port) else { return };
+        if let Some(crowd) = self.ports.get_mut(&port) {
+            crowd.welcome = crowd.welcome.after(&hold.holder);
+        }
+    }
+
+    /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
+    pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut Holder)) {
+        let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
+            return;
+        };
+        let Some(crowd) = self.ports.get_mut(&port) else { return };
+        self.spots.remove(&(Spot::of(port, &hold.holder), hold.number));
+        crowd.holders[hold.holder.class().number()] -= 1;
+        change(&mut hold.holder);
+        crowd.holders[hold.holder.class().number()] += 1;
+        self.spots.insert((Spot::of(port, &hold.holder), hold.number));
+    }
+
+    /// Ends the socket's hold.
+    pub fn release(&mut self, port: u16, socket: u32) {
+        let Entry::Occupied(hold) = self.holds.entry(socket) else { return };
+        if hold.get().port != port {
+            return;
+        }
+        let Hold { number, holder, .. } = hold.remove();
+        self.spots.remove(&(Spot::of(port, &holder), number));
+        let Some(crowd) = self.ports.get_mut(&port) else { return };
+        crowd.holders[holder.class().number()] -= 1;
+        if !crowd.is_held() {
+            self.ports.remove(&port);
+            self.occupied.set(port, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+
+    const ETH: IfaceId = IfaceId(1);
+    const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
+    const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
+    const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
+
+    fn table(of: Table) -> Holds {
+        Holds::new(of, Arc::default())
+    }
+
+    fn v4() -> BindAddr {
+        Ip(IpAddr::from([10, 0, 0, 1]))
+    }
+
+    fn v6() -> BindAddr {
+        Ip("2001:db8::1".parse().unwrap())
+    }
+
+    /// As bind(2) on Linux 6.x answers; each row was tried there.
+    #[test]
+    fn conflicts_are_those_of_linux() {
+        let rows = [
+            // first holder, listening, second, conflict
+            (AnyV4, PLAIN, false, AnyV4, PLAIN, true),
+            (AnyV4, PLAIN, false, v4(), PLAIN, true),
+            (v4(), PLAIN, false, Ip(IpAddr::from([10, 0, 0, 2])), PLAIN, false),
+            (AnyV4, PLAIN, false, AnyV6, PLAIN, false),
+            (AnyV4, PLAIN, false, AnyDual, PLAIN, true),
+            (AnyDual, PLAIN, false, v4(), PLAIN, true),
+            (AnyV6, PLAIN, false, v6(), PLAIN, true),
+            (AnyV6, PLAIN, false, v4(), PLAIN, false),
+            (v4(), PLAIN, false, v6(), PLAIN, false),
+            (AnyV4, ADDR, false, AnyV4, ADDR, false),
+            (AnyV4, ADDR, true, AnyV4, ADDR, true),
+            (AnyV4, ADDR, false, AnyV4, PLAIN, true),
+            (AnyV4, PLAIN, false, AnyV4, ADDR, true),
+            (AnyV4, PORT, true, AnyV4, PORT, false),
+            (AnyV4, PORT, true, AnyV4, ADDR, true),
+            (AnyDual, PORT, true, AnyV4, PORT, false),
+        ];
+        for (n, (addr, sharing, listening, wanted, theirs, conflict)) in
+            rows.into_iter().enumerate()
+        {
+            let mut holds = table(Table::Tcp);
+            holds.hold(80, Holder { socket: 1, addr, sharing, listening, device: None });
+            let wanted =
+                Holder { socket: 2, addr: wanted, sharing: theirs, listening: false, device: None };
+            assert_eq!(holds.conflicts(80, &wanted, || false), conflict, "row {n}");
+            assert!(!holds.conflicts(81, &wanted, || false));
+            holds.release(80, 1);
+            assert_eq!(holds.len(), 0);
+        }
+    }
+
+    /// The first holder took SO_REUSEPORT back after it was bound: which binds with the option
+    /// still get in. Each row was tried on Linux 6.18.
+    #[test]
+    fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {
+        for (addr, wanted, conflict) in [
+            (v4(), AnyV4, true),
+            (v4(), AnyDual, true),
+            (v6(), AnyDual, true),
+            (v4(), v4(), false),
+            (AnyV4, AnyV4, false),
+            (AnyV4, v4(), false),
+            (AnyV4, AnyDual, false),
+            (AnyDual, AnyV4, false),
+        ] {
+            let mut holds = table(Table::Tcp);
+            let holder = |socket, addr| Holder {
+                socket,
+                addr,
+                sharing: PORT,
+                listening: false,
+                device: None,
+            };
+            holds.hold(80, holder(1, addr));
+            assert!(!holds.conflicts(80, &holder(2, wanted), || false), "{addr:?} {wanted:?}");
+            holds.change(80, 1, |holder| holder.sharing = PLAIN);
+            assert_eq!(
+                holds.conflicts(80, &holder(2, wanted), || false),
+                conflict,
+                "{addr:?} {wanted:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_keep_to_themselves() {
+        let mut holds = table(Table::Tcp);
+        let holder = |socket, device| Holder {
+            socket,
+            addr: AnyV4,
+            sharing: PLAIN,
+            listening: false,
+            device,
+        };
+        holds.hold(53, holder(1, Some(ETH)));
+        assert!(holds.conflicts(53, &holder(2, Some(ETH)), || false));
+        assert!(holds.conflicts(53, &holder(2, None), || false));
+        assert!(!holds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK)), || false));
+    }
+
+    /// By the rules that [`Holds::conflicts`] names, of a list of all holders.
+    fn conflicts_in(all: &[Holder], of: Table, wanted: &Holder) -> bool {
+        let mut others = all.iter().rev().filter(|holder| holder.socket != wanted.socket);
+        let meets = |holder: &Holder| {
+            holder.addr.overlaps(wanted.addr)
+                && holder.device.zip(wanted.device).is_none_or(|(a, b)| a == b)
+        };
+        let unshared = |holder: &Holder| !wanted.sharing.both_reuse_addr(holder.sharing);
+        match of {
+            Table::Tcp => others.any(|holder| meets(holder) && !wanted.may_join(holder.class())),
+            Table::Udp => others
+                .find(|holder| meets(holder) && unshared(holder))
+                .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
+            Table::Echo => others.any(unshared),
+        }
+    }
+
+    /// Any number of holders, which come, change and go: the answers equal those of a scan of all.
+    #[test]
+    fn holders_that_are_alike_answer_for_each_other() {
+        let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
+        let mut dice = towpath_qdisc::Dice::new(1, 0);
+        let mut random = move |below: usize| dice.index(below);
+        for of in [Table::Tcp, Table::Udp, Table::Echo] {
+            let mut holds = table(of);
+            let mut all: Vec<Holder> = Vec::new();
+            let (mut conflicts, mut count) = (0, 0);
+            for step in 0..20_000 {
+                let class = Class::all().nth(random(Class::COUNT)).unwrap();
+                let wanted = Holder {
+                    socket: random(12) as u32,
+                    addr: addrs[random(addrs.len())],
+                    sharing: class.sharing,
+                    listening: class.listening && of == Table::Tcp,
+                    device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
+                };
+                let expected = conflicts_in(&all, of, &wanted);
+                // A port that is open to all with SO_REUSEPORT is another rule.
+                let entry = holds.ports.get(&53);
+                if of != Table::Tcp || !entry.is_some_and(|crowd| crowd.welcome.is_for(&wanted)) {
+                    assert_eq!(
+                        holds.conflicts(53, &wanted, || false),
+                        expected,
+                        "{of:?} {step} {wanted:?}"
+                    );
+                    (conflicts, count) = (conflicts + u32::from(expected), count + 1);
+                }
+                if let Ip(ip) = wanted.addr {
+                    let held = all.iter().any(|holder| holder.addr.overlaps(Ip(ip)));
+                    assert_eq!(holds.is_held(53, ip), held, "{of:?} {step} {ip}");
+                }
+                match all.iter().position(|holder| holder.socket == wanted.socket) {
+                    Some(at) if random(2) == 0 => {
+                        all.remove(at);
+                        holds.release(53, wanted.socket);
+                    }
+                    Some(at) => {
+                        all[at] = wanted;
+                        holds.change(53, wanted.socket, |holder| *holder = wanted);
+                    }
+                    None if all.len() < 1 + step / 50 % 6 => {
+                        all.push(wanted);
+                        holds.hold(53, wanted);
+                    }
+                    None => {}
+                }
+            }
+            // Both answers come often enough to tell.
+            let often = count / 50;
+            assert!(conflicts > often && conflicts < count - often, "{conflicts} of {count}");
+            for holder in &all {
+                holds.release(53, holder.socket);
+            }
+            assert_eq!((holds.len(), holds.holds.len(), holds.spots.len()), (0, 0, 0));
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Local ports: their choice and their release. The rules of conflict are in [`crate::ports::holds`].
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_tcp::Instant;
+
+use crate::error::{BindError, ConnectError, OptionError, SendError};
+use crate::host::{BindOptions, Family, Host, SocketId};
+use crate::limits::TIME_WAIT_REUSE_AFTER;
+use crate::ports::bind_addr::{BindAddr, Sharing, Table};
+use crate::ports::binds::Binds;
+use crate::ports::ephemeral::Choice;
+use crate::ports::holds::Holder;
+use crate::socket::{Bound, Kind};
+use crate::stack::Stack;
+use crate::tables::flow::{Flow, FlowRef};
+use crate::tcp::active::canonical;
+
+impl<H: Host> Stack<H> {
+    /// Gives a socket its local address by Linux's rules; port 0 chooses one of
+    /// [`StackConfig::ephemeral`]. Returns the address with the port. Echo sockets have an
+    /// identifier instead of a port.
+    ///
+    /// # Errors
+    /// [`BindError::AddrInUse`] also when no port can be chosen; the socket stays as it was.
+    ///
+    /// [`StackConfig::ephemeral`]: crate::StackConfig::ephemeral
+    pub fn bind(
+        &mut self,
+        id: SocketId,
+        addr: SocketAddr,
+        options: BindOptions,
+    ) -> Result<SocketAddr, BindError> {
+        self.catch_up();
+        let index = self.index(id).ok_or(BindError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
+        let (table, connected) = match &socket.kind {
+            Kind::Fresh(_) => (Table::Tcp, false),
+            // Its connection is over, and a port that it had not named is no longer its own.
+            Kind::Stream(stream) => (Table::Tcp, stream.connection.is_some()),
+            Kind::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
+            _ => return Err(BindError::Invalid),
+        };
+        if socket.has_port() || connected || socket.orphan {
+            return Err(BindError::Invalid);
+        }
+        let device = socket.device();
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# The optional "local IP address" parameter MUST be supported to allow the specification
+        //# of the local IP address (MUST-43).
+        let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
+        let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
+        let sharing = options.sharing();
+        let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
+        let is_port_named = addr.port() != 0;
+        let mut held = None;
+        let mut hold = |stack: &mut Self| {
+            let port = match addr.port() {
+                0 => stack.hold_any(table, &holder, options.ports),
+                port => stack.binds(table).try_hold(port, &holder).then_some(port),
+            };
+            let Some(port) = port else { return false };
+            if table != Table::Tcp {
+                let receivers = &mut stack.binds_mut(table).receivers;
+                receivers.insert(bind_addr, port, index, device, sharing);
+                receivers.set_processor(bind_addr, port, index, options.processor);
+            }
+            let bound = Bound { addr: bind_addr, port, is_port_named, options };
+            held = Some(bound);
+            if let Some(socket) = stack.sockets.get_mut(index) {
+                socket.bound = Some(Box::new(bound));
+                socket.forget_target();
+            }
+            true
+        };
+        match table {
+            // Nothing is taken for it before it listens.
+            Table::Tcp => _ = hold(self),
+            Table::Udp | Table::Echo => self.in_order(table, index, addr.port(), hold),
+        }
+        held.map(|bound| bound.socket_addr()).ok_or(BindError::AddrInUse)
+    }
+
+    fn bind_addr(
+        &self,
+        addr: SocketAddr,
+        family: Family,
+        table: Table,
+        options: &BindOptions,
+    ) -> Result<BindAddr, BindError> {
+        let ip = addr.ip();
+        if ip.is_unspecified() {
+            return Ok(match (family, ip.is_ipv4()) {
+                (_, true) => BindAddr::AnyV4,
+                (_, false) if options.v6_only => BindAddr::AnyV6,
+                (_, false) => BindAddr::AnyDual,
+            });
+        }
+        if family == Family::V6 && ip.is_ipv4() && options.v6_only {
+            return Err(BindError::Invalid);
+        }
+        // Only UDP sockets can be bound to a group or a broadcast address.
+        let group = ip.is_multicast() || self.net.is_broadcast(ip);
+        match table {
+            Table::Udp if group => return Ok(BindAddr::Ip(ip)),
+            Table::Echo if ip.is_multicast() && ip.is_ipv6() => return Err(BindError::Invalid),
+            Table::Echo if group => return Err(BindError::AddrNotAvailable),
+            _ => {}
+        }
+        if options.free_bind || self.net.is_local(ip) {
+            return Ok(BindAddr::Ip(ip));
+        }
+        Err(BindError::AddrNotAvailable)
+    }
+
+    /// Moves the bound address of a stream socket to a fresh socket that takes its place. If a
+    /// connection or listener ends by it, a port that the program did not name is not moved, as on
+    /// Linux.
+    pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
+        let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
+        let Some(socket) = self.sockets.get(from) else { return };
+        let ends = match &socket.kind {
+            Kind::Listener(_) => {
+                self.stop_listening(from);
+                true
+            }
+            Kind::Stream(stream) => stream.connection.is_some(),
+            _ => false,
+        };
+        if ends {
+            self.free_chosen_port(from);
+        }
+        let Some(bound) = self.sockets.get_mut(from).and_then(|socket| socket.bound.take()) else {
+            return;
+        };
+        if bound.has_port() {
+            let sharing = bound.options.sharing();
+            let holder =
+                Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
+            self.tcp_binds.hand_over(bound.port, from, &holder);
+        }
+        if let Some(socket) = self.sockets.get_mut(to) {
+            socket.bound = Some(bound);
+        }
+    }
+
+    /// The connection of a socket is over: a port that the program did not name is free, as on
+    /// Linux. The address stays if the program named it.
+    pub(crate) fn free_chosen_port(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let table = socket.kind.table();
+        let Some(bound) = socket.bound.as_deref_mut().filter(|bound| !bound.is_port_named) else {
+            return;
+        };
+        let (addr, port) = (bound.addr, std::mem::take(&mut bound.port));
+        if !matches!(addr, BindAddr::Ip(_)) {
+            socket.bound = None;
+        }
+        socket.forget_target();
+        if table == Table::Tcp {
+            return self.tcp_binds.release(port, index);
+        }
+        self.in_order(table, index, port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.receivers.remove(addr, port, index);
+            binds.release(port, index);
+            false
+        });
+    }
+
+    /// As on Linux the options of a bound socket count as they are when another socket binds, not
+    /// as they were at its own bind.
+    pub(crate) fn set_binding(
+        &mut self,
+        index: u32,
+        options: BindOptions,
+    ) -> Result<(), OptionError> {
+        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let sharing = options.sharing();
+        match &mut socket.kind {
+            Kind::Fresh(settings) => settings.binding = options,
+            Kind::Listener(listener) => listener.settings.binding = options,
+            Kind::Datagram(datagram) => datagram.binding = options,
+            Kind::Stream(stream) => {
+                if let Some(before) = &mut stream.uses_port {
+                    let before = std::mem::replace(before, sharing);
+                    let Flow { local, local_port, .. } = stream.flow;
+                    self.tcp_binds.use_port(local_port, local, sharing);
+                    self.tcp_binds.unuse_port(local_port, local, before);
+                }
+            }
+            Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
+        }
+        let table = socket.kind.table();
+        let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
+        bound.options.reuse_addr = options.reuse_addr;
+        bound.options.reuse_port = options.reuse_port;
+        bound.options.processor = options.processor;
+        let (addr, port) = (bound.addr, bound.port);
+        self.in_order(table, index, port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.change(port, index, |holder| holder.sharing = sharing);
+            binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
+            binds.receivers.set_processor(addr, port, index, options.processor);
+            stack.takes_packets(index)
+        });
+        Ok(())
+    }
+
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
+    /// With `sharing` the connection is counted as its user. `range` is [`BindOptions::ports`].
+    pub(crate) fn choose_tcp_port(
+        &mut self,
+        now: Instant,
+        local: IpAddr,
+        remote: SocketAddr,
+        sharing: Option<Sharing>,
+        range: (u16, u16),
+    ) -> Result<u16, ConnectError> {
+        let hash = self.keys.ports.path(local, remote);
+        let mut ephemeral = self.ephemeral.within(range);
+        let is_free = |local_port| {
+            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
+            match self.find_flow(self.keys.table.ends(&flow), &flow) {
+                None => true,
+                // The counter comes back to a port after all others, so that the first one tried is
+                // the one that has waited longest.
+                Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
+                Some(_) => false,
+            }
+        };
+        let is_home = |local_port| {
+            let remote_port = remote.port();
+            self.is_home(&Flow { local, remote: remote.ip(), local_port, remote_port })
+        };
+        // With several shards, ports that make this shard the flow's owner come first. Next come
+        // flows of other owners on ports without connections, which it claims. Last are ports
+        // shared with other connections.
+        let ways: &[(bool, bool)] = match self.member {
+            None => &[(false, true)],
+            Some(_) => &[(true, true), (true, false), (false, true)],
+        };
+        let mut chosen = Choice { port: None, tried: 0 };
+        for &(vacant, home) in ways {
+            let user = (local, sharing);
+            let Choice { port, tried } =
+                self.tcp_binds.use_any(&mut ephemeral, hash, user, vacant, |port| {
+                    is_home(port) == home && is_free(port)
+                });
+            chosen = Choice { port, tried: chosen.tried + tried };
+            if port.is_some() {
+                break;
+            }
+        }
+        self.ephemeral.follow(&ephemeral);
+        self.count_choice(chosen).ok_or(ConnectError::NoPort)
+    }
+
+    fn count_choice(&mut self, Choice { port, tried }: Choice) -> Option<u16> {
+        self.counters.ports_probed += u64::from(tried);
+        self.counters.ports_exhausted += u64::from(port.is_none());
+        port
+    }
+
+    /// Whether a TIME-WAIT may be replaced, as with Linux's `tcp_tw_reuse`. After a second,
+    /// timestamps and an initial sequence number beyond the old window tell new segments from late
+    /// ones (RFC 6191). Without timestamps the peer's late segments look like its new ones.
+    pub(crate) fn is_reusable(&self, now: Instant, at: u32) -> bool {
+        self.time_waits.get(at).is_some_and(|entry| {
+            let left = entry.state.expires().since(now);
+            entry.state.has_timestamps()
+                && left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait
+        })
+    }
+
+    /// Gives a socket a port without a conflict.
+    fn hold_any(&mut self, table: Table, holder: &Holder, range: (u16, u16)) -> Option<u16> {
+        // Each shard has a sequence of its own, so that a port given up by one is not taken by
+        // another at once.
+        let shard = self.member.as_ref().map_or(0, |member| member.id.0);
+        let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
+        let mut ephemeral = self.ephemeral.within(range);
+        let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder, table == Table::Udp);
+        self.ephemeral.follow(&ephemeral);
+        self.count_choice(chosen)
+    }
+
+    /// Whether any socket or connection of this socket's protocol is on a port, at any address.
+    pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
+        let socket = self.index(id).and_then(|index| self.sockets.get(index));
+        let table = socket.map(|socket| match &socket.kind {
+            Kind::Datagram(datagram) => datagram.table(),
+            _ => Table::Tcp,
+        });
+        table.is_some_and(|table| self.binds(table).is_taken(port))
+    }
+
+    pub(crate) fn binds(&self, table: Table) -> &Binds {
+        match table {
+            Table::Tcp => &self.tcp_binds,
+            Table::Udp => &self.udp_binds,
+            Table::Echo => &self.echo_binds,
+        }
+    }
+
+    pub(crate) fn binds_mut(&mut self, table: Table) -> &mut Binds {
+        match table {
+            Table::Tcp => &mut self.tcp_binds,
+            Table::Udp => &mut self.udp_binds,
+            Table::Echo => &mut self.echo_binds,
+        }
+    }
+
+    /// Gives a port to a socket that sends, connects or listens without one, at the address that it
+    /// was bound to, or at any.
+    pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
+        let socket = self.index(id).and_then(|index| self.sockets.get(index));
+        let socket = socket.ok_or(SendError::Invalid)?;
+        if socket.has_port() {
+            return Ok(());
+        }
+        let options = match &socket.kind {
+            Kind::Fresh(settings) => settings.binding,
+            Kind::Datagram(datagram) => datagram.binding,
+            _ => return Err(SendError::Invalid),
+        };
+        let ip = match (socket.bound.as_deref(), socket.family) {
+            (Some(bound), _) => bound.ip(),
+            (None, Family::V4) => IpAddr::from([0; 4]),
+            (None, Family::V6) => IpAddr::from([0; 16]),
+        };
+        match self.bind(id, SocketAddr::new(ip, 0), options) {
+            Ok(_) => Ok(()),
+            Err(BindError::AddrInUse) => Err(SendError::NoPort),
+            Err(_) => Err(SendError::Invalid),
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! Sockets that take packets for a local address and port: listeners, and datagram sockets without
+//! a peer. Each protocol has a table.
+//!
+//! Any number of sockets may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on any number
+//! of devices. A packet, and a socket that comes or goes, costs the same whatever their number.
+
+use std::cell::Cell;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
+
+use crate::net::IfaceId;
+use crate::net::hash::Keyed;
+use crate::ports::bind_addr::{BindAddr, Sharing, Table};
+use crate::tables::flow::on_device;
+use crate::tables::lines::Lines;
+
+/// The table of one protocol.
+#[derive(Debug)]
+pub(crate) struct Receivers {
+    key: Keyed,
+    of: Table,
+    groups: HashTable<Group>,
+    members: Lines<Member>,
+    /// Members bound to a device: without any, lookups skip them.
+    on_device: usize,
+    /// Groups bound to an address, to all of IPv4, to all of IPv6 alone, and to both.
+    bound: [usize; 4],
+    /// Members so far.
+    joined: u64,
+    /// Members with a processor: without any, that of a packet is not asked for.
+    with_processor: usize,
+    /// The processor that packets come on.
+    here: Option<u32>,
+    /// Groups compared so far: the work done by look-ups.
+    pub compared: Cell<u64>,
+}
+
+/// Sockets that take packets for the same address and port from the same device, or from all.
+#[derive(Debug)]
+struct Group {
+    hash: u64,
+    addr: BindAddr,
+    port: u16,
+    device: Option<IfaceId>,
+    /// The last one bound.
+    newest: Option<u32>,
+    /// Group in `sharing` that the newest member shares packets with; else it takes all.
+    shares: Option<u64>,
+    /// Members of Linux's reuseport groups, by the number of each group's first member. A socket
+    /// stays in its group until it is closed. Usually there is one group: another begins when a new
+    /// socket finds no member with SO_REUSEPORT to join.
+    sharing: BTreeMap<u64, Vec<u32>>,
+    /// Members that have SO_REUSEPORT now, by the order of binding.
+    willing: BTreeSet<(u64, u32)>,
+    /// How many members have a processor.
+    with_processor: usize,
+}
+
+/// A socket that takes packets.
+#[derive(Debug)]
+struct Member {
+    /// How many members there were before.
+    number: u64,
+    device: Option<IfaceId>,
+    /// Where it is in `sharing`.
+    slot: Option<(u64, usize)>,
+    /// SO_INCOMING_CPU.
+    processor: Option<u32>,
+}
+
+impl Group {
+    fn is(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> bool {
+        self.addr == addr && self.port == port && self.device == device
+    }
+
+    /// The member that takes a packet. As on Linux that is the last one bound, which SO_REUSEADDR
+    /// allowed to replace the others. If it has SO_REUSEPORT, the uniformly random `pick` chooses
+    /// among the sharing members. From the pick on, the first one whose processor is `here` is
+    /// preferred.
+    #[inline]
+    fn choose(&self, pick: u32, members: &Lines<Member>, here: Option<u32>) -> Option<u32> {
+        let Some(shares) = self.shares else { return self.newest };
+        let sharing = self.sharing.get(&shares)?;
+        // Linux's reciprocal_scale: `pick` is to 2³² what the slot is to their number.
+        let slot = (u64::from(pick) * sharing.len() as u64) >> u32::BITS;
+        let slot = slot as usize;
+        if self.with_processor > 0 && here.is_some() {
+            // As `reuseport_select_sock_by_hash`.
+            let is_here =
+                |socket: &&u32| members.get(**socket).is_some_and(|it| it.processor == here);
+            let (before, from) = sharing.split_at(slot);
+            if let Some(socket) = from.iter().chain(before).find(is_here) {
+                return Some(*socket);
+            }
+        }
+        sharing.get(slot).copied()
+    }
+
+    /// Puts `socket` into the group that `began` numbers, or begins one with it, unless it is in
+    /// one already. Returns the number of its group.
+    fn share(
+        &mut self,
+        members: &mut Lines<Member>,
+        socket: u32,
+        began: Option<u64>,
+    ) -> Option<u64> {
+        let member = members.get_mut(socket)?;
+        if member.slot.is_none() {
+            let began = began.unwrap_or(member.number);
+            let sharing = self.sharing.entry(began).or_default();
+            member.slot = Some((began, sharing.len()));
+            sharing.push(socket);
+        }
+        member.slot.map(|(began, _)| began)
+    }
+
+    /// The place of one that is gone is the last one's, as in `__reuseport_detach_sock`.
+    fn leave_slot(&mut self, members: &mut Lines<Member>, (began, slot): (u64, usize)) {
+        let Entry::Occupied(mut sharing) = self.sharing.entry(began) else { return };
+        sharing.get_mut().swap_remove(slot);
+        let moved = sharing.get().get(slot).and_then(|moved| members.get_mut(*moved));
+        if let Some(moved) = moved {
+            moved.slot = Some((began, slot));
+        }
+        if sharing.get().is_empty() {
+            sharing.remove();
+        }
+    }
+
+    /// Works out the receivers of packets, after a change.
+    fn settle(&mut self, members: &Lines<Member>) {
+        let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
+        self.shares = newest
+            .filter(|(socket, member)| self.willing.contains(&(member.number, *socket)))
+            .and_then(|(_, member)| member.slot.map(|(began, _)| began));
+    }
+}
+
+impl Receivers {
+    pub fn new(key: Keyed, of: Table) -> Self {
+        Self {
+            key,
+            of,
+            groups: HashTable::new(),
+            members: Lines::default(),
+            on_device: 0,
+            bound: [0; 4],
+            joined: 0,
+            with_processor: 0,
+            here: None,
+            compared: Cell::new(0),
+        }
+    }
+
+    /// Addresses and ports, with devices, that have a member.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// From now on the socket takes packets for `addr` and `port`.
+    pub fn insert(
+        &mut self,
+        addr: BindAddr,
+        port: u16,
+        socket: u32,
+        device: Option<IfaceId>,
+        sharing: Sharing,
+    ) {
+        let hash = self.hash(addr, port, device);
+        let entry = self.groups.entry(hash, |group| group.is(addr, port, device), |g| g.hash);
+        let new = || Group {
+            hash,
+            addr,
+            port,
+            device,
+            newest: None,
+            shares: None,
+            sharing: BTreeMap::new(),
+            willing: BTreeSet::new(),
+            with_processor: 0,
+        };
+        self.bound[Self::class(addr)] += usize::from(matches!(entry, Slot::Vacant(_)));
+        let group = entry.or_insert_with(new).into_mut();
+        let number = self.joined;
+        self.joined += 1;
+        self.on_device += usize::from(device.is_some());
+        let member = Member { number, device, slot: None, processor: None };
+        self.members.push(&mut group.newest, socket, member);
+        if sharing.reuse_port && shares_at_all(self.of) {
+            // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which
+            // comes along if it got that when it was bound already.
+            let last = group.willing.last().copied();
+            let began = last.and_then(|(_, last)| group.share(&mut self.members, last, None));
+            group.share(&mut self.members, socket, began);
+            group.willing.insert((number, socket));
+        }
+        group.settle(&self.members);
+    }
+
+    /// SO_REUSEPORT was set, or taken back, on a socket; nothing changes for one that takes no
+    /// packets.
+    pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
+        let Some(member) = self.members.get(socket) else { return };
+        let (number, device) = (member.number, member.device);
+        let hash = self.hash(addr, port, device);
+        let group = self.groups.find_mut(hash, |group| group.is(addr, port, device));
+        let Some(group) = group.filter(|_| shares_at_all(self.of)) else { return };
+        match reuse_port {
+            true => group.willing.insert((number, socket)),
+            false => group.willing.remove(&(number, socket)),
+        };
+        group.settle(&self.members);
+    }
+
+    /// SO_INCOMING_CPU was set; nothing changes for a socket that takes no packets.
+    pub fn set_processor(
+        &mut self,
+        addr: BindAddr,
+        port: u16,
+        socket: u32,
+        processor: Option<u32>,
+    ) {
+        let Some(member) = self.members.get_mut(socket) else { return };
+        let before = std::mem::replace(&mut member.processor, processor);
+        let device = member.device;
+        let hash = self.hash(addr, port, device);
+        let group = self.groups.find_mut(hash, |group| group.is(addr, port, device));
+        let Some(group) = group else { return };
+        for count in [&mut group.with_processor, &mut self.with_processor] {
+            *count += usize::from(processor.is_some());
+            *count -= usize::from(before.is_some());
+        }
+    }
+
+    /// Whether the processor of packets matters.
+    pub fn minds_processor(&self) -> bool {
+        self.with_processor > 0
+    }
+
+    /// Packets come on this processor from now on.
+    pub fn runs_on(&mut self, processor: u32) {
+        self.here = Some(processor);
+    }
+
+    /// Undoes [`Receivers::insert`], if there is anything to undo.
+    pub fn remove(&mut self, addr: BindAddr, port: u16, socket: u32) {
+        let Some(device) = self.members.get(socket).map(|member| member.device) else { return };
+        let hash = self.hash(addr, port, device);
+        let entry = self.groups.find_entry(hash, |group| group.is(addr, port, device));
+        let Ok(mut entry) = entry else { return };
+        let group = entry.get_mut();
+        let Some(gone) = self.members.remove(&mut group.newest, socket) else { return };
+        self.on_device -= usize::from(device.is_some());
+        self.with_processor -= usize::from(gone.processor.is_some());
+        if group.newest.is_none() {
+            entry.remove();
+            self.bound[Self::class(addr)] -= 1;
+            return;
+        }
+        group.willing.remove(&(gone.number, socket));
+        group.with_processor -= usize::from(gone.processor.is_some());
+        if let Some(slot) = gone.slot {
+            group.leave_slot(&mut self.members, slot);
+        }
+        group.settle(&self.members);
+    }
+
+    /// The socket that takes a packet for `addr` and `port` that came in on `iface`; of several
+    /// that share, `pick` chooses one.
+    #[inline]
+    pub fn find(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: u32) -> Option<u32> {
+        self.candidates(addr, port, iface)
+            .find_map(|group| group.choose(pick, &self.members, self.here))
+    }
+
+    /// All sockets that take a packet for `addr` and `port` that came in on `iface`, most specific
+    /// first (multicast).
+    pub fn all(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = u32> + '_ {
+        let groups = self.candidates(addr, port, iface);
+        groups.flat_map(|group| self.members.iter(group.newest)).map(|(socket, _)| socket)
+    }
+
+    /// Groups to try, in order: those bound to the address, to its family, to everything; among
+    /// equals those bound to the device first. With UDP the device counts for more than the family,
+    /// as on Linux (`compute_score`); with TCP for as much.
+    #[inline]
+    fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> Candidates<'_> {
+        let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
+        let (here, exact, dual) = (Some(iface), BindAddr::Ip(addr), BindAddr::AnyDual);
+        let wanted = match self.of {
+            Table::Udp => [(any, here), (dual, here), (any, None), (dual, None)],
+            Table::Tcp | Table::Echo => [(any, here), (any, None), (dual, here), (dual, None)],
+        };
+        let wanted = [(exact, here), (exact, None), wanted[0], wanted[1], wanted[2], wanted[3]];
+        Candidates { receivers: self, port, wanted, next: 0 }
+    }
+
+    /// Whether sockets may be bound so: where there is none, no look-up is made.
+    #[inline]
+    fn may_have(&self, addr: BindAddr, device: Option<IfaceId>) -> bool {
+        self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
+    }
+
+    /// Place in `bound` of a local address.
+    #[inline]
+    fn class(addr: BindAddr) -> usize {
+        match addr {
+            BindAddr::Ip(_) => 0,
+            BindAddr::AnyV4 => 1,
+            BindAddr::AnyV6 => 2,
+            BindAddr::AnyDual => 3,
+        }
+    }
+
+    #[inline]
+    fn group(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> Option<&Group> {
+        self.groups.find(self.hash(addr, port, device), |group| {
+            self.compared.set(self.compared.get() + 1);
+            group.is(addr, port, device)
+        })
+    }
+
+    fn hash(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> u64 {
+        let port = u32::from(port);
+        let hash = match addr {
+            BindAddr::Ip(ip) => self.key.addr(ip, port),
+            BindAddr::AnyV4 => self.key.addr(IpAddr::from([0; 4]), port),
+            BindAddr::AnyV6 => self.key.addr(IpAddr::from([0; 16]), port),
+            BindAddr::AnyDual => self.key.addr(IpAddr::from([0; 16]), port | 1 << 16),
+        };
+        on_device(hash, device)
+    }
+}
+
+/// Groups that take a packet, most specific first.
+struct Candidates<'a> {
+    receivers: &'a Receivers,
+    port: u16,
+    /// Binds that are looked for, in this order.
+    wanted: [(BindAddr, Option<IfaceId>); 6],
+    next: usize,
+}
+
+impl<'a> Iterator for Candidates<'a> {
+    type Item = &'a Group;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Group> {
+        while let Some((addr, device)) = self.wanted.get(self.next).copied() {
+            self.next += 1;
+            if self.receivers.may_have(addr, device)
+                && let Some(group) = self.receivers.group(addr, self.port, device)
+            {
+                return Some(group);
+            }
+        }
+        None
+    }
+}
+
+/// Linux's ping sockets share nothing: the last one bound to an ident takes all.
+fn shares_at_all(of: Table) -> bool {
+    of != Table::Echo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BindAddr::{AnyDual, AnyV4, Ip};
+
+    const ETH: IfaceId = IfaceId(1);
+    const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
+    const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
+    const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
+    /// Values to pick by, as far from each other as can be.
+    const QUARTERS: [u32; 4] = [0, 1 << 30, 2 << 30, 3 << 30];
+
+    #[test]
+    fn the_most_specific_bind_receives() {
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Tcp);
+        let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
+        receivers.insert(AnyDual, 53, 1, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 7), Some(1));
+        assert_eq!(receivers.find(v6, 53, ETH, 7), Some(1));
+        receivers.insert(AnyV4, 53, 2, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 7), Some(2));
+        receivers.insert(Ip(v4), 53, 3, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 7), Some(3));
+        assert_eq!(receivers.all(v4, 53, ETH).collect::<Vec<_>>(), [3, 2, 1]);
+        assert_eq!(receivers.find(v4, 54, ETH, 7), None);
+        receivers.remove(AnyDual, 53, 1);
+        assert_eq!(receivers.find(v6, 53, ETH, 7), None);
+    }
+
+    #[test]
+    fn the_last_one_bound_takes_what_comes_unless_it_shares() {
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let taker = |receivers: &Receivers, pick| receivers.find(v4, 53, ETH, pick);
+        for socket in 1..=3 {
+            receivers.insert(AnyV4, 53, socket, None, ADDR);
+            assert!(QUARTERS.iter().all(|pick| taker(&receivers, *pick) == Some(socket)));
+        }
+        receivers.remove(AnyV4, 53, 3);
+        assert!(QUARTERS.iter().all(|pick| taker(&receivers, *pick) == Some(2)));
+        receivers.insert(AnyV4, 53, 4, None, PORT);
+        receivers.insert(AnyV4, 53, 5, None, PORT);
+        let taken: Vec<_> = QUARTERS.iter().filter_map(|pick| taker(&receivers, *pick)).collect();
+        assert_eq!(taken, [4, 4, 5, 5]);
+        receivers.insert(AnyV4, 53, 6, Some(ETH), ADDR);
+        receivers.insert(AnyV4, 53, 7, Some(ETH), ADDR);
+        assert_eq!(taker(&receivers, 0), Some(7));
+    }
+
+    /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
+    #[test]
+    fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        // The first one after its bind, the second one before.
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        receivers.insert(AnyV4, 53, 1, None, ADDR);
+        receivers.set_reuse_port(AnyV4, 53, 1, true);
+        assert_eq!(takers(&receivers), [1; 4]);
+        receivers.insert(AnyV4, 53, 2, None, PORT);
+        assert_eq!(takers(&receivers), [1, 1, 2, 2]);
+        // The first one takes it back, then the second.
+        receivers.set_reuse_port(AnyV4, 53, 1, false);
+        assert_eq!(takers(&receivers), [1, 1, 2, 2]);
+        receivers.set_reuse_port(AnyV4, 53, 2, false);
+        assert_eq!(takers(&receivers), [2; 4]);
+        // Both after both were bound.
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        receivers.insert(AnyV4, 53, 1, None, ADDR);
+        receivers.insert(AnyV4, 53, 2, None, ADDR);
+        receivers.set_reuse_port(AnyV4, 53, 1, true);
+        receivers.set_reuse_port(AnyV4, 53, 2, true);
+        assert_eq!(takers(&receivers), [2; 4]);
+    }
+
+    #[test]
+    fn devices_keep_to_themselves() {
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Tcp);
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        receivers.insert(AnyV4, 53, 1, Some(ETH), PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 0), Some(1));
+        assert_eq!(receivers.find(v4, 53, IfaceId::LOOPBACK, 0), None);
+        receivers.insert(AnyV4, 53, 2, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 1), Some(1));
+        assert_eq!(receivers.find(v4, 53, IfaceId::LOOPBACK, 1), Some(2));
+        receivers.remove(AnyV4, 53, 1);
+        assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
+    }
+
+    /// Among members that set SO_REUSEPORT after their bind, only the last one shares with
+    /// newcomers; tried on Linux 6.18.
+    #[test]
+    fn who_came_to_share_late_and_who_leaves() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        for socket in [1, 2] {
+            receivers.insert(AnyV4, 53, socket, None, ADDR);
+        }
+        for socket in [1, 2] {
+            receivers.set_reuse_port(AnyV4, 53, socket, true);
+        }
+        receivers.insert(AnyV4, 53, 3, None, PORT);
+        assert_eq!(takers(&receivers), [2, 2, 3, 3]);
+        receivers.insert(AnyV4, 53, 4, None, PORT);
+        receivers.insert(AnyV4, 53, 5, None, PORT);
+        assert_eq!(takers(&receivers), [2, 3, 4, 5]);
+        receivers.remove(AnyV4, 53, 2);
+        assert_eq!(takers(&receivers), [5, 5, 3, 4], "the last one takes the place");
+        receivers.remove(AnyV4, 53, 5);
+        assert_eq!(takers(&receivers), [4, 4, 3, 3]);
+        for socket in [4, 3] {
+            receivers.remove(AnyV4, 53, socket);
+        }
+        assert_eq!(takers(&receivers), [1; 4]);
+        receivers.remove(AnyV4, 53, 1);
+        assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
+    }
+
+    /// A socket that took SO_REUSEPORT back shares with the members that its group had, and with no
+    /// newcomer; tried on Linux 6.18.
+    #[test]
+    fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        for socket in [1, 2] {
+            receivers.insert(AnyV4, 53, socket, None, PORT);
+        }
+        for socket in [1, 2] {
+            receivers.set_reuse_port(AnyV4, 53, socket, false);
+        }
+        receivers.insert(AnyV4, 53, 3, None, PORT);
+        assert_eq!(takers(&receivers), [3; 4]);
+        receivers.insert(AnyV4, 53, 4, None, PORT);
+        assert_eq!(takers(&receivers), [3, 3, 4, 4]);
+        for socket in [4, 3] {
+            receivers.remove(AnyV4, 53, socket);
+        }
+        assert_eq!(takers(&receivers), [2; 4]);
+        receivers.set_reuse_port(AnyV4, 53, 2, true);
+        assert_eq!(takers(&receivers), [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn the_processor_chooses_among_those_that_share() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        for socket in 1..=4 {
+            receivers.insert(AnyV4, 53, socket, None, PORT);
+        }
+        assert!(!receivers.minds_processor());
+        receivers.set_processor(AnyV4, 53, 3, Some(7));
+        assert!(receivers.minds_processor());
+        assert_eq!(takers(&receivers), [1, 2, 3, 4], "not known yet");
+        receivers.runs_on(7);
+        assert_eq!(takers(&receivers), [3; 4]);
+        receivers.set_processor(AnyV4, 53, 1, Some(7));
+        assert_eq!(takers(&receivers), [1, 3, 3, 1], "the next one from the pick on");
+        receivers.runs_on(8);
+        assert_eq!(takers(&receivers), [1, 2, 3, 4], "nobody is here");
+        receivers.runs_on(7);
+        receivers.set_processor(AnyV4, 53, 1, None);
+        receivers.remove(AnyV4, 53, 3);
+        assert_eq!((takers(&receivers), receivers.minds_processor()), (vec![1, 1, 2, 4], false));
+    }
+
+    #[test]
+    fn ping_sockets_share_nothing() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Echo);
+        receivers.insert(AnyV4, 7, 1, None, PORT);
+        receivers.insert(AnyV4, 7, 2, None, PORT);
+        receivers.set_reuse_port(AnyV4, 7, 2, true);
+        assert!(QUARTERS.iter().all(|pick| receivers.find(v4, 7, ETH, *pick) == Some(2)));
+    }
+}

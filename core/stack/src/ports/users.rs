@@ -1,0 +1,180 @@
+//! Connections, or their remains, on ports that no socket holds (any more). Each shard has a table.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::ports::bind_addr::{BindAddr, Sharing};
+use crate::ports::holds::{Class, Holder};
+use crate::ports::port_set::PortSet;
+
+/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one
+/// address.
+type User = (IpAddr, Sharing);
+
+/// Users of a port. Usually these are connections from one address, which need no list.
+#[derive(Debug)]
+enum Port {
+    /// So many connections, all alike.
+    Alike(User, u32),
+    /// How many of each. There may be many, for a port may be used with every address of a host.
+    #[expect(clippy::box_collection, reason = "a map in place would make every entry larger")]
+    Several(Box<BTreeMap<User, u32>>),
+}
+
+const _: () = assert!(size_of::<Port>() <= 24);
+
+impl Port {
+    /// Whether `is` holds for one of the users whose address `wanted` may overlap.
+    fn any_user(&self, wanted: &Holder, mut is: impl FnMut(&User) -> bool) -> bool {
+        match self {
+            Port::Alike(user, _) => is(user),
+            Port::Several(users) => match wanted.addr {
+                BindAddr::Ip(ip) => {
+                    let all = Sharing { reuse_addr: true, reuse_port: true };
+                    users.range((ip, Sharing::default())..=(ip, all)).any(|(user, _)| is(user))
+                }
+                _ => users.keys().any(is),
+            },
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        match self {
+            Port::Alike(_, count) => *count == 0,
+            Port::Several(users) => users.is_empty(),
+        }
+    }
+
+    /// The list of all users of the port, in place of the short form for users of one address.
+    fn list(&mut self) -> &mut BTreeMap<User, u32> {
+        if let Port::Alike(user, count) = *self {
+            *self = Port::Several(Box::new(BTreeMap::from([(user, count)])));
+        }
+        match self {
+            Port::Several(users) => users,
+            Port::Alike(..) => unreachable!("it was just changed"),
+        }
+    }
+}
+
+/// The table of a shard.
+#[derive(Debug)]
+pub(crate) struct Users {
+    ports: BTreeMap<u16, Port>,
+    /// The keys of `ports`, for readers without a lock.
+    occupied: Arc<PortSet>,
+}
+
+impl Users {
+    /// An empty table, which keeps the used ports in `occupied`, too.
+    pub fn new(occupied: Arc<PortSet>) -> Self {
+        Self { ports: BTreeMap::new(), occupied }
+    }
+
+    /// Ports in use.
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Whether a connection, or its remains, conflicts with a bind.
+    pub fn are_in_way(&self, port: u16, wanted: &Holder) -> bool {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# an OPEN call that will functionally allow an application to LISTEN on a port while a
+        //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
+        //# (MUST-42).
+        self.ports.get(&port).is_some_and(|users| {
+            users.any_user(wanted, |(local, sharing)| {
+                BindAddr::Ip(*local).overlaps(wanted.addr)
+                    && !wanted.may_join(Class { sharing: *sharing, listening: false })
+            })
+        })
+    }
+
+    /// Notes that a connection, or its remains, uses `port` on `local`.
+    pub fn add(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
+        self.occupied.set(port, true);
+        let new = (local, sharing);
+        match self.ports.entry(port) {
+            Entry::Vacant(entry) => {
+                entry.insert(Port::Alike(new, 1));
+            }
+            Entry::Occupied(mut entry) => match entry.get_mut() {
+                Port::Alike(user, count) if *user == new => *count += 1,
+                port => *port.list().entry(new).or_default() += 1,
+            },
+        }
+    }
+
+    /// Undoes one [`Users::add`].
+    pub fn remove(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
+        let Some(entry) = self.ports.get_mut(&port) else { return };
+        let gone = (local, sharing);
+        match entry {
+            Port::Alike(user, count) if *user == gone => *count -= 1,
+            Port::Alike(..) => {}
+            Port::Several(users) => {
+                if let Some(count) = users.get_mut(&gone) {
+                    *count -= 1;
+                    if *count == 0 {
+                        users.remove(&gone);
+                    }
+                }
+            }
+        }
+        if entry.is_unused() {
+            self.ports.remove(&port);
+            self.occupied.set(port, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BindAddr::{AnyV4, Ip};
+
+    const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
+    const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
+
+    #[test]
+    fn what_is_left_of_connections_blocks_unless_both_reuse() {
+        let mut users = Users::new(Arc::default());
+        let local = IpAddr::from([10, 0, 0, 1]);
+        users.add(80, local, ADDR);
+        let wanted =
+            |sharing| Holder { socket: 2, addr: AnyV4, sharing, listening: false, device: None };
+        assert!(users.are_in_way(80, &wanted(PLAIN)));
+        assert!(!users.are_in_way(80, &wanted(ADDR)));
+        users.remove(80, local, ADDR);
+        assert!(!users.are_in_way(80, &wanted(PLAIN)));
+        assert_eq!(users.len(), 0);
+    }
+
+    /// Connections from as many addresses as a host has, or pretends to (IP_FREEBIND).
+    #[test]
+    fn users_of_a_port_are_counted_by_address() {
+        let mut users = Users::new(Arc::default());
+        let local = |n: u32| IpAddr::from(n.to_be_bytes());
+        let wanted = |n| Holder {
+            socket: 1,
+            addr: Ip(local(n)),
+            sharing: PLAIN,
+            listening: false,
+            device: None,
+        };
+        for n in 0..1000 {
+            users.add(80, local(n), PLAIN);
+            users.add(80, local(n), PLAIN);
+        }
+        for n in 0..1000 {
+            assert!(!users.are_in_way(80, &wanted(1000)));
+            users.remove(80, local(n), PLAIN);
+            assert!(users.are_in_way(80, &wanted(n)), "one is left");
+            users.remove(80, local(n), PLAIN);
+            assert!(!users.are_in_way(80, &wanted(n)));
+        }
+        assert_eq!(users.len(), 0);
+    }
+}

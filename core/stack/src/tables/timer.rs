@@ -1,0 +1,512 @@
+//! Timers: a hierarchical wheel, where arming, cancelling and firing cost the same however many
+//! run.
+//!
+//! ```text
+//!   level 0: 64 slots of 2¹⁶ ns (66 µs)      level 1: 64 slots of 4.2 ms      level 2: of 268 ms …
+//! ```
+//! A timer lies in the lowest level that can tell its slot from the present one. As its time comes
+//! nearer it moves down, at most five times. Timers never fire early, and at most one slot of level
+//! 0 late. Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block
+//! begins.
+//!
+//! A list moves timer by timer, as many as its caller has time for. A million timers of one minute
+//! thereby make no turn longer than others.
+
+use towpath_tcp::Instant;
+
+use crate::tables::slab::{List, NONE, Queue};
+
+/// Names an armed timer; becomes [`TimerId::NONE`] in the hands of its owner once it fired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimerId(u32);
+
+impl TimerId {
+    /// No timer.
+    pub const NONE: Self = Self(NONE);
+
+    /// Whether it names a timer.
+    pub fn is_armed(self) -> bool {
+        self.0 != NONE
+    }
+}
+
+/// The wheel. `O` says whose timer it is.
+#[derive(Debug)]
+pub(crate) struct Wheel<O> {
+    /// Everything before this tick has been fired.
+    elapsed: u64,
+    lists: Lists,
+    /// The list whose time has come, which is being moved.
+    moving: Option<u16>,
+    timers: Queue<Timer<O>>,
+    /// Timers moved between lists so far: the work done.
+    pub operations: u64,
+}
+
+#[derive(Debug)]
+struct Timer<O> {
+    deadline: Instant,
+    /// `level * SLOTS + slot`, [`LATER`] or the one after it, or [`DUE`].
+    list: u16,
+    owner: O,
+}
+
+/// Where timers stand.
+#[derive(Debug)]
+struct Lists {
+    levels: [Level; LEVELS],
+    /// Timers beyond the present block, distributed when the next even or odd one begins.
+    later: [Slot; 2],
+    due: Slot,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    /// Bit n: slot n has timers.
+    occupied: u64,
+    slots: [Slot; SLOTS],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    list: List,
+    /// No timer in it is earlier; one that was cancelled may have been.
+    earliest: Instant,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot { list: List::EMPTY, earliest: Instant::FAR };
+
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// log₂ of a tick in ns. A coarser one fires later, a finer one reaches less far with six levels.
+const TICK_SHIFT: u32 = 16;
+/// log₂ of the slots a level: a level's occupancy fits one word.
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Six levels reach 2⁵² ns = 52 days: a block.
+const LEVELS: usize = 6;
+const BLOCK_BITS: u32 = SLOT_BITS * LEVELS as u32;
+/// The first of the two lists of later blocks.
+const LATER: u16 = (LEVELS * SLOTS) as u16;
+const DUE: u16 = u16::MAX;
+
+impl<O: Copy> Wheel<O> {
+    /// An empty wheel.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            elapsed: now.0 >> TICK_SHIFT,
+            lists: Lists {
+                levels: [Level { occupied: 0, slots: [Slot::EMPTY; SLOTS] }; LEVELS],
+                later: [Slot::EMPTY; 2],
+                due: Slot::EMPTY,
+            },
+            moving: None,
+            timers: Queue::default(),
+            operations: 0,
+        }
+    }
+
+    /// Timers armed.
+    pub fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Makes `id` fire at `deadline`, or never. A timer that is armed for an earlier time stays: it
+    /// fires early, and its owner, with nothing due, arms it anew. An acknowledgment that puts off
+    /// a retransmission thereby touches no list.
+    pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
+        let Some(deadline) = deadline else { return self.cancel(id) };
+        match self.timers.get_mut(id.0) {
+            Some(timer) if timer.deadline <= deadline => {}
+            Some(timer) => {
+                timer.deadline = deadline;
+                self.shift(id.0);
+            }
+            None => {
+                let list = self.list_for(deadline);
+                self.operations += 1;
+                let timer = Timer { deadline, list, owner };
+                *id = TimerId(self.timers.push(&mut self.lists.slot_mut(list).list, timer));
+                self.lists.on_joined(list, deadline);
+            }
+        }
+    }
+
+    /// Disarms it.
+    pub fn cancel(&mut self, id: &mut TimerId) {
+        if id.is_armed() {
+            self.take(id.0);
+            *id = TimerId::NONE;
+        }
+    }
+
+    /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then. `moves` is
+    /// how many timers may still be moved for it; when none is left there may be more for the next
+    /// turn.
+    pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
+        if self.lists.due.is_empty() {
+            self.advance(now.0 >> TICK_SHIFT, moves);
+        }
+        let index = self.lists.due.list.front()?;
+        self.take(index)
+    }
+
+    /// The time up to which the wheel has moved. A timer armed for an earlier time is due.
+    pub fn passed(&self) -> Instant {
+        Instant(self.elapsed << TICK_SHIFT)
+    }
+
+    /// When [`Wheel::pop`] may have something: never later than that, earlier only after a cancel.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let Lists { levels, later, due } = &self.lists;
+        if !due.is_empty() {
+            return Some(due.earliest);
+        }
+        if self.moving.is_some() {
+            return Some(Instant(self.elapsed << TICK_SHIFT));
+        }
+        let slot = match self.lists.first_slot() {
+            Some((level, slot)) => &levels[level].slots[slot],
+            // The list of the block after the next one is empty until then.
+            None => later.iter().find(|slot| !slot.is_empty())?,
+        };
+        Some(Instant(tick_of(slot.earliest) << TICK_SHIFT))
+    }
+
+    /// Moves the timers of all slots that begin until `tick` down a level or into the due list.
+    fn advance(&mut self, tick: u64, moves: &mut usize) {
+        loop {
+            if let Some(list) = self.moving
+                && !self.move_some(list, moves)
+            {
+                return;
+            }
+            self.moving = self.begin_next(tick);
+            if self.moving.is_none() {
+                break;
+            }
+        }
+        self.elapsed = self.elapsed.max(tick);
+    }
+
+    /// Moves timers out of a list to where they belong now; false when there are more than `moves`
+    /// allows. None comes back to it: a slot that has begun takes no timer, nor does the list of a
+    /// block.
+    fn move_some(&mut self, list: u16, moves: &mut usize) -> bool {
+        while let Some(index) = self.lists.slot_mut(list).list.front() {
+            if *moves == 0 {
+                return false;
+            }
+            *moves -= 1;
+            self.shift(index);
+        }
+        true
+    }
+
+    /// The next list whose time has come at `tick`.
+    fn begin_next(&mut self, tick: u64) -> Option<u16> {
+        let block = self.elapsed >> BLOCK_BITS;
+        if let Some((level, slot)) = self.lists.first_slot() {
+            let shift = SLOT_BITS * level as u32;
+            let before = self.elapsed >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
+            let start = before | (slot as u64) << shift;
+            self.elapsed = self.elapsed.max(start.min(tick));
+            return (start <= tick).then_some((level * SLOTS + slot) as u16);
+        }
+        if block >= tick >> BLOCK_BITS || self.lists.later.iter().all(Slot::is_empty) {
+            return None;
+        }
+        self.elapsed = (block + 1) << BLOCK_BITS;
+        Some(later_list(block + 1))
+    }
+
+    fn list_for(&self, deadline: Instant) -> u16 {
+        let tick = tick_of(deadline);
+        if tick <= self.elapsed {
+            return DUE;
+        }
+        let block = self.elapsed >> BLOCK_BITS;
+        if tick >> BLOCK_BITS != block {
+            return later_list(block + 1);
+        }
+        let differing = tick ^ self.elapsed;
+        let level = (differing.ilog2() / SLOT_BITS) as usize;
+        let slot = (tick >> (SLOT_BITS * level as u32)) as usize % SLOTS;
+        (level * SLOTS + slot) as u16
+    }
+
+    /// Moves the timer to the list where its deadline belongs now.
+    fn shift(&mut self, index: u32) {
+        let Some(&Timer { deadline, list: from, .. }) = self.timers.get(index) else { return };
+        let to = self.list_for(deadline);
+        self.operations += 2;
+        self.timers.unlink(&mut self.lists.slot_mut(from).list, index);
+        self.lists.on_left(from);
+        self.timers.link(&mut self.lists.slot_mut(to).list, index);
+        self.lists.on_joined(to, deadline);
+        if let Some(timer) = self.timers.get_mut(index) {
+            timer.list = to;
+        }
+    }
+
+    /// Takes the timer out of the wheel.
+    fn take(&mut self, index: u32) -> Option<O> {
+        let list = self.timers.get(index)?.list;
+        self.operations += 1;
+        let timer = self.timers.remove(&mut self.lists.slot_mut(list).list, index);
+        self.lists.on_left(list);
+        timer.map(|timer| timer.owner)
+    }
+}
+
+impl Lists {
+    /// The occupied slot that comes first: a lower level lies wholly before the next slot of a
+    /// higher one.
+    fn first_slot(&self) -> Option<(usize, usize)> {
+        let level = self.levels.iter().position(|level| level.occupied != 0)?;
+        Some((level, self.levels[level].occupied.trailing_zeros() as usize))
+    }
+
+    fn slot_mut(&mut self, list: u16) -> &mut Slot {
+        match list {
+            DUE => &mut self.due,
+            LATER.. => &mut self.later[usize::from(list - LATER)],
+            list => &mut self.levels[list as usize / SLOTS].slots[list as usize % SLOTS],
+        }
+    }
+
+    /// A timer for `deadline` was linked into `list`.
+    fn on_joined(&mut self, list: u16, deadline: Instant) {
+        let slot = self.slot_mut(list);
+        slot.earliest = slot.earliest.min(deadline);
+        if list < LATER {
+            self.levels[list as usize / SLOTS].occupied |= 1 << (list as usize % SLOTS);
+        }
+    }
+
+    /// A timer was unlinked from `list`.
+    fn on_left(&mut self, list: u16) {
+        let slot = self.slot_mut(list);
+        if !slot.is_empty() {
+            return;
+        }
+        *slot = Slot::EMPTY;
+        if list < LATER {
+            self.levels[list as usize / SLOTS].occupied &= !(1 << (list as usize % SLOTS));
+        }
+    }
+}
+
+/// The list of timers beyond the present block that wait for `block` to begin. Timers for a later
+/// block then move to the other list.
+fn later_list(block: u64) -> u16 {
+    LATER + (block & 1) as u16
+}
+
+/// The first tick at which `deadline` has passed.
+fn tick_of(deadline: Instant) -> u64 {
+    deadline.0.div_ceil(1 << TICK_SHIFT)
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_qdisc::Dice;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const BLOCK: u64 = 1 << (BLOCK_BITS + TICK_SHIFT);
+
+    fn pop<O: Copy>(wheel: &mut Wheel<O>, now: Instant) -> Option<O> {
+        let mut moves = usize::MAX;
+        wheel.pop(now, &mut moves)
+    }
+
+    #[test]
+    fn fires_in_time_never_early() {
+        let mut wheel = Wheel::new(Instant(12_345 * MS));
+        let mut dice = Dice::new(1, 0);
+        let mut deadlines = Vec::new();
+        for owner in 0..5000u32 {
+            let spread = [1, 100, 10_000, 5_000_000][owner as usize % 4];
+            let deadline = Instant(12_345 * MS + dice.below(spread * MS));
+            wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
+            deadlines.push(deadline);
+        }
+        let mut fired = 0;
+        while let Some(now) = wheel.next_timeout() {
+            while let Some(owner) = pop(&mut wheel, now) {
+                let deadline = deadlines[owner as usize];
+                assert!(deadline <= now, "early");
+                assert!(now.0 - deadline.0 <= 1 << TICK_SHIFT, "{} ns late", now.0 - deadline.0);
+                fired += 1;
+            }
+        }
+        assert_eq!((fired, wheel.len()), (5000, 0));
+    }
+
+    #[test]
+    fn cancelled_ones_stay_silent_and_put_off_ones_cost_nothing() {
+        let mut wheel = Wheel::new(Instant(0));
+        let mut a = TimerId::NONE;
+        let mut b = TimerId::NONE;
+        wheel.set(&mut a, Some(Instant(5 * MS)), 'a');
+        wheel.set(&mut b, Some(Instant(7 * MS)), 'b');
+        wheel.cancel(&mut a);
+        assert!(!a.is_armed());
+        let before = wheel.operations;
+        wheel.set(&mut b, Some(Instant(9 * MS)), 'b');
+        assert_eq!(wheel.operations, before);
+        assert_eq!(pop(&mut wheel, Instant(6 * MS)), None);
+        assert_eq!(pop(&mut wheel, Instant(9 * MS)), Some('b'));
+        assert_eq!(wheel.next_timeout(), None);
+    }
+
+    #[test]
+    fn an_earlier_deadline_moves_it_forward() {
+        let mut wheel = Wheel::new(Instant(0));
+        let mut id = TimerId::NONE;
+        wheel.set(&mut id, Some(Instant(60_000 * MS)), ());
+        wheel.set(&mut id, Some(Instant(2 * MS)), ());
+        let next = wheel.next_timeout().expect("armed");
+        assert!(next.0 >= 2 * MS && next.0 <= 3 * MS);
+        assert_eq!(pop(&mut wheel, next), Some(()));
+    }
+
+    #[test]
+    fn the_far_future_is_kept() {
+        let mut wheel = Wheel::new(Instant(0));
+        let year = 365 * 86_400_000 * MS;
+        wheel.set(&mut { TimerId::NONE }, Some(Instant(year)), ());
+        let mut wakes = 0;
+        while let Some(now) = wheel.next_timeout() {
+            wakes += 1;
+            assert!(wakes < 100, "stuck");
+            if pop(&mut wheel, now).is_some() {
+                assert!(now.0 >= year);
+                return;
+            }
+        }
+        panic!("lost");
+    }
+
+    /// Each round of the top level ends, as any machine sees that runs for 52 days.
+    #[test]
+    fn none_fires_early_when_a_block_begins() {
+        let start = 3 * BLOCK - 5000 * MS;
+        let mut wheel = Wheel::new(Instant(start));
+        let mut dice = Dice::new(7, 0);
+        let mut deadlines = Vec::new();
+        for owner in 0..1000u32 {
+            let spread = [1000, 10_000, 100_000, 12_000_000_000][owner as usize % 4];
+            let deadline = Instant(start + dice.below(spread * MS));
+            wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
+            deadlines.push(deadline);
+        }
+        let beyond = deadlines.iter().filter(|deadline| deadline.0 > 3 * BLOCK).count();
+        assert!((300..700).contains(&beyond), "{beyond}");
+        let (mut fired, mut wakes) = (0, 0);
+        while let Some(now) = wheel.next_timeout() {
+            wakes += 1;
+            while let Some(owner) = pop(&mut wheel, now) {
+                let deadline = deadlines[owner as usize];
+                assert!(deadline <= now, "{} ms early", (deadline.0 - now.0) / MS);
+                assert!(now.0 - deadline.0 <= 1 << TICK_SHIFT, "{} ns late", now.0 - deadline.0);
+                fired += 1;
+            }
+        }
+        assert_eq!((fired, wheel.len()), (1000, 0));
+        assert!(wakes <= 6000, "{wakes} wakes");
+    }
+
+    /// The end of a level or block: timers on both sides, armed from both sides, by a clock that
+    /// stops on the last tick.
+    #[test]
+    fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {
+        for bits in (SLOT_BITS..=BLOCK_BITS).step_by(SLOT_BITS as usize) {
+            let (round, border) = (1 << bits, 3 << bits);
+            let ticks = [border - 2, border - 1, border, border + 1];
+            let ticks = [&ticks[..], &ticks.map(|tick| tick + round)].concat();
+            for begin in [border - round, border - 3, border - 1] {
+                let mut wheel = Wheel::new(Instant(begin << TICK_SHIFT));
+                let mut pending: Vec<Instant> = Vec::new();
+                let stops = ticks.iter().filter(|tick| **tick >= begin);
+                let stops =
+                    stops.flat_map(|tick| [tick << TICK_SHIFT, ((tick + 1) << TICK_SHIFT) - 1]);
+                for now in stops.map(Instant) {
+                    let mut fired = Vec::new();
+                    while let Some(deadline) = pop(&mut wheel, now) {
+                        fired.push(deadline);
+                    }
+                    fired.sort_unstable();
+                    let mut due: Vec<_> =
+                        pending.extract_if(.., |deadline| *deadline <= now).collect();
+                    due.sort_unstable();
+                    assert_eq!(fired, due, "{bits} bits, begun at {begin}, now {}", now.0);
+                    let tick = now.0 >> TICK_SHIFT;
+                    for later in ticks.iter().filter(|later| **later > tick) {
+                        let deadline = Instant(later << TICK_SHIFT);
+                        wheel.set(&mut { TimerId::NONE }, Some(deadline), deadline);
+                        pending.push(deadline);
+                    }
+                    let first = pending.iter().min();
+                    assert!(wheel.next_timeout() <= first.copied() || first.is_none());
+                    assert!(wheel.next_timeout().is_some() || first.is_none());
+                }
+                assert!(pending.is_empty() && wheel.len() == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_slot_moves_a_little_at_a_time() {
+        let mut wheel = Wheel::new(Instant(0));
+        for owner in 0..100_000u32 {
+            let deadline = Instant(60_000 * MS + u64::from(owner) * 1000);
+            wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
+        }
+        let mut cancelled = TimerId::NONE;
+        wheel.set(&mut cancelled, Some(Instant(60_000 * MS + 70)), 100_000);
+        let (mut fired, mut turns) = (0, 0);
+        while let Some(now) = wheel.next_timeout() {
+            let before = wheel.operations;
+            let mut moves = 1000;
+            for _ in 0..1000 {
+                if wheel.pop(now.max(Instant(60_000 * MS)), &mut moves).is_none() {
+                    break;
+                }
+                fired += 1;
+            }
+            let work = wheel.operations - before;
+            assert!(work <= 2 * 1000 + 1000, "{work} in one turn");
+            turns += 1;
+            if turns == 3 {
+                wheel.cancel(&mut cancelled);
+            }
+        }
+        assert_eq!((fired, wheel.len()), (100_000, 0));
+    }
+
+    #[test]
+    fn work_does_not_grow_with_the_number_of_timers() {
+        let cost = |count: u32| {
+            let mut wheel = Wheel::new(Instant(0));
+            let mut dice = Dice::new(7, 0);
+            for owner in 0..count {
+                wheel.set(&mut { TimerId::NONE }, Some(Instant(dice.below(120_000 * MS))), owner);
+            }
+            let before = wheel.operations;
+            let mut id = TimerId::NONE;
+            for n in 0..1000 {
+                wheel.set(&mut id, Some(Instant(200_000 * MS + n)), 0);
+                wheel.cancel(&mut id);
+            }
+            wheel.operations - before
+        };
+        assert_eq!(cost(10), cost(100_000));
+    }
+}

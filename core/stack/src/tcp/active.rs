@@ -1,0 +1,316 @@
+//! Opens from this side: connect.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use towpath_tcp::{Config, Connection, Instant};
+use towpath_wire::addr;
+
+use crate::error::ConnectError;
+use crate::host::{Family, Host, SocketId};
+use crate::net::{IfaceId, Route};
+use crate::socket::{Bound, Kind, Settings, Socket, Stream};
+use crate::stack::Stack;
+use crate::tables::flow::{Flow, FlowRef};
+use crate::tcp::fast_open::Beginning;
+
+impl<H: Host> Stack<H> {
+    /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the
+    /// unspecified one.
+    pub fn is_near(&self, ip: IpAddr) -> bool {
+        self.net.is_local(loopback_if_unspecified(ip.to_canonical()))
+    }
+
+    /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected`
+    /// or `Error`. The buffers live as long as the socket; bytes that are in `send` already follow
+    /// the handshake. The unspecified address stands for loopback, as on Linux.
+    ///
+    /// # Errors
+    /// The buffers are dropped, the socket stays as it was.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<(), ConnectError> {
+        self.begin_connect(now, id, remote, (recv, send), false).map(drop)
+    }
+
+    /// As [`Stack::connect`], with Fast Open (RFC 7413). True: the SYN waits for the first bytes,
+    /// or for [`Stack::shutdown_send`]; until then nothing is known of the peer. False: there is no
+    /// cookie of the server yet, and the SYN asks for one.
+    ///
+    /// # Errors
+    /// As for [`Stack::connect`].
+    pub fn connect_fast_open(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<bool, ConnectError> {
+        self.begin_connect(now, id, remote, (recv, send), true)
+    }
+
+    fn begin_connect(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+        buffers: (H::Recv, H::Send),
+        fast_open: bool,
+    ) -> Result<bool, ConnectError> {
+        self.catch_up();
+        let index = self.index(id).ok_or(ConnectError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
+        let settings = match &socket.kind {
+            Kind::Fresh(settings) => **settings,
+            Kind::Stream(_) | Kind::EarlyAccept(_) => return Err(ConnectError::Connected),
+            Kind::Listener(_) | Kind::Datagram(_) => return Err(ConnectError::Invalid),
+        };
+        let (family, bound) = (socket.family, socket.bound.as_deref().copied());
+        let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
+        let iface = on_device(scope_of(&remote), settings.device).ok_or(ConnectError::Invalid)?;
+        let remote_ip = loopback_if_unspecified(remote.ip());
+        let source = bound.as_ref().and_then(Bound::source);
+        let route = self.route_to_host(now, source, remote_ip, iface)?;
+        // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux sends a SYN all the
+        // same; here segments with port 0 are malformed, and the connect is refused at once.
+        if remote.port() == 0 {
+            return Err(ConnectError::Refused);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# If an application on a multihomed host does not specify the local IP address when
+        //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
+        //# select a local IP address before sending the (first) SYN (MUST-44).
+        let local = source.unwrap_or(route.src);
+        let held = bound.filter(Bound::has_port);
+        let uses_port = held.is_none().then_some(settings.binding.sharing());
+        let local_port = match held {
+            Some(bound) => bound.port,
+            None => {
+                let remote = SocketAddr::new(remote_ip, remote.port());
+                self.choose_tcp_port(now, local, remote, uses_port, settings.binding.ports)?
+            }
+        };
+        let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
+        let stream = self.open_stream(now, flow, route, iface, settings, buffers, fast_open);
+        if let (Err(_), Some(sharing)) = (&stream, uses_port) {
+            self.tcp_binds.unuse_port(local_port, local, sharing);
+        }
+        let (stream, beginning) = stream?;
+        if held.is_some() {
+            // The bind stays, but now for the address in use only.
+            self.tcp_binds.narrow(local_port, index, local);
+        }
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
+        }
+        self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
+        self.claim_flow(index, flow);
+        self.fast_opens.opens(index, beginning);
+        self.mark_dirty(index);
+        Ok(matches!(beginning, Beginning::WithBytes(..)))
+    }
+
+    /// Opens a connection from any address and port: a gateway's way in for others. Only the
+    /// 4-tuple has to be free; nothing is bound. With port 0 an ephemeral port is chosen.
+    ///
+    /// # Errors
+    /// The buffers are dropped, and no socket is made: `user` gets no event.
+    pub fn connect_from(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        user: u32,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<SocketId, ConnectError> {
+        self.catch_up();
+        if self.sockets.len() >= self.config.sockets_max {
+            return Err(ConnectError::TooMany);
+        }
+        let family = if local.is_ipv4() { Family::V4 } else { Family::V6 };
+        let valid =
+            remote.port() != 0 && addr::is_unicast(remote.ip()) && addr::is_unicast(local.ip());
+        if !valid || local.is_ipv4() != remote.is_ipv4() {
+            return Err(ConnectError::Invalid);
+        }
+        let iface = scope_of(&remote);
+        let route = self.net.route_to_keep(now, Some(local.ip()), remote.ip(), iface)?;
+        let local_port = match local.port() {
+            0 => self.choose_tcp_port(now, local.ip(), remote, None, (0, 0))?,
+            port => port,
+        };
+        let flow =
+            Flow { local: local.ip(), remote: remote.ip(), local_port, remote_port: remote.port() };
+        let settings = self.default_settings();
+        let buffers = (recv, send);
+        let (stream, _) = self.open_stream(now, flow, route, iface, settings, buffers, false)?;
+        let kind = Kind::Stream(Box::new(stream));
+        let index = self.sockets.insert(Socket::new(user, family, kind));
+        self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
+        self.claim_flow(index, flow);
+        self.mark_dirty(index);
+        Ok(SocketId(self.sockets.id(index)))
+    }
+
+    /// The route to the address of one host.
+    fn route_to_host(
+        &mut self,
+        now: Instant,
+        source: Option<IpAddr>,
+        remote: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<Route, ConnectError> {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP
+        //# address (e.g., a broadcast or multicast address) (MUST-46).
+        if !addr::is_unicast(remote) {
+            return Err(ConnectError::NetUnreachable);
+        }
+        match self.net.route_to_keep(now, source, remote, iface)? {
+            Route { broadcast: true, .. } => Err(ConnectError::NetUnreachable),
+            route => Ok(route),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn open_stream(
+        &mut self,
+        now: Instant,
+        flow: Flow,
+        route: Route,
+        iface: Option<IfaceId>,
+        settings: Settings,
+        (recv, send): (H::Recv, H::Send),
+        fast_open: bool,
+    ) -> Result<(Stream<H>, Beginning), ConnectError> {
+        let hash = self.keys.table.ends(&flow);
+        let mut iss_min = None;
+        match self.find_flow(hash, &flow) {
+            None => {}
+            // An earlier connection of ours, in TIME-WAIT for long enough.
+            Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
+                iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
+                self.counters.tcp_time_wait_reused += 1;
+                self.remove_time_wait(at);
+            }
+            Some(_) => return Err(ConnectError::AddrInUse),
+        }
+        self.counters.tcp_connects += 1;
+        let iss = self.initial_sequence(now, &flow, iss_min);
+        let config = self.tcp_config(now, &settings, &flow, iface);
+        self.paths.follow(&mut self.net);
+        let path = self.paths.shrink(&route, &self.net);
+        let (connection, beginning) = match fast_open {
+            true => self.connect_fast(now, &flow, config, iss),
+            false => {
+                let offset = self.timestamp_offset(&flow);
+                (Connection::connect(config, iss, offset, now), Beginning::Plain)
+            }
+        };
+        let stream = Stream::new(now, flow, connection, &settings, iface, recv, send);
+        Ok((Stream { path: Some(path), ..stream }, beginning))
+    }
+
+    /// The settings of a connection, with segment sizes for its path.
+    pub(crate) fn tcp_config(
+        &self,
+        now: Instant,
+        settings: &Settings,
+        flow: &Flow,
+        iface: Option<IfaceId>,
+    ) -> Config {
+        let route = self.net.route(now, Some(flow.local), flow.remote, iface);
+        // `route.mtu` follows reports about datagrams, which are easily forged. A connection learns
+        // its path MTU from reports about its own segments alone (RFC 5927 §4), and begins with the
+        // link's.
+        let (mtu_send, mtu_recv) = match route {
+            Ok(route) => {
+                let interface = self.net.interfaces().get(route.iface.index());
+                // As on Linux the MTU of a route holds for both directions; one that routers of the
+                // link advertise does not.
+                let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
+                (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
+            }
+            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an
+            // Ethernet 1500.
+            Err(_) => (576, 1500),
+        };
+        let packet = settings.packet.towards(flow.remote);
+        Config {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+            //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
+            //# where MMS_R is the maximum size for a transport-layer message that can be received
+            //# (and reassembled at the IP layer) (MUST-67).
+            mss_recv: packet.limit(flow.mss_for(mtu_recv)),
+            mss_send_max: packet.limit(flow.mss_for(mtu_send)),
+            mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
+            ..settings.tcp
+        }
+    }
+}
+
+/// The address as the stack uses it: IPv4-mapped ones unmapped. `None` when the family has no such
+/// address.
+pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> {
+    match (addr, family) {
+        (SocketAddr::V4(_), _) => Some(addr),
+        (SocketAddr::V6(_), Family::V4) => None,
+        (SocketAddr::V6(v6), Family::V6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => Some(SocketAddr::new(v4.into(), v6.port())),
+            None => Some(addr),
+        },
+    }
+}
+
+/// The interface that the scope id of a link-local address names. Interfaces are numbered from 1
+/// there; 0 names none (RFC 3493 §3.3). As on Linux, other addresses' scope ids are ignored.
+pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
+    match addr {
+        SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
+            u16::try_from(v6.scope_id()).ok()?.checked_sub(1).map(IfaceId)
+        }
+        _ => None,
+    }
+}
+
+/// The inverse of [`scope_of`]: the address with its scope id, where it means something.
+pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
+    match addr {
+        SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
+            SocketAddrV6::new(*v6.ip(), v6.port(), v6.flowinfo(), u32::from(iface.0) + 1).into()
+        }
+        _ => addr,
+    }
+}
+
+/// Whether an address means something together with an interface only: link-local hosts, and groups
+/// of scope 1 and 2 (RFC 4291 §2.7).
+pub fn is_on_link(ip: Ipv6Addr) -> bool {
+    ip.is_unicast_link_local() || matches!(addr::multicast_scope(ip), Some(1 | 2))
+}
+
+/// The interface that a link-local address or SO_BINDTODEVICE names. `None` when they name two.
+pub(crate) fn on_device(
+    scope: Option<IfaceId>,
+    device: Option<IfaceId>,
+) -> Option<Option<IfaceId>> {
+    match (scope, device) {
+        (Some(scope), Some(device)) if scope != device => None,
+        (scope, device) => Some(scope.or(device)),
+    }
+}
+
+/// As on Linux, a connect to the unspecified address means this host.
+pub(crate) fn loopback_if_unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(v6) if v6.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}

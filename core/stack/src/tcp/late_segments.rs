@@ -1,0 +1,82 @@
+//! Late segments of connections in TIME-WAIT, and the end of that state.
+
+use towpath_pool::Pool;
+use towpath_tcp::{Instant, TimeWaitVerdict};
+
+use crate::drop::DropReason;
+use crate::host::Host;
+use crate::incoming::Incoming;
+use crate::limits;
+use crate::stack::Stack;
+use crate::tables::flow::FlowRef;
+use crate::tcp::time_wait::TimeWaitFlow;
+
+impl<H: Host> Stack<H> {
+    /// A segment of a connection in TIME-WAIT.
+    pub(crate) fn on_time_wait_segment(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        at: u32,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let Some(entry) = self.time_waits.get_mut(at) else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+        };
+        let before = entry.state.expires();
+        let mut verdict = entry.state.on_segment(now, &incoming.segment);
+        let (after, iss_min) = (entry.state.expires(), entry.state.iss_min());
+        if after != before {
+            self.time_waits.renew(at);
+        }
+        if verdict == TimeWaitVerdict::Reopen {
+            match self.taker(now, &incoming) {
+                Ok(taker) => {
+                    self.counters.tcp_time_wait_reused += 1;
+                    self.remove_time_wait(at);
+                    return self.take_syn(now, host, taker, incoming, Some(iss_min), pool);
+                }
+                // The listener is gone. The SYN is answered as every other one here, and late
+                // segments of the peer still find the old connection.
+                Err(DropReason::TcpNoSocket) => {
+                    let Some(entry) = self.time_waits.get_mut(at) else { return };
+                    verdict = entry.state.refuse_syn(now);
+                }
+                // The peer repeats its SYN; there may be a place for it then.
+                Err(reason) => return self.drop_local(incoming.local, reason, pool),
+            }
+        }
+        match (verdict, self.time_waits.get(at)) {
+            (TimeWaitVerdict::Ack(outgoing), Some(&TimeWaitFlow { packet, iface, .. })) => {
+                let iface = iface.or(self.pinned(incoming.local.iface, &incoming.flow));
+                self.reply_as(now, &incoming.flow, iface, packet, &outgoing, None, pool);
+                pool.give(incoming.local.packet);
+            }
+            (TimeWaitVerdict::Drop(reason), _) => {
+                self.drop_local(incoming.local, reason.into(), pool);
+            }
+            (TimeWaitVerdict::Ack(_) | TimeWaitVerdict::Reopen, _) => {
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+            }
+        }
+    }
+
+    pub(crate) fn remove_time_wait(&mut self, at: u32) {
+        let Some(entry) = self.time_waits.remove(at) else { return };
+        self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::TimeWait(at));
+        self.give_flow_back(&entry.flow);
+        if let Some(sharing) = entry.uses_port {
+            self.tcp_binds.unuse_port(entry.flow.local_port, entry.flow.local, sharing);
+        }
+    }
+
+    pub(crate) fn expire_time_waits(&mut self, now: Instant) {
+        for _ in 0..limits::TIMERS_A_TURN {
+            match (self.time_waits.next_timeout(), self.time_waits.oldest()) {
+                (Some(expires), Some(at)) if expires <= now => self.remove_time_wait(at),
+                _ => break,
+            }
+        }
+    }
+}

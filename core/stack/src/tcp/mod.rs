@@ -1,0 +1,15 @@
+//! TCP sockets: the receive and send paths of segments, opens from either side, and the end of
+//! connections.
+
+pub(crate) mod active;
+pub(crate) mod fast_open;
+pub(crate) mod handshake;
+pub(crate) mod late_segments;
+pub(crate) mod outcome;
+pub(crate) mod passive;
+pub(crate) mod path;
+pub(crate) mod rx;
+pub(crate) mod syn_bytes;
+pub(crate) mod time_wait;
+pub(crate) mod tuning;
+pub(crate) mod tx;

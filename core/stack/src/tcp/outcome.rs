@@ -1,0 +1,189 @@
+//! Effects of a visit by `tx`: events for the owner, a timer, and buffers of the right size. A
+//! connection's end leaves an entry in TIME-WAIT.
+
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
+
+use crate::drop::DropReason;
+use crate::host::{Host, SocketError, SocketEvent};
+use crate::socket::{Kind, Stream};
+use crate::stack::{Stack, TimerOwner};
+use crate::tables::flow::FlowRef;
+use crate::tables::timer::TimerId;
+use crate::tcp::fast_open::End;
+use crate::tcp::time_wait::TimeWaitFlow;
+use crate::tcp::tuning::period;
+use crate::unreached::Unreached;
+
+impl<H: Host> Stack<H> {
+    /// Delivers the events of a connection and arms its timer, once it has nothing more to send
+    /// now, or waits for its device.
+    pub(crate) fn after_visit(&mut self, now: Instant, host: &mut H, index: u32) {
+        loop {
+            let Some(socket) = self.sockets.get_mut(index) else { return };
+            let (user, orphan) = (socket.user, socket.orphan);
+            let Kind::Stream(stream) = &mut socket.kind else { return };
+            let Some(connection) = &mut stream.connection else { return };
+            let Some(event) = connection.poll_event() else {
+                let next = connection.next_timeout().map(|(at, _)| at);
+                self.wheel.set(&mut stream.timer, next, TimerOwner::Socket(index));
+                if !orphan && stream.send.is_room_made_by_sending() {
+                    host.event(user, SocketEvent::Writable);
+                }
+                return;
+            };
+            let end = match event {
+                ConnectionEvent::Reset => End::Reset,
+                ConnectionEvent::TimedOut | ConnectionEvent::Unreachable => End::NoAnswer,
+                _ => End::Over,
+            };
+            let was_accepted = self.end_fast_open(now, index, end);
+            let Some(socket) = self.sockets.get_mut(index) else { return };
+            let Kind::Stream(stream) = &mut socket.kind else { return };
+            let told = match event {
+                ConnectionEvent::Connected if was_accepted => None,
+                ConnectionEvent::Connected => Some(SocketEvent::Connected),
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+                //# If the local TCP connection is closed by the remote side due to a FIN or RST
+                //# received from the remote side, then the local application MUST be informed
+                //# whether it closed normally or was aborted (MUST-12).
+                ConnectionEvent::PeerClosed => Some(SocketEvent::PeerClosed),
+                ConnectionEvent::Reset => Some(SocketEvent::Error(SocketError::Reset)),
+                ConnectionEvent::Refused => Some(SocketEvent::Error(SocketError::Refused)),
+                ConnectionEvent::TimedOut => Some(SocketEvent::Error(SocketError::TimedOut)),
+                ConnectionEvent::Unreachable => {
+                    let why = stream.unreachable.unwrap_or(Unreached::Host);
+                    Some(SocketEvent::Error(why.into()))
+                }
+                ConnectionEvent::TimeWait(state) => {
+                    self.end_connection(now, index, Some(state));
+                    None
+                }
+                ConnectionEvent::Closed => {
+                    self.end_connection(now, index, None);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(event) = told.filter(|_| !orphan) {
+                host.event(user, event);
+            }
+            if let Some(SocketEvent::Error(_)) = told {
+                self.counters.tcp_failures += 1;
+            }
+        }
+    }
+
+    /// Ends a connection. State that must be remembered goes to TIME-WAIT; the socket stays until
+    /// its owner has closed it.
+    fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let orphan = socket.orphan;
+        let held = socket.bound.as_deref().filter(|bound| bound.has_port());
+        let sharing = held.map(|bound| bound.options.sharing());
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        stream.connection = None;
+        self.wheel.cancel(&mut stream.timer);
+        let hash = self.keys.table.ends(&stream.flow);
+        match time_wait {
+            Some(state) => {
+                // The socket may give its port up before TIME-WAIT is over. Until then the
+                // TIME-WAIT counts as a user of the port, so no other socket gets it.
+                if stream.uses_port.is_none()
+                    && let Some(sharing) = sharing
+                {
+                    self.tcp_binds.use_port(stream.flow.local_port, stream.flow.local, sharing);
+                }
+                let entry = TimeWaitFlow {
+                    flow: stream.flow,
+                    state,
+                    packet: stream.packet,
+                    iface: stream.iface,
+                    uses_port: stream.uses_port.take().or(sharing),
+                };
+                let at = self.time_waits.insert(entry);
+                self.flows.replace(hash, FlowRef::Socket(index), FlowRef::TimeWait(at));
+                if self.time_waits.len() > self.config.time_wait_max
+                    && let Some(oldest) = self.time_waits.oldest()
+                {
+                    self.count_drop(DropReason::TimeWaitFull);
+                    self.remove_time_wait(oldest);
+                }
+            }
+            None => {
+                self.flows.remove(hash, FlowRef::Socket(index));
+                let (flow, sharing) = (stream.flow, stream.uses_port.take());
+                if let Some(sharing) = sharing {
+                    self.tcp_binds.unuse_port(flow.local_port, flow.local, sharing);
+                }
+                self.give_flow_back(&flow);
+            }
+        }
+        self.free_chosen_port(index);
+        if orphan {
+            self.remove_socket(now, index);
+        }
+    }
+
+    /// A connection's timer fired, or one that was put off since it was armed.
+    pub(crate) fn on_socket_timeout(&mut self, until: Instant, now: Instant, index: u32) {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return;
+        };
+        stream.timer = TimerId::NONE;
+        let Some(connection) = &mut stream.connection else { return };
+        match connection.next_timeout() {
+            Some((due, _)) if due <= until => {
+                connection.on_timeout(until, now);
+                self.mark_dirty(index);
+            }
+            // The deadline was put off after the timer had been armed: arm it for the new one.
+            next => {
+                self.wheel.set(&mut stream.timer, next.map(|(at, _)| at), TimerOwner::Socket(index))
+            }
+        }
+    }
+}
+
+/// Reports events of the buffers since the last visit to the owner, each once.
+pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: &mut Stream<H>) {
+    let news = std::mem::take(&mut stream.news);
+    if orphan {
+        return;
+    }
+    if news.is_readable() {
+        host.event(user, SocketEvent::Readable);
+    }
+    if news.is_quiet() {
+        return;
+    }
+    if news.is_writable() {
+        host.event(user, SocketEvent::Writable);
+    }
+    if let Some(is_new) = news.urgent() {
+        host.event(user, SocketEvent::Urgent { is_new });
+    }
+}
+
+/// Resizes the buffers, once a round trip. The receive buffer follows the rate at which the program
+/// reads. The send buffer is twice the congestion window: one window in flight, and as much to
+/// send.
+pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
+    if now < stream.tune_at {
+        return;
+    }
+    let buffers = stream.buffers();
+    let Some(connection) = &stream.connection else { return };
+    if connection.state() == State::SynSent {
+        return;
+    }
+    let cwnd = connection.cwnd();
+    let rtt = connection.srtt().filter(|rtt| !rtt.is_zero());
+    stream.tune_at = now + period(rtt);
+    let received = connection.bytes_received() as u32;
+    stream.recv.want_capacity(stream.tuning.on_period(received, buffers.recv_unread));
+    if cwnd > buffers.send_capacity / 2 {
+        stream.send.want_capacity(cwnd.saturating_mul(2));
+    }
+}

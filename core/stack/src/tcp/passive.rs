@@ -1,0 +1,179 @@
+//! Opens from the other side: a SYN of no connection, and the listener or the owner that takes it.
+//!
+//! ```text
+//!  SYN ─► taker ─┬─ listener ─► half_open, in the syn_cache ─► child, in the accept queue
+//!                └─ owner ────► pending ─► accepted early or refused
+//! ```
+
+mod child;
+mod half_open;
+mod pending;
+mod syn_cache;
+
+use towpath_pool::Pool;
+use towpath_tcp::{Flags, HalfOpen, Instant, SeqNum};
+use towpath_wire::addr;
+use towpath_wire::fast_open::FastOpen;
+
+pub(crate) use self::child::NewChild;
+use crate::drop::DropReason;
+use crate::host::Host;
+use crate::incoming::Incoming;
+use crate::net::IfaceId;
+use crate::socket::{Kind, Listener};
+use crate::stack::Stack;
+use crate::tables::flow::Flow;
+use crate::tables::timer::TimerId;
+use crate::tcp::handshake::{HalfOpenFlow, Parent};
+
+/// Taker of a SYN that belongs to no flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A listener, by the index of its socket.
+    Listener(u32),
+    /// The owner, who accepts or refuses a SYN of an any-address interface.
+    Owner,
+}
+
+impl<H: Host> Stack<H> {
+    /// A SYN that belongs to no flow.
+    pub(crate) fn on_syn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        match self.taker(now, &incoming) {
+            Ok(taker) => self.take_syn(now, host, taker, incoming, None, pool),
+            Err(DropReason::TcpNoSocket) => {
+                self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
+            }
+            Err(reason) => self.drop_local(incoming.local, reason, pool),
+        }
+    }
+
+    /// Gives a SYN to the taker that [`Stack::taker`] found for it. `iss_min`: an old connection
+    /// between the same ports used sequence numbers up to there.
+    pub(crate) fn take_syn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        taker: Taker,
+        incoming: Incoming,
+        iss_min: Option<SeqNum>,
+        pool: &mut Pool,
+    ) {
+        let index = match taker {
+            Taker::Listener(index) => index,
+            Taker::Owner => return self.on_stray_syn(now, host, incoming, iss_min, pool),
+        };
+        let taken = self.take_fast_syn(now, host, index, incoming, iss_min, pool);
+        let Some(incoming) = taken else { return };
+        // `taker` let the SYN in for its cookie alone.
+        if !self.has_place_at(now, index) {
+            return self.drop_local(incoming.local, DropReason::SynCacheFull, pool);
+        }
+        self.make_place(now, index);
+        self.counters.tcp_syns += 1;
+        let Incoming { flow, hash, ref segment, ref local, .. } = incoming;
+        let parent = Parent::Listener(index);
+        let settings = self.settings_of(parent);
+        let gives_cookie =
+            settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
+        let iss = self.initial_sequence(now, &flow, iss_min);
+        let iface = settings.device.or(self.pinned(local.iface, &flow));
+        let config = self.tcp_config(now, &settings, &flow, iface);
+        let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), now);
+        let entry = HalfOpenFlow {
+            flow,
+            half_open,
+            iface: local.iface,
+            has_place: self.net.is_in_process(local.iface),
+            gives_cookie,
+            saved_syn: settings.save_syn.then(|| incoming.headers()),
+            since: now,
+            timer: TimerId::NONE,
+            parent,
+        };
+        let at = self.store_half_open(entry, hash);
+        self.send_syn_ack(now, host, at, pool);
+        pool.give(incoming.local.packet);
+    }
+
+    /// Finds the taker of a SYN that belongs to no flow, if there is one with a place for it.
+    pub(crate) fn taker(&self, now: Instant, incoming: &Incoming) -> Result<Taker, DropReason> {
+        let taker = match self.listener_of(incoming) {
+            None if !self.net.is_any_address(incoming.local.iface) => {
+                return Err(DropReason::TcpNoSocket);
+            }
+            None => Taker::Owner,
+            Some((_, listener))
+                if incoming.local.ttl
+                    < listener.settings.packet.hops_min.from(incoming.flow.remote) =>
+            {
+                return Err(DropReason::TcpMinTtl);
+            }
+            Some((_, listener)) if !self.may_come(listener, incoming.local.iface) => {
+                return Err(DropReason::ListenOverflow);
+            }
+            Some((_, listener))
+                if !self.has_place(now, listener) && !self.has_valid_cookie(listener, incoming) =>
+            {
+                return Err(DropReason::SynCacheFull);
+            }
+            Some((index, _)) => Taker::Listener(index),
+        };
+        // As on Linux: no client opens and ends a connection with one segment.
+        match incoming.segment.flags.contains(Flags::FIN) {
+            true => Err(DropReason::TcpBadFlags),
+            false => Ok(taker),
+        }
+    }
+
+    /// The listener that a segment without a flow is for.
+    fn listener_of(&self, incoming: &Incoming) -> Option<(u32, &Listener)> {
+        let Incoming { flow, local, hash, .. } = incoming;
+        // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
+        let pick = (hash >> 32) as u32;
+        let iface = self.net.link_of(local.iface, flow.local);
+        let index = self.tcp_binds.receivers.find(flow.local, flow.local_port, iface, pick)?;
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => Some((index, listener)),
+            _ => None,
+        }
+    }
+
+    /// Whether the accept queue has a place for a connection that is opened on `iface` now.
+    fn may_come(&self, listener: &Listener, iface: IfaceId) -> bool {
+        match self.net.is_in_process(iface) {
+            true => listener.may_promise(),
+            false => !listener.is_full(),
+        }
+    }
+
+    /// A segment that belongs to no flow and opens none.
+    pub(crate) fn on_stray_segment(&mut self, now: Instant, incoming: Incoming, pool: &mut Pool) {
+        let flags = incoming.segment.flags;
+        let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
+        let reason = match lenient {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
+            //# This should not be reached.  Drop the segment and return.
+            Some(_) if !flags.intersects(Flags::ACK | Flags::RST) => DropReason::TcpBadFlags,
+            // The segment may be of a client whose half-open connection was displaced. The client
+            // has done nothing wrong: its program may not see a reset.
+            Some(until) if now < until && !flags.intersects(Flags::SYN | Flags::RST) => {
+                DropReason::HalfOpenDisplaced
+            }
+            _ => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
+        };
+        self.drop_local(incoming.local, reason, pool);
+    }
+
+    /// The interface by which answers have to leave where routes do not say so: that of a
+    /// link-local peer, and an any-address interface.
+    pub(crate) fn pinned(&self, iface: IfaceId, flow: &Flow) -> Option<IfaceId> {
+        let scoped = addr::is_link_local(flow.remote) && !self.net.is_local(flow.remote);
+        (scoped || self.net.is_any_address(iface)).then_some(iface)
+    }
+}

@@ -1,0 +1,140 @@
+//! Children of listeners: the connection at the end of a handshake, and its place in the accept
+//! queue.
+
+use towpath_pool::Pool;
+use towpath_tcp::{Connection, Handshake, Instant};
+
+use crate::drop::DropReason;
+use crate::host::{Family, Host, ListenerName, SocketId};
+use crate::incoming::Incoming;
+use crate::net::IfaceId;
+use crate::ports::bind_addr::Sharing;
+use crate::socket::{Kind, Settings, Socket, Stream};
+use crate::stack::Stack;
+use crate::tables::flow::Flow;
+use crate::tcp::active::with_scope;
+
+/// Parts of a listener's child.
+pub(crate) struct NewChild<H: Host> {
+    pub user: u32,
+    pub family: Family,
+    pub recv: H::Recv,
+    pub send: H::Send,
+    /// Name of a listener of another shard, the child's tag there, and whether it waits for bytes.
+    pub offer: Option<(ListenerName, u32, bool)>,
+    pub settings: Settings,
+    pub sharing: Option<Sharing>,
+}
+
+impl<H: Host> Stack<H> {
+    /// Makes a listener's child at the end of its handshake. The child takes a place in the accept
+    /// queue and buffers from the owner, then processes the segment that finished the handshake.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn accept_child(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        listener: u32,
+        at: u32,
+        handshake: Handshake,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
+        let child = match self.new_child(host, listener, has_place, &incoming) {
+            Ok(child) => child,
+            Err(reason) => return self.drop_local(incoming.local, reason, pool),
+        };
+        let NewChild { user, family, recv, send, offer, settings, sharing } = child;
+        let flow = incoming.flow;
+        let stream =
+            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+        let stream = Box::new(Stream { uses_port: sharing, ..stream });
+        let kind = Kind::Stream(stream);
+        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let entry = self.take_over_flow(at, incoming.hash, index);
+        if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
+            self.saved_syns.insert(index, syn);
+        }
+        self.counters.tcp_accepts += 1;
+        self.offer_child(now, index, offer);
+        self.on_segment(now, index, incoming, pool);
+    }
+
+    /// Parts of the next socket as a child of this listener, and a place in the accept queue.
+    pub(crate) fn new_child(
+        &mut self,
+        host: &mut H,
+        listener: u32,
+        has_place: bool,
+        incoming: &Incoming,
+    ) -> Result<NewChild<H>, DropReason> {
+        if self.sockets.len() >= self.config.sockets_max {
+            return Err(DropReason::SocketTableFull);
+        }
+        let child = SocketId(self.sockets.next_id());
+        let parent = self.sockets.get_mut(listener).ok_or(DropReason::TcpNoSocket)?;
+        let (family, bound, user) = (parent.family, parent.bound.as_deref().copied(), parent.user);
+        let Kind::Listener(state) = &mut parent.kind else { return Err(DropReason::TcpNoSocket) };
+        let flow = incoming.flow;
+        let given = match state.turns_away(has_place) {
+            true => None,
+            false => {
+                let iface = self.net.link_of(incoming.local.iface, flow.local);
+                let (local, remote) = (flow.local(), flow.remote());
+                let (local, remote) = (with_scope(local, iface), with_scope(remote, iface));
+                match state.elsewhere(user) {
+                    None => host
+                        .accept(user, child, local, remote)
+                        .map(|(user, recv, send)| (user, recv, send, None)),
+                    Some(listener) => host.accept_for(&listener, child, local, remote).map(|it| {
+                        let offer = (listener.name, it.tag, it.waits);
+                        (it.user, it.recv, it.send, Some(offer))
+                    }),
+                }
+            }
+        };
+        let (user, recv, send, offer) = given.ok_or(DropReason::AcceptOverflow)?;
+        let settings = state.settings;
+        if offer.is_none() {
+            state.waiting += 1;
+            state.publish();
+        }
+        let sharing = bound.map(|bound| bound.options.sharing());
+        if let Some(sharing) = sharing {
+            self.tcp_binds.use_port(flow.local_port, flow.local, sharing);
+        }
+        Ok(NewChild { user, family, recv, send, offer, settings, sharing })
+    }
+
+    /// Offers a child to its listener if that is another shard's and does not wait for bytes.
+    pub(crate) fn offer_child(
+        &mut self,
+        now: Instant,
+        index: u32,
+        offer: Option<(ListenerName, u32, bool)>,
+    ) {
+        if let Some((listener, tag, false)) = offer {
+            let child = SocketId(self.sockets.id(index));
+            self.offer_to(now, listener, child, tag);
+        }
+    }
+
+    /// The stream of a passive open whose handshake is over.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn stream_of(
+        &self,
+        now: Instant,
+        flow: Flow,
+        handshake: Handshake,
+        settings: Settings,
+        iface: IfaceId,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Stream<H> {
+        let iface = settings.device.or(self.pinned(iface, &flow));
+        let config = self.tcp_config(now, &settings, &flow, iface);
+        let connection = Connection::accept(config, handshake, now);
+        Stream::new(now, flow, connection, &settings, iface, recv, send)
+    }
+}

@@ -1,0 +1,143 @@
+//! Handshakes under way: the SYN-ACK, the peer's answer to it, and the timer that repeats it.
+
+use towpath_pool::Pool;
+use towpath_ring::RecvBuffer;
+use towpath_tcp::{Flags, HalfOpenVerdict, Instant, Outgoing};
+
+use crate::drop::DropReason;
+use crate::host::{Host, SocketError, SocketEvent};
+use crate::incoming::Incoming;
+use crate::socket::{Kind, Settings};
+use crate::stack::{Stack, TimerOwner};
+use crate::tables::timer::TimerId;
+use crate::tcp::handshake::{HalfOpenFlow, Parent};
+
+impl<H: Host> Stack<H> {
+    /// A segment of a handshake under way.
+    pub(crate) fn on_half_open_segment(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        at: u32,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let Some(entry) = self.handshakes.half_open.get_mut(at) else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+        };
+        let parent = entry.parent;
+        match entry.half_open.on_segment(now, &incoming.segment) {
+            HalfOpenVerdict::Established(handshake) => match parent {
+                Parent::Listener(listener) => {
+                    self.accept_child(now, host, listener, at, handshake, incoming, pool);
+                }
+                Parent::EarlyAccept(index) => {
+                    self.finish_early_accept(now, host, index, at, handshake, incoming, pool);
+                }
+            },
+            HalfOpenVerdict::Reset => {
+                self.fail_half_open(at, SocketEvent::Error(SocketError::Reset));
+                pool.give(incoming.local.packet);
+            }
+            HalfOpenVerdict::ChallengeAck(outgoing) | HalfOpenVerdict::SendReset(outgoing) => {
+                self.send_for_half_open(now, at, &outgoing, pool);
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+            }
+            HalfOpenVerdict::ResendSynAck => {
+                self.send_syn_ack(now, host, at, pool);
+                pool.give(incoming.local.packet);
+            }
+            HalfOpenVerdict::Drop(reason) => {
+                self.drop_local(incoming.local, reason.into(), pool);
+            }
+        }
+    }
+
+    pub(crate) fn on_half_open_timeout(
+        &mut self,
+        now: Instant,
+        host: &H,
+        at: u32,
+        pool: &mut Pool,
+    ) {
+        let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
+        entry.timer = TimerId::NONE;
+        let due = entry.half_open.next_timeout();
+        if due <= now && !entry.half_open.on_timeout(now) {
+            self.counters.tcp_half_open_timeouts += 1;
+            return self.fail_half_open(at, SocketEvent::Error(SocketError::TimedOut));
+        }
+        let next = entry.half_open.next_timeout();
+        self.wheel.set(&mut entry.timer, Some(next), TimerOwner::HalfOpen(at));
+        if due <= now {
+            self.send_syn_ack(now, host, at, pool);
+        }
+    }
+
+    pub(super) fn send_syn_ack(&mut self, now: Instant, host: &H, at: u32, pool: &mut Pool) {
+        let Some(parent) = self.handshakes.half_open.get(at).map(|entry| entry.parent) else {
+            return;
+        };
+        let (Parent::Listener(index) | Parent::EarlyAccept(index)) = parent;
+        let Some(socket) = self.sockets.get(index) else { return };
+        let window = match &socket.kind {
+            Kind::EarlyAccept(early) => early.recv.free(),
+            Kind::Listener(listener) => match listener.elsewhere(socket.user) {
+                Some(listener) => host.recv_room_for(&listener),
+                None => host.recv_room(socket.user),
+            },
+            _ => host.recv_room(socket.user),
+        };
+        let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
+        let outgoing = entry.half_open.syn_ack(now, window);
+        self.send_for_half_open(now, at, &outgoing, pool);
+    }
+
+    /// A segment of a handshake, which leaves as its parent's segments do.
+    pub(super) fn send_for_half_open(
+        &mut self,
+        now: Instant,
+        at: u32,
+        outgoing: &Outgoing,
+        pool: &mut Pool,
+    ) {
+        let Some(HalfOpenFlow { flow, iface, parent, gives_cookie, .. }) =
+            self.handshakes.half_open.get(at)
+        else {
+            return;
+        };
+        let (flow, iface) = (*flow, *iface);
+        let settings = self.settings_of(*parent);
+        let iface = settings.device.or(self.pinned(iface, &flow));
+        // A repeated SYN-ACK has no option of Fast Open: the path may have dropped the first one
+        // for it.
+        let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
+        let cookie = (first && *gives_cookie).then(|| self.given_cookie(&flow));
+        let packet = settings.packet.towards(flow.remote);
+        self.reply_as(now, &flow, iface, packet, outgoing, cookie, pool);
+    }
+
+    /// Settings of the socket that the handshake is for. As on Linux a listener's settings count
+    /// when they are used. A SYN-ACK has those of when it is sent, the connection those at the
+    /// handshake's end.
+    pub(super) fn settings_of(&self, parent: Parent) -> Settings {
+        let Parent::Listener(index) = parent else { return self.default_settings() };
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => listener.settings,
+            _ => self.default_settings(),
+        }
+    }
+
+    /// Ends a handshake that failed. A listener never hears of it. A socket that was accepted early
+    /// does, and is a fresh one again.
+    fn fail_half_open(&mut self, at: u32, event: SocketEvent) {
+        let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
+        self.remove_half_open(at);
+        let Some(Parent::EarlyAccept(index)) = parent else { return };
+        let settings = self.default_settings();
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.kind = Kind::Fresh(Box::new(settings));
+            self.events.push_back((socket.user, event));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! SYNs on any-address interfaces, which wait until the owner accepts or refuses them.
+
+use towpath_pool::Pool;
+use towpath_ring::RecvBuffer;
+use towpath_tcp::{Flags, HalfOpen, Handshake, Instant, Segment, SeqNum, reset_for};
+
+use crate::drop::DropReason;
+use crate::host::{Family, Host, PendingId, Refusal, SocketEvent, SocketId};
+use crate::incoming::{Incoming, is_opening};
+use crate::limits;
+use crate::net::Unreachable;
+use crate::socket::{EarlyAccept, Kind, Socket};
+use crate::stack::Stack;
+use crate::tables::flow::FlowRef;
+use crate::tables::slab::NONE;
+use crate::tables::timer::TimerId;
+use crate::tcp::handshake::{HalfOpenFlow, Parent, PendingSyn, Quote};
+
+impl<H: Host> Stack<H> {
+    /// A SYN on an any-address interface that no listener takes: the owner decides.
+    pub(super) fn on_stray_syn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        incoming: Incoming,
+        iss_min: Option<SeqNum>,
+        pool: &mut Pool,
+    ) {
+        if self.handshakes.pending.len() >= self.config.pending_max {
+            self.displace_pending(host, &incoming);
+        }
+        let Incoming { flow, hash, segment, .. } = incoming;
+        let pending = PendingSyn {
+            flow,
+            syn: segment,
+            iface: incoming.local.iface,
+            expires: now + limits::PENDING_TIMEOUT,
+            iss_min,
+            quote: Quote::new(&incoming.local, incoming.header_len),
+        };
+        let at = self.handshakes.pending.push(&mut self.handshakes.pending_line, pending);
+        self.flows.insert(hash, FlowRef::Pending(at));
+        pool.give(incoming.local.packet);
+        host.syn(PendingId(self.handshakes.pending.id(at)), flow.local(), flow.remote());
+    }
+
+    /// The peer repeats itself, or gives up, before the owner has decided.
+    pub(crate) fn on_pending_segment(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        at: u32,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        if is_opening(&incoming.segment) {
+            let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
+            // A new SYN from the same port may be of a new attempt.
+            pending.syn = incoming.segment;
+            pending.expires = now + limits::PENDING_TIMEOUT;
+            self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
+            host.syn_repeated(PendingId(self.handshakes.pending.id(at)));
+            return self.drop_local(incoming.local, DropReason::PendingDuplicate, pool);
+        }
+        let Some(pending) = self.handshakes.pending.get(at) else { return };
+        let Segment { flags, seq, .. } = incoming.segment;
+        // The peer gave up, and the owner need not decide any more. Only this number follows its
+        // SYN.
+        if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
+            self.forget_pending(host, at);
+            return pool.give(incoming.local.packet);
+        }
+        self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+    }
+
+    /// The headers of a pending SYN, from its IP header on; nothing when it has been forgotten.
+    pub fn pending_headers(&self, pending: PendingId) -> &[u8] {
+        let at = self.handshakes.pending.find(pending.0);
+        let entry = at.and_then(|at| self.handshakes.pending.get(at));
+        entry.map_or(&[], |entry| entry.quote.bytes())
+    }
+
+    /// Takes the connection that a pending SYN asks for: the SYN-ACK goes out now, the socket is
+    /// connected ([`SocketEvent::Connected`]) when the peer has answered. `None` when the SYN has
+    /// been forgotten meanwhile, or when there are too many sockets.
+    pub fn accept_pending(
+        &mut self,
+        now: Instant,
+        pending: PendingId,
+        user: u32,
+        recv: H::Recv,
+        send: H::Send,
+        pool: &mut Pool,
+    ) -> Option<SocketId> {
+        let at = self.handshakes.pending.find(pending.0)?;
+        if self.sockets.len() >= self.config.sockets_max {
+            return None;
+        }
+        let PendingSyn { flow, syn, iface, iss_min, .. } = self.take_pending(at)?;
+        self.counters.tcp_syns += 1;
+        let iss = self.initial_sequence(now, &flow, iss_min);
+        let config = self.tcp_config(now, &self.default_settings(), &flow, Some(iface));
+        let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
+        let syn_ack = half_open.syn_ack(now, recv.free());
+        let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
+        let early = EarlyAccept { flow, half_open: NONE, recv, send, shut: false };
+        let kind = Kind::EarlyAccept(Box::new(early));
+        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let entry = HalfOpenFlow {
+            flow,
+            half_open,
+            iface,
+            has_place: false,
+            gives_cookie: false,
+            saved_syn: None,
+            since: now,
+            timer: TimerId::NONE,
+            parent: Parent::EarlyAccept(index),
+        };
+        let at = self.store_half_open(entry, self.keys.table.ends(&flow));
+        if let Some(Kind::EarlyAccept(early)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        {
+            early.half_open = at;
+        }
+        self.send_for_half_open(now, at, &syn_ack, pool);
+        Some(SocketId(self.sockets.id(index)))
+    }
+
+    /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn finish_early_accept(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        index: u32,
+        at: u32,
+        handshake: Handshake,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let settings = self.default_settings();
+        let fresh = Kind::Fresh(Box::new(settings));
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+        };
+        let user = socket.user;
+        let Kind::EarlyAccept(early) = std::mem::replace(&mut socket.kind, fresh) else {
+            unreachable!("a socket that was accepted early is one until its handshake ends");
+        };
+        let EarlyAccept { flow, recv, send, shut, half_open: _ } = *early;
+        let mut stream =
+            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+        if let (true, Some(connection)) = (shut, &mut stream.connection) {
+            connection.shutdown_send();
+        }
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.kind = Kind::Stream(Box::new(stream));
+        }
+        self.take_over_flow(at, incoming.hash, index);
+        self.counters.tcp_accepts += 1;
+        host.event(user, SocketEvent::Connected);
+        self.on_segment(now, index, incoming, pool);
+    }
+
+    /// Refuses the connection that a pending SYN asks for; nothing happens when it has been
+    /// forgotten. At most [`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND)
+    /// ICMP errors leave. Beyond that limit the peer hears nothing, and its repeated SYN asks
+    /// again.
+    pub fn refuse_pending(
+        &mut self,
+        now: Instant,
+        pending: PendingId,
+        refusal: Refusal,
+        pool: &mut Pool,
+    ) {
+        let Some(at) = self.handshakes.pending.find(pending.0) else { return };
+        let Some(PendingSyn { flow, syn, iface, quote, .. }) = self.take_pending(at) else {
+            return;
+        };
+        let why = match refusal {
+            Refusal::Ignore => return,
+            Refusal::Reset => {
+                if let Some(reset) = reset_for(&syn) {
+                    self.counters.tcp_resets_sent += 1;
+                    self.reply(now, &flow, iface, &reset, pool);
+                }
+                return;
+            }
+            Refusal::HostUnreachable => Unreachable::Host,
+            Refusal::NetUnreachable => Unreachable::Net,
+            Refusal::AdminProhibited => Unreachable::AdminProhibited,
+        };
+        let quoted = quote.restore(pool.take(0));
+        self.net.unreachable(now, &quoted, why, pool);
+        pool.give(quoted.packet);
+    }
+
+    pub(crate) fn expire_pending(&mut self, now: Instant, host: &mut H) {
+        while let Some(at) = self.handshakes.pending_line.front() {
+            if self.handshakes.pending.get(at).is_none_or(|pending| pending.expires > now) {
+                break;
+            }
+            self.forget_pending(host, at);
+        }
+    }
+
+    /// Makes room for one more SYN. A client that has given up sends nothing, and one that waits
+    /// repeats its SYN. Hence the one that was repeated longest ago makes room, unless the owner
+    /// knows another one.
+    fn displace_pending(&mut self, host: &mut H, incoming: &Incoming) {
+        let chosen = host.displace_syn(incoming.flow.remote());
+        let chosen = chosen.and_then(|pending| self.handshakes.pending.find(pending.0));
+        if let Some(at) = chosen.or_else(|| self.handshakes.pending_line.front()) {
+            self.count_drop(DropReason::PendingFull);
+            self.forget_pending(host, at);
+        }
+    }
+
+    fn forget_pending(&mut self, host: &mut H, at: u32) {
+        let pending = PendingId(self.handshakes.pending.id(at));
+        if self.take_pending(at).is_some() {
+            host.syn_forgotten(pending);
+        }
+    }
+
+    fn take_pending(&mut self, at: u32) -> Option<PendingSyn> {
+        let pending = self.handshakes.pending.remove(&mut self.handshakes.pending_line, at)?;
+        self.flows.remove(self.keys.table.ends(&pending.flow), FlowRef::Pending(at));
+        Some(pending)
+    }
+}

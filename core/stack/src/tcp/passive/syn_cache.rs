@@ -1,0 +1,133 @@
+//! Places of half-open connections in the SYN cache, and which of them make room for new ones.
+
+use towpath_tcp::Instant;
+
+use crate::host::Host;
+use crate::limits;
+use crate::socket::{Kind, Listener};
+use crate::stack::{Stack, TimerOwner};
+use crate::tables::flow::FlowRef;
+use crate::tcp::handshake::{HalfOpenFlow, Parent};
+
+impl<H: Host> Stack<H> {
+    /// Whether one more half-open connection of the listener has a place, or may have another's.
+    pub(super) fn has_place(&self, now: Instant, listener: &Listener) -> bool {
+        self.has_share(listener) || self.displaceable(now, listener).is_some()
+    }
+
+    /// [`Stack::has_place`] for the listener at `index`.
+    pub(super) fn has_place_at(&self, now: Instant, index: u32) -> bool {
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => self.has_place(now, listener),
+            _ => false,
+        }
+    }
+
+    /// Whether a listener has fewer half-open connections than places are left for all listeners.
+    /// Hence half of the cache is free when one listener is flooded, a third with two (Choudhury
+    /// and Hahne, "Dynamic queue length thresholds", 1998).
+    fn has_share(&self, listener: &Listener) -> bool {
+        let free = self.config.syn_cache_max.saturating_sub(self.handshakes.half_open.len());
+        listener.half_open.len() < free
+    }
+
+    /// The listener's oldest half-open connection, if its peer has had time for an answer. A
+    /// younger one may be part of a flood, or a client's with a long round trip, whose answer would
+    /// find no connection. The new SYN is dropped instead, and its sender repeats it.
+    fn displaceable(&self, now: Instant, listener: &Listener) -> Option<u32> {
+        let oldest = listener.half_open.front()?;
+        let entry = self.handshakes.half_open.get(oldest)?;
+        (entry.since + limits::HALF_OPEN_PATIENCE <= now).then_some(oldest)
+    }
+
+    /// Displaces a half-open connection of the listener if there is no other place for a new one.
+    pub(super) fn make_place(&mut self, now: Instant, index: u32) {
+        let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
+        else {
+            return;
+        };
+        if self.has_share(listener) {
+            return;
+        }
+        let Some(at) = self.displaceable(now, listener) else { return };
+        self.counters.tcp_half_open_displaced += 1;
+        self.remove_half_open(at);
+        if let Some(Kind::Listener(listener)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        {
+            listener.lenient_until = now + limits::DISPLACED_TIME;
+        }
+    }
+
+    /// Puts a half-open connection into the cache, under the hash of its flow.
+    pub(super) fn store_half_open(&mut self, entry: HalfOpenFlow, hash: u64) -> u32 {
+        let deadline = entry.half_open.next_timeout();
+        let line = match entry.parent {
+            Parent::Listener(index) => {
+                match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+                    Some(Kind::Listener(listener)) => {
+                        if entry.has_place {
+                            listener.promised += 1;
+                            listener.publish();
+                        }
+                        &mut listener.half_open
+                    }
+                    _ => unreachable!("the caller found the listener"),
+                }
+            }
+            Parent::EarlyAccept(_) => &mut self.handshakes.early,
+        };
+        let at = self.handshakes.half_open.push(line, entry);
+        self.flows.insert(hash, FlowRef::HalfOpen(at));
+        if let Some(entry) = self.handshakes.half_open.get_mut(at) {
+            self.wheel.set(&mut entry.timer, Some(deadline), TimerOwner::HalfOpen(at));
+        }
+        at
+    }
+
+    /// Makes the flow of a half-open connection a socket's.
+    pub(super) fn take_over_flow(
+        &mut self,
+        at: u32,
+        hash: u64,
+        index: u32,
+    ) -> Option<HalfOpenFlow> {
+        let entry = self.forget_half_open(at);
+        let replaced = self.flows.replace(hash, FlowRef::HalfOpen(at), FlowRef::Socket(index));
+        debug_assert!(replaced, "the flow of a half-open connection is in the table");
+        entry
+    }
+
+    /// Takes an entry out of the SYN cache; its flow is the caller's.
+    fn forget_half_open(&mut self, at: u32) -> Option<HalfOpenFlow> {
+        let HalfOpenFlow { parent, has_place, .. } = *self.handshakes.half_open.get(at)?;
+        let line = match parent {
+            Parent::Listener(index) => {
+                match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+                    Some(Kind::Listener(listener)) => {
+                        if has_place {
+                            listener.promised -= 1;
+                            listener.publish();
+                        }
+                        &mut listener.half_open
+                    }
+                    _ => unreachable!("a listener takes its half-open connections with it"),
+                }
+            }
+            Parent::EarlyAccept(_) => &mut self.handshakes.early,
+        };
+        let mut entry = self.handshakes.half_open.remove(line, at)?;
+        self.wheel.cancel(&mut entry.timer);
+        Some(entry)
+    }
+
+    /// Removes a half-open connection with its flow. The peer is told nothing.
+    pub(crate) fn remove_half_open(&mut self, at: u32) {
+        if let Some(entry) = self.forget_half_open(at) {
+            self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::HalfOpen(at));
+            if let (Parent::Listener(index), true) = (entry.parent, entry.has_place) {
+                self.tell_of_room(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Choice of the sockets that take a datagram.
+
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
+
+use towpath_cbpf::Program;
+use towpath_pool::{LinkType, Pool};
+use towpath_ring::Payload;
+use towpath_tcp::Instant;
+
+use crate::drop::DropReason;
+use crate::host::{DatagramMeta, EchoMeta, Host, SocketId};
+use crate::incoming::{arrival, dont_fragment};
+use crate::limits;
+use crate::net::{Echo, IfaceId, Local};
+use crate::socket::{Kind, Socket};
+use crate::stack::Stack;
+use crate::tables::flow::Flow;
+use crate::udp::deliveries::{Arrived, Delivery, Given, Receivers, Undelivered};
+use crate::udp::peers;
+use crate::udp::socket_filter::{self, Around};
+
+/// The socket that a datagram is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taker {
+    pub socket: u32,
+    /// The socket is connected to the sender.
+    pub connected: bool,
+}
+
+impl<H: Host> Stack<H> {
+    /// The socket that takes a unicast datagram or echo reply that came in on `iface`. A socket
+    /// connected to the sender comes before one that is bound to the address and port. Sockets
+    /// bound to another device (SO_BINDTODEVICE) are passed over. `hash` is the flow's.
+    #[inline]
+    pub(crate) fn datagram_taker(
+        &self,
+        hash: u64,
+        flow: &Flow,
+        iface: IfaceId,
+        echo: bool,
+    ) -> Option<Taker> {
+        let (keys, sockets) = (self.keys.table, &self.sockets);
+        let connected = self.peers.first_connected(keys, sockets, hash, flow, iface, echo);
+        if let Some(socket) = connected {
+            return Some(Taker { socket, connected: true });
+        }
+        let binds = if echo { &self.echo_binds } else { &self.udp_binds };
+        // SO_REUSEPORT: one sender always meets the same socket.
+        let pick = (hash >> 32) as u32;
+        let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
+        bound.map(|socket| Taker { socket, connected: false })
+    }
+
+    /// The socket of a taker; `None` if another shard has it. Packets for such a socket go to that
+    /// shard, unless they were on their way when it was opened.
+    fn own(&self, taker: Taker) -> Option<&Socket<H>> {
+        self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
+    }
+
+    /// Gives a unicast datagram to its receiver.
+    pub(crate) fn deliver_to_one(
+        &mut self,
+        host: &mut H,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), Undelivered> {
+        let meta = &arrived.meta;
+        let flow = flow_of(meta);
+        let hash = self.keys.table.ends(&flow);
+        let taker = self.datagram_taker(hash, &flow, meta.iface, false);
+        let socket = taker.and_then(|taker| self.own(taker).zip(Some(taker.socket)));
+        let (socket, index) = socket.ok_or(DropReason::UdpNoSocket)?;
+        if socket_filter_of(socket).is_some() {
+            return self.deliver_filtered(host, arrived, hash, index);
+        }
+        let given = give(host, socket, arrived);
+        Ok(self.count_given(given)?)
+    }
+
+    /// Gives a packet to a socket with a filter, within the limit on filters' instructions.
+    #[cold]
+    fn deliver_filtered(
+        &mut self,
+        host: &mut H,
+        arrived: &Arrived<'_>,
+        hash: u64,
+        index: u32,
+    ) -> Result<(), Undelivered> {
+        let mut receivers = self.deliveries.take_list();
+        receivers.push(SocketId(self.sockets.id(index)));
+        self.deliver(host, arrived, Receivers::new(receivers, hash))
+    }
+
+    /// Gives a multicast or broadcast datagram to every socket that takes it, within the same
+    /// limit.
+    pub(crate) fn deliver_to_all(
+        &mut self,
+        host: &mut H,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), Undelivered> {
+        let meta = &arrived.meta;
+        let flow = flow_of(meta);
+        let hash = self.keys.table.ends(&flow);
+        let mut list = self.deliveries.take_list();
+        if !self.deliveries.is_empty() {
+            // Behind an earlier packet of the same program the receivers are found later.
+            // Otherwise each packet in the queue would have cost a walk through all of them.
+            let first = self.first_taker(arrived, hash);
+            let payer = first.and_then(|index| self.payer(host, index));
+            if payer.is_some_and(|payer| self.deliveries.has_line(payer)) {
+                return Err(Undelivered::Later(Receivers::unknown(list, hash)));
+            }
+        }
+        self.list_takers(arrived, hash, &mut list);
+        if list.is_empty() {
+            self.deliveries.give_list(list);
+            return Err(DropReason::UdpNoSocket.into());
+        }
+        self.deliver(host, arrived, Receivers::new(list, hash))
+    }
+
+    /// Lists the sockets that take a multicast or broadcast datagram, sockets without filter first:
+    /// these wait for no filter.
+    pub(crate) fn list_takers(
+        &mut self,
+        arrived: &Arrived<'_>,
+        hash: u64,
+        list: &mut Vec<SocketId>,
+    ) {
+        let meta = &arrived.meta;
+        let flow = flow_of(meta);
+        let mut filtered = self.deliveries.take_list();
+        for index in self.takers(&flow, hash, meta) {
+            let has_filter = self.sockets.get(index).and_then(socket_filter_of).is_some();
+            let list = if has_filter { &mut filtered } else { &mut *list };
+            list.push(SocketId(self.sockets.id(index)));
+        }
+        list.append(&mut filtered);
+        self.deliveries.give_list(filtered);
+        self.filter_steps += list.len() * limits::LISTING_STEPS;
+    }
+
+    /// The sockets that take a multicast or broadcast datagram.
+    fn takers<'a>(
+        &'a self,
+        flow: &Flow,
+        hash: u64,
+        meta: &'a DatagramMeta,
+    ) -> impl Iterator<Item = u32> + use<'a, H> {
+        let (keys, sockets) = (self.keys.table, &self.sockets);
+        let connected = self.peers.connected(keys, sockets, hash, flow, meta.iface, false);
+        let connected = connected.flat_map(|index| peers::alike(sockets, index));
+        let (ip, port) = (meta.local.ip(), meta.local.port());
+        let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
+        connected.chain(bound).filter(move |index| {
+            let kind = sockets.get(*index).map(|socket| &socket.kind);
+            let Some(Kind::Datagram(datagram)) = kind else { return false };
+            // The shard of a shadow's socket has a copy.
+            let is_own = datagram.shadow_of.is_none();
+            is_own && hears(datagram.device, meta.iface) && datagram.takes_group(meta)
+        })
+    }
+
+    /// The first socket that takes a multicast or broadcast datagram.
+    pub(crate) fn first_taker(&self, arrived: &Arrived<'_>, hash: u64) -> Option<u32> {
+        let flow = flow_of(&arrived.meta);
+        self.takers(&flow, hash, &arrived.meta).next()
+    }
+
+    /// Gives a new packet to its receivers. [`Undelivered::Later`]: to some of them, or parts of
+    /// it, in later turns.
+    fn deliver(
+        &mut self,
+        host: &mut H,
+        arrived: &Arrived<'_>,
+        mut receivers: Receivers,
+    ) -> Result<(), Undelivered> {
+        if !self.give_on(host, arrived, &mut receivers, limits::FILTER_STEPS_A_TURN, None) {
+            return Err(Undelivered::Later(receivers));
+        }
+        let given = receivers.given;
+        self.deliveries.give_list(receivers.list);
+        Ok(self.count_given(given)?)
+    }
+
+    /// Gives a packet to its receivers from the next one on. True: all have it.
+    ///
+    /// The walk stops when filters have had `steps_max` instructions in this turn, and at a
+    /// receiver whose program has earlier packets waiting. `own` is the line that the packet itself
+    /// waited in.
+    pub(crate) fn give_on(
+        &mut self,
+        host: &mut H,
+        arrived: &Arrived<'_>,
+        receivers: &mut Receivers,
+        steps_max: usize,
+        own: Option<u64>,
+    ) -> bool {
+        let is_single = receivers.list.len() == 1;
+        while let Some(id) = receivers.list.get(receivers.next).copied() {
+            let index = self.index(id);
+            let socket = index.and_then(|index| self.sockets.get(index));
+            let socket = socket.filter(|socket| matches!(socket.kind, Kind::Datagram(_)));
+            let Some(socket) = socket else {
+                receivers.end_one();
+                continue;
+            };
+            if self.filter_steps > steps_max {
+                return false;
+            }
+            if !self.deliveries.is_empty() {
+                let payer = host.payer(socket.user);
+                if own != Some(payer) && self.deliveries.has_line(payer) {
+                    return false;
+                }
+            }
+            if let Some(filter) = socket_filter_of(socket) {
+                let around = self.around(arrived.local, receivers.hash);
+                let (user, mut steps) = (socket.user, self.filter_steps);
+                let done = judge(host, (user, filter), &around, arrived, receivers, |more| {
+                    let has_room = steps <= steps_max;
+                    steps += if has_room { more } else { 0 };
+                    has_room
+                });
+                self.counters.filter_steps += (steps - self.filter_steps) as u64;
+                self.filter_steps = steps;
+                if !done {
+                    return false;
+                }
+            } else {
+                // The filter of a datagram that was begun may be gone.
+                let rest = receivers.at;
+                let payload = arrived.payload.slice(rest, arrived.payload.len() - rest);
+                let steps = if is_single { 0 } else { limits::GIVING_STEPS };
+                let rest = Arrived { payload, ..*arrived };
+                self.filter_steps += steps * rest.count();
+                let given = give(host, socket, &rest);
+                receivers.given.add(given);
+            }
+            receivers.end_one();
+        }
+        true
+    }
+
+    /// The program that pays for the filter of a socket.
+    pub(crate) fn payer(&self, host: &H, index: u32) -> Option<u64> {
+        self.sockets.get(index).map(|socket| host.payer(socket.user))
+    }
+
+    fn around<'a>(&self, local: &'a Local, hash: u64) -> Around<'a> {
+        let link = self.net.interfaces().get(local.iface.index());
+        Around {
+            local,
+            link: link.map_or(LinkType::Ip, |iface| iface.link()),
+            shard: self.member.as_ref().map_or(0, |member| member.id.0),
+            hash: (hash >> u32::BITS) as u32,
+            random: self.keys.ports.hash_one(self.counters.udp_received) as u32,
+        }
+    }
+
+    /// Outcome of a packet whose datagrams were given so. `count_given` itself counts the lost ones
+    /// of a packet that is partly lost.
+    pub(crate) fn count_given(&mut self, given: Given) -> Result<(), DropReason> {
+        match given {
+            Given { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
+            Given { taken: 0, filtered: 1.., .. } => Err(DropReason::UdpFiltered),
+            Given { filtered, .. } => {
+                (0..filtered).for_each(|_| self.net.count_drop(DropReason::UdpFiltered));
+                Ok(())
+            }
+        }
+    }
+
+    /// An answer to a ping of ours.
+    pub(crate) fn receive_echo_reply(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        echo: Echo,
+        pool: &mut Pool,
+    ) {
+        let Echo { local, ident, .. } = echo;
+        let meta = DatagramMeta {
+            local: SocketAddr::new(local.dst, ident),
+            remote: SocketAddr::new(local.src, 0),
+            iface: self.net.link_of(local.iface, local.dst),
+            ttl: local.ttl,
+            tos: local.tos,
+            dont_fragment: dont_fragment(&local),
+            arrival: arrival(now, &local),
+            segment_size: 0,
+        };
+        let flow = flow_of(&meta);
+        let hash = self.keys.table.ends(&flow);
+        let taker = self.datagram_taker(hash, &flow, meta.iface, true);
+        let found = taker.and_then(|taker| self.own(taker).zip(Some(taker.socket)));
+        let Some((socket, index)) = found else {
+            return self.drop_local(local, DropReason::EchoNoSocket, pool);
+        };
+        let arrived = Arrived::new(&local, meta, 0);
+        let delivered = if socket_filter_of(socket).is_some() {
+            self.deliver_filtered(host, &arrived, hash, index)
+        } else {
+            let given = give(host, socket, &arrived);
+            self.count_given(given).map_err(Undelivered::from)
+        };
+        self.counters.echo_received += 1;
+        match delivered {
+            Ok(()) => pool.give(local.packet),
+            Err(Undelivered::Lost(reason)) => self.drop_local(local, reason, pool),
+            Err(Undelivered::Later(receivers)) => {
+                let delivery = Delivery::new(local, meta, 0, receivers);
+                self.deliver_later(host, delivery, pool);
+            }
+        }
+    }
+}
+
+/// Gives the datagrams of a packet to a socket without filter, each on its own unless the program
+/// wants them together.
+fn give<H: Host>(host: &mut H, socket: &Socket<H>, arrived: &Arrived<'_>) -> Given {
+    let Arrived { local: _, meta, payload, size } = arrived;
+    let (user, mut given) = (socket.user, Given::default());
+    if *size != 0 && payload.len() > *size && host.takes_merged(user) {
+        let meta = DatagramMeta { segment_size: *size as u16, ..*meta };
+        given.note(host.datagram(user, &meta, payload));
+        return given;
+    }
+    each_datagram(payload, *size, |datagram| given.note(host.datagram(user, meta, &datagram)));
+    given
+}
+
+/// Has the filter of a socket judge the datagrams of a packet from the next one on. True: all were
+/// judged. `may_run` is asked before each for the filter's number of instructions, an upper bound:
+/// jumps lead forward.
+fn judge<H: Host>(
+    host: &mut H,
+    socket: (u32, &Program),
+    around: &Around<'_>,
+    arrived: &Arrived<'_>,
+    receivers: &mut Receivers,
+    mut may_run: impl FnMut(usize) -> bool,
+) -> bool {
+    let (user, filter) = socket;
+    loop {
+        if !may_run(filter.instructions().len()) {
+            return false;
+        }
+        let datagram = arrived.datagram(receivers.at);
+        match socket_filter::filter(filter, around, &datagram) {
+            Some(len) => {
+                let has_room = host.datagram(user, &arrived.meta, &datagram.slice(0, len));
+                receivers.given.note(has_room);
+            }
+            None => {
+                host.filtered(user);
+                receivers.given.filtered += 1;
+            }
+        }
+        receivers.at += datagram.len();
+        if receivers.at >= arrived.payload.len() {
+            return true;
+        }
+    }
+}
+
+fn socket_filter_of<H: Host>(socket: &Socket<H>) -> Option<&Program> {
+    match &socket.kind {
+        Kind::Datagram(datagram) => datagram.filter.as_deref(),
+        _ => None,
+    }
+}
+
+/// Whether a datagram socket of `device` (SO_BINDTODEVICE) takes packets of `iface`.
+fn hears(device: Option<IfaceId>, iface: IfaceId) -> bool {
+    device.is_none_or(|device| device == iface)
+}
+
+/// Shows the owner an echo request that an any-address interface took for an address of another
+/// host.
+pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
+    let Echo { local, ident, seq, data_offset, data_len } = echo;
+    let (ttl, tos) = (local.ttl, local.tos);
+    let meta = EchoMeta {
+        local: local.dst,
+        remote: local.src,
+        ident,
+        seq,
+        ttl,
+        tos,
+        dont_fragment: dont_fragment(&local),
+    };
+    if let Some(data) = local.packet.linear().get(data_offset..data_offset + data_len) {
+        host.stray_echo(&meta, &Payload::new(data, Default::default()));
+    }
+    pool.give(local.packet);
+}
+
+/// Calls `take` for each datagram of a merged one; once when `size` is 0.
+pub(crate) fn each_datagram<'a>(
+    payload: &Payload<'a>,
+    size: u32,
+    mut take: impl FnMut(Payload<'a>),
+) {
+    let len = payload.len();
+    if size == 0 || len <= size {
+        return take(payload.clone());
+    }
+    let mut at = 0;
+    while at < len {
+        let part = size.min(len - at);
+        take(payload.slice(at, part));
+        at += part;
+    }
+}
+
+fn flow_of(meta: &DatagramMeta) -> Flow {
+    Flow {
+        local: meta.local.ip(),
+        remote: meta.remote.ip(),
+        local_port: meta.local.port(),
+        remote_port: meta.remote.port(),
+    }
+}

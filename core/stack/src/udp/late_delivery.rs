@@ -1,0 +1,89 @@
+//! Deliveries that go on in later turns, because filters have had their time in this one.
+
+use towpath_pool::Pool;
+
+use crate::drop::DropReason;
+use crate::host::Host;
+use crate::limits;
+use crate::stack::Stack;
+use crate::udp::deliveries::{Arrived, Delivery};
+
+impl<H: Host> Stack<H> {
+    /// Keeps a packet for the next turns.
+    #[cold]
+    pub(crate) fn deliver_later(&mut self, host: &H, mut delivery: Delivery, pool: &mut Pool) {
+        self.counters.deliveries_put_off += 1;
+        // Frames of devices are few, and a filter may take long.
+        delivery.local.packet.leave_frame(pool);
+        let payer = self.next_payer(host, &delivery);
+        if let Some(delivery) = self.deliveries.push(payer, delivery) {
+            self.drop_delivery(delivery, DropReason::UdpFilterBusy, pool);
+        }
+    }
+
+    /// The program of the next receiver.
+    fn next_payer(&self, host: &H, delivery: &Delivery) -> u64 {
+        let receivers = &delivery.receivers;
+        let index = if receivers.is_known {
+            receivers.list.get(receivers.next).and_then(|id| self.index(*id))
+        } else {
+            self.first_taker(&delivery.arrived(), receivers.hash)
+        };
+        index.and_then(|index| self.payer(host, index)).unwrap_or_default()
+    }
+
+    /// Goes on with the packets that wait: with each line in turn for a portion.
+    pub(crate) fn deliver_waiting(&mut self, host: &mut H, pool: &mut Pool) {
+        let portion = |steps: usize| steps + limits::FILTER_STEPS_A_PORTION;
+        let mut end = portion(self.filter_steps);
+        while self.filter_steps <= limits::FILTER_STEPS_A_TURN {
+            let Some((mut delivery, payer)) = self.deliveries.pop() else { return };
+            let steps_max = end.min(limits::FILTER_STEPS_A_TURN);
+            if self.go_on_delivering(host, &mut delivery, steps_max, payer) {
+                self.end_delivery(delivery, pool);
+            } else {
+                let next = self.next_payer(host, &delivery);
+                if next == payer {
+                    self.deliveries.put_back(payer, delivery);
+                } else if let Some(delivery) = self.deliveries.push(next, delivery) {
+                    self.drop_delivery(delivery, DropReason::UdpFilterBusy, pool);
+                }
+            }
+            if self.filter_steps > end {
+                self.deliveries.pass();
+                end = portion(self.filter_steps);
+            }
+        }
+    }
+
+    /// Gives a packet to its receivers from the next one on. True: all have it.
+    fn go_on_delivering(
+        &mut self,
+        host: &mut H,
+        delivery: &mut Delivery,
+        steps_max: usize,
+        payer: u64,
+    ) -> bool {
+        let Delivery { local, meta, header_len, receivers } = delivery;
+        let arrived = Arrived::new(local, *meta, *header_len);
+        if !receivers.is_known {
+            self.list_takers(&arrived, receivers.hash, &mut receivers.list);
+            receivers.is_known = true;
+        }
+        self.give_on(host, &arrived, receivers, steps_max, Some(payer))
+    }
+
+    fn end_delivery(&mut self, delivery: Delivery, pool: &mut Pool) {
+        let Delivery { local, receivers, .. } = delivery;
+        self.deliveries.give_list(receivers.list);
+        match self.count_given(receivers.given) {
+            Ok(()) => pool.give(local.packet),
+            Err(reason) => self.drop_local(local, reason, pool),
+        }
+    }
+
+    fn drop_delivery(&mut self, delivery: Delivery, reason: DropReason, pool: &mut Pool) {
+        self.deliveries.give_list(delivery.receivers.list);
+        self.drop_local(delivery.local, reason, pool);
+    }
+}

@@ -1,0 +1,166 @@
+//! Datagram sockets with a peer, by which their datagrams find them. Sockets without a peer are
+//! found by their local address ([`crate::ports::binds`]).
+
+use crate::host::Host;
+use crate::net::IfaceId;
+use crate::net::hash::Keyed;
+use crate::socket::{Alike, Datagram, Kind, Socket};
+use crate::tables::flow::{Flow, FlowRef, FlowTable, on_device};
+use crate::tables::slab::{NONE, Slab};
+
+/// Key of a socket with a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Peer {
+    flow: Flow,
+    /// SO_BINDTODEVICE. Part of the key, so that sockets of other devices cost a look-up nothing.
+    device: Option<IfaceId>,
+    echo: bool,
+}
+
+impl Peer {
+    /// Whether the peer's port is 0, which as on Linux stands for all its ports.
+    fn is_any_port(&self) -> bool {
+        !self.echo && self.flow.remote_port == 0
+    }
+}
+
+impl Datagram {
+    fn as_peer(&self) -> Option<Peer> {
+        self.peer.map(|flow| Peer { flow, device: self.device, echo: self.echo })
+    }
+}
+
+/// UDP and echo sockets with a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pub table: FlowTable,
+    /// Sockets connected to port 0: without any, lookups skip them.
+    pub any_port: usize,
+    /// Sockets bound to a device, likewise.
+    pub on_device: usize,
+}
+
+/// The table of all sockets, in which those with a peer hang together.
+type Sockets<H> = Slab<Socket<H>>;
+
+impl Peers {
+    /// Enters a datagram socket under its peer. Among sockets with equal keys the table has the
+    /// newest, as on Linux, and the older ones hang on it. Otherwise each change would search
+    /// through all entries of one key.
+    pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
+        let Some(peer) = peer_of(sockets, index) else { return };
+        let hash = keys.ends(&peer.flow);
+        let older = self.find(sockets, hash, peer);
+        let (hash, own) = (on_device(hash, peer.device), FlowRef::Socket(index));
+        match older {
+            Some(older) => {
+                self.table.replace(hash, FlowRef::Socket(older), own);
+                set_alike(sockets, older, |alike| alike.newer = index);
+            }
+            None => self.table.insert(hash, own),
+        }
+        set_alike(sockets, index, |alike| alike.older = older.unwrap_or(NONE));
+        self.any_port += usize::from(peer.is_any_port());
+        self.on_device += usize::from(peer.device.is_some());
+    }
+
+    /// Undoes [`Peers::enter`]; false when there is nothing to undo.
+    pub fn leave<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) -> bool {
+        let Some(peer) = peer_of(sockets, index) else { return false };
+        let hash = on_device(keys.ends(&peer.flow), peer.device);
+        let (mut newer, mut older) = (NONE, NONE);
+        set_alike(sockets, index, |alike| Alike { newer, older } = std::mem::take(alike));
+        let own = FlowRef::Socket(index);
+        let left = match (newer, older) {
+            (NONE, NONE) => self.table.remove(hash, own),
+            (NONE, older) => self.table.replace(hash, own, FlowRef::Socket(older)),
+            _ => true,
+        };
+        set_alike(sockets, newer, |alike| alike.older = older);
+        set_alike(sockets, older, |alike| alike.newer = newer);
+        self.any_port -= usize::from(left && peer.is_any_port());
+        self.on_device -= usize::from(left && peer.device.is_some());
+        left
+    }
+
+    /// UDP or echo sockets that are connected so and take packets of `iface`, best match first. By
+    /// Linux's rules the peer's port counts before the device; among [`alike`] sockets the newest
+    /// is listed. `hash` is the flow's.
+    #[inline]
+    pub fn connected<'a, H: Host>(
+        &'a self,
+        keys: Keyed,
+        sockets: &'a Sockets<H>,
+        hash: u64,
+        flow: &Flow,
+        iface: IfaceId,
+        echo: bool,
+    ) -> impl Iterator<Item = u32> + use<'a, H> {
+        let flow = *flow;
+        let any_port = self.any_port > 0 && !echo && flow.remote_port != 0;
+        [false, true].into_iter().filter(move |any| !any || any_port).flat_map(move |any| {
+            let (hash, flow) = match any {
+                false => (hash, flow),
+                true => {
+                    let flow = Flow { remote_port: 0, ..flow };
+                    (keys.ends(&flow), flow)
+                }
+            };
+            let here = (self.on_device > 0).then_some(Some(iface));
+            here.into_iter()
+                .chain([None])
+                .filter_map(move |device| self.find(sockets, hash, Peer { flow, device, echo }))
+        })
+    }
+
+    /// The first that [`Peers::connected`] gives, without a look where no socket has a peer.
+    #[inline]
+    pub fn first_connected<H: Host>(
+        &self,
+        keys: Keyed,
+        sockets: &Sockets<H>,
+        hash: u64,
+        flow: &Flow,
+        iface: IfaceId,
+        echo: bool,
+    ) -> Option<u32> {
+        if self.table.len() == 0 {
+            return None;
+        }
+        self.connected(keys, sockets, hash, flow, iface, echo).next()
+    }
+
+    fn find<H: Host>(&self, sockets: &Sockets<H>, hash: u64, peer: Peer) -> Option<u32> {
+        let found = self.table.find(on_device(hash, peer.device), |at| match at {
+            FlowRef::Socket(index) => peer_of(sockets, index) == Some(peer),
+            _ => false,
+        });
+        match found {
+            Some(FlowRef::Socket(index)) => Some(index),
+            _ => None,
+        }
+    }
+}
+
+/// A socket that [`Peers::connected`] gave, and all that are alike, the newest first.
+pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(index), |&index| match &sockets.get(index)?.kind {
+        Kind::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
+        _ => None,
+    })
+}
+
+/// Nothing happens for [`NONE`].
+fn set_alike<H: Host>(sockets: &mut Sockets<H>, index: u32, set: impl FnOnce(&mut Alike)) {
+    if let Some(Kind::Datagram(datagram)) = sockets.get_mut(index).map(|it| &mut it.kind) {
+        set(&mut datagram.alike);
+    }
+}
+
+#[inline]
+fn peer_of<H: Host>(sockets: &Sockets<H>, index: u32) -> Option<Peer> {
+    match &sockets.get(index)?.kind {
+        Kind::Datagram(datagram) => datagram.as_peer(),
+        _ => None,
+    }
+}
