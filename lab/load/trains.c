@@ -2,7 +2,7 @@
  * Datagrams one way between two processes, alone or in trains (UDP_SEGMENT, UDP_GRO), and the
  * processor time of both.
  *
- *   cc -O2 -o trains bench/load/trains.c
+ *   cc -O2 -o trains lab/load/trains.c
  *   trains SIZE COUNT SECONDS           both here, over loopback
  *   trains SIZE COUNT SECONDS to HOST   the sender alone, to port 5201
  *   trains SIZE COUNT SECONDS from      the receiver alone; it ends two seconds after the last one

@@ -1,6 +1,6 @@
 //! The simulator beside ns-3: the same networks in both, goodput and wait side by side, and speed.
 //!
-//! `bench/peers/ns3` is a program of our own over ns-3's libraries, set to what Towpath has. Its
+//! `lab/peers/ns3` is a program of our own over ns-3's libraries, set to what Towpath has. Its
 //! rates are lower, as a PPP header is shorter than Ethernet's. Both links pass as many full
 //! packets in a second.
 
@@ -333,9 +333,9 @@ fn build_peer(root: &Path) -> Result<PathBuf> {
         ["applications", "point-to-point", "internet", "traffic-control", "network", "core"];
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++17", "-O2", "-o"]).arg(&program);
-    compiler.arg(root.join("bench/peers/ns3/dumbbell.cc"));
+    compiler.arg(root.join("lab/peers/ns3/dumbbell.cc"));
     compiler.args(parts.map(|part| format!("-lns3-{part}")));
-    ensure!(compiler.status().context("g++")?.success(), "bench/peers/ns3 was not built");
+    ensure!(compiler.status().context("g++")?.success(), "lab/peers/ns3 was not built");
     Ok(program)
 }
 

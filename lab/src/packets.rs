@@ -1,7 +1,7 @@
 //! Cost of a packet in the core beside its peers, in one run and without a network: the tables of
 //! docs/benchmarking.md.
 //!
-//! `bench/packets` is ours, `bench/peers` are programs of the same cases with other stacks. A case
+//! `lab/packets` is ours, `lab/peers` are programs of the same cases with other stacks. A case
 //! is measured by ours and by the peer in turn, each time by a process of its own. The same program
 //! differs from start to start. All tell their result, and a table has figures of those alone that
 //! have the same.
@@ -56,14 +56,14 @@ const PEERS: &[Peer] = &[
 fn gvisor(root: &Path, target: &Path) -> Command {
     let mut build = Command::new("go");
     build.args(["build", "-buildvcs=false", "-mod=readonly", "-o"]).arg(target.join("gvisor"));
-    build.arg(".").current_dir(root.join("bench/peers/gvisor"));
+    build.arg(".").current_dir(root.join("lab/peers/gvisor"));
     build
 }
 
 fn smoltcp(root: &Path, target: &Path) -> Command {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--locked", "--target-dir"]).arg(target);
-    build.current_dir(root.join("bench/peers/smoltcp"));
+    build.current_dir(root.join("lab/peers/smoltcp"));
     build
 }
 
@@ -72,8 +72,8 @@ const A_TURN: &str = ", 32 a turn";
 
 /// Measures and prints the tables.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
-    let release = workspace::build_release(root, &["-p", "towpath-bench-packets"])?;
-    let ours = std::path::absolute(release.join("towpath-bench-packets"))?;
+    let release = workspace::build_lab(root, &["towpath-lab-packets"])?;
+    let ours = std::path::absolute(release.join("towpath-lab-packets"))?;
     let target = std::path::absolute(workspace::target(root))?;
     let all = call(&ours, "1x", &options.only)?;
     ensure!(!all.is_empty(), "{}: there is no such case", options.only);

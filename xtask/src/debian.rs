@@ -35,25 +35,13 @@ const PACKAGES: &[(&str, &str)] = &[
 const ALTERNATIVES: &[(&str, &str)] =
     &[("nodejs", "/usr/local/bin/node"), ("iproute2", "/sbin/ip")];
 
-/// Packages of `cargo xtask proxies`.
-const OF_PROXIES: &[(&str, &str)] = &[
-    ("iperf3", "/usr/bin/iperf3"),
-    ("iproute2", "/usr/sbin/ip"),
-    ("slirp4netns", "/usr/bin/slirp4netns"),
-    ("passt", "/usr/bin/pasta"),
-];
-
-/// Installs what is missing when we are root; says what is missing when not.
+/// Installs missing packages of tests and counts, or names them if the user is not root.
 pub fn install() -> Result<()> {
-    install_of(PACKAGES)
+    install_packages(PACKAGES)
 }
 
-/// The same for `cargo xtask proxies`.
-pub fn install_for_proxies() -> Result<()> {
-    install_of(OF_PROXIES)
-}
-
-fn install_of(packages: &[(&'static str, &str)]) -> Result<()> {
+/// Installs missing packages, each with a file that it has, or names them if the user is not root.
+pub fn install_packages(packages: &[(&'static str, &str)]) -> Result<()> {
     let missing: Vec<&str> = packages
         .iter()
         .filter(|(package, file)| {
@@ -87,6 +75,16 @@ pub fn ensure_package(package: &str, file: &str) -> Result<()> {
     }
     apt(&["update", "-qq"])?;
     apt(&["install", "-y", "-qq", "--no-install-recommends", package])
+}
+
+/// Whether the feature `dpdk` can be built. Prints the missing package otherwise.
+pub fn has_dpdk() -> bool {
+    let found = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
+    let is_installed = found.is_ok_and(|status| status.success());
+    if !is_installed {
+        println!("left out: DPDK, which needs the Debian package libdpdk-dev");
+    }
+    is_installed
 }
 
 fn apt(arguments: &[&str]) -> Result<()> {

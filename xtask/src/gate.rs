@@ -21,7 +21,7 @@ use libraries::debug_cargo;
 use pool::Settings;
 use step::STEP_LIMIT;
 
-use crate::workspace::{cargo, target};
+use crate::workspace::{cargo, cargo_lab, target};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -68,6 +68,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let is_all = options.only.is_empty();
     if is_all {
         step::command("format", cargo(root, &["fmt", "--all", "--check"]))?;
+        step::command("format of lab/", cargo_lab(root, &["fmt", "--check"]))?;
         step::step("tidy", || crate::tidy::run(root))?;
         step::step("licences", || crate::licences::run(root))?;
         step::step("requirements", || crate::requirements::run(root))?;

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// Folder prefix of a crate, and the folder prefixes of what it may depend on (besides itself).
 /// Build-time and test-time dependencies are free: a test may stand on anything.
@@ -48,29 +49,32 @@ const EDGES: &[(&str, &[&str])] = &[
     ("control/model", &["engine", "core/wire"]),
     ("control/cli", &["control/model", "engine", "core/", "memory/", "devices/", "apps/"]),
     ("tests", &[]),
-    ("bench/load", &["apps/load"]),
-    ("bench/link", &["core/link"]),
-    ("bench/copies", &[]),
     ("fuzz", &["engine", "core/", "memory/", "devices/virtio", "devices/xdp"]),
-    ("bench/measure", &[]),
-    ("bench/bounce", &["memory/pool", "devices/"]),
-    ("bench/forward", &["bench/measure", "bench/filter", "core/", "memory/"]),
-    ("bench/", &["bench/measure", "core/", "memory/"]),
     ("xtask", &[]),
+    ("lab/load", &["apps/load"]),
+    ("lab/link", &["core/link"]),
+    ("lab/copies", &[]),
+    ("lab/measure", &[]),
+    ("lab/bounce", &["memory/pool", "devices/"]),
+    ("lab/forward", &["lab/measure", "lab/filter", "core/", "memory/"]),
+    ("lab/", &["lab/measure", "core/", "memory/"]),
+    ("lab", &["xtask"]),
 ];
 
-/// Folders whose every crate root must say `#![forbid(unsafe_code)]`.
+/// Crates whose roots must say `#![forbid(unsafe_code)]`. A slash at the end stands for all crates
+/// in the folder.
 const NO_UNSAFE: &[&str] = &[
     "core/",
     "control/",
     "fuzz",
-    "bench/load",
     "xtask",
     "memory/pool",
-    "bench/filter",
-    "bench/bounce",
-    "bench/forward",
-    "bench/packets",
+    "lab",
+    "lab/load",
+    "lab/filter",
+    "lab/bounce",
+    "lab/forward",
+    "lab/packets",
     "devices/channel",
     "devices/shape",
     "devices/virtio",
@@ -148,10 +152,18 @@ fn check(root: &Path, lower: bool) -> Result<()> {
 }
 
 fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
+    let lab = crate::workspace::lab(root);
     let metadata = crate::workspace::metadata(root)?;
-    let packages = metadata["packages"].as_array().context("packages")?;
-    for package in packages {
-        let Some(folder) = folder(root, package["manifest_path"].as_str()) else { continue };
+    // Skip crates of the main workspace, which the measurements depend on.
+    let metadata_of_lab = crate::workspace::metadata(&lab)?;
+    let packages = |it: &Value| it["packages"].as_array().cloned().context("packages");
+    let of_lab = packages(&metadata_of_lab)?.into_iter().filter(|package| {
+        let manifest = package["manifest_path"].as_str();
+        manifest.is_some_and(|it| Path::new(it).starts_with(&lab))
+    });
+    for package in packages(&metadata)?.into_iter().chain(of_lab) {
+        let manifest = package["manifest_path"].as_str();
+        let Some(folder) = folder_of(root, manifest) else { continue };
         let Some((_, allowed)) = EDGES.iter().find(|(prefix, _)| folder.starts_with(prefix)) else {
             faults.push(format!("{folder}: has no row in the table of edges (xtask/src/tidy.rs)"));
             continue;
@@ -165,7 +177,8 @@ fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
             }
         }
         crate::circles::check(root, &folder, faults)?;
-        if NO_UNSAFE.iter().any(|prefix| folder.starts_with(prefix)) {
+        let is_of = |row: &str| folder == row || row.ends_with('/') && folder.starts_with(row);
+        if NO_UNSAFE.iter().any(|row| is_of(row)) {
             faults.extend(roots_with_unsafe(&root.join(&folder))?);
         }
     }
@@ -182,10 +195,6 @@ fn roots_with_unsafe(package: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(faults)
-}
-
-fn folder(root: &Path, manifest: Option<&str>) -> Option<String> {
-    folder_of(root, manifest)
 }
 
 pub fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {

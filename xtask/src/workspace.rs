@@ -33,13 +33,36 @@ pub fn build_release(checkout: &Path, what: &[&str]) -> Result<PathBuf> {
     Ok(target(checkout).join("release"))
 }
 
-/// Folders of packages that are beside the workspace, with dependencies and a lock file of their
-/// own.
+/// The workspace of measurements.
+pub fn lab(root: &Path) -> PathBuf {
+    root.join("lab")
+}
+
+/// cargo in the workspace of measurements, with a target folder below that of the main one.
+pub fn cargo_lab(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).current_dir(lab(root));
+    command.env("CARGO_TARGET_DIR", target(root).join("lab"));
+    command
+}
+
+/// Builds packages of the workspace of measurements for release. Returns the folder of the
+/// programs.
+pub fn build_lab(root: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let named = packages.iter().flat_map(|package| ["-p", package]);
+    let arguments: Vec<_> = ["build", "--release"].into_iter().chain(named).collect();
+    ensure!(cargo_lab(root, &arguments).status()?.success(), "the build of lab/ failed");
+    Ok(target(root).join("lab/release"))
+}
+
+/// Folders of the other workspaces: the measurements, and the peers that these compare with. Each
+/// has dependencies and a lock file of its own.
 pub fn beside(root: &Path) -> Result<Vec<PathBuf>> {
-    let peers = root.join("bench/peers");
+    let peers = lab(root).join("peers");
     let entries = std::fs::read_dir(&peers).with_context(|| peers.display().to_string())?;
     let folders = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    Ok(folders.into_iter().filter(|folder| folder.join("Cargo.toml").exists()).collect())
+    let peers = folders.into_iter().filter(|folder| folder.join("Cargo.toml").exists());
+    Ok(std::iter::once(lab(root)).chain(peers).collect())
 }
 
 /// Output of `cargo metadata` for the workspace in a folder and its dependencies, the optional ones

@@ -1,5 +1,5 @@
 //! Random worlds, each held against the rules of [`towpath_sim::explore`] at every step, over
-//! several threads. `cargo xtask sim` builds and runs this program.
+//! several threads. `cargo lab sim` builds and runs this program.
 //!
 //! `explore --scenarios 1000 --seed 1 --jobs 2`, or `explore --file WORLD.toml` for one world,
 //! with `--pcap FOLDER` for captures of its links.
@@ -165,10 +165,10 @@ fn work(options: &Options, totals: &Totals) {
 fn report(seed: u64, scene: &Scene, fault: Fault, totals: &Totals) {
     let shrunk = shrink(scene, &fault, ExtraRules::default(), SHRINKS);
     say(&format!(
-        "sim: seed {seed}: {fault}\nrun it again: cargo xtask sim --seed {seed} --scenarios 1\n\
+        "sim: seed {seed}: {fault}\nrun it again: cargo lab sim --seed {seed} --scenarios 1\n\
          # its scenario\n{}\
          # a smaller one, after {} runs: {}\n\
-         # run it again: save it, and cargo xtask sim --file FILE\n{}",
+         # run it again: save it, and cargo lab sim --file FILE\n{}",
         scene.to_toml(),
         shrunk.tried,
         shrunk.fault.what,

@@ -7,7 +7,7 @@ use towpath_sim::{BatchOptions, read, run_all};
 fn check(seed: u64) -> Outcome {
     let text = Scene::draw(seed).to_toml();
     check_text(&text, ExtraRules::default()).unwrap_or_else(|fault| {
-        panic!("{fault}\ncargo xtask sim --seed {seed} --scenarios 1\n{text}")
+        panic!("{fault}\ncargo lab sim --seed {seed} --scenarios 1\n{text}")
     })
 }
 

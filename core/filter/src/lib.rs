@@ -32,9 +32,9 @@
 //!
 //! # Cost
 //!
-//! `cargo run --release -p towpath-bench-filter -- 8 judge`, the least of nine runs on a processor
-//! (AMD EPYC, 1 MiB of second-level cache) that other programs used as well. Steps do not depend on
-//! that: nodes visited and rules compared, in the mean.
+//! Least of nine runs of `towpath-lab-filter -- 8 judge` (`lab/filter`) on a processor (AMD EPYC,
+//! 1 MiB of second-level cache) that other programs used as well. Steps do not depend on that:
+//! nodes visited and rules compared, in the mean.
 //!
 //! | list (after ClassBench) | 10 rules | 1000 rules | 100,000 rules |
 //! |---|---|---|---|

@@ -2,11 +2,11 @@
 //! addresses exchanged, as testpmd does with `--forward-mode=macswap`:
 //!
 //! ```text
-//! towpath-bench-bounce DEVICE INTERFACE SECONDS [BURST]   packet or xdp, at one end of a veth pair
-//! towpath-bench-bounce pour INTERFACE SECONDS             frames from the other end, unpaced
+//! towpath-lab-bounce DEVICE INTERFACE SECONDS [BURST]   packet or xdp, at one end of a veth pair
+//! towpath-lab-bounce pour INTERFACE SECONDS             frames from the other end, unpaced
 //! ```
 //!
-//! `cargo xtask devices` runs both, each on a processor of its own. The kernel sends what `pour`
+//! `cargo lab devices` runs both, each on a processor of its own. The kernel sends what `pour`
 //! asks for as a network driver would: in batches, and without a socket
 //! (BPF_F_TEST_XDP_LIVE_FRAMES). The bouncing end has to receive by NAPI for that: `ethtool -K
 //! INTERFACE gro on`.

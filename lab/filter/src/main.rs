@@ -1,12 +1,12 @@
 //! Cost of a judgement by the rules of an access list, and of compiling the list:
 //!
 //! ```sh
-//! cargo run --release -p towpath-bench-filter -- 200 judge
-//! cargo run --release -p towpath-bench-filter -- 1x compile
+//! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-filter -- 200 judge
+//! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-filter -- 1x compile
 //! ```
 //!
 //! Reading order: `shape` makes rules and packets; `tuples` is another structure, for comparison.
-//! [`towpath_bench_measure`] says how cases are measured. The last word of a line has the bytes of
+//! [`towpath_lab_measure`] says how cases are measured. The last word of a line has the bytes of
 //! the compiled form and the part of the packets that a rule matched.
 #![forbid(unsafe_code)]
 
@@ -14,9 +14,9 @@ mod tuples;
 
 use std::error::Error;
 
-use towpath_bench_filter::shape::{PACKETS, Shape, iface};
-use towpath_bench_measure::{Counting, Run};
 use towpath_filter::{Fields, Rules};
+use towpath_lab_filter::shape::{PACKETS, Shape, iface};
+use towpath_lab_measure::{Counting, Run};
 use tuples::Tuples;
 
 #[global_allocator]

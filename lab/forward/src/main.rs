@@ -1,13 +1,13 @@
 //! A router on one core, with frames of 64 bytes on ports in memory:
 //!
 //! ```sh
-//! cargo run --release -p towpath-bench-forward -- 500 forward
-//! cargo run --release -p towpath-bench-forward -- 200 look-ups
-//! cargo run --release -p towpath-bench-forward -- 3000 updates
+//! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-forward -- 500 forward
+//! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-forward -- 200 look-ups
+//! cargo run --release --manifest-path lab/Cargo.toml -p towpath-lab-forward -- 3000 updates
 //! ```
 //!
 //! Reading order: `router` is what is measured, `port` its links, `table` has routes, `frames`
-//! packets. [`towpath_bench_measure`] says how cases are measured, ns per packet or look-up first.
+//! packets. [`towpath_lab_measure`] says how cases are measured, ns per packet or look-up first.
 #![forbid(unsafe_code)]
 
 mod frames;
@@ -22,9 +22,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use router::{BURST, Router};
-use towpath_bench_filter::shape::{PACKETS, Shape, iface};
-use towpath_bench_measure::{Counting, Run};
 use towpath_filter::{Action, RuleList, Rules};
+use towpath_lab_filter::shape::{PACKETS, Shape, iface};
+use towpath_lab_measure::{Counting, Run};
 use towpath_pool::{Batch, Pool, Port};
 use towpath_wire::Prefix;
 

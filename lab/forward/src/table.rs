@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use towpath_bench_filter::shape::Dice;
+use towpath_lab_filter::shape::Dice;
 use towpath_wire::{Prefix, addr};
 
 /// Parts of the lengths of IPv4 prefixes in tables of BGP, in 1000. Rounded from the daily

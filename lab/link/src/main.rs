@@ -1,4 +1,4 @@
-//! A link between two network namespaces: what `cargo xtask bench --group loss` puts between client
+//! A link between two network namespaces: what `cargo lab bench --group loss` puts between client
 //! and server.
 //!
 //! Frames that the kernel sends to a TAP device in one namespace come out of one in the other, both

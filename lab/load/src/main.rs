@@ -1,5 +1,4 @@
-//! A server that echoes, swallows and pours, and the clients that measure it: what `cargo xtask
-//! bench` compares stacks by.
+//! Server that echoes, swallows and pours, and the clients that measure it, for `cargo lab bench`.
 //!
 //! ```text
 //! load serve PORT                               the server, which reports its start; see `serve`
@@ -59,7 +58,7 @@ fn main() -> Result<()> {
         ["cast", to, bytes, time] => clients::cast(to.parse()?, bytes.parse()?, seconds(time)?)?,
         _ => bail!(
             "serve, reach, ask, churn, users, bulk, echo or cast; \
-             see the top of bench/load/src/main.rs"
+             see the top of lab/load/src/main.rs"
         ),
     };
     println!("{said}");

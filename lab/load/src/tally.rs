@@ -1,4 +1,4 @@
-//! Times of a report as the fields that `cargo xtask bench` reads.
+//! Times of a report as the fields that `cargo lab bench` reads.
 
 use std::time::Duration;
 

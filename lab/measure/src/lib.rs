@@ -1,4 +1,4 @@
-//! How `cargo xtask packets` measures: the same for Towpath and for its peers that are written in
+//! How `cargo lab packets` measures: the same for Towpath and for its peers that are written in
 //! Rust.
 //!
 //! A program is called as `PROGRAM MILLISECONDS [PART]`. Each case whose name contains PART is
@@ -7,7 +7,7 @@
 //! packet, a word about the result. The word is the same in all programs that do the same work.
 //!
 //! ```no_run
-//! use towpath_bench_measure::{Counting, Run};
+//! use towpath_lab_measure::{Counting, Run};
 //!
 //! #[global_allocator]
 //! static ALLOCATOR: Counting = Counting;

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use towpath_bench_measure::{ECHO_PAYLOAD, Run, SRC_PORT};
+use towpath_lab_measure::{ECHO_PAYLOAD, Run, SRC_PORT};
 use towpath_pool::{Fragments, Packet, Pool};
 use towpath_ring::Payload;
 use towpath_stack::{

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::net::IpAddr;
 
-use towpath_bench_measure::{
+use towpath_lab_measure::{
     DST_PORT, DST_V4, DST_V6, Kind, Run, SEQ, SRC_PORT, SRC_V4, SRC_V6, WINDOW, digest,
 };
 use towpath_wire::tcp::{self, Flags, Options, SeqNum};

@@ -1,9 +1,9 @@
-//! Cost of a packet in Towpath's core: the side of `cargo xtask packets` that is ours.
+//! Cost of a packet in Towpath's core: the side of `cargo lab packets` that is ours.
 //!
 //! Reading order: `device` is a device in memory, `write` sends datagrams into it, `echo` sends
 //! back those that come from it. `headers` emits and parses headers.
 //!
-//! [`towpath_bench_measure`] says how they are measured and what is printed.
+//! [`towpath_lab_measure`] says how they are measured and what is printed.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -14,7 +14,7 @@ mod write;
 
 use std::error::Error;
 
-use towpath_bench_measure::{Counting, Run};
+use towpath_lab_measure::{Counting, Run};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use towpath_bench_measure::ECHO_PAYLOAD;
+use towpath_lab_measure::ECHO_PAYLOAD;
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::{DatagramMeta, Host, SocketEvent, SocketId};
 

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use towpath_bench_measure::Run;
+use towpath_lab_measure::Run;
 use towpath_pool::{Checksum, Fragments, Pool};
 use towpath_ring::Payload;
 use towpath_stack::{

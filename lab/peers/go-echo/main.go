@@ -3,7 +3,7 @@
 //	go-echo net PORT
 //	go-echo netpoll PORT
 //
-// It offers what bench/load/src/serve.rs says; netpoll has no datagrams.
+// It offers what lab/load/src/serve.rs says; netpoll has no datagrams.
 package main
 
 import (

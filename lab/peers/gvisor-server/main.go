@@ -3,7 +3,7 @@
 //	gvisor-server DEVICE ADDRESS/LENGTH PORT
 //
 // DEVICE is one that the kernel has no address for, the end of a veth pair for instance. The server offers what
-// bench/load/src/serve.rs says, to goroutines with gVisor's adapters for Go's net package.
+// lab/load/src/serve.rs says, to goroutines with gVisor's adapters for Go's net package.
 package main
 
 import (

@@ -1,4 +1,4 @@
-module towpath/bench/peers/gvisor
+module towpath/lab/peers/gvisor
 
 go 1.26.3
 

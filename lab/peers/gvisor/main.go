@@ -1,7 +1,7 @@
 // What a UDP datagram costs gVisor's netstack from the socket's call to a device that drops it: the peer of
-// bench/packets/src/write.rs.
+// lab/packets/src/write.rs.
 //
-// It is called, and says what it measured, as bench/measure has it: MILLISECONDS [PART] or NUMBERx [PART], and for each
+// It is called, and says what it measured, as lab/measure has it: MILLISECONDS [PART] or NUMBERx [PART], and for each
 // case its name, ns, allocations and bytes allocated a packet, and a word about what was made, with tabs between them.
 package main
 

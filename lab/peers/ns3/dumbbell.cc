@@ -1,4 +1,4 @@
-// A dumbbell in ns-3, for `cargo xtask anchor`: what apps/sim computes, by another simulator.
+// A dumbbell in ns-3, for `cargo lab anchor`: what apps/sim computes, by another simulator.
 //
 // Hosts `left k` send to hosts `right k` over two routers and a bottleneck. All is set to what
 // Towpath has: segments of 1448 bytes, an initial window of 10, SACK and timestamps, delayed ACKs of

@@ -48,14 +48,14 @@ const LINK_SECONDS: u32 = 8;
 pub enum Serves {
     /// A program of its own.
     Program(fn(&Place<'_>) -> Vec<String>),
-    /// The service of `bench/load/src/serve.rs`.
+    /// The service of `lab/load/src/serve.rs`.
     Load,
 }
 
 /// How the client is started.
 pub enum Client {
     Program(fn(&Place<'_>) -> Vec<String>),
-    /// `load` of `bench/load` with these words, of which HOST and SECONDS stand for what they say.
+    /// `load` of `lab/load` with these words, of which HOST and SECONDS stand for what they say.
     Load(&'static str),
 }
 
@@ -77,7 +77,7 @@ pub struct Place<'a> {
     pub scratch: &'a Path,
     /// The program `tests/src/bin/crowd.rs`.
     pub crowd: &'a Path,
-    /// The program `bench/load`.
+    /// The program `lab/load`.
     pub load: &'a Path,
 }
 

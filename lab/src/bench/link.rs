@@ -1,4 +1,4 @@
-//! The link that `bench/link` is: delay and loss between a client and the rest of its world.
+//! The link that `lab/link` is: delay and loss between a client and the rest of its world.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Measurements by `bench/load`, which every stack can be asked: the servers only echo, swallow and
+//! Measurements by `lab/load`, which every stack can be asked: the servers only echo, swallow and
 //! pour.
 
 use serde_json::Value;

@@ -139,17 +139,15 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if options.cases().any(|case| case.group == Group::Users) {
         allow_many_descriptors();
     }
-    let packages = ["towpath-cli", "towpath-tests", "towpath-bench-load", "towpath-bench-link"];
-    let named = packages.iter().flat_map(|package| ["-p", package]);
-    let what: Vec<_> = ["--bins"].into_iter().chain(named).collect();
-    let release = workspace::build_release(root, &what)?;
+    let release =
+        workspace::build_release(root, &["--bins", "-p", "towpath-cli", "-p", "towpath-tests"])?;
+    let own = workspace::build_lab(root, &["towpath-lab-load", "towpath-lab-link"])?;
     let target = workspace::target(root);
-    let binary = |name: &str| release.join(name);
     let built = Built {
-        towpath: binary("towpath"),
-        crowd: binary("crowd"),
-        load: binary("load"),
-        link: binary("link"),
+        towpath: release.join("towpath"),
+        crowd: release.join("crowd"),
+        load: own.join("load"),
+        link: own.join("link"),
     };
     if let Some(other) = &options.beside {
         let other = other.canonicalize().with_context(|| other.display().to_string())?;

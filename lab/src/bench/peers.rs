@@ -1,6 +1,6 @@
 //! Stacks of other projects, and other ways to write a server: what people would use instead.
 //!
-//! Each is a server under `bench/peers` that offers what `bench/load/src/serve.rs` says, as far as
+//! Each is a server under `lab/peers` that offers what `lab/load/src/serve.rs` says, as far as
 //! it can.
 
 use std::fmt;
@@ -106,7 +106,7 @@ impl Peer {
 
     /// Builds it from the registries that its package is made for. Where the program is.
     pub fn build(self, root: &Path, target: &Path) -> Result<PathBuf> {
-        let folder = root.join("bench/peers").join(self.folder());
+        let folder = root.join("lab/peers").join(self.folder());
         let out = target.join("peers");
         let program = match self {
             Self::Smoltcp | Self::Lwip | Self::NetstackSmoltcp => {
@@ -125,7 +125,7 @@ impl Peer {
 
     /// Parts of the peer: name and version.
     pub fn versions(self, root: &Path) -> Vec<(String, String)> {
-        let folder = root.join("bench/peers").join(self.folder());
+        let folder = root.join("lab/peers").join(self.folder());
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
         let found = match self {
             Self::Smoltcp | Self::NetstackSmoltcp => {
@@ -143,12 +143,12 @@ impl Peer {
     }
 }
 
-/// Builds a package of `bench/peers` that is Rust, and gives the path of its program.
+/// Builds a package of `lab/peers` that is Rust, and gives the path of its program.
 pub fn build_rust(root: &Path, target: &Path, name: &str) -> Result<PathBuf> {
     let out = target.join("peers");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--release", "--locked", "--target-dir"]).arg(&out);
-    succeed(cargo.current_dir(root.join("bench/peers").join(name)))?;
+    succeed(cargo.current_dir(root.join("lab/peers").join(name)))?;
     Ok(out.join("release").join(name))
 }
 

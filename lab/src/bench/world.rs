@@ -16,7 +16,7 @@ pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("towpath-bench-{name}"));
+        let path = std::env::temp_dir().join(format!("towpath-lab-{name}"));
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))
     }

@@ -1,4 +1,4 @@
-//! Copies of processes in user space, by the program `bench/copies`, since that takes system calls
+//! Copies of processes in user space, by the program `lab/copies`, since that takes system calls
 //! without a safe door.
 
 use std::io::{BufRead, BufReader, Write};

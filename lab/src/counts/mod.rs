@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::bench::sides::{Hosting, Side, Uplink};
 use crate::interrupt;
 use crate::table::progress;
-use crate::workspace::build_release;
+use crate::workspace::{build_lab, build_release};
 use beside::{Build, Comparison, Other};
 use report::{Counted, Row, Rows};
 use workloads::{Programs, WORKLOADS, Workload};
@@ -134,8 +134,10 @@ fn instructions(
 
 /// The builds, and how often each is counted.
 struct Counter {
-    /// The folder of this build, which has the tools that count as well.
-    folder: PathBuf,
+    /// `towpath` of this build.
+    own: PathBuf,
+    /// The folder of `lockstep` and `copies`.
+    tools: PathBuf,
     /// The other build's `towpath`.
     other: Option<PathBuf>,
     runs: u32,
@@ -144,22 +146,21 @@ struct Counter {
 
 impl Counter {
     fn new(root: &Path, options: &Options, other: Option<&Other>) -> Result<Self> {
-        let folder = build(root)?;
-        let copies = copies::is_possible(&folder);
+        let own = build_release(root, &["-p", "towpath-cli"])?.join("towpath");
+        let tools = build_lab(root, &["towpath-lab-copies", "towpath-lab-load"])?;
+        let copies = copies::is_possible(&tools);
         if let Err(why) = &copies {
             eprintln!("copies are left out, for this machine does not let one count them: {why:#}");
         }
         let other = other.map(Other::towpath);
         let runs = if other.is_some() { options.runs } else { 1 };
-        Ok(Self { folder, other, runs, has_copies: copies.is_ok() })
+        Ok(Self { own, tools, other, runs, has_copies: copies.is_ok() })
     }
 
     /// Counts a workload on one side, both builds in turn. The rows are of this build's first run.
     fn count(&self, work: &Workload, side: Side, comparison: &mut Comparison) -> Result<Vec<Row>> {
-        let tools = &*self.folder;
-        let own = tools.join("towpath");
         let once = |towpath: &Path| -> Result<Vec<Row>> {
-            let programs = Programs { towpath, tools };
+            let programs = Programs { towpath, tools: &self.tools };
             Ok(Row::of(work, side, &work.count(side, programs, self.has_copies)?))
         };
         // The kernel has no builds: it is there to compare with.
@@ -172,7 +173,7 @@ impl Counter {
                 let rows = once(other)?;
                 comparison.add(Build::Before, rows.iter().flat_map(Row::counted).collect());
             }
-            let rows = once(&own)?;
+            let rows = once(&self.own)?;
             if other.is_some() {
                 comparison.add(Build::Now, rows.iter().flat_map(Row::counted).collect());
             }
@@ -181,12 +182,4 @@ impl Counter {
         progress("");
         Ok(first.unwrap_or_default())
     }
-}
-
-/// Builds the packages and gives their folder. Each is built by itself: together they would
-/// unify the features of dependencies, and all would be built once more.
-fn build(root: &Path) -> Result<PathBuf> {
-    build_release(root, &["-p", "towpath-cli"])?;
-    build_release(root, &["-p", "towpath-tests", "--bins"])?;
-    build_release(root, &["-p", "towpath-bench-copies"])
 }

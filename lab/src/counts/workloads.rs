@@ -30,7 +30,7 @@ pub enum Unit {
 pub struct Programs<'a> {
     /// The build that is counted.
     pub towpath: &'a Path,
-    /// The folder of clients and of programs that count.
+    /// The folder of `lockstep` and `copies`.
     pub tools: &'a Path,
 }
 
@@ -39,7 +39,7 @@ pub struct Workload {
     pub name: &'static str,
     pub unit: Unit,
     server: Words,
-    /// Workload of `tests/src/bin/lockstep.rs`.
+    /// Workload of `lab/load/src/bin/lockstep.rs`.
     client: &'static str,
     warm: u32,
     count: u32,

@@ -1,4 +1,4 @@
-//! Frames of 64 bytes that a device alone sends back: `bench/bounce` on a veth pair, and DPDK's
+//! Frames of 64 bytes that a device alone sends back: `lab/bounce` on a veth pair, and DPDK's
 //! memory devices beside testpmd.
 
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ const MEMORY: &str = "--no-huge --no-pci";
 
 /// Builds the program that bounces.
 pub fn build(root: &Path) -> Result<PathBuf> {
-    let release = workspace::build_release(root, &["-p", "towpath-bench-bounce"])?;
-    Ok(release.join("towpath-bench-bounce"))
+    let release = workspace::build_lab(root, &["towpath-lab-bounce"])?;
+    Ok(release.join("towpath-lab-bounce"))
 }
 
 /// Lets frames come as fast as the kernel can make them, and measures what the device sends.
@@ -62,7 +62,7 @@ pub fn measure(contender: Contender, bounce: &Path, seconds: u64) -> Result<Figu
 
 /// DPDK's memory devices: their names, and the program's rate and testpmd's. Empty without DPDK.
 pub fn dpdk(root: &Path, seconds: u64) -> Result<Vec<(&'static str, f64, f64)>> {
-    if !crate::gate::dpdk::is_installed() {
+    if !crate::debian::has_dpdk() {
         return Ok(Vec::new());
     }
     let what = ["-p", "towpath-dpdk", "--features", "dpdk", "--examples"];

@@ -18,16 +18,17 @@ pub struct Built {
 impl Built {
     pub fn new(root: &Path) -> Result<Self> {
         let target = workspace::target(root);
-        let packages = ["towpath-cli", "towpath-tests", "towpath-bench-load"];
-        let named = packages.iter().flat_map(|package| ["-p", package]);
-        let what: Vec<_> = ["--bins"].into_iter().chain(named).collect();
-        let release = workspace::build_release(root, &what)?;
+        let release = workspace::build_release(
+            root,
+            &["--bins", "-p", "towpath-cli", "-p", "towpath-tests"],
+        )?;
+        let load = workspace::build_lab(root, &["towpath-lab-load"])?.join("load");
         let program = |name: &str| release.join(name);
         Ok(Self {
             root: root.to_owned(),
             towpath: program("towpath"),
             crowd: program("crowd"),
-            load: program("load"),
+            load,
             target,
         })
     }

@@ -18,7 +18,7 @@ pub enum Contender {
     Direct,
     /// `towpath proxy --tun`.
     Tun,
-    /// The proxy of bench/peers/netstack-smoltcp-tun.
+    /// The proxy of lab/peers/netstack-smoltcp-tun.
     NetstackSmoltcp,
     /// Go's tun2socks, which connects by itself.
     Tun2socks,
@@ -84,7 +84,7 @@ impl Contender {
             Self::Direct => None,
             Self::Tun | Self::Run => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Self::NetstackSmoltcp => {
-                let lock = built.root.join("bench/peers/netstack-smoltcp-tun/Cargo.lock");
+                let lock = built.root.join("lab/peers/netstack-smoltcp-tun/Cargo.lock");
                 locked(&std::fs::read_to_string(lock).unwrap_or_default(), "netstack-smoltcp")
             }
             Self::Tun2socks => Some(TUN2SOCKS.to_owned()),

@@ -21,6 +21,14 @@ use built::Built;
 use cases::Figures;
 use contenders::Contender;
 
+/// Debian packages of this measurement, each with a file that shows that it is installed.
+const PACKAGES: &[(&str, &str)] = &[
+    ("iperf3", "/usr/bin/iperf3"),
+    ("iproute2", "/usr/sbin/ip"),
+    ("slirp4netns", "/usr/bin/slirp4netns"),
+    ("passt", "/usr/bin/pasta"),
+];
+
 #[derive(clap::Args)]
 pub struct Options {
     /// Only these: direct, tun, netstack-smoltcp, tun2socks, tun2proxy, run, slirp4netns, pasta.
@@ -48,7 +56,7 @@ struct Row {
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     interrupt::hold()?;
     let contenders = wanted(&options.only)?;
-    debian::install_for_proxies()?;
+    debian::install_packages(PACKAGES)?;
     let built = Built::new(root)?;
     let mut rows = Vec::new();
     for contender in contenders {

@@ -30,7 +30,7 @@ const FAR: [&str; 2] = ["s0", "10.78.0.2"];
 pub const DEVICE: &str = "tw0";
 /// Address of the client's host on it, unless the proxy gives one.
 const ON_DEVICE: &str = "198.18.0.1/32";
-/// Packets that wait in a device that was made beforehand, as in `cargo xtask bench`.
+/// Packets that wait in a device that was made beforehand, as in `cargo lab bench`.
 const QUEUE: &str = "10000";
 /// User whose packets are proxied, and the table with their route.
 const CLIENT: &str = "4242";

@@ -1,4 +1,4 @@
-//! Results of `cargo xtask bench`: the JSON that it writes, and that the tables and the page are
+//! Results of `cargo lab bench`: the JSON that it writes, and that the tables and the page are
 //! made from.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Results of `cargo xtask bench`, as data, as tables and as a page.
+//! Results of `cargo lab bench`, as data, as tables and as a page.
 //!
 //! Reading order: `data` is what is written and read, `table` and `page` show it, `chart` and
 //! `flame` draw.
@@ -17,7 +17,7 @@ use data::{FORMAT, Report};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The file that `cargo xtask bench --json FILE` wrote.
+    /// The file that `cargo lab bench --json FILE` wrote.
     file: PathBuf,
     /// The page.
     #[arg(short, long, value_name = "FILE")]
@@ -41,7 +41,7 @@ fn read(file: &Path) -> Result<Report> {
 fn parse(text: &str) -> Result<Report> {
     let any: serde_json::Value = serde_json::from_str(text)?;
     let format = any["format"].as_u64().context("it is not a report of the bench")?;
-    ensure!(format == u64::from(FORMAT), "format {format}; this xtask reads {FORMAT}");
+    ensure!(format == u64::from(FORMAT), "format {format}; this program reads {FORMAT}");
     Ok(serde_json::from_value(any)?)
 }
 

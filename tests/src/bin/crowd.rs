@@ -1,5 +1,5 @@
 //! A server with very many idle connections, its clients, and a client that asks all the time.
-//! `cargo xtask crowd` measures with them; `cargo xtask bench` measures its round trips with the
+//! `cargo lab crowd` measures with them; `cargo lab bench` measures its round trips with the
 //! last.
 //!
 //! ```text

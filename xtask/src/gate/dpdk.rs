@@ -1,7 +1,6 @@
 //! Checks of the feature `dpdk`, where libdpdk is installed.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -18,16 +17,6 @@ pub const MUST_BE: &str = "TOWPATH_TEST_DPDK";
 /// Names the feature to cargo, which has to know its package.
 const FEATURE: [&str; 2] = ["--features", "towpath-cli/dpdk,towpath-uplink/dpdk,towpath-dpdk/dpdk"];
 const PACKAGES: [&str; 6] = ["-p", "towpath-cli", "-p", "towpath-uplink", "-p", "towpath-dpdk"];
-
-/// Whether the feature can be built here. Says what is missing.
-pub fn is_installed() -> bool {
-    let found = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
-    let is_installed = found.is_ok_and(|status| status.success());
-    if !is_installed {
-        println!("left out: DPDK, which needs the Debian package libdpdk-dev");
-    }
-    is_installed
-}
 
 /// Builds the binary with DPDK as `profile` has it, and calls `work`. The usual binary is back in
 /// its place afterwards, where other tests expect it.
@@ -47,7 +36,7 @@ pub fn with_build(root: &Path, profile: &[&str], work: impl FnOnce() -> Result<(
 
 /// Lints and tests; those with real programs where there may be some.
 pub fn check(root: &Path, builds: &Builds, has_programs: bool) -> Result<()> {
-    if !is_installed() {
+    if !crate::debian::has_dpdk() {
         return Ok(());
     }
     let with = |words: &[&str]| debug_cargo(root, &[words, &PACKAGES, &FEATURE].concat());

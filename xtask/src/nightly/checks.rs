@@ -13,7 +13,7 @@ use crate::gate::binaries::{self, Binary, Builds};
 use crate::gate::pool::{self, Settings};
 use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS, is_programs, module};
 use crate::gate::{dpdk, step};
-use crate::workspace::{cargo, target};
+use crate::workspace::{cargo, cargo_lab, target};
 
 /// A check, and how its tests are judged.
 pub struct Check {
@@ -159,7 +159,21 @@ pub const CHECKS: &[Check] = &[
         name: "anchor",
         about: "the simulator beside ns-3, within the margins (libns3-dev)",
         judged: Judged::ByEach,
-        work: |world, _| one(command(cargo(world.root, &["xtask", "anchor"]))),
+        work: |world, _| one(command(cargo(world.root, &["lab", "anchor"]))),
+    },
+    Check {
+        name: "lab",
+        about: "lints and tests of the measurements in lab/",
+        judged: Judged::ByMost,
+        work: |world, _| {
+            let lints = ["clippy", "--quiet", "--workspace", "--all-targets"];
+            let lints = [&lints[..], &["--", "-D", "warnings"]].concat();
+            let mut attempts = one(command(cargo_lab(world.root, &lints)))?;
+            // Some tests judge times.
+            let test = || command(cargo_lab(world.root, &["test", "--quiet", "--workspace"]));
+            attempts.extend(world.runs(test)?);
+            Ok(attempts)
+        },
     },
     Check {
         name: "counts",
@@ -170,7 +184,7 @@ pub const CHECKS: &[Check] = &[
                 Some(commit) => commit.clone(),
                 None => earlier_day(world.root)?,
             };
-            one(command(cargo(world.root, &["xtask", "counts", "--beside", &beside])))
+            one(command(cargo(world.root, &["lab", "counts", "--beside", &beside])))
         },
     },
 ];

@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 use crate::circles::is_for_tests;
 
 /// Folders that are no part of the product.
-const OUTSIDE: [&str; 4] = ["bench", "fuzz", "tests", "xtask"];
+const OUTSIDE: [&str; 4] = ["fuzz", "lab", "tests", "xtask"];
 
 /// A file of a crate's `src`, without its tests.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 //! Hosts of several shards, each on a thread with a queue of a device in memory: the measured
-//! program of `cargo xtask shards`.
+//! program of `cargo lab shards`.
 //!
 //! ```text
 //! shards time HOSTS SHARDS WORK MILLISECONDS    packets, requests, bytes and mail of a second

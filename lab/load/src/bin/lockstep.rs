@@ -1,4 +1,4 @@
-//! Clients that wait for each answer before they go on, and a server of bytes: what `cargo xtask
+//! Clients that wait for each answer before they go on, and a server of bytes: what `cargo lab
 //! counts` counts with.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! A server on lwIP: `lwip-server DEVICE ADDRESS/LENGTH PORT`.
 //!
-//! DEVICE is a TAP device that is up. The server offers what bench/load/src/serve.rs says, on one
+//! DEVICE is a TAP device that is up. The server offers what lab/load/src/serve.rs says, on one
 //! thread, in callbacks of lwIP's raw API (`server.c`).
 
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! A server on netstack-smoltcp: `netstack-smoltcp-tun DEVICE ADDRESS/LENGTH PORT`.
 //! A proxy on it: `netstack-smoltcp-tun DEVICE`.
 //!
-//! DEVICE is a TUN device that is up. The server offers what bench/load/src/serve.rs says, a task
+//! DEVICE is a TUN device that is up. The server offers what lab/load/src/serve.rs says, a task
 //! of tokio's for each connection, all on one thread. The stack answers for all addresses, as
 //! proxies need it: what it is asked at ADDRESS and the ports is served. The proxy takes all
 //! addresses, and goes on by sockets of this host.

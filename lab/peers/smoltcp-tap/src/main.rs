@@ -1,6 +1,6 @@
 //! A server on smoltcp: `smoltcp-tap DEVICE ADDRESS/LENGTH PORT`.
 //!
-//! DEVICE is a TAP device that is up. The server offers what bench/load/src/serve.rs says, on one
+//! DEVICE is a TAP device that is up. The server offers what lab/load/src/serve.rs says, on one
 //! thread, which looks at all sockets in turn, as smoltcp itself does. smoltcp has no listeners:
 //! each socket that listens becomes one connection, so there are so many of them as clients may
 //! begin at once.

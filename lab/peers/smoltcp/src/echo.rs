@@ -11,7 +11,7 @@ use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
     EthernetRepr, IpCidr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
 };
-use towpath_bench_measure::{ECHO_PAYLOAD, Run, SRC_PORT};
+use towpath_lab_measure::{ECHO_PAYLOAD, Run, SRC_PORT};
 
 const OURS: Ipv4Address = Ipv4Address::new(1, 1, 1, 1);
 const PEER: Ipv4Address = Ipv4Address::new(1, 1, 1, 2);

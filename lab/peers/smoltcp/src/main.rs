@@ -1,4 +1,4 @@
-//! Cost of headers in smoltcp: the peer of `bench/packets/src/headers.rs`, with the same packets.
+//! Cost of headers in smoltcp: the peer of `lab/packets/src/headers.rs`, with the same packets.
 //! `echo` is the peer of its `echo.rs`.
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpAddress, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr};
-use towpath_bench_measure::{
+use towpath_lab_measure::{
     Counting, DST_PORT, DST_V4, DST_V6, Kind, Run, SEQ, SRC_PORT, SRC_V4, SRC_V6, WINDOW, digest,
 };
 

@@ -1,0 +1,8 @@
+//! Parts of the project's tools that `cargo xtask` and the measurements of `lab/` use.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Chores talk to who runs them.
+#![forbid(unsafe_code)]
+
+pub mod debian;
+pub mod interrupt;
+pub mod table;
+pub mod workspace;
