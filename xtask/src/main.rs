@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod circles;
-mod findings;
 mod fuzz;
 mod gate;
 mod licences;
