@@ -11,13 +11,13 @@ use towpath::Stack;
 use towpath::net::TcpStream;
 
 #[expect(dead_code, reason = "an example's `main` is not called here")]
-#[path = "../examples/dns_forwarder.rs"]
+#[path = "../../../examples/dns_forwarder.rs"]
 mod dns_forwarder;
 #[expect(dead_code, reason = "an example's `main` is not called here")]
-#[path = "../examples/http_files.rs"]
+#[path = "../../../examples/http_files.rs"]
 mod http_files;
 #[expect(dead_code, reason = "an example's `main` is not called here")]
-#[path = "../examples/two_stacks.rs"]
+#[path = "../../../examples/two_stacks.rs"]
 mod two_stacks;
 
 /// A folder that is removed when the value is dropped.
