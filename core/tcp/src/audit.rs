@@ -24,20 +24,20 @@ impl Connection {
     }
 
     fn audit_sent(&self, buffers: Buffers) -> Option<&'static str> {
-        let flight = self.flight();
+        let flight = self.snd.flight();
         let before_data = matches!(self.state, State::SynSent | State::SynReceived);
         first_broken(&[
-            (self.snd_una.leq(self.snd_nxt), "SND.UNA <= SND.NXT"),
+            (self.snd.una.leq(self.snd.nxt), "SND.UNA <= SND.NXT"),
             (
-                before_data || flight <= self.max_snd_wnd.max(1),
+                before_data || flight <= self.snd.max_wnd.max(1),
                 "SND.NXT - SND.UNA <= the largest window of the peer",
             ),
             (
-                !before_data || flight <= 1 || self.has_early_bytes(),
+                !before_data || flight <= 1 || self.ext.fast_open.has_early_bytes(),
                 "nothing but the SYN is in flight before ESTABLISHED",
             ),
             (
-                flight >= u32::from(self.syn_in_flight()) + u32::from(self.fin_in_flight()),
+                flight >= u32::from(self.syn_in_flight()) + u32::from(self.snd.fin_in_flight()),
                 "SYN and FIN in flight are part of the flight",
             ),
             (
@@ -48,26 +48,26 @@ impl Connection {
                 before_data || self.congestion.cwnd() >= self.mss(),
                 "the congestion window has room for a segment",
             ),
-            (self.small_end.leq(self.snd_nxt), "the last short segment was sent"),
-            (self.limited_end.leq(self.snd_nxt), "the end of the limited flight was sent"),
+            (self.snd.small_end.leq(self.snd.nxt), "the last short segment was sent"),
+            (self.snd.limited_end.leq(self.snd.nxt), "the end of the limited flight was sent"),
             (self.rtt.rto() <= self.rtt.rto_max(), "RTO is below its bound"),
         ])
     }
 
     fn audit_scoreboard(&self) -> Option<&'static str> {
-        let (flight, recovery) = (self.flight(), &self.recovery);
-        let (sacked, lost) = (recovery.sacked_bytes(), recovery.lost_bytes(self.snd_una));
+        let (flight, recovery) = (self.snd.flight(), &self.recovery);
+        let (sacked, lost) = (recovery.sacked_bytes(), recovery.lost_bytes(self.snd.una));
         first_broken(&[
             (sacked <= flight, "SACKed bytes are in flight"),
             (lost <= flight, "lost bytes are in flight"),
-            (!self.sack || sacked + lost <= flight, "no byte is both SACKed and lost"),
+            (!self.ext.sack || sacked + lost <= flight, "no byte is both SACKed and lost"),
             (
-                recovery.retransmitted_bytes(self.snd_una) <= flight,
+                recovery.retransmitted_bytes(self.snd.una) <= flight,
                 "bytes sent again are in flight",
             ),
-            (recovery.pipe(self.snd_una, self.snd_nxt) <= flight, "pipe is part of the flight"),
+            (recovery.pipe(self.snd.una, self.snd.nxt) <= flight, "pipe is part of the flight"),
             (
-                recovery.is_in_order(self.snd_una, self.snd_nxt),
+                recovery.is_in_order(self.snd.una, self.snd.nxt),
                 "the scoreboard's marks lie between SND.UNA and SND.NXT",
             ),
         ])
@@ -77,24 +77,24 @@ impl Connection {
         if self.state == State::SynSent {
             return None;
         }
-        let ranges = self.assembler.as_ref().map_or(&[][..], |assembler| assembler.ranges());
-        let fin = self.assembler.as_ref().and_then(|assembler| assembler.fin);
+        let ranges = self.rcv.assembler.as_ref().map_or(&[][..], |assembler| assembler.ranges());
+        let fin = self.rcv.assembler.as_ref().and_then(|assembler| assembler.fin);
         first_broken(&[
-            (self.rcv_acked.leq(self.rcv_nxt), "no byte is acknowledged before it arrived"),
-            (self.rcv_nxt.leq(self.rcv_adv), "RCV.NXT is not beyond the window"),
-            (self.rcv_adv.leq(self.rcv_max), "no window is larger than the largest"),
-            (self.recv_window_max() <= WINDOW_MAX, "the window fits its field"),
+            (self.rcv.acked.leq(self.rcv.nxt), "no byte is acknowledged before it arrived"),
+            (self.rcv.nxt.leq(self.rcv.adv), "RCV.NXT is not beyond the window"),
+            (self.rcv.adv.leq(self.rcv.max), "no window is larger than the largest"),
+            (self.rcv.window_max() <= WINDOW_MAX, "the window fits its field"),
             (ranges.iter().all(|range| range.0.lt(range.1)), "no range is empty"),
             (ranges.is_sorted_by(|a, b| a.1.lt(b.0)), "ranges ahead are apart, in order"),
             (
-                ranges.first().is_none_or(|range| range.0.gt(self.rcv_nxt)),
+                ranges.first().is_none_or(|range| range.0.gt(self.rcv.nxt)),
                 "ranges ahead begin beyond RCV.NXT",
             ),
             (
-                ranges.last().is_none_or(|range| range.1.leq(self.rcv_max)),
+                ranges.last().is_none_or(|range| range.1.leq(self.rcv.max)),
                 "ranges ahead end in the window",
             ),
-            (fin.is_none_or(|fin| fin.geq(self.rcv_nxt)), "a FIN ahead is not behind RCV.NXT"),
+            (fin.is_none_or(|fin| fin.geq(self.rcv.nxt)), "a FIN ahead is not behind RCV.NXT"),
         ])
     }
 
@@ -104,16 +104,16 @@ impl Connection {
         let has_hold = self.timers.hold != Instant::FAR;
         let has_pacing = self.pacing_deadline() != Instant::FAR;
         let waits = self.state.may_send() && self.unsent(buffers) > 0;
-        let unacked = self.state.may_receive() && self.rcv_acked != self.rcv_nxt;
+        let unacked = self.state.may_receive() && self.rcv.acked != self.rcv.nxt;
         let acks = self.owed.ack || self.timers.delayed_ack != Instant::FAR;
         first_broken(&[
             (
-                self.flight() == 0 || has_retransmit || self.state == State::TimeWait,
+                self.snd.flight() == 0 || has_retransmit || self.state == State::TimeWait,
                 "a timer runs while something is in flight",
             ),
             (
                 !waits
-                    || self.flight() > 0
+                    || self.snd.flight() > 0
                     || has_retransmit
                     || has_hold
                     || has_pacing
@@ -164,17 +164,17 @@ mod tests {
     fn each_rule_that_is_broken_is_named() {
         type Break = fn(&mut Connection, &mut Buffers);
         let cases: [(Break, &str); 7] = [
-            (|it, _| it.snd_una = it.snd_nxt + 1, "SND.UNA <= SND.NXT"),
-            (|it, _| it.max_snd_wnd = 99, "SND.NXT - SND.UNA <= the largest window of the peer"),
+            (|it, _| it.snd.una = it.snd.nxt + 1, "SND.UNA <= SND.NXT"),
+            (|it, _| it.snd.max_wnd = 99, "SND.NXT - SND.UNA <= the largest window of the peer"),
             (|_, buffers| buffers.send_len = 99, "bytes in flight are kept in the send buffer"),
-            (|it, _| it.rcv_adv = it.rcv_nxt - 1, "RCV.NXT is not beyond the window"),
-            (|it, _| it.rcv_max = it.rcv_adv - 1, "no window is larger than the largest"),
+            (|it, _| it.rcv.adv = it.rcv.nxt - 1, "RCV.NXT is not beyond the window"),
+            (|it, _| it.rcv.max = it.rcv.adv - 1, "no window is larger than the largest"),
             (
                 |it, _| it.timers.retransmit = Instant::FAR,
                 "a timer runs while something is in flight",
             ),
             (
-                |it, _| it.rcv_acked = it.rcv_nxt - 1,
+                |it, _| it.rcv.acked = it.rcv.nxt - 1,
                 "received bytes are acknowledged, now or by a timer",
             ),
         ];
@@ -190,7 +190,7 @@ mod tests {
     fn bytes_that_nothing_will_send_are_found() {
         let (mut connection, buffers) = sending();
         // All is acknowledged, and more was written, for which there is no room.
-        connection.snd_una = connection.snd_nxt;
+        connection.snd.una = connection.snd.nxt;
         connection.timers.retransmit = Instant::FAR;
         let rule = "bytes wait for an acknowledgement or for a timer";
         assert_eq!(connection.audit(buffers), Some(rule));

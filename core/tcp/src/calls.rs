@@ -3,7 +3,8 @@
 
 use crate::config::{KeepAlive, QUICK_ACKS};
 use crate::congestion::CongestionKind;
-use crate::connection::{Connection, LastReset, WhenRead};
+use crate::connection::{Connection, LastReset};
+use crate::receive_space::WhenRead;
 use crate::segment::Buffers;
 use crate::state::State;
 use crate::time::{Instant, millis};
@@ -12,10 +13,10 @@ use core::time::Duration;
 impl Connection {
     /// No more bytes from the program: a FIN follows the last byte of the send FIFO.
     pub fn shutdown_send(&mut self) {
-        if self.fin_queued || self.state == State::Closed {
+        if self.snd.fin_queued || self.state == State::Closed {
             return;
         }
-        self.fin_queued = true;
+        self.snd.fin_queued = true;
         match self.state {
             State::Established => self.state = State::FinWait1,
             State::CloseWait => self.state = State::LastAck,
@@ -37,6 +38,13 @@ impl Connection {
         if self.state == State::FinWait2 {
             self.arm_fin_wait2(now);
         }
+    }
+
+    /// As [`close`](Self::close) of an active open whose program has written bytes: these go, and
+    /// then the FIN, once the handshake is over.
+    pub fn close_behind_bytes(&mut self) {
+        self.orphaned = true;
+        self.shutdown_send();
     }
 
     /// Ends the connection with a RST, which `plan` yields behind the bytes that the windows have
@@ -62,7 +70,7 @@ impl Connection {
 
     /// Whether the last segments, up to a RST, are due. No timer or window delays these.
     pub fn is_aborting(&self) -> bool {
-        self.owed.reset != LastReset::Never
+        self.owed.is_aborting()
     }
 
     /// Whether a read by the program can make a window update or an acknowledgement due, so that
@@ -76,7 +84,7 @@ impl Connection {
 
     /// Whether the peer is told of less than half of the buffer.
     fn holds_back(&self, buffers: Buffers) -> bool {
-        self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
+        self.rcv.window() <= self.rcv.offerable(buffers.recv_capacity) / 2
     }
 
     /// Whether an acknowledgement is delayed for which the peer may wait, and which no answer will
@@ -84,15 +92,15 @@ impl Connection {
     /// with Nagle's algorithm that sends one short record after the other would wait for the delay
     /// with each.
     fn acks_when_read(&self) -> bool {
-        self.timers.delayed_ack != Instant::FAR && self.when_read == WhenRead::Acknowledges
+        self.timers.delayed_ack != Instant::FAR && self.rcv.when_read == WhenRead::Acknowledges
     }
 
     /// The program read bytes. True: a window update or an acknowledgement is due now.
     pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
-        let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
+        let opened = self.rcv.offerable(buffers.recv_free).saturating_sub(self.rcv.window());
         // At most half of the buffer, so that it is due at the latest when the program has read
         // all.
-        let half = self.offerable(buffers.recv_capacity) / 2;
+        let half = self.rcv.offerable(buffers.recv_capacity) / 2;
         let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
         let update = self.holds_back(buffers) && opened >= worth;
         let acknowledges = buffers.recv_unread == 0 && self.acks_when_read();
@@ -105,7 +113,7 @@ impl Connection {
     /// MSG_MORE holds back, as on Linux (tcp(7)). Bytes that are written later are held back again.
     pub fn set_nodelay(&mut self, nodelay: bool) {
         self.settings.nodelay = nodelay;
-        self.owed.cork_flush |= nodelay && (self.settings.corked || self.more_coming);
+        self.owed.cork_flush |= nodelay && (self.settings.corked || self.snd.more_coming);
     }
 
     /// Holds short segments back, for 200 ms at most, until this is taken away.
@@ -119,7 +127,7 @@ impl Connection {
     /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork,
     /// until told otherwise.
     pub fn more_coming(&mut self, more: bool) {
-        self.more_coming = more;
+        self.snd.more_coming = more;
         if !more && !self.settings.corked {
             self.stop_cork();
         }
@@ -154,7 +162,7 @@ impl Connection {
     /// as they are, and the SYN counts as none of the retries: the caller knows that the first one
     /// is lost.
     pub fn repeat_syn(&mut self) {
-        if self.state == State::SynSent && self.snd_nxt != self.iss {
+        if self.state == State::SynSent && self.snd.nxt != self.snd.iss {
             self.owed.syn = true;
             let rare = self.counters.rare_mut();
             rare.retransmitted = rare.retransmitted.wrapping_add(1);

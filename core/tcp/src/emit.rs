@@ -1,9 +1,10 @@
 //! Carrying out what `plan` decided.
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
-use crate::connection::{Connection, LastReset, WhenRead};
+use crate::connection::{Connection, LastReset};
 use crate::counters::Limit;
 use crate::plan::{Idle, Transmit, TransmitKind};
+use crate::receive_space::WhenRead;
 use crate::segment::{Buffers, Outgoing};
 use crate::state::State;
 use crate::time::Instant;
@@ -54,7 +55,7 @@ impl Connection {
             Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0)
         } else {
             self.owed.reset = LastReset::Never;
-            Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
+            Outgoing::bare(transmit.seq, self.rcv.nxt, Flags::RST | Flags::ACK, 0)
         };
         //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
         //# Once TSopt has been successfully negotiated, that is both <SYN> and <SYN,ACK> contain
@@ -62,29 +63,28 @@ impl Connection {
         //# connection, and SHOULD be sent in an <RST> segment (see Section 5.2 for details).
         // In SYN-SENT nothing has been negotiated.
         let negotiated = self.state != State::SynSent;
-        let timestamps = self.timestamps_option(now).filter(|_| negotiated);
+        let timestamps = self.ext.timestamps_option(now).filter(|_| negotiated);
         Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
     }
 
     fn emit_syn(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
-        let first = self.snd_nxt == self.iss;
+        let first = self.snd.nxt == self.snd.iss;
         let reply = self.state == State::SynReceived;
         self.owed.syn = false;
         // Bytes of an earlier SYN, or of a server that answered early, may be in flight.
         if first {
-            self.snd_nxt = self.iss + 1 + transmit.len;
+            self.snd.nxt = self.snd.iss + 1 + transmit.len;
         }
         let window = u16::try_from(buffers.recv_free).unwrap_or(u16::MAX);
-        self.rcv_adv = self.rcv_nxt + u32::from(window);
-        self.rcv_max = self.rcv_max.max(self.rcv_adv);
+        self.rcv.announce(u32::from(window));
         if first {
-            self.start_timing(now, self.iss + 1);
+            self.rtt.start_timing(now, self.snd.iss + 1);
             self.note_progress(now);
             self.on_syn_data_sent(now, transmit.len);
         } else {
-            self.stop_timing();
+            self.rtt.stop_timing();
             self.note_repeated(now);
-            self.on_syn_repeated();
+            self.ext.fast_open.on_syn_repeated();
         }
         // For a SYN that is sent again the retransmission timeout has set the timer, and
         // `repeat_syn` leaves it alone.
@@ -102,22 +102,33 @@ impl Connection {
                 //# the SYN control bit set) and MUST NOT be sent in other segments (MUST-65).
                 mss: Some(self.settings.mss_recv),
                 // In a reply only what the SYN offered too (RFC 7323 §2.2).
-                window_scale: self.scaling.then_some(self.rcv_wscale),
-                sack_permitted: self.sack,
-                timestamps: self.timestamps_option(now),
+                window_scale: self.ext.scaling.then_some(self.rcv.wscale),
+                sack_permitted: self.ext.sack,
+                timestamps: self.ext.timestamps_option(now),
                 ..Options::default()
             },
             retransmit: !first,
             len: transmit.len,
             segment_size: transmit.segment_size,
-            ..Outgoing::bare(self.iss, SeqNum(0), Flags::SYN, window)
+            ..Outgoing::bare(self.snd.iss, SeqNum(0), Flags::SYN, window)
         };
         if reply {
-            out.ack = self.rcv_nxt;
+            out.ack = self.rcv.nxt;
             out.flags |= Flags::ACK;
             self.on_ack_sent();
         }
         out
+    }
+
+    /// The SYN went out with `len` bytes.
+    fn on_syn_data_sent(&mut self, now: Instant, len: u32) {
+        if len == 0 {
+            return;
+        }
+        self.note_paced(now, len);
+        self.ext.fast_open.on_data_sent();
+        self.counters.last_data_sent = now;
+        self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(1);
     }
 
     fn emit_segment(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
@@ -135,7 +146,7 @@ impl Connection {
             len: transmit.len,
             segment_size: transmit.segment_size,
             retransmit: transmit.kind == TransmitKind::Retransmit,
-            ..Outgoing::bare(transmit.seq, self.rcv_nxt, flags, window)
+            ..Outgoing::bare(transmit.seq, self.rcv.nxt, flags, window)
         };
         if self.counters.urgent().is_some()
             && let Some(pointer) = self.urgent_pointer(transmit.seq)
@@ -158,7 +169,7 @@ impl Connection {
     fn emit_probe(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
         //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12)
-        let probe = Transmit { seq: self.snd_una - 1, ..transmit };
+        let probe = Transmit { seq: self.snd.una - 1, ..transmit };
         self.emit_segment(now, probe, buffers)
     }
 
@@ -167,15 +178,15 @@ impl Connection {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
     fn advertise(&mut self, buffers: Buffers) -> u16 {
-        let current = self.recv_window();
-        let half = self.offerable(buffers.recv_capacity) / 2;
+        let current = self.rcv.window();
+        let half = self.rcv.offerable(buffers.recv_capacity) / 2;
         let step = half.min(u32::from(self.settings.mss_recv)).max(1);
         let opened = buffers.recv_free.saturating_sub(current);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
         //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
         let window =
             if opened >= step { buffers.recv_free } else { current.min(buffers.recv_free) };
-        let scale = self.rcv_wscale;
+        let scale = self.rcv.wscale;
         let unit = 1u32 << scale;
         let mut field = window >> scale;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
@@ -190,25 +201,24 @@ impl Connection {
             field += 1;
         }
         let field = field.min(u32::from(u16::MAX));
-        self.rcv_adv = self.rcv_nxt + (field << scale);
-        self.rcv_max = self.rcv_max.max(self.rcv_adv);
+        self.rcv.announce(field << scale);
         field as u16
     }
 
     /// A segment with the current acknowledgement went out.
     fn on_ack_sent(&mut self) {
-        self.rcv_acked = self.rcv_nxt;
+        self.rcv.acked = self.rcv.nxt;
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
         self.owed.ack = false;
         self.timers.delayed_ack = Instant::FAR;
-        if self.when_read == WhenRead::Acknowledges {
-            self.when_read = WhenRead::Nothing;
+        if self.rcv.when_read == WhenRead::Acknowledges {
+            self.rcv.when_read = WhenRead::Nothing;
         }
     }
 
     fn on_data_sent(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
         let mss = self.mss();
-        if self.flight() == 0 {
+        if self.snd.flight() == 0 {
             self.note_progress(now);
             let active = self.counters.last_data_sent.max(self.timers.last_recv);
             self.congestion.on_idle_over(now.since(active));
@@ -223,21 +233,21 @@ impl Connection {
             self.leave_quick_acks(now);
         }
         let size = u32::from(transmit.segment_size.max(1));
-        if self.timed().is_none() {
+        if self.rtt.timed().is_none() {
             // The first piece, for a receiver may acknowledge piece by piece.
             let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
-            self.start_timing(now, self.snd_nxt + first);
+            self.rtt.start_timing(now, self.snd.nxt + first);
         }
         let numbers = transmit.len + u32::from(transmit.fin);
-        self.snd_nxt += numbers;
+        self.snd.nxt += numbers;
         self.recovery.short_tail =
             self.recovery.short_tail.saturating_add(u16::try_from(numbers).unwrap_or(u16::MAX));
         self.note_long(transmit);
-        self.fin_sent |= transmit.fin;
+        self.snd.fin_sent |= transmit.fin;
         if !transmit.len.is_multiple_of(size) {
-            self.small_end = self.snd_nxt;
+            self.snd.small_end = self.snd.nxt;
         }
-        let pipe = self.recovery.pipe(self.snd_una, self.snd_nxt);
+        let pipe = self.recovery.pipe(self.snd.una, self.snd.nxt);
         let cwnd = self.congestion.cwnd();
         // In slow start a window half used is a window tested (RFC 7661 §4.1).
         let used = if self.congestion.in_slow_start() {
@@ -246,7 +256,7 @@ impl Connection {
             pipe.saturating_add(mss)
         };
         if used >= cwnd {
-            self.limited_end = self.snd_nxt;
+            self.snd.limited_end = self.snd.nxt;
         }
         self.arm_retransmit_if_idle(now);
         // The persist timer shares the slot: bytes went, so the window is not shut.
@@ -269,7 +279,7 @@ impl Connection {
             _ => 0,
         };
         if end > 0 {
-            let behind = u16::try_from(self.snd_nxt - (transmit.seq + end)).unwrap_or(u16::MAX);
+            let behind = u16::try_from(self.snd.nxt - (transmit.seq + end)).unwrap_or(u16::MAX);
             self.recovery.short_tail = self.recovery.short_tail.min(behind);
         }
     }
@@ -277,17 +287,17 @@ impl Connection {
     fn on_retransmitted(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
         self.note_long(transmit);
         let right = transmit.seq + transmit.len + u32::from(transmit.fin);
-        self.recovery.on_retransmit(transmit.seq, right, self.snd_una, self.snd_nxt);
-        self.limited_end = self.snd_nxt;
+        self.recovery.on_retransmit(transmit.seq, right, self.snd.una, self.snd.nxt);
+        self.snd.limited_end = self.snd.nxt;
         // Karn: the bytes being timed may be these.
-        self.stop_timing();
+        self.rtt.stop_timing();
         self.counters.last_data_sent = now;
         self.note_paced(now, transmit.len);
         let rare = self.counters.rare_mut();
         rare.bytes_retransmitted += u64::from(transmit.len);
         rare.retransmitted = rare.retransmitted.wrapping_add(wire);
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
-        if transmit.seq == self.snd_una {
+        if transmit.seq == self.snd.una {
             self.note_repeated(now);
             // The timer is for the oldest bytes, and they have just been sent.
             self.timers.retransmit = now + self.rtt.rto();
@@ -312,7 +322,7 @@ impl Connection {
         let received = self.counters.last_data_recv;
         if received != Instant::ZERO && now.since(received) < self.settings.delayed_ack() {
             self.timers.quick_acks = 0;
-            self.when_read = WhenRead::Answers;
+            self.rcv.when_read = WhenRead::Answers;
         }
     }
 
@@ -332,7 +342,7 @@ impl Connection {
                 self.timers.hold = now.after_millis(u32::from(self.settings.cork_ms));
             }
             Idle::ClosedWindow => self.counters.enter(now, Limit::PeerWindow),
-            Idle::NoData if self.flight() > 0 && buffers.send_len >= buffers.send_capacity => {
+            Idle::NoData if self.snd.flight() > 0 && buffers.send_len >= buffers.send_capacity => {
                 self.counters.enter(now, Limit::SendBuffer);
             }
             Idle::CongestionWindow => self.counters.enter(now, Limit::Network),

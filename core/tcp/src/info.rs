@@ -1,6 +1,5 @@
 //! State that a connection reports of itself.
 
-use crate::config::TIMESTAMPS_LEN;
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
 use crate::fast_open::FastOpenOutcome;
@@ -150,14 +149,13 @@ impl Connection {
 
     /// Whether SND.UNA <= `seq` < SND.NXT.
     pub fn is_outstanding(&self, seq: SeqNum) -> bool {
-        seq.is_within(self.snd_una, self.snd_nxt - self.snd_una)
+        self.snd.is_outstanding(seq)
     }
 
     /// Payload that the peer may put into a segment: the MSS of our SYN less what options take of
     /// it.
     fn advmss(&self) -> u32 {
-        let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
-        u32::from(self.settings.mss_recv - options)
+        u32::from(self.settings.mss_recv - self.ext.options_len())
     }
 
     /// A snapshot of the connection's figures. The snapshot is not for each segment: a caller that
@@ -180,12 +178,12 @@ impl Connection {
             retransmits: self.timers.retransmits,
             probes: self.timers.window_probes.max(keepalive_probes),
             backoff: self.rtt.backoff(),
-            timestamps: self.timestamps,
-            sack: self.sack,
-            window_scaling: self.scaling,
-            fast_open: self.fast_open.outcome(),
-            snd_wscale: self.snd_wscale,
-            rcv_wscale: self.rcv_wscale,
+            timestamps: self.ext.timestamps,
+            sack: self.ext.sack,
+            window_scaling: self.ext.scaling,
+            fast_open: self.ext.fast_open.outcome(),
+            snd_wscale: self.snd.wscale,
+            rcv_wscale: self.rcv.wscale,
             rto: self.rtt.rto(),
             timer: self.next_timeout().map(|(at, kind)| (kind, at.since(now))),
             quick_acks: self.timers.quick_acks > 0,
@@ -194,23 +192,23 @@ impl Connection {
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min().unwrap_or_default(),
             snd_mss: mss,
-            rcv_mss: u32::from(self.rcv_mss),
+            rcv_mss: u32::from(self.rcv.mss),
             advmss: self.advmss(),
             cwnd_bytes: self.congestion.cwnd(),
             cwnd: self.congestion.cwnd() / mss,
             ssthresh_bytes: ssthresh,
             ssthresh: if ssthresh >= 1 << 30 { 0x7fff_ffff } else { ssthresh / mss },
-            unacked: segments(self.flight()),
+            unacked: segments(self.snd.flight()),
             sacked: segments(self.recovery.sacked_bytes()),
-            lost: segments(self.recovery.lost_bytes(self.snd_una)),
-            retrans: segments(self.recovery.retransmitted_bytes(self.snd_una)),
+            lost: segments(self.recovery.lost_bytes(self.snd.una)),
+            retrans: segments(self.recovery.retransmitted_bytes(self.snd.una)),
             total_retrans: rare.retransmitted,
             reordering: u32::from(crate::config::DUP_THRESH),
-            snd_una: self.snd_una,
-            snd_nxt: self.snd_nxt,
-            rcv_nxt: self.rcv_nxt,
-            snd_wnd: self.snd_wnd,
-            rcv_wnd: self.recv_window(),
+            snd_una: self.snd.una,
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            snd_wnd: self.snd.wnd,
+            rcv_wnd: self.rcv.window(),
             notsent_bytes: buffers.send_len.saturating_sub(self.data_in_flight()),
             bytes_acked: counters.bytes_acked,
             bytes_received: counters.bytes_received,

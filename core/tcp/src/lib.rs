@@ -19,10 +19,11 @@
 //! both are small, for there may be very many.
 //!
 //! # Reading order
-//! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its variables) → `open` →
-//! `fast_open` → `receive` → `plan` (segments that may go, with `pacing`) → `emit` →
+//! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its parts) → `open` →
+//! `receive` → `plan` (segments that may go, with `pacing`) → `emit` →
 //! `timeouts` → `calls` (the user's). Below `connection` are its parts, which know nothing of it:
-//! `recovery`, `congestion`, `rtt`, `ranges`, `timers`, `watch`, `pacer`.
+//! `send_space`, `receive_space`, `extensions` with `fast_open`, `recovery`, `congestion`, `rtt`,
+//! `ranges`, `timers`, `watch`, `pacer`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:
@@ -91,6 +92,7 @@ mod counters;
 mod disposition;
 mod emit;
 mod event;
+mod extensions;
 mod fast_open;
 mod half_open;
 mod info;
@@ -101,10 +103,12 @@ mod pacing;
 mod plan;
 mod ranges;
 mod receive;
+mod receive_space;
 mod recovery;
 mod reset;
 mod rtt;
 mod segment;
+mod send_space;
 mod settings;
 mod state;
 mod time;

@@ -3,6 +3,7 @@
 
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::connection::Connection;
+use crate::fast_open::FastOpenFailure;
 use crate::half_open::Handshake;
 use crate::recovery::Recovery;
 use crate::state::State;
@@ -18,17 +19,54 @@ impl Connection {
         connection
     }
 
+    /// An active open whose SYN carries the first bytes. The SYN waits until the program has
+    /// written, or has ended its direction. [`Config::mss_default`] bounds these bytes:
+    /// the MSS that the server announced with the cookie, if it is known.
+    pub fn connect_with_data(
+        config: Config,
+        iss: SeqNum,
+        timestamp_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        let mut connection = Connection::connect(config, iss, timestamp_offset, now);
+        connection.ext.fast_open.set_client();
+        connection
+    }
+
+    /// Notes that the SYN asks for a cookie, for want of one to send.
+    pub fn note_no_cookie(&mut self) {
+        self.ext.fast_open.fail(FastOpenFailure::NoCookie);
+    }
+
+    /// Whether bytes may be in flight, or written, although the handshake is under way.
+    pub fn is_fast_opening(&self) -> bool {
+        match self.state {
+            State::SynSent => self.ext.fast_open.is_client(),
+            State::SynReceived => self.ext.fast_open.is_server(),
+            _ => false,
+        }
+    }
+
+    /// The SYN of an active open waits no more for bytes: the program wrote none on purpose.
+    pub fn open_without_bytes(&mut self) {
+        self.ext.fast_open.hurry();
+    }
+
+    /// Whether the SYN of this active open was sent more than once.
+    pub fn has_repeated_syn(&self) -> bool {
+        self.ext.fast_open.is_client() && self.ext.fast_open.is_repeated()
+    }
+
     /// Gives a connection whose SYN was not sent yet numbers beyond `iss_min`, if it has not such
     /// already. An old connection between the same ports ended there.
     pub fn begin_after(&mut self, iss_min: SeqNum) {
-        if self.state != State::SynSent || self.snd_nxt != self.iss {
+        if self.state != State::SynSent || self.snd.nxt != self.snd.iss {
             return;
         }
-        let iss = crate::isn::not_before(iss_min, self.iss);
-        (self.iss, self.snd_una, self.snd_nxt) = (iss, iss, iss);
-        (self.small_end, self.limited_end) = (iss, iss);
+        let iss = crate::isn::not_before(iss_min, self.snd.iss);
+        self.snd.restart(iss);
         self.recovery = Recovery::new(iss);
-        self.recovery.set_sack(self.sack);
+        self.recovery.set_sack(self.ext.sack);
     }
 
     /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the
@@ -37,11 +75,11 @@ impl Connection {
         let mut connection = Connection::opening(&config, handshake.iss, handshake.ts_offset, now);
         connection.state = State::Established;
         connection.apply_options(&handshake.peer_options());
-        connection.snd_una = handshake.iss + 1;
-        connection.snd_nxt = connection.snd_una;
-        connection.start_receiving(handshake.irs, u32::from(handshake.recv_window));
-        connection.set_send_window(handshake.send_window, handshake.irs + 1, connection.snd_una);
-        connection.ts_recent = handshake.ts_recent;
+        connection.snd.una = handshake.iss + 1;
+        connection.snd.nxt = connection.snd.una;
+        connection.rcv.start(handshake.irs, u32::from(handshake.recv_window));
+        connection.snd.set_window(handshake.send_window, handshake.irs + 1, connection.snd.una);
+        connection.ext.ts_recent = handshake.ts_recent;
         if let Some(rtt) = handshake.rtt {
             connection.rtt.on_sample(rtt);
         }
@@ -65,31 +103,18 @@ impl Connection {
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
         // Without the option it stays `Config::mss_default`, which goes by the address family.
-        self.mss_peer = options.mss.unwrap_or(self.mss_peer);
+        self.snd.mss_peer = options.mss.unwrap_or(self.snd.mss_peer);
         match options.window_scale {
-            Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
-            None => {
-                self.scaling = false;
-                self.snd_wscale = 0;
-                self.rcv_wscale = 0;
-            }
+            Some(shift) => self.snd.wscale = shift.min(WINDOW_SCALE_MAX),
+            None => (self.snd.wscale, self.rcv.wscale) = (0, 0),
         }
-        self.sack &= options.sack_permitted;
-        self.recovery.set_sack(self.sack);
-        self.timestamps &= options.timestamps.is_some();
-    }
-
-    /// The peer's SYN fixes where its numbers start.
-    pub(crate) fn start_receiving(&mut self, irs: SeqNum, window: u32) {
-        self.rcv_nxt = irs + 1;
-        self.rcv_acked = self.rcv_nxt;
-        self.rcv_adv = self.rcv_nxt + window;
-        self.rcv_max = self.rcv_adv;
+        self.ext.apply(options);
+        self.recovery.set_sack(self.ext.sack);
     }
 
     /// The handshake is over: everything that depended on it is set.
     pub(crate) fn on_established(&mut self, now: Instant, syn_retransmitted: bool) {
-        self.state = if self.fin_queued { State::FinWait1 } else { State::Established };
+        self.state = if self.snd.fin_queued { State::FinWait1 } else { State::Established };
         self.rtt.clear_backoff();
         if syn_retransmitted {
             self.rtt.on_handshake_retransmitted();

@@ -92,7 +92,7 @@ impl Connection {
         }
         if !self.state.is_synchronized() {
             return match self.state {
-                State::SynReceived if self.fast_open.is_server() => {
+                State::SynReceived if self.ext.fast_open.is_server() => {
                     self.plan_before_handshake(now, buffers, max_payload)
                 }
                 State::SynReceived if self.owed.ack => Plan::Send(self.bare(TransmitKind::Ack)),
@@ -125,7 +125,7 @@ impl Connection {
         if let Some(seq) = self.owed.reset_reply() {
             return Some(Transmit { seq, ..self.bare(TransmitKind::Reset) });
         }
-        if self.is_aborting() {
+        if self.owed.is_aborting() {
             let last = self.plan_last(now, buffers, max_payload);
             return last.or_else(|| Some(self.bare(TransmitKind::Reset)));
         }
@@ -133,6 +133,29 @@ impl Connection {
             return self.plan_syn(buffers);
         }
         None
+    }
+
+    /// The SYN, with the bytes that it carries; `None` while it waits for bytes.
+    fn plan_syn(&self, buffers: Buffers) -> Option<Transmit> {
+        let first = self.snd.nxt == self.snd.iss;
+        let (mss, fin_queued) = (self.snd.mss_with_options(), self.snd.fin_queued);
+        let len =
+            if first { self.ext.fast_open.syn_payload(buffers, mss, fin_queued)? } else { 0 };
+        let segment_size = u16::try_from(len).unwrap_or(u16::MAX);
+        Some(Transmit { seq: self.snd.iss, len, segment_size, ..self.bare(TransmitKind::Syn) })
+    }
+
+    /// Bytes that go in SYN-RECEIVED, before the client has acknowledged the SYN-ACK. The FIN waits
+    /// for that (RFC 7413 §4.2.2).
+    fn plan_before_handshake(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
+        let max_payload = self.within_burst(max_payload.max(self.segment_size()));
+        let bytes = self.plan_new(buffers, self.room(now), max_payload);
+        match self.pace(now, bytes) {
+            Ok(transmit) if transmit.len > 0 => Plan::Send(Transmit { fin: false, ..transmit }),
+            _ if self.owed.ack => Plan::Send(self.bare(TransmitKind::Ack)),
+            Err(Idle::Pacing) => Plan::Nothing(Idle::Pacing),
+            _ => Plan::Nothing(Idle::NotConnected),
+        }
     }
 
     /// New bytes, or a FIN, that go before the RST of [`abort`](Self::abort).
@@ -147,18 +170,19 @@ impl Connection {
 
     /// Segments without bytes, when there is no segment with bytes to carry the same news.
     fn plan_bare(&self, buffers: Buffers, idle: Idle) -> Option<TransmitKind> {
-        let waiting = self.unsent(buffers) > 0 || self.fin_queued && !self.fin_sent;
-        if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.flight() == 0 {
+        let waiting = self.unsent(buffers) > 0 || self.snd.fin_queued && !self.snd.fin_sent;
+        if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.snd.flight() == 0
+        {
             return Some(TransmitKind::WindowProbe);
         }
-        if self.owed.keepalive && self.flight() == 0 {
+        if self.owed.keepalive && self.snd.flight() == 0 {
             return Some(TransmitKind::KeepAlive);
         }
         self.owed.ack.then_some(TransmitKind::Ack)
     }
 
-    pub(crate) fn bare(&self, kind: TransmitKind) -> Transmit {
-        Transmit { kind, seq: self.snd_nxt, len: 0, segment_size: 0, fin: false, push: false }
+    fn bare(&self, kind: TransmitKind) -> Transmit {
+        Transmit { kind, seq: self.snd.nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
     /// Bytes or a FIN that windows and the rate allow.
@@ -189,7 +213,7 @@ impl Connection {
         }
         self.plan_new(buffers, room, max_payload).or_else(|idle| {
             let mss = self.segment_size();
-            let hole = self.recovery.rescue_hole(self.snd_una, mss);
+            let hole = self.recovery.rescue_hole(self.snd.una, mss);
             match hole.and_then(|hole| self.in_flight(hole)) {
                 Some(hole) if room >= mss => Ok(self.retransmit(hole, mss)),
                 _ => Err(idle),
@@ -199,7 +223,7 @@ impl Connection {
 
     /// Room in the congestion window.
     pub(crate) fn room(&self, now: Instant) -> u32 {
-        self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd_una, self.snd_nxt))
+        self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd.una, self.snd.nxt))
     }
 
     /// The congestion window; after a silence longer than the RTO, the restart window.
@@ -216,19 +240,19 @@ impl Connection {
     }
 
     pub(crate) fn is_restart(&self, now: Instant) -> bool {
-        self.flight() == 0
+        self.snd.flight() == 0
             && self.counters.last_data_sent != Instant::ZERO
             && now.since(self.counters.last_data_sent) > self.rtt.rto_base()
     }
 
     fn plan_retransmit(&self, room: u32, max_payload: u32) -> Option<Transmit> {
         let mss = self.segment_size();
-        if let Some(hole) = self.recovery.lost_head(self.snd_una)
+        if let Some(hole) = self.recovery.lost_head(self.snd.una)
             && room >= mss
         {
             return Some(self.retransmit(self.in_flight(hole)?, mss));
         }
-        let hole = self.in_flight(self.recovery.next_hole(self.snd_una)?)?;
+        let hole = self.in_flight(self.recovery.next_hole(self.snd.una)?)?;
         let len = hole.right - hole.left;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7)
@@ -238,7 +262,7 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND
         //# (SHLD-16).
-        if hole.left - self.snd_una >= self.snd_wnd || room < len.min(mss) {
+        if hole.left - self.snd.una >= self.snd.wnd || room < len.min(mss) {
             return None;
         }
         let whole = if room < len { room - room % mss } else { len };
@@ -250,8 +274,8 @@ impl Connection {
     /// nobody wrote. A scoreboard with such a hole is wrong; the retransmission timer makes a new
     /// one.
     fn in_flight(&self, hole: Hole) -> Option<Hole> {
-        let (start, end) = (hole.left - self.snd_una, hole.right - self.snd_una);
-        let sent = start < end && end <= self.flight();
+        let (start, end) = (hole.left - self.snd.una, hole.right - self.snd.una);
+        let sent = start < end && end <= self.snd.flight();
         debug_assert!(sent, "{hole:?} is not in flight");
         sent.then_some(hole)
     }
@@ -259,7 +283,7 @@ impl Connection {
     /// At most `max` numbers of the hole, from its left.
     fn retransmit(&self, hole: Hole, max: u32) -> Transmit {
         let right = hole.left + (hole.right - hole.left).min(max);
-        let fin = self.fin_sent && right == self.snd_nxt;
+        let fin = self.snd.fin_sent && right == self.snd.nxt;
         let len = (right - hole.left) - u32::from(fin);
         Transmit {
             kind: TransmitKind::Retransmit,
@@ -267,22 +291,17 @@ impl Connection {
             len,
             segment_size: self.segment_size() as u16,
             fin,
-            push: len > 0 && right == self.snd_nxt,
+            push: len > 0 && right == self.snd.nxt,
         }
     }
 
     pub(crate) fn unsent(&self, buffers: Buffers) -> u32 {
-        if self.fin_sent { 0 } else { buffers.send_len.saturating_sub(self.data_in_flight()) }
+        if self.snd.fin_sent { 0 } else { buffers.send_len.saturating_sub(self.data_in_flight()) }
     }
 
-    pub(crate) fn plan_new(
-        &self,
-        buffers: Buffers,
-        room: u32,
-        max_payload: u32,
-    ) -> Result<Transmit, Idle> {
+    fn plan_new(&self, buffers: Buffers, room: u32, max_payload: u32) -> Result<Transmit, Idle> {
         let unsent = self.unsent(buffers);
-        let fin_wanted = self.fin_queued && !self.fin_sent;
+        let fin_wanted = self.snd.fin_queued && !self.snd.fin_sent;
         if unsent == 0 && !fin_wanted {
             return Err(Idle::NoData);
         }
@@ -290,7 +309,7 @@ impl Connection {
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the
         //# "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
         // The flight exceeds SND.WND when the peer shrank its window.
-        let usable = self.snd_wnd.saturating_sub(self.flight());
+        let usable = self.snd.wnd.saturating_sub(self.snd.flight());
         if usable == 0 {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
             //# the sender SHOULD NOT send new data (SHLD-15)
@@ -300,7 +319,7 @@ impl Connection {
         let last = len == unsent;
         Ok(Transmit {
             kind: TransmitKind::Data,
-            seq: self.snd_nxt,
+            seq: self.snd.nxt,
             len,
             segment_size: self.segment_size() as u16,
             fin: fin_wanted && last && usable > len,
@@ -328,7 +347,7 @@ impl Connection {
         let mss = self.segment_size();
         let allowed = unsent.min(usable).min(max_payload);
         let whole = allowed.min(room);
-        if self.is_aborting() {
+        if self.owed.is_aborting() {
             return self.length_of_last(whole);
         }
         if whole < allowed && whole < mss {
@@ -371,17 +390,17 @@ impl Connection {
     //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
     fn length_in_small_window(&self, len: u32) -> Result<u32, Idle> {
         // RFC 9293 has "SND.NXT = SND.UNA" in brackets here: it is part of Nagle's algorithm.
-        let alone = self.settings.nodelay || self.flight() == 0;
-        let half = alone && len >= self.max_snd_wnd / 2;
+        let alone = self.settings.nodelay || self.snd.flight() == 0;
+        let half = alone && len >= self.snd.max_wnd / 2;
         if half || self.owed.window_probe { Ok(len) } else { Err(Idle::ClosedWindow) }
     }
 
     /// Why a segment that is not full and carries the last bytes has to wait.
     fn holds_short_segment(&self) -> Option<Idle> {
-        if self.fin_queued {
+        if self.snd.fin_queued {
             return None;
         }
-        if self.settings.corked || self.more_coming {
+        if self.settings.corked || self.snd.more_coming {
             return (!self.owed.cork_flush && !self.is_urgent()).then_some(Idle::Corked);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
@@ -396,12 +415,12 @@ impl Connection {
         // time. Full ones do not hold the last one back, which spares request-response a round
         // trip.
         // As Linux (`tcp_nagle_test`), urgent data does not wait.
-        (!self.settings.nodelay && self.small_end.gt(self.snd_una) && !self.is_urgent())
+        (!self.settings.nodelay && self.snd.small_end.gt(self.snd.una) && !self.is_urgent())
             .then_some(Idle::Nagle)
     }
 
     /// Where in the send FIFO the byte `seq` lies.
     pub(crate) fn send_offset(&self, seq: SeqNum) -> u32 {
-        (seq - self.snd_una).saturating_sub(u32::from(self.syn_in_flight()))
+        (seq - self.snd.una).saturating_sub(u32::from(self.syn_in_flight()))
     }
 }

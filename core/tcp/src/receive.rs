@@ -7,17 +7,43 @@ mod acceptance;
 mod acknowledgment;
 mod text;
 
-use towpath_wire::tcp::Flags;
+use towpath_wire::tcp::{Flags, SeqNum};
 
-use self::acceptance::Text;
+use crate::config::Config;
 use crate::connection::Connection;
 use crate::disposition::{Disposition, DropReason, FifoChanges};
 use crate::event::pending;
+use crate::receive_space::NewText;
 use crate::segment::{Buffers, Segment};
 use crate::state::State;
 use crate::time::Instant;
 
 impl Connection {
+    /// A passive open by a SYN whose cookie is valid, in SYN-RECEIVED. The changes are for its
+    /// FIFOs, which are as `buffers` says.
+    pub fn accept_with_data(
+        config: Config,
+        syn: &Segment,
+        iss: SeqNum,
+        timestamp_offset: u32,
+        now: Instant,
+        buffers: Buffers,
+    ) -> (Connection, FifoChanges) {
+        let mut connection = Connection::connect(config, iss, timestamp_offset, now);
+        connection.settings.syn_retries = config.syn_ack_retries;
+        connection.ext.fast_open.set_server();
+        connection.count_segment(syn);
+        connection.rcv.announce(buffers.recv_free);
+        connection.accept_syn(now, syn);
+        connection.state = State::SynReceived;
+        let mut received = FifoChanges::default();
+        connection.take_syn_text(now, syn, buffers, &mut received);
+        if received.commit > 0 {
+            connection.ext.fast_open.on_data_received();
+        }
+        (connection, received)
+    }
+
     /// A segment for this connection arrived, its checksum verified.
     ///
     /// `buffers` is as before the segment: the caller applies the [`FifoChanges`] afterwards.
@@ -35,7 +61,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn count_segment(&mut self, segment: &Segment) {
+    fn count_segment(&mut self, segment: &Segment) {
         let segments = u32::from(segment.segments.max(1));
         self.counters.segs_in = self.counters.segs_in.wrapping_add(segments);
         if segment.payload_len > 0 {
@@ -55,7 +81,7 @@ impl Connection {
         buffers: Buffers,
     ) -> Result<FifoChanges, DropReason> {
         let acked = segment.flags.contains(Flags::ACK);
-        if acked && !segment.ack.is_within(self.iss + 1, self.snd_nxt - self.iss) {
+        if acked && !segment.ack.is_within(self.snd.iss + 1, self.snd.nxt - self.snd.iss) {
             if segment.flags.contains(Flags::RST) {
                 return Err(DropReason::ResetIgnored);
             }
@@ -86,27 +112,41 @@ impl Connection {
         self.on_syn_acked(now, segment, &mut received);
         self.owed.ack = true;
         let text =
-            self.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
+            self.rcv.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
         self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
     }
 
     /// The peer's SYN, with or without ACK, in SYN-SENT.
-    pub(crate) fn accept_syn(&mut self, now: Instant, segment: &Segment) {
+    fn accept_syn(&mut self, now: Instant, segment: &Segment) {
         self.apply_options(&segment.options);
-        let window = self.recv_window();
-        self.start_receiving(segment.seq, window);
+        let window = self.rcv.window();
+        self.rcv.start(segment.seq, window);
         // A SYN's window is never scaled (RFC 7323 §2.2).
-        self.set_send_window(u32::from(segment.window), segment.seq, segment.ack);
-        if let Some(timestamps) = segment.options.timestamps {
-            self.ts_recent = timestamps.value;
-            self.ts_recent_at = now.coarse();
-        }
+        self.snd.set_window(u32::from(segment.window), segment.seq, segment.ack);
+        self.ext.note_timestamp(now, segment);
         self.timers.last_recv = now;
     }
 
+    /// RFC 9293 §3.10.7.4 in SYN-RECEIVED, where a client that has no SYN-ACK repeats its SYN.
+    /// SND.WL1 is the peer's initial number there.
+    fn on_segment_in_syn_received(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        buffers: Buffers,
+    ) -> Result<FifoChanges, DropReason> {
+        let is_syn = segment.flags.contains(Flags::SYN)
+            && !segment.flags.intersects(Flags::ACK | Flags::RST);
+        if self.ext.fast_open.is_server() && is_syn && segment.seq == self.snd.wl1 {
+            self.owed.syn = true;
+            return Ok(FifoChanges::default());
+        }
+        self.on_segment_in_sequence(now, segment, buffers)
+    }
+
     /// RFC 9293 §3.10.7.4.
-    pub(crate) fn on_segment_in_sequence(
+    fn on_segment_in_sequence(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -123,7 +163,7 @@ impl Connection {
         }
         let mut received = FifoChanges::default();
         self.check_ack(now, segment, buffers, &mut received)?;
-        self.note_timestamp(now, segment);
+        self.ext.update_timestamp(now, segment, self.rcv.acked);
         self.note_heard(now);
         self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
@@ -136,7 +176,7 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        text: Text,
+        text: NewText,
         buffers: Buffers,
     ) -> Result<FifoChanges, DropReason> {
         self.check_reset(now, segment)?;
@@ -146,27 +186,10 @@ impl Connection {
             return Ok(received);
         }
         self.check_ack(now, segment, buffers, &mut received)?;
-        self.note_timestamp(now, segment);
+        self.ext.update_timestamp(now, segment, self.rcv.acked);
         self.note_heard(now);
         received.urgent = self.check_urgent(segment);
         self.process_text(now, segment, text, buffers, &mut received);
         Ok(received)
-    }
-
-    /// RFC 7323 §4.3: the timestamp to echo is that of the segment that is acknowledged next.
-    fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
-        if let Some(timestamps) = segment.options.timestamps
-            && self.timestamps
-            && segment.seq.leq(self.rcv_acked)
-        {
-            self.ts_recent = timestamps.value;
-            self.ts_recent_at = now.coarse();
-        }
-    }
-
-    fn enter_time_wait(&mut self) {
-        self.state = State::TimeWait;
-        self.stop_timers();
-        self.assembler = None;
     }
 }

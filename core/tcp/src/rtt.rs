@@ -1,6 +1,8 @@
 //! Round-trip times and the retransmission timeout (RFC 6298), in microseconds.
 
+use crate::time::Instant;
 use core::time::Duration;
+use towpath_wire::tcp::SeqNum;
 
 /// The smoothed round-trip time of one connection.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +16,11 @@ pub(crate) struct Rtt {
     rto_max_us: u32,
     /// Doublings in force.
     backoff: u8,
+    /// Time at which the bytes were sent whose round trip is being measured; [`Instant::FAR`] if
+    /// none are.
+    timed_at: Instant,
+    /// Number from which on an acknowledgement covers the timed bytes.
+    timed_end: SeqNum,
 }
 
 fn micros(duration: Duration) -> u32 {
@@ -31,7 +38,26 @@ impl Rtt {
             rto_min_us: min,
             rto_max_us: max.max(min),
             backoff: 0,
+            timed_at: Instant::FAR,
+            timed_end: SeqNum(0),
         }
+    }
+
+    /// Measures the round trip of the bytes before `end`, sent at `now`.
+    pub(crate) fn start_timing(&mut self, now: Instant, end: SeqNum) {
+        (self.timed_at, self.timed_end) = (now, end);
+    }
+
+    /// The timed bytes were sent again, so they give no sample: an acknowledgement may be of either
+    /// copy (Karn's algorithm, RFC 6298 §3).
+    pub(crate) fn stop_timing(&mut self) {
+        self.timed_at = Instant::FAR;
+    }
+
+    /// The measurement under way: the number behind the timed bytes, and when they were sent.
+    #[inline]
+    pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {
+        (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))
     }
 
     fn is_measured(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Timeouts (RFC 9293 §3.10.8): when the next is due, and what is done then.
 
-use crate::connection::{Connection, LastReset, WhenRead};
+use crate::connection::{Connection, LastReset};
 use crate::event::pending;
+use crate::receive_space::WhenRead;
 use crate::recovery::Phase;
 use crate::state::State;
 use crate::time::Instant;
@@ -49,7 +50,7 @@ impl Connection {
             self.timers.delayed_ack = Instant::FAR;
             self.owed.ack = true;
             // No answer came in time to carry it.
-            self.when_read = WhenRead::Nothing;
+            self.rcv.when_read = WhenRead::Nothing;
         }
         if self.pacing_deadline() <= due {
             self.fire_pacing();
@@ -104,7 +105,7 @@ impl Connection {
         // Only a connection that a program has is kept: otherwise peers could keep closed ones for
         // ever (as Linux).
         let shut = !self.orphaned
-            && self.snd_wnd == 0
+            && self.snd.wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
         //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
         //# When a TCP sender detects segment loss using the retransmission timer and the given
@@ -123,10 +124,10 @@ impl Connection {
             self.timers.retransmits += 1;
         }
         let mss = self.mss();
-        self.congestion.on_timeout(self.flight(), mss, again);
+        self.congestion.on_timeout(self.snd.flight(), mss, again);
         let fruitless = shut || self.timers.retransmits > 1;
-        self.recovery.enter_loss(self.snd_una, self.snd_nxt, fruitless);
-        self.stop_timing();
+        self.recovery.enter_loss(self.snd.una, self.snd.nxt, fruitless);
+        self.rtt.stop_timing();
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.5) The host MUST set RTO <- RTO * 2 ("back off the timer").
         self.rtt.back_off();
@@ -173,8 +174,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way
         //# (described below) (MUST-35).
-        let small = self.snd_wnd < self.mss().min(self.max_snd_wnd / 2).max(1);
-        if self.flight() == 0 && small {
+        let small = self.snd.wnd < self.mss().min(self.snd.max_wnd / 2).max(1);
+        if self.snd.flight() == 0 && small {
             if self.timers.retransmit == Instant::FAR && !self.owed.window_probe {
                 self.timers.persisting = true;
                 self.timers.retransmit = now + self.persist_interval();
@@ -232,7 +233,7 @@ impl Connection {
         // A peer that answers probes of its shut window does not put the deadline off, as in Linux
         // and its tcp(7). Acknowledging bytes, or opening the window, does.
         let probing = self.timers.persist_backoff > 0;
-        let waiting = self.snd_nxt != self.snd_una || probing;
+        let waiting = self.snd.nxt != self.snd.una || probing;
         if !waiting || self.state == State::Closed {
             return Instant::FAR;
         }
@@ -240,7 +241,7 @@ impl Connection {
     }
 
     fn on_keepalive_timeout(&mut self, now: Instant) {
-        let (idle, last_recv) = (self.flight() == 0, self.timers.last_recv);
+        let (idle, last_recv) = (self.snd.flight() == 0, self.timers.last_recv);
         let Some(watch) = &mut self.watch else { return };
         if !self.state.is_synchronized() {
             watch.keepalive = Instant::FAR;

@@ -25,7 +25,7 @@ impl Connection {
         if end == 0 || end > AHEAD_MAX || !self.state.is_synchronized() {
             return;
         }
-        let snd_up = self.snd_una + end + u32::from(self.syn_in_flight());
+        let snd_up = self.snd.una + end + u32::from(self.syn_in_flight());
         self.counters.urgent_mut().snd_up = Some(snd_up);
     }
 
@@ -47,7 +47,7 @@ impl Connection {
     #[cold]
     fn urgent_ahead(&self) -> u32 {
         let snd_up = self.counters.urgent().and_then(|urgent| urgent.snd_up);
-        let ahead = snd_up.map_or(0, |snd_up| snd_up - self.snd_una);
+        let ahead = snd_up.map_or(0, |snd_up| snd_up - self.snd.una);
         if ahead <= AHEAD_MAX { ahead } else { 0 }
     }
 
@@ -76,7 +76,7 @@ impl Connection {
             Ok(pointer) => Some(pointer),
             // The pointer does not reach SND.UP. The last segments say that urgent data follows;
             // earlier ones would make the receiver look for the mark too early.
-            Err(_) => (self.snd_nxt - seq < u32::from(u16::MAX)).then_some(u16::MAX),
+            Err(_) => (self.snd.nxt - seq < u32::from(u16::MAX)).then_some(u16::MAX),
         }
     }
 
@@ -98,7 +98,7 @@ impl Connection {
         // A pointer of 0 names the first byte, as with Linux.
         let at = u32::from(segment.urgent.saturating_sub(1));
         let mark = segment.seq + at;
-        let Ok(offset) = u32::try_from(mark.distance(self.rcv_nxt)) else {
+        let Ok(offset) = u32::try_from(mark.distance(self.rcv.nxt)) else {
             return false;
         };
         let position = self.counters.bytes_received + u64::from(offset);

@@ -32,10 +32,10 @@ impl Connection {
             self.check_ack_of_syn(now, segment, received)?;
         }
         if !self.is_ack_in_range(segment) {
-            self.owed.ack |= self.challenge.allow(now);
+            self.owed.ack |= self.rcv.challenge.allow(now);
             return Err(DropReason::BadAck);
         }
-        if segment.ack.lt(self.snd_una) {
+        if segment.ack.lt(self.snd.una) {
             return Ok(());
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
@@ -45,8 +45,8 @@ impl Connection {
         let news = !segment.options.sack.is_empty()
             && self.recovery.on_sack(
                 &segment.options.sack,
-                segment.ack.max(self.snd_una),
-                self.snd_nxt,
+                segment.ack.max(self.snd.una),
+                self.snd.nxt,
             );
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and
@@ -56,18 +56,18 @@ impl Connection {
         //# The window size MUST be treated as an unsigned number, or else large window sizes will
         //# appear like negative windows and TCP will not work (MUST-1).
         let window = self.window_of(segment);
-        let advanced = segment.ack.gt(self.snd_una);
+        let advanced = segment.ack.gt(self.snd.una);
         if advanced {
             self.advance_una(now, segment, received);
         } else if self.is_duplicate(segment, window, news) {
             self.recovery.on_dup_ack(
                 segment.segments.max(1),
                 self.mss(),
-                self.snd_una,
-                self.snd_nxt,
+                self.snd.una,
+                self.snd.nxt,
             );
         }
-        if self.flight() > 0 {
+        if self.snd.flight() > 0 {
             self.look_for_loss();
         }
         self.update_window(segment, window, advanced);
@@ -88,9 +88,9 @@ impl Connection {
         // SEG.ACK is not before our first byte either, since bytes that were never sent cannot have
         // been acknowledged. The FIN counts like a byte: its acknowledgement may overtake segments
         // that the peer sent before it had the FIN.
-        let acked = self.counters.bytes_acked + u64::from(self.fin_acked());
-        let age_max = self.max_snd_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
-        segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1)
+        let acked = self.counters.bytes_acked + u64::from(self.snd.fin_acked());
+        let age_max = self.snd.max_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
+        segment.ack.is_within(self.snd.una - age_max, age_max + self.snd.flight() + 1)
     }
 
     /// SEG.WND in bytes.
@@ -99,7 +99,7 @@ impl Connection {
         //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
         //# be scaled.
         let is_scaled = !segment.flags.contains(Flags::SYN);
-        u32::from(segment.window) << if is_scaled { self.snd_wscale } else { 0 }
+        u32::from(segment.window) << if is_scaled { self.snd.wscale } else { 0 }
     }
 
     fn check_ack_of_syn(
@@ -108,12 +108,12 @@ impl Connection {
         segment: &Segment,
         received: &mut FifoChanges,
     ) -> Result<(), DropReason> {
-        if !segment.ack.is_within(self.snd_una + 1, self.flight()) {
+        if !segment.ack.is_within(self.snd.una + 1, self.snd.flight()) {
             self.owed.set_reset_reply(segment.ack);
             return Err(DropReason::BadAck);
         }
         self.owed.syn = false;
-        self.set_send_window(self.window_of(segment), segment.seq, segment.ack);
+        self.snd.set_window(self.window_of(segment), segment.seq, segment.ack);
         self.on_syn_acked(now, segment, received);
         Ok(())
     }
@@ -126,46 +126,56 @@ impl Connection {
         received: &mut FifoChanges,
     ) {
         let retransmitted = self.timers.retransmits > 0;
-        let is_syn_alone = self.flight() <= 1;
+        let is_syn_alone = self.snd.flight() <= 1;
         self.measure(now, segment);
-        self.snd_una = segment.ack;
-        received.released = self.snd_una - (self.iss + 1);
-        self.recovery.on_advance(self.iss, self.snd_una, self.snd_nxt, self.mss());
+        self.snd.una = segment.ack;
+        received.released = self.snd.una - (self.snd.iss + 1);
+        self.recovery.on_advance(self.snd.iss, self.snd.una, self.snd.nxt, self.mss());
         self.timers.retransmit = Instant::FAR;
         self.on_established(now, retransmitted);
         if !is_syn_alone {
-            self.small_end = self.small_end.max(self.snd_una);
-            self.limited_end = self.limited_end.max(self.snd_una);
+            self.snd.keep_marks_ahead();
             self.on_early_bytes_acked(now, received.released);
         }
         self.raise(pending::CONNECTED);
     }
 
+    /// The peer acknowledged our SYN and `bytes` bytes behind it, when bytes are or were in flight.
+    fn on_early_bytes_acked(&mut self, now: Instant, bytes: u32) {
+        self.counters.bytes_acked += u64::from(bytes);
+        self.ext.fast_open.on_syn_acked(bytes);
+        if self.snd.flight() == 0 {
+            return;
+        }
+        if self.ext.fast_open.has_lost_bytes() {
+            self.recovery.resend(self.snd.una, self.snd.nxt, self.snd.nxt);
+            self.rtt.stop_timing();
+        }
+        self.timers.retransmit = now + self.rtt.rto();
+    }
+
     /// SND.UNA < SEG.ACK: bytes of ours arrived.
     fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
-        let old = self.snd_una;
-        let fin_acked = self.fin_in_flight() && segment.ack == self.snd_nxt;
+        let old = self.snd.una;
+        let fin_acked = self.snd.fin_in_flight() && segment.ack == self.snd.nxt;
         let acked = segment.ack - old;
         self.measure(now, segment);
-        let limited = old.lt(self.limited_end);
-        self.snd_una = segment.ack;
+        let limited = old.lt(self.snd.limited_end);
+        self.snd.una = segment.ack;
         let bytes = acked - u32::from(fin_acked);
         received.released = bytes;
         self.counters.bytes_acked += u64::from(bytes);
 
         let mss = self.mss();
         let phase = self.recovery.phase;
-        let over = self.recovery.on_advance(old, self.snd_una, self.snd_nxt, mss);
+        let over = self.recovery.on_advance(old, self.snd.una, self.snd.nxt, mss);
         if phase != Phase::Recovery && bytes > 0 {
             let srtt = self.rtt.srtt().unwrap_or_default();
             let after_timeout = phase == Phase::Loss && !over;
             self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
         }
-        // Marks that SND.UNA has passed follow it. Left behind, they would come to lie half the
-        // space away, where the order of sequence numbers turns round.
-        self.small_end = self.small_end.max(self.snd_una);
-        self.limited_end = self.limited_end.max(self.snd_una);
-        self.snd_wl2 = self.snd_wl2.max(self.snd_una);
+        self.snd.keep_marks_ahead();
+        self.snd.wl2 = self.snd.wl2.max(self.snd.una);
 
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.3) When an ACK is received that acknowledges new data, restart the retransmission timer so
@@ -177,14 +187,14 @@ impl Connection {
         self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
-            if self.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
+            if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
     }
 
     /// Takes a round-trip time if this ACK gives one (RFC 6298 §3: Karn's algorithm).
     fn measure(&mut self, now: Instant, segment: &Segment) {
-        if let Some((end, sent)) = self.timed() {
+        if let Some((end, sent)) = self.rtt.timed() {
             if segment.ack.geq(end) {
-                self.stop_timing();
+                self.rtt.stop_timing();
                 self.rtt.on_sample(segment.arrival.since(sent));
             }
             return;
@@ -195,13 +205,13 @@ impl Connection {
         // would be as long as the timeout, which would grow until it is the longest there is.
         let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
         if let Some(timestamps) = segment.options.timestamps
-            && self.timestamps
+            && self.ext.timestamps
             && repeated
             && timestamps.echo != 0
             && timestamps.echo.wrapping_sub(self.counters.rare().ts_repeated) as i32 >= 0
         {
             let elapsed_ms =
-                now.millis().wrapping_add(self.ts_offset).wrapping_sub(timestamps.echo);
+                now.millis().wrapping_add(self.ext.ts_offset).wrapping_sub(timestamps.echo);
             if elapsed_ms <= 300_000 {
                 self.rtt.on_sample(Duration::from_millis(u64::from(elapsed_ms.max(1))));
             }
@@ -210,15 +220,15 @@ impl Connection {
 
     /// RFC 5681 §2; with SACK, RFC 6675 §2: an ACK that reports something new.
     fn is_duplicate(&self, segment: &Segment, window: u32, news: bool) -> bool {
-        if self.flight() == 0 || segment.ack != self.snd_una {
+        if self.snd.flight() == 0 || segment.ack != self.snd.una {
             return false;
         }
-        if self.sack {
+        if self.ext.sack {
             return news;
         }
         segment.payload_len == 0
             && !segment.flags.intersects(Flags::SYN | Flags::FIN)
-            && window == self.snd_wnd
+            && window == self.snd.wnd
     }
 
     fn look_for_loss(&mut self) {
@@ -226,12 +236,12 @@ impl Connection {
             return;
         }
         let mss = self.mss();
-        if self.recovery.detect(mss, self.snd_una, self.snd_nxt) {
-            self.congestion.on_loss(self.flight(), mss);
+        if self.recovery.detect(mss, self.snd.una, self.snd.nxt) {
+            self.congestion.on_loss(self.snd.flight(), mss);
         }
-        if self.recovery.should_enter(self.snd_una) {
-            self.recovery.enter(self.snd_una, self.snd_nxt);
-            self.congestion.on_loss(self.flight(), mss);
+        if self.recovery.should_enter(self.snd.una) {
+            self.recovery.enter(self.snd.una, self.snd.nxt);
+            self.congestion.on_loss(self.snd.flight(), mss);
         }
     }
 
@@ -239,20 +249,20 @@ impl Connection {
     //# If (SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)), set SND.WND <- SEG.WND,
     //# set SND.WL1 <- SEG.SEQ, and set SND.WL2 <- SEG.ACK.
     fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
-        let newer = self.snd_wl1.lt(segment.seq)
-            || self.snd_wl1 == segment.seq && self.snd_wl2.leq(segment.ack);
+        let newer = self.snd.wl1.lt(segment.seq)
+            || self.snd.wl1 == segment.seq && self.snd.wl2.leq(segment.ack);
         // When the peer sends old bytes again its sequence numbers go back. Its window is news all
         // the same if it acknowledges more than ever before. Otherwise, with SND.UNA moved and the
         // old SND.WND kept, the right edge would move without the peer's word. An edge further
         // right is news, too.
-        if advanced || newer || (segment.ack + window).gt(self.window_end()) {
-            let reopened = self.snd_wnd == 0 && window > 0 && self.flight() > 0;
-            if reopened && self.recovery.on_window_reopened(self.snd_una, self.snd_nxt) {
-                self.stop_timing();
+        if advanced || newer || (segment.ack + window).gt(self.snd.window_end()) {
+            let reopened = self.snd.wnd == 0 && window > 0 && self.snd.flight() > 0;
+            if reopened && self.recovery.on_window_reopened(self.snd.una, self.snd.nxt) {
+                self.rtt.stop_timing();
             }
-            self.snd_wnd = window;
-            if window > self.max_snd_wnd {
-                self.max_snd_wnd = window;
+            self.snd.wnd = window;
+            if window > self.snd.max_wnd {
+                self.snd.max_wnd = window;
                 //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
                 //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
                 //# segment (regardless of the value of IW).
@@ -260,13 +270,13 @@ impl Connection {
                 // for one in the congestion window the connection would stop for ever.
                 self.congestion.on_mss(self.mss());
             }
-            self.snd_wl1 = segment.seq;
-            self.snd_wl2 = segment.ack;
+            self.snd.wl1 = segment.seq;
+            self.snd.wl2 = segment.ack;
         }
     }
 
     fn check_ack_of_fin(&mut self, now: Instant) {
-        if !self.fin_acked() {
+        if !self.snd.fin_acked() {
             return;
         }
         match self.state {
@@ -292,7 +302,7 @@ impl Connection {
     /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing
     /// holds the sender back (`Info::busy_time`).
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
-        if self.flight() == 0 && send_len == 0 {
+        if self.snd.flight() == 0 && send_len == 0 {
             self.counters.enter(now, Limit::Idle);
         }
     }

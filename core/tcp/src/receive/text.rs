@@ -3,11 +3,11 @@
 
 use towpath_wire::tcp::{Flags, SeqNum};
 
-use super::acceptance::Text;
-use crate::connection::{Connection, WhenRead};
+use crate::connection::Connection;
 use crate::disposition::{DropReason, FifoChanges, Write};
 use crate::event::pending;
 use crate::ranges::Inserted;
+use crate::receive_space::{NewText, WhenRead};
 use crate::segment::{Buffers, Segment};
 use crate::state::State;
 use crate::time::Instant;
@@ -28,7 +28,7 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        text: Text,
+        text: NewText,
         buffers: Buffers,
         received: &mut FifoChanges,
     ) {
@@ -60,26 +60,26 @@ impl Connection {
         if text.fin && received.payload_dropped.is_none() {
             self.owed.ack = true;
             let fin = text.seq + text.len;
-            if fin == self.rcv_nxt {
+            if fin == self.rcv.nxt {
                 self.process_fin();
                 return;
             }
-            self.assembler.get_or_insert_default().fin = Some(fin);
+            self.rcv.assembler.get_or_insert_default().fin = Some(fin);
         }
-        if self.fin_ahead() == Some(self.rcv_nxt) {
+        if self.rcv.fin_ahead() == Some(self.rcv.nxt) {
             self.process_fin();
         }
     }
 
     /// The text of a SYN whose sender is known.
-    pub(crate) fn take_syn_text(
+    pub(super) fn take_syn_text(
         &mut self,
         now: Instant,
         syn: &Segment,
         buffers: Buffers,
         received: &mut FifoChanges,
     ) {
-        let text = self.trim(syn.seq + 1, syn.payload_len, false);
+        let text = self.rcv.trim(syn.seq + 1, syn.payload_len, false);
         if text.len > 0 {
             self.store(now, syn, text, buffers, received);
         }
@@ -90,11 +90,11 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        text: Text,
+        text: NewText,
         buffers: Buffers,
         received: &mut FifoChanges,
     ) {
-        let offset = text.seq - self.rcv_nxt;
+        let offset = text.seq - self.rcv.nxt;
         let room = buffers.recv_free.saturating_sub(offset);
         let len = text.len.min(room);
         if len == 0 {
@@ -108,20 +108,13 @@ impl Connection {
         let end = text.seq + len;
         let mut urgent = received.payload_dropped.is_some();
         if offset == 0 {
-            let old = self.rcv_nxt;
-            self.rcv_nxt = end;
-            if let Some(assembler) = &mut self.assembler {
-                self.rcv_nxt = assembler.advance(end);
-                urgent = true;
-                if assembler.is_empty() {
-                    self.assembler = None;
-                }
-            }
-            received.commit = self.rcv_nxt - old;
-            self.keep_edges_ahead();
+            let old = self.rcv.nxt;
+            urgent |= self.rcv.advance(end);
+            received.commit = self.rcv.nxt - old;
+            self.rcv.keep_edges_ahead();
             // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half
             // the space behind. No acceptable segment begins before this.
-            self.snd_wl1 = self.snd_wl1.max(self.rcv_nxt - SEQ_AGE_MAX);
+            self.snd.wl1 = self.snd.wl1.max(self.rcv.nxt - SEQ_AGE_MAX);
             self.counters.bytes_received += u64::from(received.commit);
         } else if !self.hold(text.seq, end, received) {
             return;
@@ -139,13 +132,13 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid
         //# segment arrives that is in the window but not at the left window edge (MAY-13).
-        self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
+        self.owed.dup_acks = if self.ext.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
         let rare = self.counters.rare_mut();
         rare.out_of_order_in = rare.out_of_order_in.wrapping_add(1);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# Segments with higher beginning sequence numbers SHOULD be held for later processing
         //# (SHLD-31).
-        match self.assembler.get_or_insert_default().insert(seq, end) {
+        match self.rcv.assembler.get_or_insert_default().insert(seq, end) {
             Inserted::New => true,
             Inserted::Known => false,
             Inserted::Full => {
@@ -159,17 +152,17 @@ impl Connection {
     fn schedule_ack(&mut self, now: Instant, segment: &Segment, urgent: bool) {
         let segments = segment.segments.max(1);
         let size = (segment.payload_len / u32::from(segments)).min(u32::from(u16::MAX)) as u16;
-        self.rcv_mss = self.rcv_mss.max(size);
+        self.rcv.mss = self.rcv.mss.max(size);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
         //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of
         //# new data
-        let two = (2 * u32::from(self.rcv_mss)).min(ACK_BYTES_MAX);
-        let enough = self.rcv_nxt - self.rcv_acked >= two || segments >= 2;
-        let ends_write = size < self.rcv_mss || segment.flags.contains(Flags::PSH);
-        if ends_write && self.when_read == WhenRead::Nothing {
-            self.when_read = WhenRead::Acknowledges;
+        let two = (2 * u32::from(self.rcv.mss)).min(ACK_BYTES_MAX);
+        let enough = self.rcv.nxt - self.rcv.acked >= two || segments >= 2;
+        let ends_write = size < self.rcv.mss || segment.flags.contains(Flags::PSH);
+        if ends_write && self.rcv.when_read == WhenRead::Nothing {
+            self.rcv.when_read = WhenRead::Acknowledges;
         }
-        if urgent || enough || self.timers.quick_acks > 0 || self.assembler.is_some() {
+        if urgent || enough || self.timers.quick_acks > 0 || self.rcv.assembler.is_some() {
             self.owed.ack = true;
         } else if self.timers.delayed_ack == Instant::FAR {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
@@ -179,9 +172,9 @@ impl Connection {
     }
 
     fn process_fin(&mut self) {
-        self.rcv_nxt += 1;
-        self.keep_edges_ahead();
-        self.assembler = None;
+        self.rcv.nxt += 1;
+        self.rcv.keep_edges_ahead();
+        self.rcv.assembler = None;
         self.owed.ack = true;
         self.raise(pending::PEER_CLOSED);
         match self.state {
@@ -190,10 +183,5 @@ impl Connection {
             State::FinWait2 => self.enter_time_wait(),
             _ => {}
         }
-    }
-
-    /// Where the peer's FIN is, once seen and not yet in order.
-    pub(super) fn fin_ahead(&self) -> Option<SeqNum> {
-        self.assembler.as_ref().and_then(|assembler| assembler.fin)
     }
 }

@@ -1,0 +1,114 @@
+//! TCP extensions that both sides agreed on: timestamps and window scaling (RFC 7323), selective
+//! acknowledgements (RFC 2018), and Fast Open (RFC 7413).
+
+use crate::config::{Config, TIMESTAMPS_LEN};
+use crate::disposition::DropReason;
+use crate::fast_open::FastOpen;
+use crate::ranges::Assembler;
+use crate::segment::Segment;
+use crate::time::Instant;
+use crate::timestamps;
+use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
+
+/// A timestamp older than 24 days says nothing (RFC 7323 §5.5).
+const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
+
+/// Extensions in use. Until the peer's SYN arrives, those that we offer.
+#[derive(Debug)]
+pub(crate) struct Extensions {
+    /// TS.Recent.
+    pub(crate) ts_recent: u32,
+    /// Time at which `ts_recent` was set, as [`Instant::coarse`] has it.
+    ts_recent_at: u32,
+    pub(crate) ts_offset: u32,
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) scaling: bool,
+    pub(crate) fast_open: FastOpen,
+}
+
+impl Extensions {
+    pub(crate) fn new(config: &Config, ts_offset: u32, now: Instant) -> Extensions {
+        Extensions {
+            ts_recent: 0,
+            ts_recent_at: now.coarse(),
+            ts_offset,
+            timestamps: config.timestamps,
+            sack: config.sack,
+            scaling: true,
+            fast_open: FastOpen::default(),
+        }
+    }
+
+    /// Turns off what the peer's SYN does not offer.
+    pub(crate) fn apply(&mut self, options: &Options) {
+        self.scaling &= options.window_scale.is_some();
+        self.sack &= options.sack_permitted;
+        self.timestamps &= options.timestamps.is_some();
+    }
+
+    /// Length of the options that every segment carries.
+    pub(crate) fn options_len(&self) -> u16 {
+        if self.timestamps { TIMESTAMPS_LEN } else { 0 }
+    }
+
+    pub(crate) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
+        self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
+    }
+
+    /// Sets TS.Recent to the timestamp of a segment, if it has one.
+    #[inline]
+    pub(crate) fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
+        if let Some(timestamps) = segment.options.timestamps {
+            self.ts_recent = timestamps.value;
+            self.ts_recent_at = now.coarse();
+        }
+    }
+
+    /// RFC 7323 §4.3: the timestamp to echo is that of the segment that is acknowledged next.
+    /// `acked` is the last acknowledgement sent.
+    #[inline]
+    pub(crate) fn update_timestamp(&mut self, now: Instant, segment: &Segment, acked: SeqNum) {
+        if self.timestamps && segment.seq.leq(acked) {
+            self.note_timestamp(now, segment);
+        }
+    }
+
+    /// PAWS (RFC 7323 §5). A TS.Recent of 24 days ago refuses nothing: the peer's clock may have
+    /// wrapped.
+    #[inline]
+    pub(crate) fn check_timestamps(
+        &self,
+        now: Instant,
+        segment: &Segment,
+    ) -> Result<(), DropReason> {
+        if !self.timestamps {
+            return Ok(());
+        }
+        let age = now.coarse().saturating_sub(self.ts_recent_at);
+        match timestamps::check(self.ts_recent, segment) {
+            Err(DropReason::Paws) if age >= TS_RECENT_AGE_MAX => Ok(()),
+            checked => checked,
+        }
+    }
+
+    /// Maximum number of SACK blocks in a segment. Next to timestamps, 40 - 12 - 4 bytes have room
+    /// for three.
+    fn sack_blocks_max(&self) -> usize {
+        if self.timestamps { 3 } else { SackBlocks::COUNT_MAX }
+    }
+
+    pub(crate) fn sack_blocks_count(&self, assembler: Option<&Assembler>) -> usize {
+        match assembler {
+            Some(assembler) if self.sack => assembler.blocks_count(self.sack_blocks_max()),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn sack_blocks(&self, assembler: Option<&Assembler>) -> SackBlocks {
+        match assembler {
+            Some(assembler) if self.sack => assembler.blocks(self.sack_blocks_max()),
+            _ => SackBlocks::new(),
+        }
+    }
+}
