@@ -9,7 +9,7 @@ use towpath_wire::IpProtocol;
 use crate::drop::DropReason;
 use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, SocketId};
 use crate::net::IcmpError;
-use crate::net::limits::{PATH_MTU_TIME, PATH_MTUS_MAX};
+use crate::net::limits::PATH_MTU_TIME;
 use crate::net::mtu::PathMtu;
 use crate::socket::Kind;
 use crate::stack::Stack;
@@ -121,23 +121,23 @@ impl<H: Host> Stack<H> {
             return;
         }
         stream.on_path_mtu();
-        if self.learnt_mtus.len() >= PATH_MTUS_MAX {
+        let learnt = LearntMtu { id, mtu, until: now + PATH_MTU_TIME };
+        if let Some(oldest) = self.paths.learn(learnt) {
             self.counters.path_mtus_full += 1;
-            self.forget_oldest_mtu();
+            self.forget_mtu(oldest);
         }
-        self.learnt_mtus.push_back(LearntMtu { id, mtu, until: now + PATH_MTU_TIME });
     }
 
     /// Lets connections whose path MTU is old try their link's MTU again. The next segment does so;
     /// no timer is needed.
     pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
-        while self.learnt_mtus.front().is_some_and(|learnt| learnt.until <= now) {
-            self.forget_oldest_mtu();
+        while let Some(learnt) = self.paths.pop_old(now) {
+            self.forget_mtu(learnt);
         }
     }
 
-    fn forget_oldest_mtu(&mut self) {
-        let Some(LearntMtu { id, mtu, .. }) = self.learnt_mtus.pop_front() else { return };
+    fn forget_mtu(&mut self, learnt: LearntMtu) {
+        let LearntMtu { id, mtu, .. } = learnt;
         let socket = self.index(id).and_then(|index| self.sockets.get_mut(index));
         let Some(Kind::Stream(stream)) = socket.map(|socket| &mut socket.kind) else { return };
         if stream.path.as_mut().is_some_and(|path| path.forget(mtu)) {
@@ -175,13 +175,13 @@ impl<H: Host> Stack<H> {
             let message = Some(Message { kind, code, from: error.from, iface: error.iface });
             let payload = error.payload.clone();
             let report = DatagramError { reason, message, remote, payload };
-            self.reports.push_back((user, report));
+            self.events.report(user, report);
             return true;
         }
         // As on Linux an unconnected socket gets errors only if it asked. Transient errors (RFC
         // 1122 §3.2.2.1) need IP_RECVERR.
         if taker.connected && hard {
-            self.events.push_back((user, SocketEvent::Error(reason)));
+            self.events.push(user, SocketEvent::Error(reason));
         }
         true
     }

@@ -83,22 +83,17 @@ impl<H: Host> Stack<H> {
     /// How full the tables are.
     pub fn usage(&self) -> Usage {
         Usage {
-            sockets: self.sockets.len() - self.shadows(),
+            sockets: self.sockets.len() - self.shards.shadows(),
             flows: self.flows.len(),
-            peers: self.peers.table.len(),
-            binds: self.tcp_binds.len() + self.udp_binds.len() + self.echo_binds.len(),
+            peers: self.datagrams.peers.table.len(),
+            binds: self.ports.len(),
             half_open: self.handshakes.half_open.len(),
             pending: self.handshakes.pending.len(),
             time_wait: self.time_waits.len(),
             orphans: self.orphans,
-            memberships: self.memberships,
+            memberships: self.datagrams.memberships,
             timers: self.wheel.len(),
         }
-    }
-
-    /// Sockets that stand for those of other shards.
-    fn shadows(&self) -> usize {
-        self.member.as_ref().map_or(0, |member| member.shadows.len())
     }
 
     /// A snapshot of one socket; `None` when the id is dead.

@@ -151,12 +151,15 @@ mod udp;
 
 mod audit;
 mod counters;
+mod dispatch;
 mod errors;
 mod incoming;
 mod info;
 mod keys;
 mod lifecycle;
 mod options;
+mod outbox;
+mod reply;
 mod socket;
 mod unreached;
 

@@ -15,7 +15,7 @@ use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
 use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::ports::bind_addr::Table;
-use crate::socket::{Datagram, Kind, Membership, PacketSettings};
+use crate::socket::{Datagram, Kind, Membership, PacketSettings, Socket};
 use crate::stack::Stack;
 use crate::udp::lengths::MtuDiscovery;
 
@@ -217,9 +217,9 @@ impl<H: Host> Stack<H> {
         room: usize,
     ) -> Result<Option<Box<[u8]>>, usize> {
         let Some(index) = self.index(id) else { return Ok(None) };
-        match self.saved_syns.get(&index).map_or(0, |syn| syn.len()) {
+        match self.handshakes.saved_syns.get(&index).map_or(0, |syn| syn.len()) {
             len if len > room => Err(len),
-            _ => Ok(self.saved_syns.remove(&index)),
+            _ => Ok(self.handshakes.saved_syns.remove(&index)),
         }
     }
 
@@ -241,14 +241,14 @@ impl<H: Host> Stack<H> {
         let mut set = Ok(());
         self.in_order(table, index, 0, |stack| {
             set = stack.move_to_device(index, device);
-            stack.takes_packets(index)
+            stack.sockets.get(index).and_then(Socket::receiver).is_some()
         });
         set
     }
 
     fn move_to_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
         // A connected datagram socket is found by its device, too.
-        let is_peer = self.peers.leave(self.keys.table, &mut self.sockets, index);
+        let is_peer = self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let before = socket.device();
         let mut receives = None;
@@ -272,7 +272,7 @@ impl<H: Host> Stack<H> {
             Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
         }
         if is_peer {
-            self.peers.enter(self.keys.table, &mut self.sockets, index);
+            self.datagrams.peers.enter(self.keys.table, &mut self.sockets, index);
         }
         // The socket may have waited for the former device.
         self.end_wait(index);
@@ -281,7 +281,7 @@ impl<H: Host> Stack<H> {
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());
         let processor = bound.options.processor;
         let table = socket.kind.table();
-        let binds = self.binds_mut(table);
+        let binds = self.ports.of_mut(table);
         binds.change(port, index, |holder| holder.device = device);
         // A socket with unchanged keys keeps its place among those that are bound alike.
         if receives.is_some() && port != 0 && device != before {
@@ -356,7 +356,7 @@ impl<H: Host> Stack<H> {
         }
         let sources = source.map(|source| vec![source]);
         self.members_mut(index)?.memberships.push(Membership { group, iface, sources });
-        self.memberships += 1;
+        self.datagrams.memberships += 1;
         Ok(())
     }
 
@@ -413,7 +413,7 @@ impl<H: Host> Stack<H> {
                 }
             }
         }
-        self.memberships -= 1;
+        self.datagrams.memberships -= 1;
     }
 
     fn membership(

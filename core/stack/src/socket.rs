@@ -31,7 +31,7 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
 use crate::host::{BindOptions, Family, Host, ListenerNote, SocketId};
-use crate::net::{IfaceId, Ip, Route};
+use crate::net::{IfaceId, Ip, Net, Route};
 use crate::ports::bind_addr::{BindAddr, Sharing, Table};
 use crate::shards::{Child, ShardId};
 use crate::tables::flow::Flow;
@@ -200,6 +200,51 @@ pub(crate) struct Settings {
     pub fast_open_queue: u32,
     /// TCP_SAVE_SYN.
     pub save_syn: bool,
+}
+
+impl Settings {
+    /// Settings of a socket on which nothing was set.
+    pub fn new(tcp: Config) -> Self {
+        Self {
+            tcp,
+            packet: PacketSettings::default(),
+            device: None,
+            binding: BindOptions::default(),
+            fast_open_queue: 0,
+            save_syn: false,
+        }
+    }
+
+    /// The settings of a connection, with segment sizes for its path.
+    pub fn for_flow(&self, now: Instant, flow: &Flow, iface: Option<IfaceId>, net: &Net) -> Config {
+        let route = net.route(now, Some(flow.local), flow.remote, iface);
+        // `route.mtu` follows reports about datagrams, which are easily forged. A connection learns
+        // its path MTU from reports about its own segments alone (RFC 5927 §4), and begins with the
+        // link's.
+        let (mtu_send, mtu_recv) = match route {
+            Ok(route) => {
+                let interface = net.interfaces().get(route.iface.index());
+                // As on Linux the MTU of a route holds for both directions; one that routers of the
+                // link advertise does not.
+                let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
+                (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
+            }
+            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an
+            // Ethernet 1500.
+            Err(_) => (576, 1500),
+        };
+        let packet = self.packet.towards(flow.remote);
+        Config {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+            //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
+            //# where MMS_R is the maximum size for a transport-layer message that can be received
+            //# (and reassembled at the IP layer) (MUST-67).
+            mss_recv: packet.limit(flow.mss_for(mtu_recv)),
+            mss_send_max: packet.limit(flow.mss_for(mtu_send)),
+            mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
+            ..self.tcp
+        }
+    }
 }
 
 /// Settings that every packet needs. In contrast, [`Settings::tcp`] is copied into a connection.

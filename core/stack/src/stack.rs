@@ -1,7 +1,7 @@
 //! The stack: its tables, and lookups in them. Other files add methods to [`Stack`], and this one
 //! uses none of those; `turn` calls them in order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -11,25 +11,27 @@ use towpath_tcp::{Instant, SeqNum, isn};
 
 use crate::counters::Counters;
 use crate::drop::DropReason;
-use crate::host::{DatagramError, Host, SocketEvent, SocketId};
+use crate::host::{Host, SocketId};
 use crate::keys::SocketKeys;
 use crate::limits;
 use crate::net::{Keys, Net, NetConfig};
+use crate::outbox::Outbox;
 use crate::ports::bind_addr::Table;
 use crate::ports::binds::Binds;
 use crate::ports::ephemeral::Ephemeral;
+use crate::ports::local::LocalPorts;
 use crate::ports::receiver_watch::ReceiverWatch;
-use crate::shards::{Member, Owners};
+use crate::shards::{Member, Owners, PeerShards};
 use crate::socket::{Kind, Socket, Stream};
 use crate::tables::flow::{Flow, FlowRef, FlowTable};
 use crate::tables::slab::Slab;
 use crate::tables::timer::Wheel;
 use crate::tcp::fast_open::FastOpens;
 use crate::tcp::handshake::Handshakes;
-use crate::tcp::path::{LearntMtu, Paths};
+use crate::tcp::output_lines::OutputLines;
+use crate::tcp::path::Paths;
 use crate::tcp::time_wait::TimeWaits;
-use crate::udp::deliveries::Deliveries;
-use crate::udp::peers::Peers;
+use crate::udp::Datagrams;
 
 /// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
@@ -81,49 +83,30 @@ pub struct Stack<H: Host> {
     pub net: Net,
     pub(crate) config: StackConfig,
     pub(crate) sockets: Slab<Socket<H>>,
+    /// Connections whose socket was closed.
+    pub(crate) orphans: usize,
     /// TCP 4-tuples.
     pub(crate) flows: FlowTable,
-    /// Datagram sockets with a peer.
-    pub(crate) peers: Peers,
-    pub(crate) tcp_binds: Binds,
-    pub(crate) udp_binds: Binds,
-    pub(crate) echo_binds: Binds,
+    pub(crate) ports: LocalPorts,
     pub(crate) handshakes: Handshakes,
-    pub(crate) time_waits: TimeWaits,
     pub(crate) fast_opens: FastOpens,
-    /// Headers of the SYNs of children (TCP_SAVED_SYN), by the index of their sockets.
-    pub(crate) saved_syns: BTreeMap<u32, Box<[u8]>>,
+    pub(crate) time_waits: TimeWaits,
+    pub(crate) datagrams: Datagrams,
     pub(crate) wheel: Wheel<TimerOwner>,
-    pub(crate) ephemeral: Ephemeral,
     pub(crate) keys: SocketKeys,
     pub(crate) paths: Paths,
     /// Sockets that `tx` is to visit, each once: [`Socket::dirty`] says that it is in here.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Events that arose in calls of the owner, which have no `Host` at hand; [`Stack::tell`]
-    /// delivers them.
-    pub(crate) events: VecDeque<(u32, SocketEvent)>,
-    /// Reports about datagrams ([`Host::datagram_error`]), here for the same reason.
-    pub(crate) reports: VecDeque<(u32, DatagramError)>,
-    /// For each interface, connections that wait for its device.
-    pub(crate) output_lines: Vec<VecDeque<SocketId>>,
-    /// Generation of the routes at the last look.
-    pub(crate) output_generation: u64,
-    /// Path MTUs that connections learnt, oldest first.
-    pub(crate) learnt_mtus: VecDeque<LearntMtu>,
-    pub(crate) orphans: usize,
-    /// Multicast groups joined, by all sockets.
-    pub(crate) memberships: usize,
+    /// Connections that wait for a device.
+    pub(crate) output_lines: OutputLines,
+    /// Events that arose in calls of the owner; [`Stack::tell`] delivers them.
+    pub(crate) events: Outbox,
     pub(crate) counters: Counters,
     /// There may be packets on the loopback queue: the owner has to turn again.
     pub(crate) loopback_due: bool,
-    /// Instructions of filters in this turn, and what else datagrams cost by the same measure.
-    pub(crate) filter_steps: usize,
-    /// Packets that wait for filters.
-    pub(crate) deliveries: Deliveries,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
-    /// State as one shard of several.
-    pub(crate) member: Option<Box<Member>>,
+    pub(crate) shards: PeerShards,
 }
 
 /// Owner of a timer.
@@ -193,51 +176,43 @@ impl<H: Host> Stack<H> {
         let net_keys = |member: &Member| Keys::derive(&seed).of_shard(member.id.0);
         let net_keys: Vec<Keys> = members.iter().map(net_keys).collect();
         let nets = Net::shards(config.net, &net_keys, now);
-        let assemble = |(member, net): (Member, Net)| {
+        let mut stacks = Vec::with_capacity(count);
+        for (member, net) in members.into_iter().zip(nets) {
             let binds = tables.each_mut().map(|table| table.next().expect("one for each shard"));
             let stack = Self::assemble(config.clone(), net, keys, binds, now);
-            Self { member: Some(Box::new(member)), ..stack }
-        };
-        members.into_iter().zip(nets).map(assemble).collect()
+            let shards = PeerShards { member: Some(Box::new(member)) };
+            stacks.push(Self { shards, ..stack });
+        }
+        stacks
     }
 
     fn assemble(
         config: StackConfig,
         net: Net,
         keys: SocketKeys,
-        [tcp_binds, udp_binds, echo_binds]: [Binds; 3],
+        binds: [Binds; 3],
         now: Instant,
     ) -> Self {
         Self {
             net,
             sockets: Slab::default(),
+            orphans: 0,
             flows: FlowTable::default(),
-            peers: Peers::default(),
-            tcp_binds,
-            udp_binds,
-            echo_binds,
+            ports: LocalPorts::new(binds, Ephemeral::new(&config.ephemeral)),
             handshakes: Handshakes::default(),
-            time_waits: TimeWaits::default(),
             fast_opens: FastOpens::new(keys.fast_open, keys.table),
-            saved_syns: BTreeMap::new(),
+            time_waits: TimeWaits::new(config.tcp.time_wait),
+            datagrams: Datagrams::default(),
             wheel: Wheel::new(now),
-            ephemeral: Ephemeral::new(&config.ephemeral),
             keys,
             paths: Paths::default(),
             dirty: VecDeque::new(),
-            events: VecDeque::new(),
-            reports: VecDeque::new(),
-            output_lines: Vec::new(),
-            output_generation: 0,
-            learnt_mtus: VecDeque::new(),
-            orphans: 0,
-            memberships: 0,
+            output_lines: OutputLines::default(),
+            events: Outbox::default(),
             counters: Counters::default(),
             loopback_due: false,
-            filter_steps: 0,
-            deliveries: Deliveries::default(),
             rx: Batch::new(),
-            member: None,
+            shards: PeerShards::default(),
             config,
         }
     }

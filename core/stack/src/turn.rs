@@ -1,6 +1,6 @@
 //! A turn of the stack: its steps, in order.
 
-use towpath_pool::{Batch, Pool, Port};
+use towpath_pool::{Batch, Packet, Pool, Port};
 use towpath_tcp::Instant;
 
 use crate::drop::DropReason;
@@ -12,15 +12,15 @@ use crate::stack::{Stack, TimerOwner};
 impl<H: Host> Stack<H> {
     /// Whether a socket asked for a processor ([`BindOptions`](crate::BindOptions)).
     pub fn minds_processor(&self) -> bool {
-        self.tcp_binds.receivers.minds_processor() || self.udp_binds.receivers.minds_processor()
+        self.ports.tcp.receivers.minds_processor() || self.ports.udp.receivers.minds_processor()
     }
 
     /// The turns that follow are made on this processor.
     pub fn runs_on(&mut self, processor: u32) {
-        self.tcp_binds.receivers.runs_on(processor);
+        self.ports.tcp.receivers.runs_on(processor);
         // Several shards look a datagram up, on processors of their own, and have to agree.
-        if self.member.is_none() {
-            self.udp_binds.receivers.runs_on(processor);
+        if self.shards.is_alone() {
+            self.ports.udp.receivers.runs_on(processor);
         }
     }
 
@@ -39,7 +39,7 @@ impl<H: Host> Stack<H> {
     ) -> Turn {
         self.counters.turns += 1;
         let mut turn = Turn::default();
-        self.filter_steps = 0;
+        self.datagrams.filter_steps = 0;
         self.deliver_waiting(host, pool);
         self.receive_mail(now, host, pool);
         self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
@@ -69,7 +69,7 @@ impl<H: Host> Stack<H> {
             self.net.note_sent(iface, taken);
         }
         self.end_waits();
-        turn.filter_steps = self.filter_steps;
+        turn.filter_steps = self.datagrams.filter_steps;
         turn.more |= self.has_work();
         turn
     }
@@ -95,10 +95,9 @@ impl<H: Host> Stack<H> {
     fn has_work(&self) -> bool {
         !self.dirty.is_empty()
             || !self.events.is_empty()
-            || !self.reports.is_empty()
             || self.loopback_due
-            || !self.deliveries.is_empty()
-            || self.is_line_due()
+            || !self.datagrams.deliveries.is_empty()
+            || self.output_lines.is_due(&self.net)
             || self.has_mail()
     }
 
@@ -129,7 +128,7 @@ impl<H: Host> Stack<H> {
                     self.net.drop(iface, packet, DropReason::LinkDown, pool);
                     continue;
                 }
-                self.receive_packet(now, host, iface, packet, pool);
+                self.take_packet(now, host, iface, packet, pool);
             }
             self.net.note_received(iface, Load { packets: received, bytes });
             self.rx = batch;
@@ -152,7 +151,23 @@ impl<H: Host> Stack<H> {
             bytes += self.net.forward_run(now, iface, batch, pool);
             let Some(packet) = batch.pop_front() else { return bytes };
             bytes += packet.len();
-            self.receive_packet(now, host, iface, packet, pool);
+            self.take_packet(now, host, iface, packet, pool);
+        }
+    }
+
+    /// Receives a packet of a device. With several shards its own one is found first.
+    #[inline]
+    fn take_packet(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        iface: IfaceId,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        match self.shards.is_alone() {
+            true => self.receive_packet(now, host, iface, packet, None, pool),
+            false => self.judge_packet(now, host, iface, packet, 0, pool),
         }
     }
 
@@ -165,7 +180,10 @@ impl<H: Host> Stack<H> {
             let Some(looped) = self.net.take_loopback() else { break };
             packets += 1;
             bytes += looped.packet.len();
-            self.receive_own(now, host, looped, pool);
+            match self.shards.is_alone() {
+                true => self.receive_looped(now, host, looped, None, pool),
+                false => self.judge_looped(now, host, looped, 0, pool),
+            }
         }
         let any = packets > 0;
         if any {
@@ -215,11 +233,6 @@ impl<H: Host> Stack<H> {
 
     /// Delivers the events that arose where no host was at hand. [`Stack::turn`] does, too.
     pub fn tell(&mut self, host: &mut H) {
-        while let Some((user, report)) = self.reports.pop_front() {
-            host.datagram_error(user, report);
-        }
-        while let Some((user, event)) = self.events.pop_front() {
-            host.event(user, event);
-        }
+        self.events.deliver(host);
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! The tables answer two questions:
 //!
-//! - "May this socket have the port?": [`crate::ports::holds`] for binds, and [`crate::ports::users`] for
-//!   connections without a bind.
-//! - "Which socket takes this packet?": [`crate::ports::receivers`], which each shard has for itself.
+//! - "May this socket have the port?": `holds` for binds, and `users` for connections without a
+//!   bind.
+//! - "Which socket takes this packet?": `receivers`, which each shard has for itself.
 //!
 //! Holds are in one table behind one lock, so a bind sees all of them in the order of their binds.
 //! Connections that chose their port, and children of listeners, may be many. Their table is that
@@ -32,7 +32,7 @@ use crate::shards::{Announced, Common, ShardId};
 
 /// The ports of one protocol, as the shards of a host share them.
 #[derive(Debug)]
-pub(crate) struct Ports {
+pub(crate) struct SharedPorts {
     holds: Mutex<Holds>,
     /// Ports with a holder.
     held: Arc<PortSet>,
@@ -40,7 +40,7 @@ pub(crate) struct Ports {
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
 }
 
-impl Ports {
+impl SharedPorts {
     /// The ports of a host with `shards` shards.
     fn new(of: Table, shards: usize) -> Arc<Self> {
         let held = Arc::new(PortSet::default());
@@ -66,20 +66,20 @@ impl Ports {
         (occupied, count)
     }
 
-    fn lock(&self) -> Locked<'_> {
-        // In this order everywhere.
+    fn lock(&self) -> LockedPorts<'_> {
+        // Lock order: holds, then users by shard; otherwise two shards deadlock.
         let holds = lock(&self.holds);
-        Locked { holds, users: self.users.iter().map(|(users, _)| lock(users)).collect() }
+        LockedPorts { holds, users: self.users.iter().map(|(users, _)| lock(users)).collect() }
     }
 }
 
 /// Everything about the ports of a protocol.
-struct Locked<'a> {
+struct LockedPorts<'a> {
     holds: MutexGuard<'a, Holds>,
     users: Vec<MutexGuard<'a, Users>>,
 }
 
-impl Locked<'_> {
+impl LockedPorts<'_> {
     fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
         let is_used = || self.users.iter().any(|users| users.are_in_way(port, wanted));
         self.holds.conflicts(port, wanted, is_used)
@@ -89,12 +89,20 @@ impl Locked<'_> {
 /// The ports of a protocol, as one shard sees them.
 #[derive(Debug)]
 pub(crate) struct Binds {
-    ports: Arc<Ports>,
+    ports: Arc<SharedPorts>,
     shard: ShardId,
     /// Receivers of this shard as other shards know them, when there are any.
     announced: Option<Arc<Mutex<Announced>>>,
     /// Sockets of this shard that take packets.
     pub receivers: Receivers,
+}
+
+/// Connection as a user of a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortUse {
+    pub local: IpAddr,
+    /// `None`: the connection does not count as a user.
+    pub sharing: Option<Sharing>,
 }
 
 /// Where the number of a shard is in that of a socket.
@@ -106,13 +114,13 @@ const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << (u32::BITS - SHARD_SHIFT
 impl Binds {
     /// The table of a stack that is alone.
     pub fn alone(key: Keyed, of: Table) -> Self {
-        Self::of_shard(Ports::new(of, 1), ShardId::FIRST, key, of)
+        Self::of_shard(SharedPorts::new(of, 1), ShardId::FIRST, key, of)
     }
 
     /// The tables of shards that know of each other by `common`.
     pub fn of_shards(common: &Arc<Common>, key: Keyed, of: Table) -> Vec<Self> {
         let count = common.owners.count();
-        let ports = Ports::new(of, count);
+        let ports = SharedPorts::new(of, count);
         let announced = Arc::new(Mutex::new(Announced::new(of, Arc::clone(common))));
         let shard = |n| {
             let binds = Self::of_shard(Arc::clone(&ports), ShardId(n as u8), key, of);
@@ -121,7 +129,7 @@ impl Binds {
         (0..count).map(shard).collect()
     }
 
-    fn of_shard(ports: Arc<Ports>, shard: ShardId, key: Keyed, of: Table) -> Self {
+    fn of_shard(ports: Arc<SharedPorts>, shard: ShardId, key: Keyed, of: Table) -> Self {
         Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
     }
 
@@ -254,27 +262,26 @@ impl Binds {
         }
     }
 
-    /// Gives a connection from `local` a port that is not held there and for which `is_free`. The
-    /// port is noted as used if `sharing` is given. With `vacant`, ports with connections of any
+    /// Gives a connection from `user.local` a port that is not held there and for which `is_free`. The
+    /// port is noted as used if `user.sharing` is given. With `vacant`, ports with connections of any
     /// shard are excluded.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
         hash: u64,
-        (local, sharing): (IpAddr, Option<Sharing>),
+        user: PortUse,
         vacant: bool,
         is_free: impl Fn(u16) -> bool,
     ) -> Choice {
         let own = self.shard.index();
         let (occupied, count) = self.ports.occupied(|shard| vacant || shard == own);
         ephemeral.choose(hash, &PortSets(&occupied[..count]), |port| {
-            !(vacant && self.is_taken(port))
-                && is_free(port)
-                && self.use_if_not_held(port, local, sharing)
+            !(vacant && self.is_taken(port)) && is_free(port) && self.use_if_not_held(port, user)
         })
     }
 
-    fn use_if_not_held(&self, port: u16, local: IpAddr, sharing: Option<Sharing>) -> bool {
+    fn use_if_not_held(&self, port: u16, user: PortUse) -> bool {
+        let PortUse { local, sharing } = user;
         let add = |users: Option<MutexGuard<'_, Users>>| {
             if let (Some(mut users), Some(sharing)) = (users, sharing) {
                 users.add(port, local, sharing);
@@ -310,7 +317,7 @@ mod tests {
     const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
 
     fn shards(of: Table, count: u8) -> Vec<Binds> {
-        let ports = Ports::new(of, count.into());
+        let ports = SharedPorts::new(of, count.into());
         let binds = |n| Binds::of_shard(Arc::clone(&ports), ShardId(n), Keyed([0, 0]), of);
         (0..count).map(binds).collect()
     }
@@ -337,7 +344,8 @@ mod tests {
     }
 
     fn connect(binds: &Binds, ephemeral: &mut Ephemeral) -> Option<u16> {
-        binds.use_any(ephemeral, 0, (LOCAL, Some(PLAIN)), false, |_| true).port
+        let user = PortUse { local: LOCAL, sharing: Some(PLAIN) };
+        binds.use_any(ephemeral, 0, user, false, |_| true).port
     }
 
     /// The sockets have the same number, each in its shard.

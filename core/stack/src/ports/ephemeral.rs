@@ -34,7 +34,8 @@ impl Ephemeral {
 
     /// The ports of a socket with IP_LOCAL_PORT_RANGE: as in `inet_sk_get_local_port_range` a bound
     /// counts where it lies in the range, and 0 is none.
-    pub fn within(&self, (least, most): (u16, u16)) -> Self {
+    pub fn within(&self, range: (u16, u16)) -> Self {
+        let (least, most) = range;
         let last = (u32::from(self.first) + self.count - 1) as u16;
         let own = self.first..=last;
         let first = if own.contains(&least) { least } else { self.first };

@@ -1,4 +1,4 @@
-//! Local ports: their choice and their release. The rules of conflict are in [`crate::ports::holds`].
+//! Local ports: their choice and their release. The rules of conflict are in `holds`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,12 +6,12 @@ use towpath_tcp::Instant;
 
 use crate::error::{BindError, ConnectError, OptionError, SendError};
 use crate::host::{BindOptions, Family, Host, SocketId};
-use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::ports::bind_addr::{BindAddr, Sharing, Table};
-use crate::ports::binds::Binds;
+use crate::ports::binds::PortUse;
 use crate::ports::ephemeral::Choice;
 use crate::ports::holds::Holder;
-use crate::socket::{Bound, Kind};
+use crate::ports::local::PortPass;
+use crate::socket::{Bound, Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::canonical;
@@ -57,11 +57,11 @@ impl<H: Host> Stack<H> {
         let mut hold = |stack: &mut Self| {
             let port = match addr.port() {
                 0 => stack.hold_any(table, &holder, options.ports),
-                port => stack.binds(table).try_hold(port, &holder).then_some(port),
+                port => stack.ports.of(table).try_hold(port, &holder).then_some(port),
             };
             let Some(port) = port else { return false };
             if table != Table::Tcp {
-                let receivers = &mut stack.binds_mut(table).receivers;
+                let receivers = &mut stack.ports.of_mut(table).receivers;
                 receivers.insert(bind_addr, port, index, device, sharing);
                 receivers.set_processor(bind_addr, port, index, options.processor);
             }
@@ -137,11 +137,22 @@ impl<H: Host> Stack<H> {
             let sharing = bound.options.sharing();
             let holder =
                 Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
-            self.tcp_binds.hand_over(bound.port, from, &holder);
+            self.ports.tcp.hand_over(bound.port, from, &holder);
         }
         if let Some(socket) = self.sockets.get_mut(to) {
             socket.bound = Some(bound);
         }
+    }
+
+    /// A listener takes no more connections.
+    pub(crate) fn stop_listening(&mut self, index: u32) {
+        let socket = self.sockets.get(index);
+        let Some(socket) = socket.filter(|it| matches!(it.kind, Kind::Listener(_))) else { return };
+        let Some(Bound { addr, port, .. }) = socket.bound.as_deref().copied() else { return };
+        self.in_order(Table::Tcp, index, port, |stack| {
+            stack.ports.tcp.receivers.remove(addr, port, index);
+            false
+        });
     }
 
     /// The connection of a socket is over: a port that the program did not name is free, as on
@@ -158,10 +169,10 @@ impl<H: Host> Stack<H> {
         }
         socket.forget_target();
         if table == Table::Tcp {
-            return self.tcp_binds.release(port, index);
+            return self.ports.tcp.release(port, index);
         }
         self.in_order(table, index, port, |stack| {
-            let binds = stack.binds_mut(table);
+            let binds = stack.ports.of_mut(table);
             binds.receivers.remove(addr, port, index);
             binds.release(port, index);
             false
@@ -185,8 +196,8 @@ impl<H: Host> Stack<H> {
                 if let Some(before) = &mut stream.uses_port {
                     let before = std::mem::replace(before, sharing);
                     let Flow { local, local_port, .. } = stream.flow;
-                    self.tcp_binds.use_port(local_port, local, sharing);
-                    self.tcp_binds.unuse_port(local_port, local, before);
+                    self.ports.tcp.use_port(local_port, local, sharing);
+                    self.ports.tcp.unuse_port(local_port, local, before);
                 }
             }
             Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
@@ -198,11 +209,11 @@ impl<H: Host> Stack<H> {
         bound.options.processor = options.processor;
         let (addr, port) = (bound.addr, bound.port);
         self.in_order(table, index, port, |stack| {
-            let binds = stack.binds_mut(table);
+            let binds = stack.ports.of_mut(table);
             binds.change(port, index, |holder| holder.sharing = sharing);
             binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
             binds.receivers.set_processor(addr, port, index, options.processor);
-            stack.takes_packets(index)
+            stack.sockets.get(index).and_then(Socket::receiver).is_some()
         });
         Ok(())
     }
@@ -218,41 +229,35 @@ impl<H: Host> Stack<H> {
         range: (u16, u16),
     ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
-        let mut ephemeral = self.ephemeral.within(range);
-        let is_free = |local_port| {
-            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-            match self.find_flow(self.keys.table.ends(&flow), &flow) {
-                None => true,
-                // The counter comes back to a port after all others, so that the first one tried is
-                // the one that has waited longest.
-                Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
-                Some(_) => false,
-            }
+        let flow_from = |local_port| Flow {
+            local,
+            remote: remote.ip(),
+            local_port,
+            remote_port: remote.port(),
         };
-        let is_home = |local_port| {
-            let remote_port = remote.port();
-            self.is_home(&Flow { local, remote: remote.ip(), local_port, remote_port })
+        let is_allowed = |local_port, pass: PortPass| {
+            let flow = flow_from(local_port);
+            self.shards.is_home(&flow) == pass.home
+                && match self.find_flow(self.keys.table.ends(&flow), &flow) {
+                    None => true,
+                    // The counter comes back to a port after all others, so that the first one
+                    // tried is the one that has waited longest.
+                    Some(FlowRef::TimeWait(at)) => self.time_waits.is_reusable(now, at),
+                    Some(_) => false,
+                }
         };
         // With several shards, ports that make this shard the flow's owner come first. Next come
         // flows of other owners on ports without connections, which it claims. Last are ports
         // shared with other connections.
-        let ways: &[(bool, bool)] = match self.member {
-            None => &[(false, true)],
-            Some(_) => &[(true, true), (true, false), (false, true)],
+        let pass = |vacant, home| PortPass { vacant, home };
+        let passes: &[PortPass] = match self.shards.is_alone() {
+            true => &[pass(false, true)],
+            false => &[pass(true, true), pass(true, false), pass(false, true)],
         };
-        let mut chosen = Choice { port: None, tried: 0 };
-        for &(vacant, home) in ways {
-            let user = (local, sharing);
-            let Choice { port, tried } =
-                self.tcp_binds.use_any(&mut ephemeral, hash, user, vacant, |port| {
-                    is_home(port) == home && is_free(port)
-                });
-            chosen = Choice { port, tried: chosen.tried + tried };
-            if port.is_some() {
-                break;
-            }
-        }
-        self.ephemeral.follow(&ephemeral);
+        let user = PortUse { local, sharing };
+        let mut ephemeral = self.ports.ephemeral.within(range);
+        let chosen = self.ports.choose(&mut ephemeral, hash, user, passes, is_allowed);
+        self.ports.ephemeral.follow(&ephemeral);
         self.count_choice(chosen).ok_or(ConnectError::NoPort)
     }
 
@@ -262,26 +267,13 @@ impl<H: Host> Stack<H> {
         port
     }
 
-    /// Whether a TIME-WAIT may be replaced, as with Linux's `tcp_tw_reuse`. After a second,
-    /// timestamps and an initial sequence number beyond the old window tell new segments from late
-    /// ones (RFC 6191). Without timestamps the peer's late segments look like its new ones.
-    pub(crate) fn is_reusable(&self, now: Instant, at: u32) -> bool {
-        self.time_waits.get(at).is_some_and(|entry| {
-            let left = entry.state.expires().since(now);
-            entry.state.has_timestamps()
-                && left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait
-        })
-    }
-
     /// Gives a socket a port without a conflict.
     fn hold_any(&mut self, table: Table, holder: &Holder, range: (u16, u16)) -> Option<u16> {
         // Each shard has a sequence of its own, so that a port given up by one is not taken by
         // another at once.
-        let shard = self.member.as_ref().map_or(0, |member| member.id.0);
+        let shard = self.shards.number();
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
-        let mut ephemeral = self.ephemeral.within(range);
-        let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder, table == Table::Udp);
-        self.ephemeral.follow(&ephemeral);
+        let chosen = self.ports.hold_any(table, holder, range, hash);
         self.count_choice(chosen)
     }
 
@@ -292,23 +284,7 @@ impl<H: Host> Stack<H> {
             Kind::Datagram(datagram) => datagram.table(),
             _ => Table::Tcp,
         });
-        table.is_some_and(|table| self.binds(table).is_taken(port))
-    }
-
-    pub(crate) fn binds(&self, table: Table) -> &Binds {
-        match table {
-            Table::Tcp => &self.tcp_binds,
-            Table::Udp => &self.udp_binds,
-            Table::Echo => &self.echo_binds,
-        }
-    }
-
-    pub(crate) fn binds_mut(&mut self, table: Table) -> &mut Binds {
-        match table {
-            Table::Tcp => &mut self.tcp_binds,
-            Table::Udp => &mut self.udp_binds,
-            Table::Echo => &mut self.echo_binds,
-        }
+        table.is_some_and(|table| self.ports.of(table).is_taken(port))
     }
 
     /// Gives a port to a socket that sends, connects or listens without one, at the address that it

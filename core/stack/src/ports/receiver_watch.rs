@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use crate::host::{Host, SocketKind};
 use crate::net::IfaceId;
 use crate::ports::bind_addr::{BindAddr, Table};
-use crate::socket::Kind;
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 
 /// A listener for [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
@@ -56,26 +56,23 @@ impl ReceiverAt {
     }
 }
 
-impl<H: Host> Stack<H> {
-    /// Whether the socket takes packets for a port: it listens, or is a bound datagram socket.
-    pub(crate) fn takes_packets(&self, index: u32) -> bool {
-        self.receiver(index).is_some()
-    }
-
-    /// Port and addresses for which the socket at `index` takes packets.
-    fn receiver(&self, index: u32) -> Option<(u16, ReceiverAt)> {
-        let socket = self.sockets.get(index)?;
-        let bound = socket.bound.as_deref().filter(|bound| bound.has_port())?;
-        let addr = match &socket.kind {
+impl<H: Host> Socket<H> {
+    /// Port and addresses for which the socket takes packets: it listens, or is a bound datagram
+    /// socket.
+    pub(crate) fn receiver(&self) -> Option<(u16, ReceiverAt)> {
+        let bound = self.bound.as_deref().filter(|bound| bound.has_port())?;
+        let addr = match &self.kind {
             Kind::Listener(_) => bound.addr,
             Kind::Datagram(datagram) => {
                 datagram.peer.map_or(bound.addr, |peer| BindAddr::Ip(peer.local))
             }
             _ => return None,
         };
-        Some((bound.port, ReceiverAt { addr, device: socket.device() }))
+        Some((bound.port, ReceiverAt { addr, device: self.device() }))
     }
+}
 
+impl<H: Host> Stack<H> {
     /// Reports a change by [`Stack::in_order`] to the watch.
     pub(crate) fn tell_watch(&self, table: Table, index: u32, port: u16, takes: bool) {
         let Some(watch) = &self.config.receivers else { return };
@@ -84,9 +81,10 @@ impl<H: Host> Stack<H> {
             Table::Udp => SocketKind::Datagram,
             Table::Echo => return,
         };
-        let receiver = self.receiver(index).filter(|_| takes);
+        let socket = self.sockets.get(index).filter(|_| takes);
+        let receiver = socket.and_then(Socket::receiver);
         let port = receiver.map_or(port, |(port, _)| port);
-        let (seat, _) = self.binds(table).seat(index);
+        let (seat, _) = self.ports.of(table).seat(index);
         let takes = receiver.map(|(_, at)| at);
         watch.on_change(&ReceiverChange { kind, port, seat, takes });
     }

@@ -15,40 +15,40 @@ use towpath_tcp::{Instant, SeqNum};
 
 use super::ShardId;
 use super::common::Change;
+use super::member::PeerShards;
 use super::post::Message;
 use crate::host::{Host, SocketError, SocketEvent, SocketId};
 use crate::socket::Kind;
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
-impl<H: Host> Stack<H> {
+impl PeerShards {
     /// Whether this shard has the flow, or would have it.
     #[inline]
-    pub(crate) fn is_home(&self, flow: &Flow) -> bool {
+    pub fn is_home(&self, flow: &Flow) -> bool {
         self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
     }
 
     /// Asks for the flow of a connection that is about to be opened, if another shard has it.
     /// Nothing is sent before the answer.
-    pub(crate) fn claim_flow(&mut self, index: u32, flow: Flow) {
+    pub fn claim(&mut self, index: u32, socket: SocketId, flow: Flow) {
         if self.is_home(&flow) {
             return;
         }
-        let socket = SocketId(self.sockets.id(index));
         let Some(member) = &mut self.member else { return };
         member.claims.insert(index);
         let (home, by) = (member.home(&flow), member.id);
-        self.tell_shard(home, Message::Claim { flow, socket, by });
+        self.tell(home, Message::Claim { flow, socket, by });
     }
 
     /// Whether the flow of a connection is not its own yet.
     #[inline]
-    pub(crate) fn is_claiming(&self, index: u32) -> bool {
+    pub fn is_claiming(&self, index: u32) -> bool {
         self.member.as_ref().is_some_and(|member| member.claims.contains(&index))
     }
 
     /// A connection, or its remains, is gone: its flow is with its owner again.
-    pub(crate) fn give_flow_back(&mut self, flow: &Flow) {
+    pub fn give_back(&mut self, flow: &Flow) {
         let Some(member) = &mut self.member else { return };
         if member.excepted.get(flow) == Some(&member.id) {
             member.excepted.remove(flow);
@@ -56,50 +56,53 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    pub(crate) fn set_excepted(&mut self, flow: Flow, shard: Option<ShardId>) {
+    /// Sets the shard that has a flow instead of its owner; `None`: the owner has it.
+    pub fn set_excepted(&mut self, flow: Flow, shard: Option<ShardId>) {
         let Some(member) = &mut self.member else { return };
         match shard {
             Some(shard) => drop(member.excepted.insert(flow, shard)),
             None => drop(member.excepted.remove(&flow)),
         }
     }
+}
 
+impl<H: Host> Stack<H> {
     pub(crate) fn on_claim(&mut self, now: Instant, flow: Flow, socket: SocketId, by: ShardId) {
-        let Some(member) = &self.member else { return };
+        let Some(member) = &self.shards.member else { return };
         let (own, home, owner) = (member.id, member.home(&flow), member.common.owners.of(&flow));
         let found = self.find_flow(self.keys.table.ends(&flow), &flow);
         let iss_min = match found {
             // Another shard has it, or has just given it back.
             None if home != own => {
-                return self.tell_shard(home, Message::Claim { flow, socket, by });
+                return self.shards.tell(home, Message::Claim { flow, socket, by });
             }
             None => None,
-            Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
+            Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 let iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 // First, so that it is not given back in between.
-                self.set_excepted(flow, None);
+                self.shards.set_excepted(flow, None);
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);
                 iss_min
             }
-            Some(_) => return self.tell_shard(by, Message::InUse { socket }),
+            Some(_) => return self.shards.tell(by, Message::InUse { socket }),
         };
         let shard = (by != owner).then_some(by);
-        self.set_excepted(flow, shard);
-        if let Some(member) = &self.member {
+        self.shards.set_excepted(flow, shard);
+        if let Some(member) = &self.shards.member {
             member.common.post(own, &Change::Excepted { flow, shard });
         }
-        self.tell_shard(by, Message::Claimed { flow, socket, iss_min });
+        self.shards.tell(by, Message::Claimed { flow, socket, iss_min });
     }
 
     pub(crate) fn on_claimed(&mut self, flow: Flow, id: SocketId, iss_min: Option<SeqNum>) {
-        let Some(index) = self.index(id) else { return self.give_flow_back(&flow) };
-        if let Some(member) = &mut self.member {
+        let Some(index) = self.index(id) else { return self.shards.give_back(&flow) };
+        if let Some(member) = &mut self.shards.member {
             member.claims.remove(&index);
         }
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
-            return self.give_flow_back(&flow);
+            return self.shards.give_back(&flow);
         };
         if let (Some(connection), Some(iss_min)) = (&mut stream.connection, iss_min) {
             connection.begin_after(iss_min);
@@ -109,7 +112,7 @@ impl<H: Host> Stack<H> {
 
     pub(crate) fn on_flow_in_use(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        if let Some(member) = &mut self.member {
+        if let Some(member) = &mut self.shards.member {
             member.claims.remove(&index);
         }
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -119,7 +122,7 @@ impl<H: Host> Stack<H> {
         }
         if !socket.orphan {
             let error = SocketEvent::Error(SocketError::AddrNotAvailable);
-            self.events.push_back((socket.user, error));
+            self.events.push(socket.user, error);
         }
         self.mark_dirty(index);
     }

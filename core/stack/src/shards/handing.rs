@@ -35,24 +35,8 @@ enum Verdict {
 }
 
 impl<H: Host> Stack<H> {
-    /// A packet that the device of `iface` gave to this shard.
-    pub(crate) fn receive_packet(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
-        if self.member.is_none() {
-            let received = self.net.receive(now, iface, packet, pool);
-            return received.map_or((), |it| self.on_received(now, host, it, None, pool));
-        }
-        self.judge_packet(now, host, iface, packet, 0, pool);
-    }
-
-    /// A packet that was handed over `hops` times.
-    fn judge_packet(
+    /// Finds the shard of a packet of a device, which was handed over `hops` times.
+    pub(crate) fn judge_packet(
         &mut self,
         now: Instant,
         host: &mut H,
@@ -68,7 +52,7 @@ impl<H: Host> Stack<H> {
             && let Some(dst) = Subject::destination(link, packet.linear())
             && self.net.is_beyond(iface, dst)
         {
-            return self.receive_here(now, host, iface, packet, None, pool);
+            return self.receive_packet(now, host, iface, packet, None, pool);
         }
         let subject = Subject::of_frame(link, packet.linear());
         let is_fragment = matches!(subject, Subject::Fragment { .. });
@@ -80,41 +64,27 @@ impl<H: Host> Stack<H> {
                 self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, pool);
             }
             Verdict::Copies(shards) if hops == 0 => {
-                for shard in self.others_in(shards) {
+                for shard in self.shards.others_in(shards) {
                     let packet = copy(&packet, pool);
                     let mail = Mail::Packet { iface, packet, hops: 1 };
                     self.hand_over_mail(shard, mail, pool);
                 }
-                match self.is_in(shards) {
-                    true => self.receive_here(now, host, iface, packet, None, pool),
+                match self.shards.is_in(shards) {
+                    true => self.receive_packet(now, host, iface, packet, None, pool),
                     false => pool.give(packet),
                 }
             }
             _ if is_fragment => self.receive_fragment(now, host, iface, packet, pool),
-            Verdict::Mine(hash) => self.receive_here(now, host, iface, packet, hash, pool),
+            Verdict::Mine(hash) => self.receive_packet(now, host, iface, packet, hash, pool),
             // A packet that was handed over, or a copy, is not copied again.
             Verdict::Of(_) | Verdict::Copies(_) => {
-                self.receive_here(now, host, iface, packet, None, pool)
+                self.receive_packet(now, host, iface, packet, None, pool)
             }
         }
     }
 
-    /// A packet of this host to itself, which this shard sent.
-    pub(crate) fn receive_own(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        looped: Looped,
-        pool: &mut Pool,
-    ) {
-        if self.member.is_none() {
-            return self.receive_looped(now, host, looped, None, pool);
-        }
-        self.judge_looped(now, host, looped, 0, pool);
-    }
-
-    /// Likewise, after `hops`.
-    fn judge_looped(
+    /// Finds the shard of a packet of this host to itself, which was handed over `hops` times.
+    pub(crate) fn judge_looped(
         &mut self,
         now: Instant,
         host: &mut H,
@@ -129,13 +99,13 @@ impl<H: Host> Stack<H> {
                 self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, pool);
             }
             Verdict::Copies(shards) if hops == 0 => {
-                for shard in self.others_in(shards) {
+                for shard in self.shards.others_in(shards) {
                     let packet = copy(&looped.packet, pool);
                     let looped = Looped { iface: looped.iface, packet };
                     let mail = Mail::Looped { looped, hops: 1 };
                     self.hand_over_mail(shard, mail, pool);
                 }
-                match self.is_in(shards) {
+                match self.shards.is_in(shards) {
                     true => self.receive_looped(now, host, looped, None, pool),
                     false => pool.give(looped.packet),
                 }
@@ -147,35 +117,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    fn receive_looped(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        looped: Looped,
-        hash: Option<u64>,
-        pool: &mut Pool,
-    ) {
-        if let Some(received) = self.net.receive_looped(now, looped, pool) {
-            self.on_received(now, host, received, hash, pool);
-        }
-    }
-
-    /// A packet that this shard is to deal with.
-    fn receive_here(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
-        hash: Option<u64>,
-        pool: &mut Pool,
-    ) {
-        if let Some(received) = self.net.receive(now, iface, packet, pool) {
-            self.on_received(now, host, received, hash, pool);
-        }
-    }
-
-    /// Likewise for a fragment. The complete datagram may belong to another shard.
+    /// Receives a fragment. The complete datagram may belong to another shard.
     fn receive_fragment(
         &mut self,
         now: Instant,
@@ -192,13 +134,13 @@ impl<H: Host> Stack<H> {
             }
             Verdict::Copies(shards) => {
                 if let Received::Local(local) = &received {
-                    for shard in self.others_in(shards) {
+                    for shard in self.shards.others_in(shards) {
                         let copy = Box::new(Received::Local(copy_local(local, pool)));
                         self.hand_over_mail(shard, Mail::Received(copy), pool);
                     }
                 }
                 match received {
-                    Received::Local(local) if !self.is_in(shards) => pool.give(local.packet),
+                    Received::Local(local) if !self.shards.is_in(shards) => pool.give(local.packet),
                     received => self.on_received(now, host, received, None, pool),
                 }
             }
@@ -207,7 +149,7 @@ impl<H: Host> Stack<H> {
 
     /// Takes mail of other shards.
     pub(crate) fn receive_mail(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
-        let Some(member) = &mut self.member else { return };
+        let Some(member) = &mut self.shards.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
         let has_offers = take_mail(&mut member.pairs, pool, &mut batch);
         // Changes of sockets precede the messages that follow from them, so look at those first.
@@ -230,7 +172,7 @@ impl<H: Host> Stack<H> {
                 Mail::Empty(packet) => pool.give(packet),
             }
         }
-        if let Some(member) = &mut self.member {
+        if let Some(member) = &mut self.shards.member {
             member.batch = batch;
         }
     }
@@ -238,7 +180,7 @@ impl<H: Host> Stack<H> {
     /// Takes news of the first shard. Errors are delivered one by one, so that none is lost for
     /// want of a place when many neighbours fail at once.
     fn receive_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
-        let Some(member) = &mut self.member else { return };
+        let Some(member) = &mut self.shards.member else { return };
         let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
             return;
         };
@@ -254,7 +196,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
-        let Some(member) = &mut self.member else { return 0 };
+        let Some(member) = &mut self.shards.member else { return 0 };
         shards |= member.common.far_behind();
         for (n, pair) in member.pairs.iter_mut().enumerate() {
             if pair.as_mut().is_some_and(|pair| pair.flush(pool) || wakes.has(n)) {
@@ -269,7 +211,7 @@ impl<H: Host> Stack<H> {
     /// news, a bit each.
     fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
         let mut have_news = 0;
-        let Some(member) = &mut self.member else { return have_news };
+        let Some(member) = &mut self.shards.member else { return have_news };
         while let Some((to, news)) = self.net.take_news() {
             for n in (0..member.pairs.len()).filter(|n| to.has(*n)) {
                 let has_room = member.common.bulletin(ShardId(n as u8)).say(news);
@@ -293,7 +235,7 @@ impl<H: Host> Stack<H> {
     /// room. A thread that is about to sleep announces that, and then asks once more. Takes no
     /// lock.
     pub fn has_mail(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| {
+        self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()
                 || member.common.is_urgent(member.id)
                 || self.net.has_for_others()
@@ -305,7 +247,7 @@ impl<H: Host> Stack<H> {
     /// are.
     #[inline(always)]
     fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
-        let Some(member) = &self.member else { return Verdict::Mine(None) };
+        let Some(member) = &self.shards.member else { return Verdict::Mine(None) };
         let of = |shard, hash| match shard == member.id {
             true => Verdict::Mine(hash),
             false => Verdict::Of(shard),
@@ -353,7 +295,7 @@ impl<H: Host> Stack<H> {
 
     /// The shard of the socket that takes a datagram.
     fn taker_of(&self, iface: IfaceId, flow: &Flow, echo: bool) -> Option<ShardId> {
-        let member = self.member.as_ref()?;
+        let member = self.shards.member.as_ref()?;
         let iface = self.net.link_of(iface, flow.local);
         let taker = self.datagram_taker(self.keys.table.ends(flow), flow, iface, echo)?;
         match &self.sockets.get(taker.socket)?.kind {
@@ -362,25 +304,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether sockets of other shards are on a port of UDP.
-    pub(crate) fn has_others_on(&self, port: u16) -> bool {
-        self.member.as_ref().is_some_and(|member| {
-            member.common.port_shards(false).get(port) & !(1 << member.id.0) != 0
-        })
-    }
-
-    fn is_in(&self, shards: u16) -> bool {
-        self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
-    }
-
-    fn others_in(&self, shards: u16) -> impl Iterator<Item = ShardId> + use<H> {
-        let own = self.member.as_ref().map(|member| member.id);
-        let all = (0..u16::BITS as u8).filter(move |n| shards & 1 << n != 0).map(ShardId);
-        all.filter(move |shard| Some(*shard) != own)
-    }
-
     fn hand_over_mail(&mut self, shard: ShardId, mail: Mail, pool: &mut Pool) {
-        let pair = self.member.as_mut().and_then(|member| member.pair(shard));
+        let pair = self.shards.member.as_mut().and_then(|member| member.pair(shard));
         let Some(pair) = pair else { return };
         self.counters.shard_handed_over += 1;
         let (iface, packet) = match pair.hand_over(mail, pool) {

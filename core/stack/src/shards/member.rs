@@ -6,13 +6,69 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::common::Common;
-use super::post::{Child, Mail, Pair};
+use super::post::{Child, Mail, Message, Pair};
 use super::{Owners, ShardId};
 use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::ports::bind_addr::Table;
 use crate::socket::AmongShards;
 use crate::tables::flow::Flow;
+
+/// The other shards of a host, as a stack sees them; a single stack has none.
+#[derive(Debug, Default)]
+pub(crate) struct PeerShards {
+    /// State as one shard of several.
+    pub member: Option<Box<Member>>,
+}
+
+impl PeerShards {
+    /// Whether the stack is the whole host.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.member.is_none()
+    }
+
+    /// Name of this shard; `None` for a single stack.
+    pub fn own(&self) -> Option<ShardId> {
+        self.member.as_ref().map(|member| member.id)
+    }
+
+    /// Number of this shard, 0 for a single stack.
+    pub fn number(&self) -> u8 {
+        self.own().map_or(0, |own| own.0)
+    }
+
+    /// Sends another shard a message with the next flush.
+    pub fn tell(&mut self, shard: ShardId, message: Message) {
+        if let Some(pair) = self.member.as_mut().and_then(|member| member.pair(shard)) {
+            pair.tell(message);
+        }
+    }
+
+    /// Shadows of sockets of other shards.
+    pub fn shadows(&self) -> usize {
+        self.member.as_ref().map_or(0, |member| member.shadows.len())
+    }
+
+    /// Whether sockets of other shards are on a port of UDP.
+    pub fn has_others_on(&self, port: u16) -> bool {
+        self.member.as_ref().is_some_and(|member| {
+            member.common.port_shards(false).get(port) & !(1 << member.id.0) != 0
+        })
+    }
+
+    /// Whether this shard is in a set.
+    pub fn is_in(&self, shards: u16) -> bool {
+        self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
+    }
+
+    /// The other shards in a set.
+    pub fn others_in(&self, shards: u16) -> impl Iterator<Item = ShardId> + use<> {
+        let own = self.member.as_ref().map(|member| member.id);
+        let all = (0..u16::BITS as u8).filter(move |n| shards & 1 << n != 0).map(ShardId);
+        all.filter(move |shard| Some(*shard) != own)
+    }
+}
 
 /// A shard's part in a host.
 #[derive(Debug)]

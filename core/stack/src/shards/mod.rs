@@ -25,6 +25,7 @@ mod claims;
 mod common;
 mod handing;
 mod member;
+mod offers;
 mod owner;
 mod post;
 mod shadows;
@@ -32,6 +33,6 @@ mod subject;
 
 pub(crate) use announced::Announced;
 pub(crate) use common::Common;
-pub(crate) use member::Member;
+pub(crate) use member::{Member, PeerShards};
 pub use owner::{Owners, ShardId};
 pub(crate) use post::Child;

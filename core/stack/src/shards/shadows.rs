@@ -28,7 +28,7 @@ impl<H: Host> Stack<H> {
 
     #[inline]
     fn catch_up_with_sockets(&mut self) {
-        let Some(member) = &mut self.member else { return };
+        let Some(member) = &mut self.shards.member else { return };
         let Some(changes) = member.common.changes(member.id, member.seen) else { return };
         member.seen += changes.len() as u64;
         for change in changes {
@@ -37,7 +37,7 @@ impl<H: Host> Stack<H> {
                     self.set_shadow(table, seat, *shadow);
                 }
                 Change::Shadow { table, seat, shadow: None } => self.remove_shadow(table, seat),
-                Change::Excepted { flow, shard } => self.set_excepted(flow, shard),
+                Change::Excepted { flow, shard } => self.shards.set_excepted(flow, shard),
             }
         }
     }
@@ -52,12 +52,12 @@ impl<H: Host> Stack<H> {
         port: u16,
         change: impl FnOnce(&mut Self) -> bool,
     ) {
-        let Some(announced) = self.binds(table).announced() else {
+        let Some(announced) = self.ports.of(table).announced() else {
             let takes = change(self);
             return self.tell_watch(table, index, port, takes);
         };
         let mut announced = announced.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seat, shard) = self.binds(table).seat(index);
+        let (seat, shard) = self.ports.of(table).seat(index);
         announced.open(port, shard);
         self.catch_up();
         let takes = change(self);
@@ -91,11 +91,12 @@ impl<H: Host> Stack<H> {
     }
 
     fn set_shadow(&mut self, table: Table, seat: u32, shadow: Shadow) {
-        let known = self.member.as_ref().and_then(|member| member.shadows.get(&(table, seat)));
+        let known =
+            self.shards.member.as_ref().and_then(|member| member.shadows.get(&(table, seat)));
         let Some(&index) = known else {
             let index = self.insert_shadow(shadow);
             self.take_as_shadow(index);
-            if let Some(member) = &mut self.member {
+            if let Some(member) = &mut self.shards.member {
                 member.shadows.insert((table, seat), index);
             }
             return;
@@ -133,7 +134,7 @@ impl<H: Host> Stack<H> {
             true => self.take_as_shadow(index),
             false => {
                 let reuse_port = bound.options.reuse_port;
-                let receivers = &mut self.binds_mut(table).receivers;
+                let receivers = &mut self.ports.of_mut(table).receivers;
                 receivers.set_reuse_port(bound.addr, bound.port, index, reuse_port);
                 receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
             }
@@ -165,26 +166,26 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };
         if matches!(&socket.kind, Kind::Datagram(datagram) if datagram.peer.is_some()) {
-            return self.peers.enter(self.keys.table, &mut self.sockets, index);
+            return self.datagrams.peers.enter(self.keys.table, &mut self.sockets, index);
         }
         let (table, device) = (socket.kind.table(), socket.device());
-        let receivers = &mut self.binds_mut(table).receivers;
+        let receivers = &mut self.ports.of_mut(table).receivers;
         receivers.insert(bound.addr, bound.port, index, device, bound.options.sharing());
         receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
     }
 
     fn leave_as_shadow(&mut self, index: u32) {
-        if self.peers.leave(self.keys.table, &mut self.sockets, index) {
+        if self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index) {
             return;
         }
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };
         let table = socket.kind.table();
-        self.binds_mut(table).receivers.remove(bound.addr, bound.port, index);
+        self.ports.of_mut(table).receivers.remove(bound.addr, bound.port, index);
     }
 
     fn remove_shadow(&mut self, table: Table, seat: u32) {
-        let Some(member) = &mut self.member else { return };
+        let Some(member) = &mut self.shards.member else { return };
         let Some(index) = member.shadows.remove(&(table, seat)) else { return };
         self.leave_as_shadow(index);
         self.close_half_open(index);
@@ -192,7 +193,7 @@ impl<H: Host> Stack<H> {
         if let Kind::Listener(listener) = kind
             && let Some(elsewhere) = listener.elsewhere(user)
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
-            && let Some(member) = &mut self.member
+            && let Some(member) = &mut self.shards.member
         {
             // No program has seen them.
             member.forsaken.extend(unqueued);

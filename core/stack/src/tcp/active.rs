@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use towpath_tcp::{Config, Connection, Instant};
+use towpath_tcp::{Connection, Instant};
 use towpath_wire::addr;
 
 use crate::error::ConnectError;
@@ -98,18 +98,18 @@ impl<H: Host> Stack<H> {
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
         let stream = self.open_stream(now, flow, route, iface, settings, buffers, fast_open);
         if let (Err(_), Some(sharing)) = (&stream, uses_port) {
-            self.tcp_binds.unuse_port(local_port, local, sharing);
+            self.ports.tcp.unuse_port(local_port, local, sharing);
         }
         let (stream, beginning) = stream?;
         if held.is_some() {
             // The bind stays, but now for the address in use only.
-            self.tcp_binds.narrow(local_port, index, local);
+            self.ports.tcp.narrow(local_port, index, local);
         }
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
         }
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
-        self.claim_flow(index, flow);
+        self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
         self.fast_opens.opens(index, beginning);
         self.mark_dirty(index);
         Ok(matches!(beginning, Beginning::WithBytes(..)))
@@ -147,13 +147,13 @@ impl<H: Host> Stack<H> {
         };
         let flow =
             Flow { local: local.ip(), remote: remote.ip(), local_port, remote_port: remote.port() };
-        let settings = self.default_settings();
+        let settings = Settings::new(self.config.tcp);
         let buffers = (recv, send);
         let (stream, _) = self.open_stream(now, flow, route, iface, settings, buffers, false)?;
         let kind = Kind::Stream(Box::new(stream));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
-        self.claim_flow(index, flow);
+        self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
         self.mark_dirty(index);
         Ok(SocketId(self.sockets.id(index)))
     }
@@ -194,7 +194,7 @@ impl<H: Host> Stack<H> {
         match self.find_flow(hash, &flow) {
             None => {}
             // An earlier connection of ours, in TIME-WAIT for long enough.
-            Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
+            Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);
@@ -203,55 +203,16 @@ impl<H: Host> Stack<H> {
         }
         self.counters.tcp_connects += 1;
         let iss = self.initial_sequence(now, &flow, iss_min);
-        let config = self.tcp_config(now, &settings, &flow, iface);
+        let config = settings.for_flow(now, &flow, iface, &self.net);
         self.paths.follow(&mut self.net);
         let path = self.paths.shrink(&route, &self.net);
+        let offset = self.timestamp_offset(&flow);
         let (connection, beginning) = match fast_open {
-            true => self.connect_fast(now, &flow, config, iss),
-            false => {
-                let offset = self.timestamp_offset(&flow);
-                (Connection::connect(config, iss, offset, now), Beginning::Plain)
-            }
+            true => self.fast_opens.connect(now, &flow, config, iss, offset),
+            false => (Connection::connect(config, iss, offset, now), Beginning::Plain),
         };
         let stream = Stream::new(now, flow, connection, &settings, iface, recv, send);
         Ok((Stream { path: Some(path), ..stream }, beginning))
-    }
-
-    /// The settings of a connection, with segment sizes for its path.
-    pub(crate) fn tcp_config(
-        &self,
-        now: Instant,
-        settings: &Settings,
-        flow: &Flow,
-        iface: Option<IfaceId>,
-    ) -> Config {
-        let route = self.net.route(now, Some(flow.local), flow.remote, iface);
-        // `route.mtu` follows reports about datagrams, which are easily forged. A connection learns
-        // its path MTU from reports about its own segments alone (RFC 5927 §4), and begins with the
-        // link's.
-        let (mtu_send, mtu_recv) = match route {
-            Ok(route) => {
-                let interface = self.net.interfaces().get(route.iface.index());
-                // As on Linux the MTU of a route holds for both directions; one that routers of the
-                // link advertise does not.
-                let wider = interface.filter(|link| link.mtu_for(flow.remote) <= route.link_mtu);
-                (route.link_mtu, wider.map_or(route.link_mtu, |link| link.mtu()))
-            }
-            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an
-            // Ethernet 1500.
-            Err(_) => (576, 1500),
-        };
-        let packet = settings.packet.towards(flow.remote);
-        Config {
-            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
-            //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
-            //# where MMS_R is the maximum size for a transport-layer message that can be received
-            //# (and reassembled at the IP layer) (MUST-67).
-            mss_recv: packet.limit(flow.mss_for(mtu_recv)),
-            mss_send_max: packet.limit(flow.mss_for(mtu_send)),
-            mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
-            ..settings.tcp
-        }
     }
 }
 

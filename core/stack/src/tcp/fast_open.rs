@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
-use towpath_tcp::Instant;
+use towpath_tcp::{Config, Connection, Instant, SeqNum};
 use towpath_wire::fast_open::{Cookie, FastOpen};
 
 use crate::host::SocketId;
@@ -108,6 +108,31 @@ impl FastOpens {
             }
             _ => Beginning::Asking,
         }
+    }
+
+    /// The connection of a connect that may use Fast Open, as far as the server is known. `offset` is that of
+    /// its timestamps.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        config: Config,
+        iss: SeqNum,
+        offset: u32,
+    ) -> (Connection, Beginning) {
+        let beginning = self.begin(now, flow);
+        let connection = match beginning {
+            Beginning::WithBytes(_, mss) => {
+                let config = Config { mss_default: mss, ..config };
+                Connection::connect_with_data(config, iss, offset, now)
+            }
+            Beginning::Asking | Beginning::Plain => {
+                let mut connection = Connection::connect(config, iss, offset, now);
+                connection.note_no_cookie();
+                connection
+            }
+        };
+        (connection, beginning)
     }
 
     /// The socket's SYN has the option that `beginning` says.

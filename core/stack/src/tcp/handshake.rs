@@ -9,6 +9,7 @@
 //! A flood therefore takes no places from other listeners. Clients of the flooded one fail only if
 //! their round trip is longer than the flood needs to fill its places.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use towpath_pool::Packet;
@@ -59,7 +60,7 @@ pub(crate) struct PendingSyn {
     pub quote: Quote,
 }
 
-/// Both tables.
+/// Connections that are not established, and what their children keep of them.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
@@ -69,6 +70,8 @@ pub(crate) struct Handshakes {
     /// All pending ones, by when their SYN came last: all wait equally long from then on, so the
     /// front expires first.
     pub pending_line: List,
+    /// Headers of the SYNs of children (TCP_SAVED_SYN), by the index of their sockets.
+    pub saved_syns: BTreeMap<u32, Box<[u8]>>,
 }
 
 /// The headers of a packet, kept to be quoted in an ICMP error.

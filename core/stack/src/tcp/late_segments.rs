@@ -7,8 +7,8 @@ use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
 use crate::limits;
+use crate::reply::SegmentReply;
 use crate::stack::Stack;
-use crate::tables::flow::FlowRef;
 use crate::tcp::time_wait::TimeWaitFlow;
 
 impl<H: Host> Stack<H> {
@@ -50,7 +50,10 @@ impl<H: Host> Stack<H> {
         match (verdict, self.time_waits.get(at)) {
             (TimeWaitVerdict::Ack(outgoing), Some(&TimeWaitFlow { packet, iface, .. })) => {
                 let iface = iface.or(self.pinned(incoming.local.iface, &incoming.flow));
-                self.reply_as(now, &incoming.flow, iface, packet, &outgoing, None, pool);
+                let flow = &incoming.flow;
+                let outgoing = &outgoing;
+                let reply = SegmentReply { flow, iface, packet, outgoing, option: None };
+                self.reply(now, reply, pool);
                 pool.give(incoming.local.packet);
             }
             (TimeWaitVerdict::Drop(reason), _) => {
@@ -59,15 +62,6 @@ impl<H: Host> Stack<H> {
             (TimeWaitVerdict::Ack(_) | TimeWaitVerdict::Reopen, _) => {
                 self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
             }
-        }
-    }
-
-    pub(crate) fn remove_time_wait(&mut self, at: u32) {
-        let Some(entry) = self.time_waits.remove(at) else { return };
-        self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::TimeWait(at));
-        self.give_flow_back(&entry.flow);
-        if let Some(sharing) = entry.uses_port {
-            self.tcp_binds.unuse_port(entry.flow.local_port, entry.flow.local, sharing);
         }
     }
 

@@ -92,7 +92,7 @@ impl<H: Host> Stack<H> {
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
-                    self.tcp_binds.use_port(stream.flow.local_port, stream.flow.local, sharing);
+                    self.ports.tcp.use_port(stream.flow.local_port, stream.flow.local, sharing);
                 }
                 let entry = TimeWaitFlow {
                     flow: stream.flow,
@@ -114,9 +114,9 @@ impl<H: Host> Stack<H> {
                 self.flows.remove(hash, FlowRef::Socket(index));
                 let (flow, sharing) = (stream.flow, stream.uses_port.take());
                 if let Some(sharing) = sharing {
-                    self.tcp_binds.unuse_port(flow.local_port, flow.local, sharing);
+                    self.ports.tcp.unuse_port(flow.local_port, flow.local, sharing);
                 }
-                self.give_flow_back(&flow);
+                self.shards.give_back(&flow);
             }
         }
         self.free_chosen_port(index);

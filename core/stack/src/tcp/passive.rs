@@ -12,7 +12,6 @@ mod syn_cache;
 
 use towpath_pool::Pool;
 use towpath_tcp::{Flags, HalfOpen, Instant, SeqNum};
-use towpath_wire::addr;
 use towpath_wire::fast_open::FastOpen;
 
 pub(crate) use self::child::NewChild;
@@ -22,7 +21,6 @@ use crate::incoming::Incoming;
 use crate::net::IfaceId;
 use crate::socket::{Kind, Listener};
 use crate::stack::Stack;
-use crate::tables::flow::Flow;
 use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, Parent};
 
@@ -83,7 +81,7 @@ impl<H: Host> Stack<H> {
             settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
         let iss = self.initial_sequence(now, &flow, iss_min);
         let iface = settings.device.or(self.pinned(local.iface, &flow));
-        let config = self.tcp_config(now, &settings, &flow, iface);
+        let config = settings.for_flow(now, &flow, iface, &self.net);
         let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), now);
         let entry = HalfOpenFlow {
             flow,
@@ -137,7 +135,7 @@ impl<H: Host> Stack<H> {
         // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
         let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
-        let index = self.tcp_binds.receivers.find(flow.local, flow.local_port, iface, pick)?;
+        let index = self.ports.tcp.receivers.find(flow.local, flow.local_port, iface, pick)?;
         match self.sockets.get(index).map(|socket| &socket.kind) {
             Some(Kind::Listener(listener)) => Some((index, listener)),
             _ => None,
@@ -168,12 +166,5 @@ impl<H: Host> Stack<H> {
             _ => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
         };
         self.drop_local(incoming.local, reason, pool);
-    }
-
-    /// The interface by which answers have to leave where routes do not say so: that of a
-    /// link-local peer, and an any-address interface.
-    pub(crate) fn pinned(&self, iface: IfaceId, flow: &Flow) -> Option<IfaceId> {
-        let scoped = addr::is_link_local(flow.remote) && !self.net.is_local(flow.remote);
-        (scoped || self.net.is_any_address(iface)).then_some(iface)
     }
 }

@@ -3,11 +3,13 @@
 //! A [`Route`] takes 80. A connection knows most of that, its two addresses, or shares it with all
 //! others: the next hop, to which a path points.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
 use towpath_tcp::Instant;
 
 use crate::host::SocketId;
+use crate::net::limits::PATH_MTUS_MAX;
 use crate::net::mtu::PathMtu;
 use crate::net::route::Epoch;
 use crate::net::{HopId, IfaceId, Net, Route, limits};
@@ -114,9 +116,24 @@ pub(crate) struct Paths {
     /// Generation of the routes at the last change.
     generation: u64,
     since: Epoch,
+    /// Path MTUs that connections learnt, oldest first.
+    learnt: VecDeque<LearntMtu>,
 }
 
 impl Paths {
+    /// Keeps a path MTU. Returns the oldest one if there are too many.
+    pub fn learn(&mut self, learnt: LearntMtu) -> Option<LearntMtu> {
+        let is_full = self.learnt.len() >= PATH_MTUS_MAX;
+        let oldest = if is_full { self.learnt.pop_front() } else { None };
+        self.learnt.push_back(learnt);
+        oldest
+    }
+
+    /// Takes the oldest path MTU if its time is over.
+    pub fn pop_old(&mut self, now: Instant) -> Option<LearntMtu> {
+        self.learnt.pop_front_if(|learnt| learnt.until <= now)
+    }
+
     /// Voids all paths when the routes changed.
     #[inline]
     pub fn follow(&mut self, net: &mut Net) {

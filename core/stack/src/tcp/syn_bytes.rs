@@ -8,7 +8,7 @@
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
-use towpath_tcp::{Buffers, Config, Connection, Instant, SeqNum};
+use towpath_tcp::{Buffers, Connection, Instant, SeqNum};
 use towpath_wire::fast_open::FastOpen;
 
 use crate::host::{Host, SocketId};
@@ -17,7 +17,7 @@ use crate::limits;
 use crate::socket::{Kind, Listener, Socket, Stream};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
-use crate::tcp::fast_open::{Beginning, End, Opening};
+use crate::tcp::fast_open::{End, Opening};
 use crate::tcp::passive::NewChild;
 
 impl<H: Host> Stack<H> {
@@ -110,7 +110,7 @@ impl<H: Host> Stack<H> {
         let saves_syn = child.settings.save_syn;
         let connected = self.connect_child(now, child, incoming, iss_min);
         if saves_syn {
-            self.saved_syns.insert(connected, incoming.headers());
+            self.handshakes.saved_syns.insert(connected, incoming.headers());
         }
         self.fast_opens.opening.insert(connected, Opening::Server(listener));
         if let Some(Kind::Listener(state)) =
@@ -140,22 +140,14 @@ impl<H: Host> Stack<H> {
             ..Buffers::default()
         };
         let iface = settings.device.or(self.pinned(local.iface, &flow));
-        let config = self.tcp_config(now, &settings, &flow, iface);
+        let config = settings.for_flow(now, &flow, iface, &self.net);
         let offset = self.timestamp_offset(&flow);
         let (connection, received) =
             Connection::accept_with_data(config, segment, iss, offset, now, buffers);
         let mut stream: Stream<H> =
             Stream::new(now, flow, connection, &settings, iface, recv, send);
-        if let Some(write) = received.write {
-            let bytes = incoming.payload().slice(write.payload_offset, write.len);
-            if stream.recv.write_at(write.fifo_offset, &bytes) {
-                stream.recv.commit(received.commit);
-                stream.news.add_readable();
-                self.counters.tcp_bytes_received += u64::from(received.commit);
-            } else if let Some(connection) = &mut stream.connection {
-                // As `rx` does where a buffer does not take as much as it promised.
-                connection.abort();
-            }
+        if stream.store(incoming, &received) {
+            self.counters.tcp_bytes_received += u64::from(received.commit);
         }
         let stream = Stream { uses_port: sharing, ..stream };
         let at = self.sockets.insert(Socket::new(user, family, Kind::Stream(Box::new(stream))));
@@ -163,30 +155,6 @@ impl<H: Host> Stack<H> {
         self.offer_child(now, at, offer);
         self.mark_dirty(at);
         at
-    }
-
-    /// The connection of a connect that may use Fast Open, as far as the server is known.
-    pub(crate) fn connect_fast(
-        &mut self,
-        now: Instant,
-        flow: &Flow,
-        config: Config,
-        iss: SeqNum,
-    ) -> (Connection, Beginning) {
-        let offset = self.timestamp_offset(flow);
-        let beginning = self.fast_opens.begin(now, flow);
-        let connection = match beginning {
-            Beginning::WithBytes(_, mss) => {
-                let config = Config { mss_default: mss, ..config };
-                Connection::connect_with_data(config, iss, offset, now)
-            }
-            Beginning::Asking | Beginning::Plain => {
-                let mut connection = Connection::connect(config, iss, offset, now);
-                connection.note_no_cookie();
-                connection
-            }
-        };
-        (connection, beginning)
     }
 
     /// Takes a SYN with a valid cookie for which its listener has room. Any other one comes back.

@@ -1,12 +1,19 @@
 //! Connections in TIME-WAIT: a table of small entries, all waiting equally long. `late_segments`
 //! processes their segments.
 
+use std::time::Duration;
+
 use towpath_tcp::{Instant, TimeWait};
 
+use crate::host::Host;
+use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
+use crate::ports::binds::PortUse;
 use crate::socket::FlowSettings;
+use crate::stack::Stack;
 use crate::tables::flow::Flow;
+use crate::tables::flow::FlowRef;
 use crate::tables::slab::{List, Queue};
 
 /// A connection in TIME-WAIT, with the state that its late segments need.
@@ -22,13 +29,20 @@ pub(crate) struct TimeWaitFlow {
 }
 
 /// The table. An entry whose time is restarted moves to the back, so that the front expires first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TimeWaits {
+    /// Length of the state.
+    time: Duration,
     queue: Queue<TimeWaitFlow>,
     line: List,
 }
 
 impl TimeWaits {
+    /// A table of entries that wait for `time`.
+    pub fn new(time: Duration) -> Self {
+        Self { time, queue: Queue::default(), line: List::default() }
+    }
+
     /// Entries.
     pub fn len(&self) -> usize {
         self.queue.len()
@@ -42,6 +56,16 @@ impl TimeWaits {
     /// Takes one out.
     pub fn remove(&mut self, index: u32) -> Option<TimeWaitFlow> {
         self.queue.remove(&mut self.line, index)
+    }
+
+    /// Whether a TIME-WAIT may be replaced, as with Linux's `tcp_tw_reuse`. After a second,
+    /// timestamps and an initial sequence number beyond the old window tell new segments from late
+    /// ones (RFC 6191). Without timestamps the peer's late segments look like its new ones.
+    pub fn is_reusable(&self, now: Instant, index: u32) -> bool {
+        self.get(index).is_some_and(|entry| {
+            let left = entry.state.expires().since(now);
+            entry.state.has_timestamps() && left + TIME_WAIT_REUSE_AFTER <= self.time
+        })
     }
 
     /// The entry at `index`.
@@ -73,5 +97,15 @@ impl TimeWaits {
     /// When the first one expires.
     pub fn next_timeout(&self) -> Option<Instant> {
         Some(self.get(self.oldest()?)?.state.expires())
+    }
+}
+
+impl<H: Host> Stack<H> {
+    /// Ends a TIME-WAIT: its flow is free, and its port has a user less.
+    pub(crate) fn remove_time_wait(&mut self, at: u32) {
+        let Some(TimeWaitFlow { flow, uses_port, .. }) = self.time_waits.remove(at) else { return };
+        self.flows.remove(self.keys.table.ends(&flow), FlowRef::TimeWait(at));
+        self.shards.give_back(&flow);
+        self.ports.end_use(flow.local_port, PortUse { local: flow.local, sharing: uses_port });
     }
 }

@@ -16,25 +16,22 @@
 //! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer
 //! and is pointed to. A packet carries up to 64 KB and the size to cut it to.
 
-use std::collections::VecDeque;
-
-use towpath_pool::{Packet, Pool, Protocol, Segmentation};
+use towpath_pool::{Packet, Pool};
 use towpath_ring::SendBuffer;
 use towpath_tcp::{Connection, Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
-use towpath_wire::fast_open::FastOpen;
-use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
-use crate::host::{Budget, Host, SocketEvent, SocketId};
+use crate::host::{Budget, Host, SocketId};
 use crate::limits::{
-    TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_BYTES, TX_OUTPUT_LOW, TX_OUTPUT_PACKETS,
-    TX_PACKETS_A_VISIT, TX_SHARE_BYTES, TX_SHARE_BYTES_MAX, TX_SHARE_TIME,
+    TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT, TX_SHARE_BYTES, TX_SHARE_BYTES_MAX,
+    TX_SHARE_TIME,
 };
-use crate::net::{Fragmenting, IfaceId, Ip, Route, connection, datagrams, place};
-use crate::socket::{FlowSettings, Kind, PacketSettings, Stream, Waits};
+use crate::net::{IfaceId, connection, datagrams};
+use crate::reply::{ip_for, segment_packet};
+use crate::socket::{Kind, Stream, Waits};
 use crate::stack::Stack;
-use crate::tables::flow::Flow;
 use crate::tcp::outcome::{tell_news, tune};
+use crate::tcp::output_lines::{is_busy, is_low};
 
 /// How a visit ended.
 enum Visited {
@@ -44,9 +41,9 @@ enum Visited {
     More,
 }
 
-/// How a visit stands to the connections that wait for the same device.
+/// Turn of a visit among the connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum VisitTurn {
     /// Sends unless others wait for the device.
     Behind,
     /// Its turn has come.
@@ -84,10 +81,18 @@ impl<H: Host> Stack<H> {
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
-            let visited = self.visit(now, host, index, pool, budget, Place::Behind);
+            let visited = self.visit(now, host, index, pool, budget, VisitTurn::Behind);
             if let Visited::More = visited {
                 self.mark_dirty(index);
             }
+        }
+    }
+
+    /// Bytes were put into the send buffer: the next turn sends as many as the windows allow. Calls
+    /// for sockets that are gone do nothing.
+    pub fn send_ready(&mut self, id: SocketId) {
+        if let Some(index) = self.index(id) {
+            self.mark_dirty(index);
         }
     }
 
@@ -98,7 +103,7 @@ impl<H: Host> Stack<H> {
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {
             let Some(index) = self.index(id) else { return };
-            let visited = self.visit(now, host, index, pool, &mut budget, Place::Ahead);
+            let visited = self.visit(now, host, index, pool, &mut budget, VisitTurn::Ahead);
             if let Visited::Idle = visited {
                 return;
             }
@@ -109,17 +114,17 @@ impl<H: Host> Stack<H> {
     /// Lets connections that wait for a device go on when its queue has run low. Each gets one
     /// visit at a time, in their order, until the queue is full again.
     fn serve_lines(&mut self, now: Instant, host: &mut H, pool: &mut Pool, budget: &mut usize) {
-        for iface in (0..self.output_lines.len()).map(|iface| IfaceId(iface as u16)) {
-            if !self.is_low(iface) {
+        for iface in self.output_lines.ifaces() {
+            if !is_low(&self.net, iface) {
                 continue;
             }
-            while *budget > 0 && !self.is_busy(iface) {
-                let Some(id) = self.output_lines[iface.index()].pop_front() else { break };
+            while *budget > 0 && !is_busy(&self.net, iface) {
+                let Some(id) = self.output_lines.pop(iface) else { break };
                 let Some(index) = self.index(id) else { continue };
                 if let Some(socket) = self.sockets.get_mut(index) {
                     socket.waits = Waits::ForNothing;
                 }
-                let visited = self.visit(now, host, index, pool, budget, Place::Called);
+                let visited = self.visit(now, host, index, pool, budget, VisitTurn::Called);
                 if let Visited::More = visited {
                     self.stand_in_line(iface, index);
                 }
@@ -127,30 +132,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether the device does not keep up with the connections' packets in its queue. More of them
-    /// would be late, or lost and taken for congestion of the path. Other senders' packets are
-    /// counted apart, because those senders never wait and could fill the queue.
-    fn is_busy(&self, iface: IfaceId) -> bool {
-        let load = self.net.output_connections(iface);
-        load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
-    }
-
-    /// Whether the device has taken so much that waiting connections go on.
-    fn is_low(&self, iface: IfaceId) -> bool {
-        let load = self.net.output_connections(iface);
-        load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW
-            && load.packets <= TX_OUTPUT_PACKETS / TX_OUTPUT_LOW
-    }
-
-    /// Whether connections that wait for a device can go on.
-    pub(crate) fn is_line_due(&self) -> bool {
-        let mut lines = self.output_lines.iter().zip(0..);
-        lines.any(|(line, iface)| !line.is_empty() && self.is_low(IfaceId(iface)))
-    }
-
     /// Why a connection may not send bytes now.
-    fn held(&self, index: u32, place: Place) -> Option<Held> {
-        if place == Place::Ahead {
+    fn held(&self, index: u32, turn: VisitTurn) -> Option<Held> {
+        if turn == VisitTurn::Ahead {
             return None;
         }
         let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
@@ -159,9 +143,8 @@ impl<H: Host> Stack<H> {
             return None;
         }
         let iface = stream.path.filter(|path| self.paths.is_current(path, &self.net))?.iface;
-        let line = self.output_lines.get(iface.index());
-        let others = line.is_some_and(|line| !line.is_empty());
-        if self.is_busy(iface) || place == Place::Behind && others {
+        let others = self.output_lines.has_waiting(iface);
+        if is_busy(&self.net, iface) || turn == VisitTurn::Behind && others {
             return Some(Held::ByOthers(iface));
         }
         // A queue that has less than the least share has no more than that of anybody.
@@ -189,29 +172,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Puts a connection at the end of the line for a device, once.
-    fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
-        let id = SocketId(self.sockets.id(index));
-        let Some(socket) = self.sockets.get_mut(index) else { return };
-        if std::mem::replace(&mut socket.waits, Waits::InLine) == Waits::InLine {
-            return;
-        }
-        let lines = &mut self.output_lines;
-        if lines.len() <= iface.index() {
-            lines.resize_with(iface.index() + 1, VecDeque::new);
-        }
-        let line = &mut lines[iface.index()];
-        // Connections that end leave their ids behind. While the device takes nothing these may not
-        // pile up.
-        if line.len() > 2 * self.sockets.len() {
-            line.retain(|id| self.sockets.find(id.0).is_some());
-        }
-        line.push_back(id);
-    }
-
     /// Whether a datagram socket has its share in the queue of a device. More datagrams would be
     /// late, and finally lost. Its owner keeps them meanwhile, as Linux does where the device's
-    /// backlog fills SO_SNDBUF. [`SocketEvent::Writable`] follows when half of the share has left.
+    /// backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when half of the share has left.
     /// Counter `udp_waits_for_share`.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
@@ -224,48 +187,6 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// Ends a connection's wait for a device, or for its share of one; the next visit may begin
-    /// another. Its place in a line may stay, and costs a superfluous visit. The owner of a
-    /// datagram socket gets an event.
-    pub(crate) fn end_wait(&mut self, index: u32) {
-        let Some(socket) = self.sockets.get_mut(index) else { return };
-        if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
-            return;
-        }
-        match socket.kind {
-            Kind::Datagram(_) => self.events.push_back((socket.user, SocketEvent::Writable)),
-            _ => self.mark_dirty(index),
-        }
-    }
-
-    /// The devices took as much as they could. Connections whose share is mostly drained go on.
-    /// When routes have changed all waiting ones do, because they may no longer use the device that
-    /// they wait for.
-    pub(crate) fn end_waits(&mut self) {
-        while let Some(sender) = self.net.pop_drained() {
-            let index = place(sender);
-            if self.sockets.get(index).is_some_and(|socket| socket.waits == Waits::ForShare) {
-                self.end_wait(index);
-            }
-        }
-        let generation = self.net.route_generation();
-        if std::mem::replace(&mut self.output_generation, generation) == generation {
-            return;
-        }
-        for sender in self.net.senders() {
-            self.end_wait(place(sender));
-        }
-        for iface in 0..self.output_lines.len() {
-            while let Some(id) = self.output_lines[iface].pop_front() {
-                let Some(index) = self.index(id) else { continue };
-                if let Some(socket) = self.sockets.get_mut(index) {
-                    socket.waits = Waits::ForNothing;
-                }
-                self.mark_dirty(index);
-            }
-        }
-    }
-
     fn visit(
         &mut self,
         now: Instant,
@@ -273,9 +194,9 @@ impl<H: Host> Stack<H> {
         index: u32,
         pool: &mut Pool,
         budget: &mut usize,
-        place: Place,
+        turn: VisitTurn,
     ) -> Visited {
-        if self.is_claiming(index) {
+        if self.shards.is_claiming(index) {
             return Visited::Idle;
         }
         self.refresh_route(now, index);
@@ -285,7 +206,7 @@ impl<H: Host> Stack<H> {
         tell_news(host, user, orphan, stream);
         tune(now, stream);
         for _ in 0..TX_PACKETS_A_VISIT {
-            let held = self.held(index, place);
+            let held = self.held(index, turn);
             let Some(Kind::Stream(stream)) =
                 self.sockets.get_mut(index).map(|socket| &mut socket.kind)
             else {
@@ -387,68 +308,6 @@ impl<H: Host> Stack<H> {
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
-
-    /// Sends a segment that belongs to no socket, as a RST, to the peer of one that came in by
-    /// `iface`.
-    pub(crate) fn reply(
-        &mut self,
-        now: Instant,
-        flow: &Flow,
-        iface: IfaceId,
-        outgoing: &Outgoing,
-        pool: &mut Pool,
-    ) {
-        let iface = self.pinned(iface, flow);
-        self.reply_as(
-            now,
-            flow,
-            iface,
-            PacketSettings::default().towards(flow.remote),
-            outgoing,
-            None,
-            pool,
-        );
-    }
-
-    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT. TTL,
-    /// class and device are those of a socket with these settings.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn reply_as(
-        &mut self,
-        now: Instant,
-        flow: &Flow,
-        iface: Option<IfaceId>,
-        packet: FlowSettings,
-        outgoing: &Outgoing,
-        option: Option<FastOpen>,
-        pool: &mut Pool,
-    ) {
-        let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
-            return self.count_drop(DropReason::NoRoute);
-        };
-        self.counters.tcp_sent += 1;
-        let ip = ip_for(&route, packet.class, packet.ttl);
-        let packet = segment_packet(flow, outgoing, option, pool);
-        self.send_packet(now, &route, flow, ip, packet, pool);
-    }
-
-    fn send_packet(
-        &mut self,
-        now: Instant,
-        route: &Route,
-        flow: &Flow,
-        ip: Ip,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
-        self.loopback_due |= route.iface == IfaceId::LOOPBACK;
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
-        //# The sender MUST generate it (MUST-2)
-        let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
-        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were
-        // lost on the way.
-        let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
-    }
 }
 
 /// Whether a segment has to wait for its device. Segments without payload keep the peer going. A
@@ -487,47 +346,4 @@ fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgo
     }
     let to = packet.push_back(outgoing.len as usize).expect("taken with room");
     send.read(outgoing.send_offset, to)
-}
-
-/// A packet of the TCP header, with room for a short payload.
-fn segment_packet(
-    flow: &Flow,
-    outgoing: &Outgoing,
-    option: Option<FastOpen>,
-    pool: &mut Pool,
-) -> Packet {
-    let header = tcp::Header {
-        src_port: flow.local_port,
-        dst_port: flow.remote_port,
-        seq: outgoing.seq,
-        ack: outgoing.ack,
-        flags: outgoing.flags,
-        window: outgoing.window,
-        checksum: 0,
-        urgent: outgoing.urgent,
-        header_len: 0,
-        options: outgoing.options,
-    };
-    let header_len = header.emitted_len() + option.as_ref().map_or(0, FastOpen::emitted_len);
-    let mut packet = pool.take(header_len + outgoing.len.min(TX_COPY_MAX) as usize);
-    let bytes = packet.push_back(header_len).expect("taken with room");
-    header.emit(bytes);
-    if let Some(option) = option {
-        let appended = option.append(bytes);
-        debug_assert!(appended, "{option:?} fits behind the options of a SYN");
-    }
-    if outgoing.len > u32::from(outgoing.segment_size) && outgoing.segment_size > 0 {
-        let protocol = if flow.local.is_ipv4() { Protocol::Tcp4 } else { Protocol::Tcp6 };
-        let header_len = header_len as u16;
-        packet.meta.segmentation =
-            Some(Segmentation { protocol, size: outgoing.segment_size, header_len });
-    }
-    packet
-}
-
-fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that
-    // segments are cut to, it has to fragment them.
-    let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
-    Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }

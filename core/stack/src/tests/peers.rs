@@ -112,7 +112,7 @@ fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
         for id in [wide, open, exact] {
             w.a.close(id);
         }
-        assert_eq!(w.a.stack.peers.any_port, 0);
+        assert_eq!(w.a.stack.datagrams.peers.any_port, 0);
         w.assert_ends_empty();
     }
 }

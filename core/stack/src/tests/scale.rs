@@ -17,10 +17,10 @@ fn work(w: &mut World) -> u64 {
     let stack = &w.b.stack;
     stack.flows.compared.get()
         + stack.flows.moved.get()
-        + stack.peers.table.compared.get()
-        + stack.peers.table.moved.get()
-        + stack.tcp_binds.compared()
-        + stack.udp_binds.compared()
+        + stack.datagrams.peers.table.compared.get()
+        + stack.datagrams.peers.table.moved.get()
+        + stack.ports.tcp.compared()
+        + stack.ports.udp.compared()
         + stack.wheel.operations
 }
 

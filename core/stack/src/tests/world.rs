@@ -588,7 +588,7 @@ impl Node {
         assert_eq!(stack.usage(), Usage::default());
         assert_eq!(stack.handshakes.early.len(), 0);
         assert!(stack.dirty.is_empty() && stack.events.is_empty());
-        assert!(stack.output_lines.iter().all(|line| line.is_empty()));
+        assert!(stack.output_lines.is_empty());
     }
 
     pub fn next_timeout(&self) -> Option<u64> {

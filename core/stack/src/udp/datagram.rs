@@ -181,10 +181,10 @@ impl<H: Host> Stack<H> {
                 datagram.peer = Some(flow);
                 datagram.last_target = None;
             }
-            let binds = stack.binds_mut(table);
+            let binds = stack.ports.of_mut(table);
             binds.receivers.remove(bound.addr, bound.port, index);
             binds.narrow(bound.port, index, flow.local);
-            stack.peers.enter(stack.keys.table, &mut stack.sockets, index);
+            stack.datagrams.peers.enter(stack.keys.table, &mut stack.sockets, index);
             true
         });
         Ok(())
@@ -201,7 +201,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn forget_peer(&mut self, index: u32) {
-        self.peers.leave(self.keys.table, &mut self.sockets, index);
+        self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
@@ -216,7 +216,7 @@ impl<H: Host> Stack<H> {
         let device = datagram.device;
         let sharing = bound.options.sharing();
         self.in_order(table, index, bound.port, |stack| {
-            let binds = stack.binds_mut(table);
+            let binds = stack.ports.of_mut(table);
             binds.change(bound.port, index, |holder| holder.addr = bound.addr);
             binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
             let processor = bound.options.processor;
@@ -333,10 +333,11 @@ impl<H: Host> Stack<H> {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
             // Groups that sockets of other shards joined are not known here.
-            _ if self.has_others_on(remote_port) => true,
+            _ if self.shards.has_others_on(remote_port) => true,
             true => self.net.is_member(target.route.iface, remote),
             false => self
-                .udp_binds
+                .ports
+                .udp
                 .receivers
                 .all(remote, remote_port, target.route.iface)
                 .next()
@@ -363,7 +364,7 @@ impl<H: Host> Stack<H> {
         };
         let remote = SocketAddr::new(target.flow.remote, port);
         let report = DatagramError { reason, message: None, remote, payload: Vec::new() };
-        self.reports.push_back((socket.user, report));
+        self.events.report(socket.user, report);
     }
 
     /// Sends one UDP datagram from any address and port: a gateway's answer in the name of another
@@ -497,7 +498,7 @@ impl<H: Host> Stack<H> {
 
     /// Takes a datagram socket out of all tables, if it is there.
     pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
-        self.peers.leave(self.keys.table, &mut self.sockets, index);
+        self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let bound = socket.bound.as_deref().copied();
         let Kind::Datagram(datagram) = &mut socket.kind else { return };
@@ -507,7 +508,7 @@ impl<H: Host> Stack<H> {
         }
         if let Some(bound) = bound {
             self.in_order(table, index, bound.port, |stack| {
-                let binds = stack.binds_mut(table);
+                let binds = stack.ports.of_mut(table);
                 binds.receivers.remove(bound.addr, bound.port, index);
                 binds.release(bound.port, index);
                 false

@@ -1,22 +1,19 @@
 //! Choice of the sockets that take a datagram.
 
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
 
 use towpath_cbpf::Program;
-use towpath_pool::{LinkType, Pool};
+use towpath_pool::LinkType;
 use towpath_ring::Payload;
-use towpath_tcp::Instant;
 
 use crate::drop::DropReason;
-use crate::host::{DatagramMeta, EchoMeta, Host, SocketId};
-use crate::incoming::{arrival, dont_fragment};
+use crate::host::{DatagramMeta, Host, SocketId};
 use crate::limits;
-use crate::net::{Echo, IfaceId, Local};
+use crate::net::{IfaceId, Local};
 use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
-use crate::udp::deliveries::{Arrived, Delivery, Given, Receivers, Undelivered};
+use crate::udp::deliveries::{Arrived, Given, Receivers, Undelivered};
 use crate::udp::peers;
 use crate::udp::socket_filter::{self, Around};
 
@@ -41,11 +38,12 @@ impl<H: Host> Stack<H> {
         echo: bool,
     ) -> Option<Taker> {
         let (keys, sockets) = (self.keys.table, &self.sockets);
-        let connected = self.peers.first_connected(keys, sockets, hash, flow, iface, echo);
+        let connected =
+            self.datagrams.peers.first_connected(keys, sockets, hash, flow, iface, echo);
         if let Some(socket) = connected {
             return Some(Taker { socket, connected: true });
         }
-        let binds = if echo { &self.echo_binds } else { &self.udp_binds };
+        let binds = if echo { &self.ports.echo } else { &self.ports.udp };
         // SO_REUSEPORT: one sender always meets the same socket.
         let pick = (hash >> 32) as u32;
         let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
@@ -58,18 +56,21 @@ impl<H: Host> Stack<H> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
 
-    /// Gives a unicast datagram to its receiver.
+    /// Gives a unicast datagram, or an echo reply, to its receiver.
+    #[inline]
     pub(crate) fn deliver_to_one(
         &mut self,
         host: &mut H,
         arrived: &Arrived<'_>,
+        echo: bool,
     ) -> Result<(), Undelivered> {
         let meta = &arrived.meta;
         let flow = flow_of(meta);
         let hash = self.keys.table.ends(&flow);
-        let taker = self.datagram_taker(hash, &flow, meta.iface, false);
+        let taker = self.datagram_taker(hash, &flow, meta.iface, echo);
         let socket = taker.and_then(|taker| self.own(taker).zip(Some(taker.socket)));
-        let (socket, index) = socket.ok_or(DropReason::UdpNoSocket)?;
+        let none = if echo { DropReason::EchoNoSocket } else { DropReason::UdpNoSocket };
+        let (socket, index) = socket.ok_or(none)?;
         if socket_filter_of(socket).is_some() {
             return self.deliver_filtered(host, arrived, hash, index);
         }
@@ -86,7 +87,7 @@ impl<H: Host> Stack<H> {
         hash: u64,
         index: u32,
     ) -> Result<(), Undelivered> {
-        let mut receivers = self.deliveries.take_list();
+        let mut receivers = self.datagrams.deliveries.take_list();
         receivers.push(SocketId(self.sockets.id(index)));
         self.deliver(host, arrived, Receivers::new(receivers, hash))
     }
@@ -101,19 +102,19 @@ impl<H: Host> Stack<H> {
         let meta = &arrived.meta;
         let flow = flow_of(meta);
         let hash = self.keys.table.ends(&flow);
-        let mut list = self.deliveries.take_list();
-        if !self.deliveries.is_empty() {
+        let mut list = self.datagrams.deliveries.take_list();
+        if !self.datagrams.deliveries.is_empty() {
             // Behind an earlier packet of the same program the receivers are found later.
             // Otherwise each packet in the queue would have cost a walk through all of them.
             let first = self.first_taker(arrived, hash);
             let payer = first.and_then(|index| self.payer(host, index));
-            if payer.is_some_and(|payer| self.deliveries.has_line(payer)) {
+            if payer.is_some_and(|payer| self.datagrams.deliveries.has_line(payer)) {
                 return Err(Undelivered::Later(Receivers::unknown(list, hash)));
             }
         }
         self.list_takers(arrived, hash, &mut list);
         if list.is_empty() {
-            self.deliveries.give_list(list);
+            self.datagrams.deliveries.give_list(list);
             return Err(DropReason::UdpNoSocket.into());
         }
         self.deliver(host, arrived, Receivers::new(list, hash))
@@ -129,15 +130,15 @@ impl<H: Host> Stack<H> {
     ) {
         let meta = &arrived.meta;
         let flow = flow_of(meta);
-        let mut filtered = self.deliveries.take_list();
+        let mut filtered = self.datagrams.deliveries.take_list();
         for index in self.takers(&flow, hash, meta) {
             let has_filter = self.sockets.get(index).and_then(socket_filter_of).is_some();
             let list = if has_filter { &mut filtered } else { &mut *list };
             list.push(SocketId(self.sockets.id(index)));
         }
         list.append(&mut filtered);
-        self.deliveries.give_list(filtered);
-        self.filter_steps += list.len() * limits::LISTING_STEPS;
+        self.datagrams.deliveries.give_list(filtered);
+        self.datagrams.filter_steps += list.len() * limits::LISTING_STEPS;
     }
 
     /// The sockets that take a multicast or broadcast datagram.
@@ -148,10 +149,11 @@ impl<H: Host> Stack<H> {
         meta: &'a DatagramMeta,
     ) -> impl Iterator<Item = u32> + use<'a, H> {
         let (keys, sockets) = (self.keys.table, &self.sockets);
-        let connected = self.peers.connected(keys, sockets, hash, flow, meta.iface, false);
+        let connected =
+            self.datagrams.peers.connected(keys, sockets, hash, flow, meta.iface, false);
         let connected = connected.flat_map(|index| peers::alike(sockets, index));
         let (ip, port) = (meta.local.ip(), meta.local.port());
-        let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
+        let bound = self.ports.udp.receivers.all(ip, port, meta.iface);
         connected.chain(bound).filter(move |index| {
             let kind = sockets.get(*index).map(|socket| &socket.kind);
             let Some(Kind::Datagram(datagram)) = kind else { return false };
@@ -179,7 +181,7 @@ impl<H: Host> Stack<H> {
             return Err(Undelivered::Later(receivers));
         }
         let given = receivers.given;
-        self.deliveries.give_list(receivers.list);
+        self.datagrams.deliveries.give_list(receivers.list);
         Ok(self.count_given(given)?)
     }
 
@@ -205,25 +207,25 @@ impl<H: Host> Stack<H> {
                 receivers.end_one();
                 continue;
             };
-            if self.filter_steps > steps_max {
+            if self.datagrams.filter_steps > steps_max {
                 return false;
             }
-            if !self.deliveries.is_empty() {
+            if !self.datagrams.deliveries.is_empty() {
                 let payer = host.payer(socket.user);
-                if own != Some(payer) && self.deliveries.has_line(payer) {
+                if own != Some(payer) && self.datagrams.deliveries.has_line(payer) {
                     return false;
                 }
             }
             if let Some(filter) = socket_filter_of(socket) {
                 let around = self.around(arrived.local, receivers.hash);
-                let (user, mut steps) = (socket.user, self.filter_steps);
+                let (user, mut steps) = (socket.user, self.datagrams.filter_steps);
                 let done = judge(host, (user, filter), &around, arrived, receivers, |more| {
                     let has_room = steps <= steps_max;
                     steps += if has_room { more } else { 0 };
                     has_room
                 });
-                self.counters.filter_steps += (steps - self.filter_steps) as u64;
-                self.filter_steps = steps;
+                self.counters.filter_steps += (steps - self.datagrams.filter_steps) as u64;
+                self.datagrams.filter_steps = steps;
                 if !done {
                     return false;
                 }
@@ -233,7 +235,7 @@ impl<H: Host> Stack<H> {
                 let payload = arrived.payload.slice(rest, arrived.payload.len() - rest);
                 let steps = if is_single { 0 } else { limits::GIVING_STEPS };
                 let rest = Arrived { payload, ..*arrived };
-                self.filter_steps += steps * rest.count();
+                self.datagrams.filter_steps += steps * rest.count();
                 let given = give(host, socket, &rest);
                 receivers.given.add(given);
             }
@@ -252,7 +254,7 @@ impl<H: Host> Stack<H> {
         Around {
             local,
             link: link.map_or(LinkType::Ip, |iface| iface.link()),
-            shard: self.member.as_ref().map_or(0, |member| member.id.0),
+            shard: self.shards.number(),
             hash: (hash >> u32::BITS) as u32,
             random: self.keys.ports.hash_one(self.counters.udp_received) as u32,
         }
@@ -267,50 +269,6 @@ impl<H: Host> Stack<H> {
             Given { filtered, .. } => {
                 (0..filtered).for_each(|_| self.net.count_drop(DropReason::UdpFiltered));
                 Ok(())
-            }
-        }
-    }
-
-    /// An answer to a ping of ours.
-    pub(crate) fn receive_echo_reply(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        echo: Echo,
-        pool: &mut Pool,
-    ) {
-        let Echo { local, ident, .. } = echo;
-        let meta = DatagramMeta {
-            local: SocketAddr::new(local.dst, ident),
-            remote: SocketAddr::new(local.src, 0),
-            iface: self.net.link_of(local.iface, local.dst),
-            ttl: local.ttl,
-            tos: local.tos,
-            dont_fragment: dont_fragment(&local),
-            arrival: arrival(now, &local),
-            segment_size: 0,
-        };
-        let flow = flow_of(&meta);
-        let hash = self.keys.table.ends(&flow);
-        let taker = self.datagram_taker(hash, &flow, meta.iface, true);
-        let found = taker.and_then(|taker| self.own(taker).zip(Some(taker.socket)));
-        let Some((socket, index)) = found else {
-            return self.drop_local(local, DropReason::EchoNoSocket, pool);
-        };
-        let arrived = Arrived::new(&local, meta, 0);
-        let delivered = if socket_filter_of(socket).is_some() {
-            self.deliver_filtered(host, &arrived, hash, index)
-        } else {
-            let given = give(host, socket, &arrived);
-            self.count_given(given).map_err(Undelivered::from)
-        };
-        self.counters.echo_received += 1;
-        match delivered {
-            Ok(()) => pool.give(local.packet),
-            Err(Undelivered::Lost(reason)) => self.drop_local(local, reason, pool),
-            Err(Undelivered::Later(receivers)) => {
-                let delivery = Delivery::new(local, meta, 0, receivers);
-                self.deliver_later(host, delivery, pool);
             }
         }
     }
@@ -374,26 +332,6 @@ fn socket_filter_of<H: Host>(socket: &Socket<H>) -> Option<&Program> {
 /// Whether a datagram socket of `device` (SO_BINDTODEVICE) takes packets of `iface`.
 fn hears(device: Option<IfaceId>, iface: IfaceId) -> bool {
     device.is_none_or(|device| device == iface)
-}
-
-/// Shows the owner an echo request that an any-address interface took for an address of another
-/// host.
-pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
-    let Echo { local, ident, seq, data_offset, data_len } = echo;
-    let (ttl, tos) = (local.ttl, local.tos);
-    let meta = EchoMeta {
-        local: local.dst,
-        remote: local.src,
-        ident,
-        seq,
-        ttl,
-        tos,
-        dont_fragment: dont_fragment(&local),
-    };
-    if let Some(data) = local.packet.linear().get(data_offset..data_offset + data_len) {
-        host.stray_echo(&meta, &Payload::new(data, Default::default()));
-    }
-    pool.give(local.packet);
 }
 
 /// Calls `take` for each datagram of a merged one; once when `size` is 0.

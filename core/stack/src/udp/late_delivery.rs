@@ -16,7 +16,7 @@ impl<H: Host> Stack<H> {
         // Frames of devices are few, and a filter may take long.
         delivery.local.packet.leave_frame(pool);
         let payer = self.next_payer(host, &delivery);
-        if let Some(delivery) = self.deliveries.push(payer, delivery) {
+        if let Some(delivery) = self.datagrams.deliveries.push(payer, delivery) {
             self.drop_delivery(delivery, DropReason::UdpFilterBusy, pool);
         }
     }
@@ -35,23 +35,23 @@ impl<H: Host> Stack<H> {
     /// Goes on with the packets that wait: with each line in turn for a portion.
     pub(crate) fn deliver_waiting(&mut self, host: &mut H, pool: &mut Pool) {
         let portion = |steps: usize| steps + limits::FILTER_STEPS_A_PORTION;
-        let mut end = portion(self.filter_steps);
-        while self.filter_steps <= limits::FILTER_STEPS_A_TURN {
-            let Some((mut delivery, payer)) = self.deliveries.pop() else { return };
+        let mut end = portion(self.datagrams.filter_steps);
+        while self.datagrams.filter_steps <= limits::FILTER_STEPS_A_TURN {
+            let Some((mut delivery, payer)) = self.datagrams.deliveries.pop() else { return };
             let steps_max = end.min(limits::FILTER_STEPS_A_TURN);
             if self.go_on_delivering(host, &mut delivery, steps_max, payer) {
                 self.end_delivery(delivery, pool);
             } else {
                 let next = self.next_payer(host, &delivery);
                 if next == payer {
-                    self.deliveries.put_back(payer, delivery);
-                } else if let Some(delivery) = self.deliveries.push(next, delivery) {
+                    self.datagrams.deliveries.put_back(payer, delivery);
+                } else if let Some(delivery) = self.datagrams.deliveries.push(next, delivery) {
                     self.drop_delivery(delivery, DropReason::UdpFilterBusy, pool);
                 }
             }
-            if self.filter_steps > end {
-                self.deliveries.pass();
-                end = portion(self.filter_steps);
+            if self.datagrams.filter_steps > end {
+                self.datagrams.deliveries.pass();
+                end = portion(self.datagrams.filter_steps);
             }
         }
     }
@@ -75,7 +75,7 @@ impl<H: Host> Stack<H> {
 
     fn end_delivery(&mut self, delivery: Delivery, pool: &mut Pool) {
         let Delivery { local, receivers, .. } = delivery;
-        self.deliveries.give_list(receivers.list);
+        self.datagrams.deliveries.give_list(receivers.list);
         match self.count_given(receivers.given) {
             Ok(()) => pool.give(local.packet),
             Err(reason) => self.drop_local(local, reason, pool),
@@ -83,7 +83,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn drop_delivery(&mut self, delivery: Delivery, reason: DropReason, pool: &mut Pool) {
-        self.deliveries.give_list(delivery.receivers.list);
+        self.datagrams.deliveries.give_list(delivery.receivers.list);
         self.drop_local(delivery.local, reason, pool);
     }
 }

@@ -5,11 +5,11 @@ use towpath_pool::Pool;
 use towpath_tcp::{Connection, Handshake, Instant};
 
 use crate::drop::DropReason;
-use crate::host::{Family, Host, ListenerName, SocketId};
+use crate::host::{Family, Host, ListenerName, SocketEvent, SocketId};
 use crate::incoming::Incoming;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
-use crate::socket::{Kind, Settings, Socket, Stream};
+use crate::socket::{EarlyAccept, Kind, Settings, Socket, Stream};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::with_scope;
@@ -54,10 +54,46 @@ impl<H: Host> Stack<H> {
         let index = self.sockets.insert(Socket::new(user, family, kind));
         let entry = self.take_over_flow(at, incoming.hash, index);
         if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
-            self.saved_syns.insert(index, syn);
+            self.handshakes.saved_syns.insert(index, syn);
         }
         self.counters.tcp_accepts += 1;
         self.offer_child(now, index, offer);
+        self.on_segment(now, index, incoming, pool);
+    }
+
+    /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn finish_early_accept(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        index: u32,
+        at: u32,
+        handshake: Handshake,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let settings = Settings::new(self.config.tcp);
+        let fresh = Kind::Fresh(Box::new(settings));
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+        };
+        let user = socket.user;
+        let Kind::EarlyAccept(early) = std::mem::replace(&mut socket.kind, fresh) else {
+            unreachable!("a socket that was accepted early is one until its handshake ends");
+        };
+        let EarlyAccept { flow, recv, send, shut, half_open: _ } = *early;
+        let mut stream =
+            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+        if let (true, Some(connection)) = (shut, &mut stream.connection) {
+            connection.shutdown_send();
+        }
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.kind = Kind::Stream(Box::new(stream));
+        }
+        self.take_over_flow(at, incoming.hash, index);
+        self.counters.tcp_accepts += 1;
+        host.event(user, SocketEvent::Connected);
         self.on_segment(now, index, incoming, pool);
     }
 
@@ -102,7 +138,7 @@ impl<H: Host> Stack<H> {
         }
         let sharing = bound.map(|bound| bound.options.sharing());
         if let Some(sharing) = sharing {
-            self.tcp_binds.use_port(flow.local_port, flow.local, sharing);
+            self.ports.tcp.use_port(flow.local_port, flow.local, sharing);
         }
         Ok(NewChild { user, family, recv, send, offer, settings, sharing })
     }
@@ -133,7 +169,7 @@ impl<H: Host> Stack<H> {
         send: H::Send,
     ) -> Stream<H> {
         let iface = settings.device.or(self.pinned(iface, &flow));
-        let config = self.tcp_config(now, &settings, &flow, iface);
+        let config = settings.for_flow(now, &flow, iface, &self.net);
         let connection = Connection::accept(config, handshake, now);
         Stream::new(now, flow, connection, &settings, iface, recv, send)
     }

@@ -7,6 +7,7 @@ use towpath_tcp::{Flags, HalfOpenVerdict, Instant, Outgoing};
 use crate::drop::DropReason;
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::incoming::Incoming;
+use crate::reply::SegmentReply;
 use crate::socket::{Kind, Settings};
 use crate::stack::{Stack, TimerOwner};
 use crate::tables::timer::TimerId;
@@ -112,19 +113,19 @@ impl<H: Host> Stack<H> {
         // A repeated SYN-ACK has no option of Fast Open: the path may have dropped the first one
         // for it.
         let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
-        let cookie = (first && *gives_cookie).then(|| self.given_cookie(&flow));
+        let option = (first && *gives_cookie).then(|| self.given_cookie(&flow));
         let packet = settings.packet.towards(flow.remote);
-        self.reply_as(now, &flow, iface, packet, outgoing, cookie, pool);
+        self.reply(now, SegmentReply { flow: &flow, iface, packet, outgoing, option }, pool);
     }
 
     /// Settings of the socket that the handshake is for. As on Linux a listener's settings count
     /// when they are used. A SYN-ACK has those of when it is sent, the connection those at the
     /// handshake's end.
     pub(super) fn settings_of(&self, parent: Parent) -> Settings {
-        let Parent::Listener(index) = parent else { return self.default_settings() };
+        let Parent::Listener(index) = parent else { return Settings::new(self.config.tcp) };
         match self.sockets.get(index).map(|socket| &socket.kind) {
             Some(Kind::Listener(listener)) => listener.settings,
-            _ => self.default_settings(),
+            _ => Settings::new(self.config.tcp),
         }
     }
 
@@ -134,10 +135,10 @@ impl<H: Host> Stack<H> {
         let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
         self.remove_half_open(at);
         let Some(Parent::EarlyAccept(index)) = parent else { return };
-        let settings = self.default_settings();
+        let settings = Settings::new(self.config.tcp);
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Fresh(Box::new(settings));
-            self.events.push_back((socket.user, event));
+            self.events.push(socket.user, event);
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
-use towpath_tcp::{Flags, HalfOpen, Handshake, Instant, Segment, SeqNum, reset_for};
+use towpath_tcp::{Flags, HalfOpen, Instant, Segment, SeqNum, reset_for};
 
 use crate::drop::DropReason;
-use crate::host::{Family, Host, PendingId, Refusal, SocketEvent, SocketId};
+use crate::host::{Family, Host, PendingId, Refusal, SocketId};
 use crate::incoming::{Incoming, is_opening};
 use crate::limits;
 use crate::net::Unreachable;
-use crate::socket::{EarlyAccept, Kind, Socket};
+use crate::socket::{EarlyAccept, Kind, Settings, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::FlowRef;
 use crate::tables::slab::NONE;
@@ -99,7 +99,8 @@ impl<H: Host> Stack<H> {
         let PendingSyn { flow, syn, iface, iss_min, .. } = self.take_pending(at)?;
         self.counters.tcp_syns += 1;
         let iss = self.initial_sequence(now, &flow, iss_min);
-        let config = self.tcp_config(now, &self.default_settings(), &flow, Some(iface));
+        let settings = Settings::new(self.config.tcp);
+        let config = settings.for_flow(now, &flow, Some(iface), &self.net);
         let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
         let syn_ack = half_open.syn_ack(now, recv.free());
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -127,42 +128,6 @@ impl<H: Host> Stack<H> {
         Some(SocketId(self.sockets.id(index)))
     }
 
-    /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn finish_early_accept(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        index: u32,
-        at: u32,
-        handshake: Handshake,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
-        let settings = self.default_settings();
-        let fresh = Kind::Fresh(Box::new(settings));
-        let Some(socket) = self.sockets.get_mut(index) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
-        };
-        let user = socket.user;
-        let Kind::EarlyAccept(early) = std::mem::replace(&mut socket.kind, fresh) else {
-            unreachable!("a socket that was accepted early is one until its handshake ends");
-        };
-        let EarlyAccept { flow, recv, send, shut, half_open: _ } = *early;
-        let mut stream =
-            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
-        if let (true, Some(connection)) = (shut, &mut stream.connection) {
-            connection.shutdown_send();
-        }
-        if let Some(socket) = self.sockets.get_mut(index) {
-            socket.kind = Kind::Stream(Box::new(stream));
-        }
-        self.take_over_flow(at, incoming.hash, index);
-        self.counters.tcp_accepts += 1;
-        host.event(user, SocketEvent::Connected);
-        self.on_segment(now, index, incoming, pool);
-    }
-
     /// Refuses the connection that a pending SYN asks for; nothing happens when it has been
     /// forgotten. At most [`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND)
     /// ICMP errors leave. Beyond that limit the peer hears nothing, and its repeated SYN asks
@@ -182,8 +147,7 @@ impl<H: Host> Stack<H> {
             Refusal::Ignore => return,
             Refusal::Reset => {
                 if let Some(reset) = reset_for(&syn) {
-                    self.counters.tcp_resets_sent += 1;
-                    self.reply(now, &flow, iface, &reset, pool);
+                    self.send_reset(now, &flow, iface, &reset, pool);
                 }
                 return;
             }

@@ -130,4 +130,20 @@ impl<H: Host> Stack<H> {
             }
         }
     }
+
+    /// Removes the half-open connections of a listener or of a socket that was accepted early. No
+    /// segment is sent: the next one of each peer is answered by a RST.
+    pub(crate) fn close_half_open(&mut self, index: u32) {
+        while let Some(socket) = self.sockets.get(index) {
+            let at = match &socket.kind {
+                Kind::Listener(listener) => listener.half_open.front(),
+                Kind::EarlyAccept(early) => {
+                    self.handshakes.half_open.get(early.half_open).map(|_| early.half_open)
+                }
+                _ => None,
+            };
+            let Some(at) = at else { return };
+            self.remove_half_open(at);
+        }
+    }
 }

@@ -223,7 +223,7 @@ impl Hosts {
 
     /// Packets that shards of a host handed over, and changes that they took.
     pub fn exchanged(&self, side: usize) -> (u64, u64) {
-        let told = |node: &Node| node.stack.member.as_ref().map_or(0, |member| member.seen);
+        let told = |node: &Node| node.stack.shards.member.as_ref().map_or(0, |member| member.seen);
         let nodes = || self.sides[side].iter();
         let handed = nodes().map(|node| node.stack.counters().shard_handed_over).sum();
         (handed, nodes().map(told).sum())
@@ -425,7 +425,7 @@ impl Hosts {
         self.run(600_000);
         for node in self.sides.iter().flatten() {
             node.assert_empty();
-            if let Some(member) = &node.stack.member {
+            if let Some(member) = &node.stack.shards.member {
                 assert!(member.excepted.is_empty() && member.claims.is_empty());
                 assert!(member.shadows.is_empty() && !member.has_work());
             }

@@ -1,0 +1,98 @@
+//! Local ports of a stack: a table for each protocol, and the choice of ports that no program named.
+
+use super::bind_addr::Table;
+use super::binds::{Binds, PortUse};
+use super::ephemeral::{Choice, Ephemeral};
+use super::holds::Holder;
+
+/// Local ports by protocol, as one shard sees them.
+#[derive(Debug)]
+pub(crate) struct LocalPorts {
+    pub tcp: Binds,
+    pub udp: Binds,
+    pub echo: Binds,
+    pub ephemeral: Ephemeral,
+}
+
+/// Candidates of one pass of [`LocalPorts::choose`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortPass {
+    /// Ports without connections only.
+    pub vacant: bool,
+    /// Ports that make this shard the flow's owner, or only the others.
+    pub home: bool,
+}
+
+impl LocalPorts {
+    /// Tables of TCP, UDP and echo.
+    pub fn new(binds: [Binds; 3], ephemeral: Ephemeral) -> Self {
+        let [tcp, udp, echo] = binds;
+        Self { tcp, udp, echo, ephemeral }
+    }
+
+    pub fn of(&self, table: Table) -> &Binds {
+        match table {
+            Table::Tcp => &self.tcp,
+            Table::Udp => &self.udp,
+            Table::Echo => &self.echo,
+        }
+    }
+
+    pub fn of_mut(&mut self, table: Table) -> &mut Binds {
+        match table {
+            Table::Tcp => &mut self.tcp,
+            Table::Udp => &mut self.udp,
+            Table::Echo => &mut self.echo,
+        }
+    }
+
+    /// Ports in use and addresses received on, of all protocols.
+    pub fn len(&self) -> usize {
+        self.tcp.len() + self.udp.len() + self.echo.len()
+    }
+
+    /// Gives a socket a port of `range` ([`BindOptions::ports`](crate::BindOptions)) without a
+    /// conflict.
+    pub fn hold_any(
+        &mut self,
+        table: Table,
+        holder: &Holder,
+        range: (u16, u16),
+        hash: u64,
+    ) -> Choice {
+        let mut ephemeral = self.ephemeral.within(range);
+        let chosen = self.of(table).hold_any(&mut ephemeral, hash, holder, table == Table::Udp);
+        self.ephemeral.follow(&ephemeral);
+        chosen
+    }
+
+    /// Gives a connection a port that `is_allowed` in one of `passes`, tried in order. `ephemeral`
+    /// has the ports to choose from.
+    pub fn choose(
+        &self,
+        ephemeral: &mut Ephemeral,
+        hash: u64,
+        user: PortUse,
+        passes: &[PortPass],
+        is_allowed: impl Fn(u16, PortPass) -> bool,
+    ) -> Choice {
+        let mut chosen = Choice { port: None, tried: 0 };
+        for &pass in passes {
+            let is_free = |port| is_allowed(port, pass);
+            let Choice { port, tried } =
+                self.tcp.use_any(ephemeral, hash, user, pass.vacant, is_free);
+            chosen = Choice { port, tried: chosen.tried + tried };
+            if port.is_some() {
+                break;
+            }
+        }
+        chosen
+    }
+
+    /// Ends the use of a port by a connection, if it was counted as a user.
+    pub fn end_use(&self, port: u16, user: PortUse) {
+        if let Some(sharing) = user.sharing {
+            self.tcp.unuse_port(port, user.local, sharing);
+        }
+    }
+}

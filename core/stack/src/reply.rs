@@ -1,0 +1,148 @@
+//! Packets that belong to no connection: answers, and received packets that are dropped.
+
+use towpath_pool::{Packet, Pool, Protocol, Segmentation};
+use towpath_tcp::{Instant, Outgoing, reset_for};
+use towpath_wire::fast_open::FastOpen;
+use towpath_wire::{IpProtocol, addr, tcp};
+
+use crate::drop::DropReason;
+use crate::host::Host;
+use crate::incoming::Incoming;
+use crate::limits::TX_COPY_MAX;
+use crate::net::{Fragmenting, IfaceId, Ip, Local, Route};
+use crate::socket::{FlowSettings, PacketSettings};
+use crate::stack::Stack;
+use crate::tables::flow::Flow;
+
+/// A segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT.
+#[derive(Debug)]
+pub(crate) struct SegmentReply<'a> {
+    pub flow: &'a Flow,
+    /// The only interface by which it may leave, whatever the routes say.
+    pub iface: Option<IfaceId>,
+    /// TTL and class.
+    pub packet: FlowSettings,
+    pub outgoing: &'a Outgoing,
+    pub option: Option<FastOpen>,
+}
+
+impl<H: Host> Stack<H> {
+    /// Sends a RST to the peer of a segment that came in by `iface`.
+    pub(crate) fn send_reset(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        iface: IfaceId,
+        outgoing: &Outgoing,
+        pool: &mut Pool,
+    ) {
+        self.counters.tcp_resets_sent += 1;
+        let iface = self.pinned(iface, flow);
+        let packet = PacketSettings::default().towards(flow.remote);
+        self.reply(now, SegmentReply { flow, iface, packet, outgoing, option: None }, pool);
+    }
+
+    /// Sends a segment that belongs to no connection.
+    pub(crate) fn reply(&mut self, now: Instant, reply: SegmentReply<'_>, pool: &mut Pool) {
+        let SegmentReply { flow, iface, packet, outgoing, option } = reply;
+        let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
+            return self.count_drop(DropReason::NoRoute);
+        };
+        self.counters.tcp_sent += 1;
+        let ip = ip_for(&route, packet.class, packet.ttl);
+        let packet = segment_packet(flow, outgoing, option, pool);
+        self.send_packet(now, &route, flow, ip, packet, pool);
+    }
+
+    /// Answers a segment that no connection and no listener takes with a RST, if it may be
+    /// answered, and drops it.
+    pub(crate) fn refuse_segment(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        reason: DropReason,
+        pool: &mut Pool,
+    ) {
+        if let Some(reset) = reset_for(&incoming.segment) {
+            self.send_reset(now, &incoming.flow, incoming.local.iface, &reset, pool);
+        }
+        self.drop_local(incoming.local, reason, pool);
+    }
+
+    /// The interface by which answers have to leave where routes do not say so: that of a
+    /// link-local peer, and an any-address interface.
+    pub(crate) fn pinned(&self, iface: IfaceId, flow: &Flow) -> Option<IfaceId> {
+        let scoped = addr::is_link_local(flow.remote) && !self.net.is_local(flow.remote);
+        (scoped || self.net.is_any_address(iface)).then_some(iface)
+    }
+
+    /// Drops a received packet.
+    pub(crate) fn drop_local(&mut self, local: Local, reason: DropReason, pool: &mut Pool) {
+        let iface = if local.looped { IfaceId::LOOPBACK } else { local.iface };
+        self.net.drop(iface, local.packet, reason, pool);
+    }
+
+    /// Gives a segment to the IP layer.
+    #[inline]
+    pub(crate) fn send_packet(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        flow: &Flow,
+        ip: Ip,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        self.loopback_due |= route.iface == IfaceId::LOOPBACK;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# The sender MUST generate it (MUST-2)
+        let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
+        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were
+        // lost on the way.
+        let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
+    }
+}
+
+/// A packet of the TCP header, with room for a short payload.
+pub(crate) fn segment_packet(
+    flow: &Flow,
+    outgoing: &Outgoing,
+    option: Option<FastOpen>,
+    pool: &mut Pool,
+) -> Packet {
+    let header = tcp::Header {
+        src_port: flow.local_port,
+        dst_port: flow.remote_port,
+        seq: outgoing.seq,
+        ack: outgoing.ack,
+        flags: outgoing.flags,
+        window: outgoing.window,
+        checksum: 0,
+        urgent: outgoing.urgent,
+        header_len: 0,
+        options: outgoing.options,
+    };
+    let header_len = header.emitted_len() + option.as_ref().map_or(0, FastOpen::emitted_len);
+    let mut packet = pool.take(header_len + outgoing.len.min(TX_COPY_MAX) as usize);
+    let bytes = packet.push_back(header_len).expect("taken with room");
+    header.emit(bytes);
+    if let Some(option) = option {
+        let appended = option.append(bytes);
+        debug_assert!(appended, "{option:?} fits behind the options of a SYN");
+    }
+    if outgoing.len > u32::from(outgoing.segment_size) && outgoing.segment_size > 0 {
+        let protocol = if flow.local.is_ipv4() { Protocol::Tcp4 } else { Protocol::Tcp6 };
+        let header_len = header_len as u16;
+        packet.meta.segmentation =
+            Some(Segmentation { protocol, size: outgoing.segment_size, header_len });
+    }
+    packet
+}
+
+/// Header fields of a segment.
+pub(crate) fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
+    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that
+    // segments are cut to, it has to fragment them.
+    let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
+    Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
+}

@@ -1,0 +1,143 @@
+//! Offers of connections to listeners of other shards, and the number of free places in the queue
+//! that these see. `children` answers offers.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use towpath_tcp::Instant;
+
+use super::ShardId;
+use super::post::{Child, Message, Offer};
+use crate::host::{Elsewhere, Host, ListenerName, SocketId};
+use crate::net::IfaceId;
+use crate::socket::{AmongShards, Kind, Listener, Stream};
+use crate::stack::Stack;
+use crate::tcp::active::{loopback_if_unspecified, with_scope};
+
+impl Listener {
+    /// The listener that it is the shadow of, whose owner calls it `user`.
+    pub(crate) fn elsewhere(&self, user: u32) -> Option<Elsewhere> {
+        match self.among.as_deref() {
+            Some(AmongShards::Shadow { shard, id, note, .. }) => {
+                Some(Elsewhere { user, note: *note, name: ListenerName { shard: *shard, id: *id } })
+            }
+            _ => None,
+        }
+    }
+
+    /// Publishes the number of free places in the queue to other shards, after a change.
+    pub(crate) fn publish(&self) {
+        if let Some(AmongShards::Original { room, .. }) = self.among.as_deref() {
+            room.store(self.room(), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the next shard that was turned away, if the queue has room again. Shards have their
+    /// turn one after the other, so that none waits for ever.
+    fn next_turned_away(&mut self) -> Option<ShardId> {
+        let is_full = self.is_full();
+        let Some(AmongShards::Original { turned_away, told_last, .. }) = self.among.as_deref_mut()
+        else {
+            return None;
+        };
+        if is_full || *turned_away == 0 {
+            return None;
+        }
+        let behind =
+            *turned_away & u16::MAX.checked_shl(told_last.0.into()).map_or(0, |it| it << 1);
+        let next = if behind != 0 { behind } else { *turned_away };
+        let shard = ShardId(next.trailing_zeros() as u8);
+        *turned_away &= !(1 << shard.0);
+        *told_last = shard;
+        Some(shard)
+    }
+}
+
+impl<H: Host> Stack<H> {
+    /// Offers an established child to its listener, which is in another shard. `tag` is the
+    /// owner's. The outcome is [`Host::enqueue`] there or [`Host::refused`] here; false: the child
+    /// is gone, and neither follows. Offers of several shards enter the queue in the order of
+    /// `now`, the turn's time.
+    pub fn offer_to(
+        &mut self,
+        now: Instant,
+        listener: ListenerName,
+        child: SocketId,
+        tag: u32,
+    ) -> bool {
+        let socket = self.index(child).and_then(|index| self.sockets.get(index));
+        let Some(user) = socket.map(|socket| socket.user) else { return false };
+        self.offer(now, listener, Child { id: child, user, tag }, None)
+    }
+
+    /// The same. `more`: it was put off, and others wait behind it, or none.
+    pub(super) fn offer(
+        &mut self,
+        at: Instant,
+        to: ListenerName,
+        child: Child,
+        more: Option<bool>,
+    ) -> bool {
+        let socket = self.index(child.id).and_then(|index| self.sockets.get(index));
+        let Some(Kind::Stream(stream)) = socket.map(|socket| &socket.kind) else { return false };
+        let Stream { flow, iface, .. } = **stream;
+        // Only link-local addresses need it, and their connections have it.
+        let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
+        let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
+        let Some(from) = self.shards.own() else { return false };
+        let (again, more) = (more.is_some(), more == Some(true));
+        let listener = to.id;
+        let offer = Offer { listener, from, child, local, remote, at, again, more };
+        self.shards.tell(to.shard, Message::Offer(offer));
+        true
+    }
+
+    /// Sends the owner of another shard a message, which arrives in one of its next turns
+    /// ([`Host::told`]). No message is lost; a single stack has no receivers.
+    pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
+        let Some(from) = self.shards.own() else { return };
+        self.shards.tell(shard, Message::Owner { from, words });
+    }
+
+    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many
+    /// that share the port perhaps all shards.
+    pub fn listening_shards(&self, to: SocketAddr) -> u16 {
+        /// Listeners looked at.
+        const LOOKED_AT: usize = 64;
+        let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
+        let iface = self.net.link_of(IfaceId::LOOPBACK, ip);
+        let own = self.shards.number();
+        let mut shards = 0;
+        for (n, index) in self.ports.tcp.receivers.all(ip, port, iface).enumerate() {
+            if n == LOOKED_AT {
+                return self.shards.member.as_ref().map_or(1, |member| member.everybody());
+            }
+            let socket = self.sockets.get(index);
+            let Some(Kind::Listener(listener)) = socket.map(|socket| &socket.kind) else {
+                continue;
+            };
+            let shard = listener.elsewhere(0).map_or(own, |listener| listener.name.shard.0);
+            shards |= 1 << shard;
+        }
+        shards
+    }
+
+    /// The owner has room for children again that it had none for in [`Host::enqueue`].
+    pub fn offer_again(&mut self, listener: SocketId) {
+        if let Some(index) = self.index(listener) {
+            self.tell_of_room(index);
+        }
+    }
+
+    /// Tells one shard that was turned away that the listener's queue may have room. Its offer says
+    /// whether it has further children.
+    pub(crate) fn tell_of_room(&mut self, index: u32) {
+        let listener = SocketId(self.sockets.id(index));
+        let socket = self.sockets.get_mut(index);
+        let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) else { return };
+        state.publish();
+        if let (Some(shard), Some(from)) = (state.next_turned_away(), self.shards.own()) {
+            self.shards.tell(shard, Message::Room { listener, from });
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Listeners: from `listen` to the accept queue.
+
+use crate::error::ListenError;
+use crate::host::{Host, ListenerNote, SocketId};
+use crate::ports::bind_addr::Table;
+use crate::ports::holds::Holder;
+use crate::socket::{AmongShards, Kind, Listener};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a
+    /// port.
+    ///
+    /// The accept queue holds `backlog + 1` children, as on Linux. While it is full SYNs are not
+    /// answered, and neither are the last ACKs of handshakes under way.
+    ///
+    /// # Errors
+    /// [`ListenError::AddrInUse`] also when no port can be chosen.
+    pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
+        self.listen_with(id, backlog, ListenerNote::default())
+    }
+
+    /// The same, with the listener's note for other shards from its first connection on. See
+    /// [`Stack::set_note`].
+    ///
+    /// # Errors
+    /// As for [`Stack::listen`].
+    pub fn listen_with(
+        &mut self,
+        id: SocketId,
+        backlog: u32,
+        note: ListenerNote,
+    ) -> Result<(), ListenError> {
+        let index = self.index(id).ok_or(ListenError::Invalid)?;
+        let socket = self.sockets.get_mut(index).ok_or(ListenError::Invalid)?;
+        match &mut socket.kind {
+            Kind::Listener(listener) => {
+                listener.backlog = backlog;
+                self.set_note(id, note);
+                self.tell_of_room(index);
+                return Ok(());
+            }
+            Kind::Fresh(_) => {}
+            _ => return Err(ListenError::Invalid),
+        }
+        let device = socket.device();
+        self.auto_bind(id).map_err(|_| ListenError::AddrInUse)?;
+        let Some(socket) = self.sockets.get_mut(index) else { return Err(ListenError::Invalid) };
+        let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound.as_deref().copied())
+        else {
+            return Err(ListenError::Invalid);
+        };
+        let holder = Holder {
+            socket: index,
+            addr: bound.addr,
+            sharing: bound.options.sharing(),
+            listening: true,
+            device,
+        };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# Every passive OPEN call either creates a new connection record in LISTEN state, or it
+        //# returns an error; it MUST NOT affect any previously created connection record (MUST-41).
+        if !self.ports.tcp.try_listen(bound.port, &holder) {
+            return Err(ListenError::AddrInUse);
+        }
+        let mut listener = Box::new(Listener::new(**settings, backlog));
+        listener.among = self.shards.member.as_ref().map(|member| Box::new(member.original(note)));
+        listener.publish();
+        socket.kind = Kind::Listener(listener);
+        let sharing = bound.options.sharing();
+        self.in_order(Table::Tcp, index, bound.port, |stack| {
+            let receivers = &mut stack.ports.tcp.receivers;
+            receivers.insert(bound.addr, bound.port, index, device, sharing);
+            receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
+            true
+        });
+        Ok(())
+    }
+
+    /// The program took a child off the accept queue: its place is free. Call once for each child,
+    /// also when the owner closes it instead: with all places taken, the listener answers no SYN.
+    pub fn accepted(&mut self, listener: SocketId) {
+        let index = self.index(listener);
+        let socket = index.and_then(|index| self.sockets.get_mut(index));
+        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) {
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+        if let Some(index) = index {
+            self.tell_of_room(index);
+        }
+    }
+
+    /// Says something else of a listener from now on, for connections that are made afterwards.
+    pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
+        let Some(index) = self.index(listener) else { return };
+        let socket = self.sockets.get_mut(index);
+        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind)
+            && let Some(AmongShards::Original { note: before, .. }) = state.among.as_deref_mut()
+            && *before != note
+        {
+            *before = note;
+            self.in_order(Table::Tcp, index, 0, |_| true);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A segment of a connection: the state machine processes it, and the buffers follow.
+
+use towpath_pool::Pool;
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant};
+
+use crate::drop::DropReason;
+use crate::host::Host;
+use crate::incoming::Incoming;
+use crate::socket::{Kind, Stream};
+use crate::stack::Stack;
+use crate::tcp::path::Path;
+
+impl<H: Host> Stack<H> {
+    /// Processes a segment of a connection, which `tx` visits afterwards.
+    pub(crate) fn on_segment(
+        &mut self,
+        now: Instant,
+        index: u32,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+        };
+        if incoming.local.ttl < stream.packet.hops_min {
+            return self.drop_local(incoming.local, DropReason::TcpMinTtl, pool);
+        }
+        if stream.connection.is_none() {
+            return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
+        }
+        let received = match stream.on_segment(now, &incoming) {
+            Ok(received) => received,
+            Err(reason) => {
+                self.drop_local(incoming.local, reason, pool);
+                return self.mark_dirty(index);
+            }
+        };
+        if incoming.segment.flags.contains(Flags::SYN) {
+            let repeated = stream.connection.as_ref().is_some_and(Connection::has_repeated_syn);
+            let (flow, mss) = (incoming.flow, incoming.segment.options.mss);
+            self.fast_opens.on_syn_ack(now, index, &flow, mss, incoming.header(), repeated);
+        }
+        if received.released > 0 {
+            let path = stream.path.as_ref().filter(|path| self.paths.is_current(path, &self.net));
+            if let Some(hop) = path.and_then(Path::hop) {
+                self.net.confirm_reachable(now, hop);
+            }
+        }
+        if let Some(reason) = received.payload_dropped {
+            // The ACK of the segment was processed. Some or all of its payload was not taken, and
+            // the peer sends it again.
+            self.net.count_drop(reason.into());
+        }
+        self.counters.tcp_bytes_received += u64::from(received.commit);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# In general, the processing of received segments MUST be implemented to aggregate ACK
+        //# segments whenever possible (MUST-58).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# if the TCP endpoint is processing a series of queued segments, it MUST process them all
+        //# before sending any ACK segments (MUST-59).
+        pool.give(incoming.local.packet);
+        self.mark_dirty(index);
+    }
+}
+
+impl<H: Host> Stream<H> {
+    /// Processes a segment of the connection, and changes the buffers as it says.
+    ///
+    /// # Errors
+    /// Why the segment is dropped.
+    #[inline]
+    fn on_segment(&mut self, now: Instant, incoming: &Incoming) -> Result<FifoChanges, DropReason> {
+        let buffers = self.buffers();
+        let connection = self.connection.as_mut().ok_or(DropReason::TcpNoSocket)?;
+        let received = match connection.on_segment(now, &incoming.segment, buffers) {
+            Disposition::Accepted(received) => received,
+            Disposition::Dropped(reason) => return Err(reason.into()),
+        };
+        if received.urgent {
+            self.mark_urgent(incoming);
+        }
+        // Release first: a connection that is aborted below may still send the bytes behind these.
+        if received.released > 0 {
+            self.send.release(received.released);
+            self.news.add_writable();
+        }
+        match self.store(incoming, &received) {
+            true => Ok(received),
+            false => Err(DropReason::TcpNoMemory),
+        }
+    }
+
+    /// Copies payload into the receive buffer. False: the buffer did not take it, and the
+    /// connection is aborted.
+    #[inline]
+    pub(super) fn store(&mut self, incoming: &Incoming, received: &FifoChanges) -> bool {
+        let written = received.write.is_none_or(|write| {
+            let bytes = incoming.payload().slice(write.payload_offset, write.len);
+            self.recv.write_at(write.fifo_offset, &bytes)
+        });
+        if !written {
+            // The connection will acknowledge bytes that the buffer did not take, so it cannot go
+            // on. A `RecvBuffer` that takes as much as its capacity says never gets here.
+            if let Some(connection) = &mut self.connection {
+                connection.abort();
+            }
+            return false;
+        }
+        if received.commit > 0 {
+            self.recv.commit(received.commit);
+            self.news.add_readable();
+        }
+        true
+    }
+
+    /// Marks the place of urgent data in the receive buffer.
+    #[cold]
+    fn mark_urgent(&mut self, incoming: &Incoming) {
+        let mark = self.connection.as_mut().and_then(Connection::take_urgent_mark);
+        let Some(mark) = mark else { return };
+        let byte = mark.payload_offset.map(|at| {
+            let mut byte = [0];
+            incoming.payload().copy_to(at, &mut byte);
+            byte[0]
+        });
+        self.recv.mark_urgent(mark.offset, byte);
+        self.news.add_urgent(mark.is_new);
+    }
+}
