@@ -30,7 +30,7 @@ enum Chore {
     Nightly(nightly::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
-    /// Edges of layers, circles of files, unsafe bans, plain words, named tests, file hygiene.
+    /// Edges of layers, circles of files, unsafe bans, plain words, file hygiene.
     Tidy(tidy::Options),
     /// Every dependency is permissively licensed.
     Licences,

@@ -2,7 +2,6 @@
 //!
 //! - the edges between crates, and how few files may need each other;
 //! - where there is no unsafe code, and what no file contains;
-//! - whether the tests that documents name are there;
 //! - how plain the words of comments and documents are;
 //! - how far types and parameters are tied together.
 
@@ -196,7 +195,7 @@ fn roots_with_unsafe(package: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-pub fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
+fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     let folder = Path::new(manifest?).parent()?.strip_prefix(root).ok()?;
     Some(folder.to_str()?.to_owned())
 }
