@@ -13,10 +13,10 @@
 //!                 └─► echo reply ─► echo socket
 //! ```
 
-use towpath_pool::{Packet, Pool};
-use towpath_tcp::Instant;
+use towpath_pool::Packet;
 use towpath_wire::IpProtocol;
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::net::{IfaceId, Looped, Received, Unreachable};
@@ -29,29 +29,20 @@ impl<H: Host> Stack<H> {
     #[inline]
     pub(crate) fn receive_packet(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         iface: IfaceId,
         packet: Packet,
         hash: Option<u64>,
-        pool: &mut Pool,
     ) {
-        if let Some(received) = self.net.receive(now, iface, packet, pool) {
-            self.on_received(now, host, received, hash, pool);
+        if let Some(received) = self.net.receive(cx.now, iface, packet, cx.pool) {
+            self.on_received(cx, received, hash);
         }
     }
 
     /// Receives a packet of this host to itself.
-    pub(crate) fn receive_looped(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        looped: Looped,
-        hash: Option<u64>,
-        pool: &mut Pool,
-    ) {
-        if let Some(received) = self.net.receive_looped(now, looped, pool) {
-            self.on_received(now, host, received, hash, pool);
+    pub(crate) fn receive_looped(&mut self, cx: &mut Cx<'_, H>, looped: Looped, hash: Option<u64>) {
+        if let Some(received) = self.net.receive_looped(cx.now, looped, cx.pool) {
+            self.on_received(cx, received, hash);
         }
     }
 
@@ -59,24 +50,22 @@ impl<H: Host> Stack<H> {
     /// is a segment and the hash is known.
     pub(crate) fn on_received(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         received: Received,
         hash: Option<u64>,
-        pool: &mut Pool,
     ) {
         match received {
             Received::Local(local) => match IpProtocol(local.protocol) {
-                IpProtocol::TCP => self.receive_tcp(now, host, local, hash, pool),
-                IpProtocol::UDP => self.receive_udp(now, host, local, pool),
+                IpProtocol::TCP => self.receive_tcp(cx, local, hash),
+                IpProtocol::UDP => self.receive_udp(cx, local),
                 _ => {
-                    self.net.unreachable(now, &local, Unreachable::Protocol, pool);
-                    self.drop_local(local, DropReason::UnknownProtocol, pool);
+                    self.net.unreachable(cx.now, &local, Unreachable::Protocol, cx.pool);
+                    self.drop_local(local, DropReason::UnknownProtocol, cx.pool);
                 }
             },
-            Received::IcmpError(error) => self.receive_error(now, host, &error),
-            Received::EchoReply(echo) => self.receive_echo_reply(now, host, echo, pool),
-            Received::EchoRequest(echo) => stray_echo(host, echo, pool),
+            Received::IcmpError(error) => self.receive_error(cx, &error),
+            Received::EchoReply(echo) => self.receive_echo_reply(cx, echo),
+            Received::EchoRequest(echo) => stray_echo(cx, echo),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_tcp::Instant;
 use towpath_wire::IpProtocol;
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, SocketId};
 use crate::net::IcmpError;
@@ -20,7 +21,7 @@ use crate::unreached::Meaning;
 
 impl<H: Host> Stack<H> {
     /// An ICMP error that quotes a packet of ours has come in.
-    pub(crate) fn receive_error(&mut self, now: Instant, host: &mut H, error: &IcmpError) {
+    pub(crate) fn receive_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) {
         let flow = Flow {
             local: error.src,
             remote: error.dst,
@@ -33,15 +34,15 @@ impl<H: Host> Stack<H> {
             //# TCP implementations MUST act on an ICMP error message passed up from the IP layer,
             //# directing it to the connection that created the error (MUST-54).
             IpProtocol::TCP => match self.find_flow(hash, &flow) {
-                Some(FlowRef::Socket(index)) => self.on_tcp_error(now, index, error),
+                Some(FlowRef::Socket(index)) => self.on_tcp_error(cx.now, index, error),
                 _ => false,
             },
             IpProtocol::UDP => {
-                self.find_datagram_error(now, hash, &flow, error, false)
-                    || self.on_stray_error(now, host, error)
+                self.find_datagram_error(cx.now, hash, &flow, error, false)
+                    || self.on_stray_error(cx, error)
             }
             IpProtocol::ICMP | IpProtocol::ICMPV6 => {
-                self.find_datagram_error(now, hash, &flow, error, true)
+                self.find_datagram_error(cx.now, hash, &flow, error, true)
             }
             _ => false,
         };
@@ -52,11 +53,11 @@ impl<H: Host> Stack<H> {
 
     /// An error about a datagram that the owner sent in the name of another host. False: the owner
     /// does not know it.
-    fn on_stray_error(&mut self, now: Instant, host: &mut H, error: &IcmpError) -> bool {
-        let known = host.stray_error(error);
+    fn on_stray_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) -> bool {
+        let known = cx.host.stray_error(error);
         if let Some(mtu) = error.too_big.filter(|_| known) {
             // Later datagrams to this destination are fragmented here.
-            self.net.set_path_mtu(now, (error.src, error.dst), None, mtu);
+            self.net.set_path_mtu(cx.now, (error.src, error.dst), None, mtu);
         }
         known
     }

@@ -151,6 +151,7 @@ mod udp;
 
 mod audit;
 mod counters;
+mod cx;
 mod dispatch;
 mod errors;
 mod incoming;

@@ -5,6 +5,7 @@ use towpath_tcp::{Instant, Outgoing, reset_for};
 use towpath_wire::fast_open::FastOpen;
 use towpath_wire::{IpProtocol, addr, tcp};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
@@ -58,15 +59,14 @@ impl<H: Host> Stack<H> {
     /// answered, and drops it.
     pub(crate) fn refuse_segment(
         &mut self,
-        now: Instant,
+        cx: &mut Cx<'_, H>,
         incoming: Incoming,
         reason: DropReason,
-        pool: &mut Pool,
     ) {
         if let Some(reset) = reset_for(&incoming.segment) {
-            self.send_reset(now, &incoming.flow, incoming.local.iface, &reset, pool);
+            self.send_reset(cx.now, &incoming.flow, incoming.local.iface, &reset, cx.pool);
         }
-        self.drop_local(incoming.local, reason, pool);
+        self.drop_local(incoming.local, reason, cx.pool);
     }
 
     /// The interface by which answers have to leave where routes do not say so: that of a

@@ -3,6 +3,7 @@
 use towpath_pool::{Batch, Packet, Pool, Port};
 use towpath_tcp::Instant;
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Budget, Host, Turn};
 use crate::limits;
@@ -39,30 +40,31 @@ impl<H: Host> Stack<H> {
     ) -> Turn {
         self.counters.turns += 1;
         let mut turn = Turn::default();
+        let cx = &mut Cx { now, host, pool };
         self.datagrams.filter_steps = 0;
-        self.deliver_waiting(host, pool);
-        self.receive_mail(now, host, pool);
-        self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
-        self.fire_timers(now, host, pool);
+        self.deliver_waiting(cx);
+        self.receive_mail(cx);
+        self.receive_ports(cx, ports, budget.rx_packets, &mut turn);
+        self.fire_timers(cx);
         let mut tx_left = budget.tx_packets;
         for _ in 0..limits::ROUNDS_A_TURN {
-            self.transmit(now, host, pool, &mut tx_left);
-            if tx_left == 0 || !self.receive_loopback(now, host, pool) {
+            self.transmit(cx, &mut tx_left);
+            if tx_left == 0 || !self.receive_loopback(cx) {
                 break;
             }
         }
-        self.tell(host);
-        turn.mail = self.flush_mail(pool);
+        self.tell(cx.host);
+        turn.mail = self.flush_mail(cx.pool);
         for (port, iface) in ports.iter_mut().zip(1..) {
             let iface = IfaceId(iface);
             if self.net.is_down(iface) {
-                self.net.drop_output(iface, pool);
+                self.net.drop_output(iface, cx.pool);
                 continue;
             }
             let output = self.net.output(iface);
             let before = output.load();
             let sent = output.hand_over(|batch| {
-                port.submit(now.0, pool, batch);
+                port.submit(now.0, cx.pool, batch);
             });
             let taken = before - output.load();
             turn.sent += sent;
@@ -103,16 +105,14 @@ impl<H: Host> Stack<H> {
 
     fn receive_ports<P: Port + ?Sized>(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         ports: &mut [Box<P>],
-        pool: &mut Pool,
         max: usize,
         turn: &mut Turn,
     ) {
         for (port, iface) in ports.iter_mut().zip(1..) {
             let mut batch = std::mem::take(&mut self.rx);
-            let received = port.poll(now.0, pool, &mut batch, max);
+            let received = port.poll(cx.now.0, cx.pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
             // Changes of sockets precede the packets that follow from them, so look at those first.
@@ -120,15 +120,15 @@ impl<H: Host> Stack<H> {
             let (iface, mut bytes) = (IfaceId(iface), 0);
             let is_down = self.net.is_down(iface);
             if self.net.is_router() && !is_down {
-                bytes += self.receive_in_runs(now, host, iface, &mut batch, pool);
+                bytes += self.receive_in_runs(cx, iface, &mut batch);
             }
             for packet in batch.drain(..) {
                 bytes += packet.len();
                 if is_down {
-                    self.net.drop(iface, packet, DropReason::LinkDown, pool);
+                    self.net.drop(iface, packet, DropReason::LinkDown, cx.pool);
                     continue;
                 }
-                self.take_packet(now, host, iface, packet, pool);
+                self.take_packet(cx, iface, packet);
             }
             self.net.note_received(iface, Load { packets: received, bytes });
             self.rx = batch;
@@ -137,52 +137,38 @@ impl<H: Host> Stack<H> {
 
     /// Receives a batch of a router: runs of packets to other hosts, and the others one by one.
     #[cold]
-    fn receive_in_runs(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        iface: IfaceId,
-        batch: &mut Batch,
-        pool: &mut Pool,
-    ) -> usize {
+    fn receive_in_runs(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, batch: &mut Batch) -> usize {
         let mut bytes = 0;
         self.net.plan_transit(iface, batch);
         loop {
-            bytes += self.net.forward_run(now, iface, batch, pool);
+            bytes += self.net.forward_run(cx.now, iface, batch, cx.pool);
             let Some(packet) = batch.pop_front() else { return bytes };
             bytes += packet.len();
-            self.take_packet(now, host, iface, packet, pool);
+            self.take_packet(cx, iface, packet);
         }
     }
 
     /// Receives a packet of a device. With several shards its own one is found first.
     #[inline]
-    fn take_packet(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
+    fn take_packet(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         match self.shards.is_alone() {
-            true => self.receive_packet(now, host, iface, packet, None, pool),
-            false => self.judge_packet(now, host, iface, packet, 0, pool),
+            true => self.receive_packet(cx, iface, packet, None),
+            false => self.judge_packet(cx, iface, packet, 0),
         }
     }
 
     /// Takes the packets that are on the loopback queue now. Answers wait for the next round, and
     /// datagrams for filters that have had their time in `deliveries`: none delays the packets of
     /// other programs. False when there was nothing.
-    fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
+    fn receive_loopback(&mut self, cx: &mut Cx<'_, H>) -> bool {
         let (mut packets, mut bytes) = (0, 0);
         for _ in 0..self.net.loopback_len() {
             let Some(looped) = self.net.take_loopback() else { break };
             packets += 1;
             bytes += looped.packet.len();
             match self.shards.is_alone() {
-                true => self.receive_looped(now, host, looped, None, pool),
-                false => self.judge_looped(now, host, looped, 0, pool),
+                true => self.receive_looped(cx, looped, None),
+                false => self.judge_looped(cx, looped, 0),
             }
         }
         let any = packets > 0;
@@ -196,36 +182,36 @@ impl<H: Host> Stack<H> {
         any
     }
 
-    fn fire_timers(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
-        if self.net.next_timeout().is_some_and(|due| due <= now) {
-            self.net.on_timeout(now, pool);
+    fn fire_timers(&mut self, cx: &mut Cx<'_, H>) {
+        if self.net.next_timeout().is_some_and(|due| due <= cx.now) {
+            self.net.on_timeout(cx.now, cx.pool);
         }
         while let Some(error) = self.net.take_error() {
-            self.receive_error(now, host, &error);
+            self.receive_error(cx, &error);
         }
-        if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= now) {
+        if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= cx.now) {
             // After a stall packets get their turn between timers: an ACK of a first retransmission
             // may spare the others. A timer armed for a time in the past is no stall: timers up to
             // the wheel's position all fire.
             let step =
-                (now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
-            self.fire_until(now.min(due.max(self.wheel.passed()) + step), now, host, pool);
+                (cx.now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
+            self.fire_until(cx, cx.now.min(due.max(self.wheel.passed()) + step));
         }
-        self.expire_time_waits(now);
-        self.expire_pending(now, host);
-        self.forget_old_mtus(now);
-        self.tell(host);
+        self.expire_time_waits(cx.now);
+        self.expire_pending(cx);
+        self.forget_old_mtus(cx.now);
+        self.tell(cx.host);
     }
 
-    fn fire_until(&mut self, until: Instant, now: Instant, host: &mut H, pool: &mut Pool) {
+    fn fire_until(&mut self, cx: &mut Cx<'_, H>, until: Instant) {
         let mut moves = limits::TIMERS_A_TURN;
         for _ in 0..limits::TIMERS_A_TURN {
             let Some(owner) = self.wheel.pop(until, &mut moves) else { break };
             self.counters.timers_fired += 1;
             match owner {
-                TimerOwner::Socket(index) => self.on_socket_timeout(until, now, index),
+                TimerOwner::Socket(index) => self.on_socket_timeout(until, cx.now, index),
                 TimerOwner::HalfOpen(index) => {
-                    self.on_half_open_timeout(now, host, index, pool);
+                    self.on_half_open_timeout(cx, index);
                 }
             }
         }

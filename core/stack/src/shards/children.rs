@@ -21,9 +21,8 @@
 
 use std::collections::VecDeque;
 
-use towpath_tcp::Instant;
-
 use super::post::{Child, Mail, Message, Offer};
+use crate::cx::Cx;
 use crate::host::{Host, Linger, ListenerName};
 use crate::ports::bind_addr::Table;
 use crate::ports::binds::Binds;
@@ -31,44 +30,44 @@ use crate::socket::{AmongShards, Kind};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    pub(crate) fn on_message(&mut self, now: Instant, host: &mut H, message: Message) {
+    pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: Message) {
         match message {
-            Message::Owner { from, words } => host.told(from, words),
+            Message::Owner { from, words } => cx.host.told(from, words),
             // `take_offers` has put the child into its queue.
             Message::Offer(_) => {}
             Message::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
-                self.put_off(now, host, listener, child, again);
+                self.put_off(cx, listener, child, again);
             }
-            Message::Refused { child } => self.refuse(now, host, &child),
+            Message::Refused { child } => self.refuse(cx, &child),
             Message::Room { listener, from } => {
-                self.offer_next(now, host, ListenerName { shard: from, id: listener });
+                self.offer_next(cx, ListenerName { shard: from, id: listener });
             }
             Message::Pass { listener } => {
                 if let Some(index) = self.index(listener) {
                     self.tell_of_room(index);
                 }
             }
-            Message::Claim { flow, socket, by } => self.on_claim(now, flow, socket, by),
+            Message::Claim { flow, socket, by } => self.on_claim(cx.now, flow, socket, by),
             Message::Claimed { flow, socket, iss_min } => self.on_claimed(flow, socket, iss_min),
             Message::InUse { socket } => self.on_flow_in_use(socket),
         }
     }
 
     /// Closes the children of listeners that are gone.
-    pub(crate) fn close_forsaken(&mut self, now: Instant, host: &mut H) {
+    pub(crate) fn close_forsaken(&mut self, cx: &mut Cx<'_, H>) {
         while let Some(child) = self.shards.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
-            self.refuse(now, host, &child);
+            self.refuse(cx, &child);
         }
         while let Some(listener) = self.shards.member.as_mut().and_then(|it| it.gone.pop_front()) {
-            host.listener_gone(&listener);
+            cx.host.listener_gone(&listener);
         }
     }
 
     /// A child is refused by its listener, and aborted here. Its connection may have ended before.
-    fn refuse(&mut self, now: Instant, host: &mut H, child: &Child) {
-        host.refused(child.user, child.tag);
-        self.close(now, child.id, Linger::Abort);
+    fn refuse(&mut self, cx: &mut Cx<'_, H>, child: &Child) {
+        cx.host.refused(child.user, child.tag);
+        self.close(cx.now, child.id, Linger::Abort);
     }
 
     /// Puts the children offered in `batch` into their queues, in the order of their offers across
@@ -127,30 +126,23 @@ impl<H: Host> Stack<H> {
     }
 
     /// There was no place for a child: it waits here.
-    fn put_off(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        listener: ListenerName,
-        child: Child,
-        again: bool,
-    ) {
+    fn put_off(&mut self, cx: &mut Cx<'_, H>, listener: ListenerName, child: Child, again: bool) {
         match self.unqueued(listener) {
             Some(unqueued) if again => unqueued.push_front(child),
             Some(unqueued) => unqueued.push_back(child),
-            None => self.refuse(now, host, &child),
+            None => self.refuse(cx, &child),
         }
     }
 
     /// There is a place: for the first child that is still there.
-    fn offer_next(&mut self, now: Instant, host: &mut H, listener: ListenerName) {
+    fn offer_next(&mut self, cx: &mut Cx<'_, H>, listener: ListenerName) {
         while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };
             let more = !unqueued.is_empty();
-            if self.offer(now, listener, child, Some(more)) {
+            if self.offer(cx.now, listener, child, Some(more)) {
                 return;
             }
-            self.refuse(now, host, &child);
+            self.refuse(cx, &child);
         }
         // The place is for another shard.
         self.shards.tell(listener.shard, Message::Pass { listener: listener.id });

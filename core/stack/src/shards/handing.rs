@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use towpath_pool::{LinkType, Packet, Pool};
-use towpath_tcp::Instant;
 use towpath_wire::addr;
 
 use super::ShardId;
 use super::member::Member;
 use super::post::{Mail, Pair};
 use super::subject::Subject;
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::limits::OFFER_LOOKS_MAX;
@@ -38,138 +38,120 @@ impl<H: Host> Stack<H> {
     /// Finds the shard of a packet of a device, which was handed over `hops` times.
     pub(crate) fn judge_packet(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         iface: IfaceId,
         mut packet: Packet,
         hops: u8,
-        pool: &mut Pool,
     ) {
         let interface = self.net.interfaces().get(iface.index());
         let link = interface.map_or(LinkType::Ip, |interface| interface.link());
-        // A packet to another host has no owner here: the shard where it came in sends it on.
+        // A packet to another cx.host has no owner here: the shard where it came in sends it on.
         if self.net.is_router()
             && let Some(dst) = Subject::destination(link, packet.linear())
             && self.net.is_beyond(iface, dst)
         {
-            return self.receive_packet(now, host, iface, packet, None, pool);
+            return self.receive_packet(cx, iface, packet, None);
         }
         let subject = Subject::of_frame(link, packet.linear());
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {
             Verdict::Of(shard) if hops < HOPS_MAX => {
                 // Its payload may lie in a FIFO, which is released when this turn ends.
-                packet.linearize(pool);
+                packet.linearize(cx.pool);
                 let hops = hops + 1;
-                self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, pool);
+                self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, cx.pool);
             }
             Verdict::Copies(shards) if hops == 0 => {
                 for shard in self.shards.others_in(shards) {
-                    let packet = copy(&packet, pool);
+                    let packet = copy(&packet, cx.pool);
                     let mail = Mail::Packet { iface, packet, hops: 1 };
-                    self.hand_over_mail(shard, mail, pool);
+                    self.hand_over_mail(shard, mail, cx.pool);
                 }
                 match self.shards.is_in(shards) {
-                    true => self.receive_packet(now, host, iface, packet, None, pool),
-                    false => pool.give(packet),
+                    true => self.receive_packet(cx, iface, packet, None),
+                    false => cx.pool.give(packet),
                 }
             }
-            _ if is_fragment => self.receive_fragment(now, host, iface, packet, pool),
-            Verdict::Mine(hash) => self.receive_packet(now, host, iface, packet, hash, pool),
+            _ if is_fragment => self.receive_fragment(cx, iface, packet),
+            Verdict::Mine(hash) => self.receive_packet(cx, iface, packet, hash),
             // A packet that was handed over, or a copy, is not copied again.
-            Verdict::Of(_) | Verdict::Copies(_) => {
-                self.receive_packet(now, host, iface, packet, None, pool)
-            }
+            Verdict::Of(_) | Verdict::Copies(_) => self.receive_packet(cx, iface, packet, None),
         }
     }
 
     /// Finds the shard of a packet of this host to itself, which was handed over `hops` times.
-    pub(crate) fn judge_looped(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        mut looped: Looped,
-        hops: u8,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn judge_looped(&mut self, cx: &mut Cx<'_, H>, mut looped: Looped, hops: u8) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
             Verdict::Of(shard) if hops < HOPS_MAX => {
                 // Its payload may lie in a FIFO, which is released when this turn ends.
-                looped.packet.linearize(pool);
-                self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, pool);
+                looped.packet.linearize(cx.pool);
+                self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, cx.pool);
             }
             Verdict::Copies(shards) if hops == 0 => {
                 for shard in self.shards.others_in(shards) {
-                    let packet = copy(&looped.packet, pool);
+                    let packet = copy(&looped.packet, cx.pool);
                     let looped = Looped { iface: looped.iface, packet };
                     let mail = Mail::Looped { looped, hops: 1 };
-                    self.hand_over_mail(shard, mail, pool);
+                    self.hand_over_mail(shard, mail, cx.pool);
                 }
                 match self.shards.is_in(shards) {
-                    true => self.receive_looped(now, host, looped, None, pool),
-                    false => pool.give(looped.packet),
+                    true => self.receive_looped(cx, looped, None),
+                    false => cx.pool.give(looped.packet),
                 }
             }
-            Verdict::Mine(hash) => self.receive_looped(now, host, looped, hash, pool),
-            Verdict::Of(_) | Verdict::Copies(_) => {
-                self.receive_looped(now, host, looped, None, pool)
-            }
+            Verdict::Mine(hash) => self.receive_looped(cx, looped, hash),
+            Verdict::Of(_) | Verdict::Copies(_) => self.receive_looped(cx, looped, None),
         }
     }
 
     /// Receives a fragment. The complete datagram may belong to another shard.
-    fn receive_fragment(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
-        let Some(received) = self.net.receive(now, iface, packet, pool) else { return };
+    fn receive_fragment(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
+        let Some(received) = self.net.receive(cx.now, iface, packet, cx.pool) else { return };
         match self.verdict(iface, Subject::of_received(&received)) {
-            Verdict::Mine(hash) => self.on_received(now, host, received, hash, pool),
+            Verdict::Mine(hash) => self.on_received(cx, received, hash),
             Verdict::Of(shard) => {
-                self.hand_over_mail(shard, Mail::Received(Box::new(received)), pool);
+                self.hand_over_mail(shard, Mail::Received(Box::new(received)), cx.pool);
             }
             Verdict::Copies(shards) => {
                 if let Received::Local(local) = &received {
                     for shard in self.shards.others_in(shards) {
-                        let copy = Box::new(Received::Local(copy_local(local, pool)));
-                        self.hand_over_mail(shard, Mail::Received(copy), pool);
+                        let copy = Box::new(Received::Local(copy_local(local, cx.pool)));
+                        self.hand_over_mail(shard, Mail::Received(copy), cx.pool);
                     }
                 }
                 match received {
-                    Received::Local(local) if !self.shards.is_in(shards) => pool.give(local.packet),
-                    received => self.on_received(now, host, received, None, pool),
+                    Received::Local(local) if !self.shards.is_in(shards) => {
+                        cx.pool.give(local.packet)
+                    }
+                    received => self.on_received(cx, received, None),
                 }
             }
         }
     }
 
     /// Takes mail of other shards.
-    pub(crate) fn receive_mail(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+    pub(crate) fn receive_mail(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
-        let has_offers = take_mail(&mut member.pairs, pool, &mut batch);
+        let has_offers = take_mail(&mut member.pairs, cx.pool, &mut batch);
         // Changes of sockets precede the messages that follow from them, so look at those first.
         self.catch_up_for_batch();
-        self.close_forsaken(now, host);
-        self.receive_news(now, host, pool);
+        self.close_forsaken(cx);
+        self.receive_news(cx);
         if has_offers {
-            self.take_offers(host, &batch);
+            self.take_offers(cx.host, &batch);
         }
         for mail in batch.drain(..) {
             match mail {
                 // Judged once more: sockets may have come and gone while it was on its way.
                 Mail::Packet { iface, packet, hops } => {
-                    self.judge_packet(now, host, iface, packet, hops, pool);
+                    self.judge_packet(cx, iface, packet, hops);
                 }
-                Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
-                Mail::Received(received) => self.on_received(now, host, *received, None, pool),
-                Mail::Message(message) => self.on_message(now, host, message),
-                Mail::ToControl { from, told } => self.net.on_told(now, from.0, told, pool),
-                Mail::Empty(packet) => pool.give(packet),
+                Mail::Looped { looped, hops } => self.judge_looped(cx, looped, hops),
+                Mail::Received(received) => self.on_received(cx, *received, None),
+                Mail::Message(message) => self.on_message(cx, message),
+                Mail::ToControl { from, told } => self.net.on_told(cx.now, from.0, told, cx.pool),
+                Mail::Empty(packet) => cx.pool.give(packet),
             }
         }
         if let Some(member) = &mut self.shards.member {
@@ -179,15 +161,15 @@ impl<H: Host> Stack<H> {
 
     /// Takes news of the first shard. Errors are delivered one by one, so that none is lost for
     /// want of a place when many neighbours fail at once.
-    fn receive_news(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+    fn receive_news(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
             return;
         };
         for news in unheard.into_news() {
-            self.net.on_news(now, news, pool);
+            self.net.on_news(cx.now, news, cx.pool);
             while let Some(error) = self.net.take_error() {
-                self.receive_error(now, host, &error);
+                self.receive_error(cx, &error);
             }
         }
     }

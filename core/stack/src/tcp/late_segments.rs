@@ -1,8 +1,8 @@
 //! Late segments of connections in TIME-WAIT, and the end of that state.
 
-use towpath_pool::Pool;
 use towpath_tcp::{Instant, TimeWaitVerdict};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
@@ -13,38 +13,31 @@ use crate::tcp::time_wait::TimeWaitFlow;
 
 impl<H: Host> Stack<H> {
     /// A segment of a connection in TIME-WAIT.
-    pub(crate) fn on_time_wait_segment(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        at: u32,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn on_time_wait_segment(&mut self, cx: &mut Cx<'_, H>, at: u32, incoming: Incoming) {
         let Some(entry) = self.time_waits.get_mut(at) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         let before = entry.state.expires();
-        let mut verdict = entry.state.on_segment(now, &incoming.segment);
+        let mut verdict = entry.state.on_segment(cx.now, &incoming.segment);
         let (after, iss_min) = (entry.state.expires(), entry.state.iss_min());
         if after != before {
             self.time_waits.renew(at);
         }
         if verdict == TimeWaitVerdict::Reopen {
-            match self.taker(now, &incoming) {
+            match self.taker(cx.now, &incoming) {
                 Ok(taker) => {
                     self.counters.tcp_time_wait_reused += 1;
                     self.remove_time_wait(at);
-                    return self.take_syn(now, host, taker, incoming, Some(iss_min), pool);
+                    return self.take_syn(cx, taker, incoming, Some(iss_min));
                 }
                 // The listener is gone. The SYN is answered as every other one here, and late
                 // segments of the peer still find the old connection.
                 Err(DropReason::TcpNoSocket) => {
                     let Some(entry) = self.time_waits.get_mut(at) else { return };
-                    verdict = entry.state.refuse_syn(now);
+                    verdict = entry.state.refuse_syn(cx.now);
                 }
                 // The peer repeats its SYN; there may be a place for it then.
-                Err(reason) => return self.drop_local(incoming.local, reason, pool),
+                Err(reason) => return self.drop_local(incoming.local, reason, cx.pool),
             }
         }
         match (verdict, self.time_waits.get(at)) {
@@ -53,14 +46,14 @@ impl<H: Host> Stack<H> {
                 let flow = &incoming.flow;
                 let outgoing = &outgoing;
                 let reply = SegmentReply { flow, iface, packet, outgoing, option: None };
-                self.reply(now, reply, pool);
-                pool.give(incoming.local.packet);
+                self.reply(cx.now, reply, cx.pool);
+                cx.pool.give(incoming.local.packet);
             }
             (TimeWaitVerdict::Drop(reason), _) => {
-                self.drop_local(incoming.local, reason.into(), pool);
+                self.drop_local(incoming.local, reason.into(), cx.pool);
             }
             (TimeWaitVerdict::Ack(_) | TimeWaitVerdict::Reopen, _) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
             }
         }
     }

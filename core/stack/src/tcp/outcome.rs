@@ -4,6 +4,7 @@
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::socket::{Kind, Stream};
@@ -18,7 +19,7 @@ use crate::unreached::Unreached;
 impl<H: Host> Stack<H> {
     /// Delivers the events of a connection and arms its timer, once it has nothing more to send
     /// now, or waits for its device.
-    pub(crate) fn after_visit(&mut self, now: Instant, host: &mut H, index: u32) {
+    pub(crate) fn after_visit(&mut self, cx: &mut Cx<'_, H>, index: u32) {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };
             let (user, orphan) = (socket.user, socket.orphan);
@@ -28,7 +29,7 @@ impl<H: Host> Stack<H> {
                 let next = connection.next_timeout().map(|(at, _)| at);
                 self.wheel.set(&mut stream.timer, next, TimerOwner::Socket(index));
                 if !orphan && stream.send.is_room_made_by_sending() {
-                    host.event(user, SocketEvent::Writable);
+                    cx.host.event(user, SocketEvent::Writable);
                 }
                 return;
             };
@@ -37,7 +38,7 @@ impl<H: Host> Stack<H> {
                 ConnectionEvent::TimedOut | ConnectionEvent::Unreachable => End::NoAnswer,
                 _ => End::Over,
             };
-            let was_accepted = self.end_fast_open(now, index, end);
+            let was_accepted = self.end_fast_open(cx.now, index, end);
             let Some(socket) = self.sockets.get_mut(index) else { return };
             let Kind::Stream(stream) = &mut socket.kind else { return };
             let told = match event {
@@ -56,17 +57,17 @@ impl<H: Host> Stack<H> {
                     Some(SocketEvent::Error(why.into()))
                 }
                 ConnectionEvent::TimeWait(state) => {
-                    self.end_connection(now, index, Some(state));
+                    self.end_connection(cx.now, index, Some(state));
                     None
                 }
                 ConnectionEvent::Closed => {
-                    self.end_connection(now, index, None);
+                    self.end_connection(cx.now, index, None);
                     None
                 }
                 _ => None,
             };
             if let Some(event) = told.filter(|_| !orphan) {
-                host.event(user, event);
+                cx.host.event(user, event);
             }
             if let Some(SocketEvent::Error(_)) = told {
                 self.counters.tcp_failures += 1;

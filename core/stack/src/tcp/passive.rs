@@ -10,11 +10,11 @@ mod half_open;
 mod pending;
 mod syn_cache;
 
-use towpath_pool::Pool;
 use towpath_tcp::{Flags, HalfOpen, Instant, SeqNum};
 use towpath_wire::fast_open::FastOpen;
 
 pub(crate) use self::child::NewChild;
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
@@ -35,19 +35,13 @@ pub(crate) enum Taker {
 
 impl<H: Host> Stack<H> {
     /// A SYN that belongs to no flow.
-    pub(crate) fn on_syn(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
-        match self.taker(now, &incoming) {
-            Ok(taker) => self.take_syn(now, host, taker, incoming, None, pool),
+    pub(crate) fn on_syn(&mut self, cx: &mut Cx<'_, H>, incoming: Incoming) {
+        match self.taker(cx.now, &incoming) {
+            Ok(taker) => self.take_syn(cx, taker, incoming, None),
             Err(DropReason::TcpNoSocket) => {
-                self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
+                self.refuse_segment(cx, incoming, DropReason::TcpNoSocket);
             }
-            Err(reason) => self.drop_local(incoming.local, reason, pool),
+            Err(reason) => self.drop_local(incoming.local, reason, cx.pool),
         }
     }
 
@@ -55,34 +49,32 @@ impl<H: Host> Stack<H> {
     /// between the same ports used sequence numbers up to there.
     pub(crate) fn take_syn(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         taker: Taker,
         incoming: Incoming,
         iss_min: Option<SeqNum>,
-        pool: &mut Pool,
     ) {
         let index = match taker {
             Taker::Listener(index) => index,
-            Taker::Owner => return self.on_stray_syn(now, host, incoming, iss_min, pool),
+            Taker::Owner => return self.on_stray_syn(cx, incoming, iss_min),
         };
-        let taken = self.take_fast_syn(now, host, index, incoming, iss_min, pool);
+        let taken = self.take_fast_syn(cx, index, incoming, iss_min);
         let Some(incoming) = taken else { return };
         // `taker` let the SYN in for its cookie alone.
-        if !self.has_place_at(now, index) {
-            return self.drop_local(incoming.local, DropReason::SynCacheFull, pool);
+        if !self.has_place_at(cx.now, index) {
+            return self.drop_local(incoming.local, DropReason::SynCacheFull, cx.pool);
         }
-        self.make_place(now, index);
+        self.make_place(cx.now, index);
         self.counters.tcp_syns += 1;
         let Incoming { flow, hash, ref segment, ref local, .. } = incoming;
         let parent = Parent::Listener(index);
         let settings = self.settings_of(parent);
         let gives_cookie =
             settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
-        let iss = self.initial_sequence(now, &flow, iss_min);
+        let iss = self.initial_sequence(cx.now, &flow, iss_min);
         let iface = settings.device.or(self.pinned(local.iface, &flow));
-        let config = settings.for_flow(now, &flow, iface, &self.net);
-        let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), now);
+        let config = settings.for_flow(cx.now, &flow, iface, &self.net);
+        let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), cx.now);
         let entry = HalfOpenFlow {
             flow,
             half_open,
@@ -90,13 +82,13 @@ impl<H: Host> Stack<H> {
             has_place: self.net.is_in_process(local.iface),
             gives_cookie,
             saved_syn: settings.save_syn.then(|| incoming.headers()),
-            since: now,
+            since: cx.now,
             timer: TimerId::NONE,
             parent,
         };
         let at = self.store_half_open(entry, hash);
-        self.send_syn_ack(now, host, at, pool);
-        pool.give(incoming.local.packet);
+        self.send_syn_ack(cx, at);
+        cx.pool.give(incoming.local.packet);
     }
 
     /// Finds the taker of a SYN that belongs to no flow, if there is one with a place for it.
@@ -151,7 +143,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// A segment that belongs to no flow and opens none.
-    pub(crate) fn on_stray_segment(&mut self, now: Instant, incoming: Incoming, pool: &mut Pool) {
+    pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: Incoming) {
         let flags = incoming.segment.flags;
         let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
         let reason = match lenient {
@@ -160,11 +152,11 @@ impl<H: Host> Stack<H> {
             Some(_) if !flags.intersects(Flags::ACK | Flags::RST) => DropReason::TcpBadFlags,
             // The segment may be of a client whose half-open connection was displaced. The client
             // has done nothing wrong: its program may not see a reset.
-            Some(until) if now < until && !flags.intersects(Flags::SYN | Flags::RST) => {
+            Some(until) if cx.now < until && !flags.intersects(Flags::SYN | Flags::RST) => {
                 DropReason::HalfOpenDisplaced
             }
-            _ => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
+            _ => return self.refuse_segment(cx, incoming, DropReason::TcpNoSocket),
         };
-        self.drop_local(incoming.local, reason, pool);
+        self.drop_local(incoming.local, reason, cx.pool);
     }
 }

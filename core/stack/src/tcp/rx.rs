@@ -1,9 +1,9 @@
 //! Received TCP segments: checked, parsed, and given to the owner of their flow.
 
-use towpath_pool::Pool;
 use towpath_tcp::{Instant, Segment};
 use towpath_wire::{addr, tcp};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketId};
 use crate::incoming::{Incoming, arrival, is_opening, segments_in};
@@ -13,58 +13,44 @@ use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
 impl<H: Host> Stack<H> {
-    pub(crate) fn receive_tcp(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        local: Local,
-        hash: Option<u64>,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn receive_tcp(&mut self, cx: &mut Cx<'_, H>, local: Local, hash: Option<u64>) {
         self.counters.tcp_received += 1;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# the receiver MUST check it (MUST-3).
         if !net::verify_transport(&local) {
-            return self.drop_local(local, DropReason::TransportChecksum, pool);
+            return self.drop_local(local, DropReason::TransportChecksum, cx.pool);
         }
-        let Some(incoming) = self.parse_tcp(now, local, hash, pool) else { return };
+        let Some(incoming) = self.parse_tcp(cx, local, hash) else { return };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
         //# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a
         //# broadcast or multicast address (MUST-57).
         if incoming.local.broadcast_or_multicast || !addr::is_unicast(incoming.flow.remote) {
-            return self.drop_local(incoming.local, DropReason::TcpNotUnicast, pool);
+            return self.drop_local(incoming.local, DropReason::TcpNotUnicast, cx.pool);
         }
         match self.find_flow(incoming.hash, &incoming.flow) {
-            Some(FlowRef::Socket(index)) => self.on_segment(now, index, incoming, pool),
-            Some(FlowRef::HalfOpen(index)) => {
-                self.on_half_open_segment(now, host, index, incoming, pool)
-            }
-            Some(FlowRef::TimeWait(index)) => {
-                self.on_time_wait_segment(now, host, index, incoming, pool)
-            }
-            Some(FlowRef::Pending(index)) => {
-                self.on_pending_segment(now, host, index, incoming, pool)
-            }
-            None if is_opening(&incoming.segment) => self.on_syn(now, host, incoming, pool),
-            None => self.on_stray_segment(now, incoming, pool),
+            Some(FlowRef::Socket(index)) => self.on_segment(cx, index, incoming),
+            Some(FlowRef::HalfOpen(index)) => self.on_half_open_segment(cx, index, incoming),
+            Some(FlowRef::TimeWait(index)) => self.on_time_wait_segment(cx, index, incoming),
+            Some(FlowRef::Pending(index)) => self.on_pending_segment(cx, index, incoming),
+            None if is_opening(&incoming.segment) => self.on_syn(cx, incoming),
+            None => self.on_stray_segment(cx, incoming),
         }
     }
 
     fn parse_tcp(
         &mut self,
-        now: Instant,
+        cx: &mut Cx<'_, H>,
         local: Local,
         hash: Option<u64>,
-        pool: &mut Pool,
     ) -> Option<Incoming> {
         let header = local.packet.linear().get(local.offset..).map(tcp::Header::parse);
         let Some(Ok(header)) = header else {
-            self.drop_local(local, DropReason::TransportMalformed, pool);
+            self.drop_local(local, DropReason::TransportMalformed, cx.pool);
             return None;
         };
         let header_len = usize::from(header.header_len);
         let Some(payload_len) = local.len.checked_sub(header_len) else {
-            self.drop_local(local, DropReason::TransportMalformed, pool);
+            self.drop_local(local, DropReason::TransportMalformed, cx.pool);
             return None;
         };
         let flow = Flow {
@@ -81,7 +67,7 @@ impl<H: Host> Stack<H> {
             urgent: header.urgent,
             options: header.options,
             payload_len: payload_len as u32,
-            arrival: arrival(now, &local),
+            arrival: arrival(cx.now, &local),
             ce: local.tos & 3 == 3,
             segments: segments_in(&local, payload_len),
         };

@@ -1,9 +1,9 @@
 //! A segment of a connection: the state machine processes it, and the buffers follow.
 
-use towpath_pool::Pool;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
@@ -13,39 +13,33 @@ use crate::tcp::path::Path;
 
 impl<H: Host> Stack<H> {
     /// Processes a segment of a connection, which `tx` visits afterwards.
-    pub(crate) fn on_segment(
-        &mut self,
-        now: Instant,
-        index: u32,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn on_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, incoming: Incoming) {
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         if incoming.local.ttl < stream.packet.hops_min {
-            return self.drop_local(incoming.local, DropReason::TcpMinTtl, pool);
+            return self.drop_local(incoming.local, DropReason::TcpMinTtl, cx.pool);
         }
         if stream.connection.is_none() {
-            return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
+            return self.refuse_segment(cx, incoming, DropReason::TcpNoSocket);
         }
-        let received = match stream.on_segment(now, &incoming) {
+        let received = match stream.on_segment(cx.now, &incoming) {
             Ok(received) => received,
             Err(reason) => {
-                self.drop_local(incoming.local, reason, pool);
+                self.drop_local(incoming.local, reason, cx.pool);
                 return self.mark_dirty(index);
             }
         };
         if incoming.segment.flags.contains(Flags::SYN) {
             let repeated = stream.connection.as_ref().is_some_and(Connection::has_repeated_syn);
             let (flow, mss) = (incoming.flow, incoming.segment.options.mss);
-            self.fast_opens.on_syn_ack(now, index, &flow, mss, incoming.header(), repeated);
+            self.fast_opens.on_syn_ack(cx.now, index, &flow, mss, incoming.header(), repeated);
         }
         if received.released > 0 {
             let path = stream.path.as_ref().filter(|path| self.paths.is_current(path, &self.net));
             if let Some(hop) = path.and_then(Path::hop) {
-                self.net.confirm_reachable(now, hop);
+                self.net.confirm_reachable(cx.now, hop);
             }
         }
         if let Some(reason) = received.payload_dropped {
@@ -60,7 +54,7 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# if the TCP endpoint is processing a series of queued segments, it MUST process them all
         //# before sending any ACK segments (MUST-59).
-        pool.give(incoming.local.packet);
+        cx.pool.give(incoming.local.packet);
         self.mark_dirty(index);
     }
 }

@@ -6,11 +6,11 @@
 //! A cookie can be stolen, or replayed from its client's address. A listener therefore has a limit
 //! of such connections whose handshake is under way (RFC 7413 §5.1).
 
-use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Buffers, Connection, Instant, SeqNum};
 use towpath_wire::fast_open::FastOpen;
 
+use crate::cx::Cx;
 use crate::host::{Host, SocketId};
 use crate::incoming::Incoming;
 use crate::limits;
@@ -88,13 +88,12 @@ impl<H: Host> Stack<H> {
     /// and the SYN begins a handshake as any other.
     pub(crate) fn accept_fast(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         index: u32,
         incoming: &Incoming,
         iss_min: Option<SeqNum>,
     ) -> bool {
-        while let Some(listener) = self.fast_opens.pop_reset(now) {
+        while let Some(listener) = self.fast_opens.pop_reset(cx.now) {
             self.free_fast_open(listener);
         }
         let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
@@ -106,9 +105,9 @@ impl<H: Host> Stack<H> {
             return false;
         }
         let listener = SocketId(self.sockets.id(index));
-        let Ok(child) = self.new_child(host, index, false, incoming) else { return false };
+        let Ok(child) = self.new_child(cx.host, index, false, incoming) else { return false };
         let saves_syn = child.settings.save_syn;
-        let connected = self.connect_child(now, child, incoming, iss_min);
+        let connected = self.connect_child(cx.now, child, incoming, iss_min);
         if saves_syn {
             self.handshakes.saved_syns.insert(connected, incoming.headers());
         }
@@ -160,23 +159,21 @@ impl<H: Host> Stack<H> {
     /// Takes a SYN with a valid cookie for which its listener has room. Any other one comes back.
     pub(crate) fn take_fast_syn(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         index: u32,
         incoming: Incoming,
         iss_min: Option<SeqNum>,
-        pool: &mut Pool,
     ) -> Option<Incoming> {
         let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
         else {
             return Some(incoming);
         };
         if !self.has_valid_cookie(listener, &incoming)
-            || !self.accept_fast(now, host, index, &incoming, iss_min)
+            || !self.accept_fast(cx, index, &incoming, iss_min)
         {
             return Some(incoming);
         }
-        pool.give(incoming.local.packet);
+        cx.pool.give(incoming.local.packet);
         None
     }
 }

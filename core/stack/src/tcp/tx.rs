@@ -20,6 +20,7 @@ use towpath_pool::{Packet, Pool};
 use towpath_ring::SendBuffer;
 use towpath_tcp::{Connection, Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Budget, Host, SocketId};
 use crate::limits::{
@@ -64,14 +65,8 @@ enum Held {
 impl<H: Host> Stack<H> {
     /// Visits dirty connections while the budget lasts, each once at most before all others.
     /// Connections that waited for a device come first.
-    pub(crate) fn transmit(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        pool: &mut Pool,
-        budget: &mut usize,
-    ) {
-        self.serve_lines(now, host, pool, budget);
+    pub(crate) fn transmit(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
+        self.serve_lines(cx, budget);
         for _ in 0..self.dirty.len() {
             if *budget == 0 {
                 return;
@@ -81,7 +76,7 @@ impl<H: Host> Stack<H> {
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
-            let visited = self.visit(now, host, index, pool, budget, VisitTurn::Behind);
+            let visited = self.visit(cx, index, budget, VisitTurn::Behind);
             if let Visited::More = visited {
                 self.mark_dirty(index);
             }
@@ -100,10 +95,11 @@ impl<H: Host> Stack<H> {
     /// has reset it and is about to reuse its ports. Packets beyond all room in the device's queue
     /// are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
+        let cx = &mut Cx { now, host, pool };
         let mut budget = Budget::default().tx_packets;
         for _ in 0..budget / TX_PACKETS_A_VISIT {
             let Some(index) = self.index(id) else { return };
-            let visited = self.visit(now, host, index, pool, &mut budget, VisitTurn::Ahead);
+            let visited = self.visit(cx, index, &mut budget, VisitTurn::Ahead);
             if let Visited::Idle = visited {
                 return;
             }
@@ -113,7 +109,7 @@ impl<H: Host> Stack<H> {
 
     /// Lets connections that wait for a device go on when its queue has run low. Each gets one
     /// visit at a time, in their order, until the queue is full again.
-    fn serve_lines(&mut self, now: Instant, host: &mut H, pool: &mut Pool, budget: &mut usize) {
+    fn serve_lines(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         for iface in self.output_lines.ifaces() {
             if !is_low(&self.net, iface) {
                 continue;
@@ -124,7 +120,7 @@ impl<H: Host> Stack<H> {
                 if let Some(socket) = self.sockets.get_mut(index) {
                     socket.waits = Waits::ForNothing;
                 }
-                let visited = self.visit(now, host, index, pool, budget, VisitTurn::Called);
+                let visited = self.visit(cx, index, budget, VisitTurn::Called);
                 if let Visited::More = visited {
                     self.stand_in_line(iface, index);
                 }
@@ -189,22 +185,20 @@ impl<H: Host> Stack<H> {
 
     fn visit(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         index: u32,
-        pool: &mut Pool,
         budget: &mut usize,
         turn: VisitTurn,
     ) -> Visited {
         if self.shards.is_claiming(index) {
             return Visited::Idle;
         }
-        self.refresh_route(now, index);
+        self.refresh_route(cx.now, index);
         let Some(socket) = self.sockets.get_mut(index) else { return Visited::Idle };
         let (user, orphan) = (socket.user, socket.orphan);
         let Kind::Stream(stream) = &mut socket.kind else { return Visited::Idle };
-        tell_news(host, user, orphan, stream);
-        tune(now, stream);
+        tell_news(cx.host, user, orphan, stream);
+        tune(cx.now, stream);
         for _ in 0..TX_PACKETS_A_VISIT {
             let held = self.held(index, turn);
             let Some(Kind::Stream(stream)) =
@@ -214,31 +208,31 @@ impl<H: Host> Stack<H> {
             };
             let buffers = stream.buffers();
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
-            let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), held) {
+            let idle = match (connection.plan(cx.now, buffers, TX_BYTES_A_PACKET), held) {
                 (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
                     // The peer may wait for an acknowledgement before it sends the bytes that our
                     // program waits for.
                     if let Some(ack) = connection.plan_ack() {
-                        let outgoing = connection.emit(now, ack, buffers);
-                        self.send_segment(now, index, &outgoing, pool);
+                        let outgoing = connection.emit(cx.now, ack, buffers);
+                        self.send_segment(cx, index, &outgoing);
                     }
                     self.wait(held, index);
-                    self.after_visit(now, host, index);
+                    self.after_visit(cx, index);
                     return Visited::Idle;
                 }
                 (Plan::Send(transmit), _) => {
-                    let outgoing = connection.emit(now, transmit, buffers);
-                    self.send_segment(now, index, &outgoing, pool);
+                    let outgoing = connection.emit(cx.now, transmit, buffers);
+                    self.send_segment(cx, index, &outgoing);
                     *budget = budget.saturating_sub(1);
                     continue;
                 }
                 (Plan::Nothing(idle), _) => idle,
             };
-            connection.on_idle(now, idle, buffers);
-            if stream.watch_reads(now) {
+            connection.on_idle(cx.now, idle, buffers);
+            if stream.watch_reads(cx.now) {
                 continue;
             }
-            self.after_visit(now, host, index);
+            self.after_visit(cx, index);
             return Visited::Idle;
         }
         Visited::More
@@ -271,7 +265,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Makes a packet of a segment of a connection, and sends it.
-    fn send_segment(&mut self, now: Instant, index: u32, outgoing: &Outgoing, pool: &mut Pool) {
+    fn send_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, outgoing: &Outgoing) {
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
@@ -290,13 +284,13 @@ impl<H: Host> Stack<H> {
             true => self.fast_opens.option_of_syn(index),
             false => None,
         };
-        let mut packet = segment_packet(&flow, outgoing, option, pool);
+        let mut packet = segment_packet(&flow, outgoing, option, cx.pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
             // Neither other bytes in their place nor fewer than the sequence numbers say may go
             // out. To the connection the segment is lost; its timers try again, and give up in the
             // end.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
-            pool.give(packet);
+            cx.pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
@@ -306,7 +300,7 @@ impl<H: Host> Stack<H> {
         let ip = ip_for(&route, class, ttl);
         // Packets without payload need no share: they never wait for one.
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
-        self.send_packet(now, &route, &flow, ip, packet, pool);
+        self.send_packet(cx.now, &route, &flow, ip, packet, cx.pool);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use towpath_pool::Pool;
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::limits;
@@ -11,13 +12,13 @@ use crate::udp::deliveries::{Arrived, Delivery};
 impl<H: Host> Stack<H> {
     /// Keeps a packet for the next turns.
     #[cold]
-    pub(crate) fn deliver_later(&mut self, host: &H, mut delivery: Delivery, pool: &mut Pool) {
+    pub(crate) fn deliver_later(&mut self, cx: &mut Cx<'_, H>, mut delivery: Delivery) {
         self.counters.deliveries_put_off += 1;
         // Frames of devices are few, and a filter may take long.
-        delivery.local.packet.leave_frame(pool);
-        let payer = self.next_payer(host, &delivery);
+        delivery.local.packet.leave_frame(cx.pool);
+        let payer = self.next_payer(cx.host, &delivery);
         if let Some(delivery) = self.datagrams.deliveries.push(payer, delivery) {
-            self.drop_delivery(delivery, DropReason::UdpFilterBusy, pool);
+            self.drop_delivery(delivery, DropReason::UdpFilterBusy, cx.pool);
         }
     }
 
@@ -33,20 +34,20 @@ impl<H: Host> Stack<H> {
     }
 
     /// Goes on with the packets that wait: with each line in turn for a portion.
-    pub(crate) fn deliver_waiting(&mut self, host: &mut H, pool: &mut Pool) {
+    pub(crate) fn deliver_waiting(&mut self, cx: &mut Cx<'_, H>) {
         let portion = |steps: usize| steps + limits::FILTER_STEPS_A_PORTION;
         let mut end = portion(self.datagrams.filter_steps);
         while self.datagrams.filter_steps <= limits::FILTER_STEPS_A_TURN {
             let Some((mut delivery, payer)) = self.datagrams.deliveries.pop() else { return };
             let steps_max = end.min(limits::FILTER_STEPS_A_TURN);
-            if self.go_on_delivering(host, &mut delivery, steps_max, payer) {
-                self.end_delivery(delivery, pool);
+            if self.go_on_delivering(cx.host, &mut delivery, steps_max, payer) {
+                self.end_delivery(delivery, cx.pool);
             } else {
-                let next = self.next_payer(host, &delivery);
+                let next = self.next_payer(cx.host, &delivery);
                 if next == payer {
                     self.datagrams.deliveries.put_back(payer, delivery);
                 } else if let Some(delivery) = self.datagrams.deliveries.push(next, delivery) {
-                    self.drop_delivery(delivery, DropReason::UdpFilterBusy, pool);
+                    self.drop_delivery(delivery, DropReason::UdpFilterBusy, cx.pool);
                 }
             }
             if self.datagrams.filter_steps > end {

@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
-use towpath_pool::Pool;
 use towpath_ring::Payload;
-use towpath_tcp::Instant;
 use towpath_wire::udp;
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{DatagramMeta, EchoMeta, Host};
 use crate::incoming::{arrival, dont_fragment};
@@ -16,25 +15,19 @@ use crate::udp::deliveries::{Arrived, Delivery, Undelivered};
 use crate::udp::delivery::each_datagram;
 
 impl<H: Host> Stack<H> {
-    pub(crate) fn receive_udp(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        mut local: Local,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn receive_udp(&mut self, cx: &mut Cx<'_, H>, mut local: Local) {
         if !net::verify_transport(&local) {
-            return self.drop_local(local, DropReason::TransportChecksum, pool);
+            return self.drop_local(local, DropReason::TransportChecksum, cx.pool);
         }
         let header = local.packet.linear().get(local.offset..).map(udp::Header::parse_quoted);
         let Some(Ok((header, header_len))) = header else {
-            return self.drop_local(local, DropReason::TransportMalformed, pool);
+            return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
         };
         // A packet may hold several datagrams: the device merged them, or UDP_SEGMENT over loopback
         // did not cut them. Then the one header states the length of all.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
-            return self.drop_local(local, DropReason::TransportMalformed, pool);
+            return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
         }
         self.counters.udp_received += 1;
         let meta = DatagramMeta {
@@ -44,30 +37,30 @@ impl<H: Host> Stack<H> {
             ttl: local.ttl,
             tos: local.tos,
             dont_fragment: dont_fragment(&local),
-            arrival: arrival(now, &local),
+            arrival: arrival(cx.now, &local),
             segment_size: 0,
         };
         local.len = length;
         let arrived = Arrived::new(&local, meta, header_len);
         let delivered = if local.broadcast_or_multicast {
-            self.deliver_to_all(host, &arrived)
+            self.deliver_to_all(cx.host, &arrived)
         } else {
-            self.deliver_to_one(host, &arrived, false)
+            self.deliver_to_one(cx.host, &arrived, false)
         };
         match delivered {
-            Ok(()) => pool.give(local.packet),
-            // Looped copies of this host's own datagrams are not for other hosts.
+            Ok(()) => cx.pool.give(local.packet),
+            // Looped copies of this cx.host's own datagrams are not for other hosts.
             Err(Undelivered::Lost(DropReason::UdpNoSocket))
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {
                 each_datagram(&arrived.payload, arrived.size, |datagram| {
-                    host.stray_datagram(&meta, &datagram);
+                    cx.host.stray_datagram(&meta, &datagram);
                 });
-                pool.give(local.packet);
+                cx.pool.give(local.packet);
             }
             Err(Undelivered::Later(receivers)) => {
                 let delivery = Delivery::new(local, meta, header_len, receivers);
-                self.deliver_later(host, delivery, pool);
+                self.deliver_later(cx, delivery);
             }
             Err(Undelivered::Lost(reason)) => {
                 //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
@@ -75,21 +68,15 @@ impl<H: Host> Stack<H> {
                 //# there is no pending LISTEN call, UDP SHOULD send an ICMP
                 //# Port Unreachable message.
                 if reason == DropReason::UdpNoSocket && !local.broadcast_or_multicast {
-                    self.net.unreachable(now, &local, Unreachable::Port, pool);
+                    self.net.unreachable(cx.now, &local, Unreachable::Port, cx.pool);
                 }
-                self.drop_local(local, reason, pool);
+                self.drop_local(local, reason, cx.pool);
             }
         }
     }
 
     /// An answer to a ping of ours.
-    pub(crate) fn receive_echo_reply(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        echo: Echo,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn receive_echo_reply(&mut self, cx: &mut Cx<'_, H>, echo: Echo) {
         let Echo { local, ident, .. } = echo;
         let meta = DatagramMeta {
             local: SocketAddr::new(local.dst, ident),
@@ -98,19 +85,19 @@ impl<H: Host> Stack<H> {
             ttl: local.ttl,
             tos: local.tos,
             dont_fragment: dont_fragment(&local),
-            arrival: arrival(now, &local),
+            arrival: arrival(cx.now, &local),
             segment_size: 0,
         };
         let arrived = Arrived::new(&local, meta, 0);
-        let delivered = self.deliver_to_one(host, &arrived, true);
+        let delivered = self.deliver_to_one(cx.host, &arrived, true);
         let is_stray = matches!(delivered, Err(Undelivered::Lost(DropReason::EchoNoSocket)));
         self.counters.echo_received += u64::from(!is_stray);
         match delivered {
-            Ok(()) => pool.give(local.packet),
-            Err(Undelivered::Lost(reason)) => self.drop_local(local, reason, pool),
+            Ok(()) => cx.pool.give(local.packet),
+            Err(Undelivered::Lost(reason)) => self.drop_local(local, reason, cx.pool),
             Err(Undelivered::Later(receivers)) => {
                 let delivery = Delivery::new(local, meta, 0, receivers);
-                self.deliver_later(host, delivery, pool);
+                self.deliver_later(cx, delivery);
             }
         }
     }
@@ -118,7 +105,7 @@ impl<H: Host> Stack<H> {
 
 /// Shows the owner an echo request that an any-address interface took for an address of another
 /// host.
-pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
+pub(crate) fn stray_echo<H: Host>(cx: &mut Cx<'_, H>, echo: Echo) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);
     let meta = EchoMeta {
@@ -131,7 +118,7 @@ pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
         dont_fragment: dont_fragment(&local),
     };
     if let Some(data) = local.packet.linear().get(data_offset..data_offset + data_len) {
-        host.stray_echo(&meta, &Payload::new(data, Default::default()));
+        cx.host.stray_echo(&meta, &Payload::new(data, Default::default()));
     }
-    pool.give(local.packet);
+    cx.pool.give(local.packet);
 }

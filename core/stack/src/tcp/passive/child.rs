@@ -1,9 +1,9 @@
 //! Children of listeners: the connection at the end of a handshake, and its place in the accept
 //! queue.
 
-use towpath_pool::Pool;
 use towpath_tcp::{Connection, Handshake, Instant};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Family, Host, ListenerName, SocketEvent, SocketId};
 use crate::incoming::Incoming;
@@ -32,23 +32,21 @@ impl<H: Host> Stack<H> {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn accept_child(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         listener: u32,
         at: u32,
         handshake: Handshake,
         incoming: Incoming,
-        pool: &mut Pool,
     ) {
         let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
-        let child = match self.new_child(host, listener, has_place, &incoming) {
+        let child = match self.new_child(cx.host, listener, has_place, &incoming) {
             Ok(child) => child,
-            Err(reason) => return self.drop_local(incoming.local, reason, pool),
+            Err(reason) => return self.drop_local(incoming.local, reason, cx.pool),
         };
         let NewChild { user, family, recv, send, offer, settings, sharing } = child;
         let flow = incoming.flow;
         let stream =
-            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+            self.stream_of(cx.now, flow, handshake, settings, incoming.local.iface, recv, send);
         let stream = Box::new(Stream { uses_port: sharing, ..stream });
         let kind = Kind::Stream(stream);
         let index = self.sockets.insert(Socket::new(user, family, kind));
@@ -57,26 +55,24 @@ impl<H: Host> Stack<H> {
             self.handshakes.saved_syns.insert(index, syn);
         }
         self.counters.tcp_accepts += 1;
-        self.offer_child(now, index, offer);
-        self.on_segment(now, index, incoming, pool);
+        self.offer_child(cx.now, index, offer);
+        self.on_segment(cx, index, incoming);
     }
 
     /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn finish_early_accept(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         index: u32,
         at: u32,
         handshake: Handshake,
         incoming: Incoming,
-        pool: &mut Pool,
     ) {
         let settings = Settings::new(self.config.tcp);
         let fresh = Kind::Fresh(Box::new(settings));
         let Some(socket) = self.sockets.get_mut(index) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         let user = socket.user;
         let Kind::EarlyAccept(early) = std::mem::replace(&mut socket.kind, fresh) else {
@@ -84,7 +80,7 @@ impl<H: Host> Stack<H> {
         };
         let EarlyAccept { flow, recv, send, shut, half_open: _ } = *early;
         let mut stream =
-            self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+            self.stream_of(cx.now, flow, handshake, settings, incoming.local.iface, recv, send);
         if let (true, Some(connection)) = (shut, &mut stream.connection) {
             connection.shutdown_send();
         }
@@ -93,8 +89,8 @@ impl<H: Host> Stack<H> {
         }
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
-        host.event(user, SocketEvent::Connected);
-        self.on_segment(now, index, incoming, pool);
+        cx.host.event(user, SocketEvent::Connected);
+        self.on_segment(cx, index, incoming);
     }
 
     /// Parts of the next socket as a child of this listener, and a place in the accept queue.

@@ -4,6 +4,7 @@ use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Flags, HalfOpenVerdict, Instant, Outgoing};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::incoming::Incoming;
@@ -15,67 +16,54 @@ use crate::tcp::handshake::{HalfOpenFlow, Parent};
 
 impl<H: Host> Stack<H> {
     /// A segment of a handshake under way.
-    pub(crate) fn on_half_open_segment(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        at: u32,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn on_half_open_segment(&mut self, cx: &mut Cx<'_, H>, at: u32, incoming: Incoming) {
         let Some(entry) = self.handshakes.half_open.get_mut(at) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         let parent = entry.parent;
-        match entry.half_open.on_segment(now, &incoming.segment) {
+        match entry.half_open.on_segment(cx.now, &incoming.segment) {
             HalfOpenVerdict::Established(handshake) => match parent {
                 Parent::Listener(listener) => {
-                    self.accept_child(now, host, listener, at, handshake, incoming, pool);
+                    self.accept_child(cx, listener, at, handshake, incoming);
                 }
                 Parent::EarlyAccept(index) => {
-                    self.finish_early_accept(now, host, index, at, handshake, incoming, pool);
+                    self.finish_early_accept(cx, index, at, handshake, incoming);
                 }
             },
             HalfOpenVerdict::Reset => {
                 self.fail_half_open(at, SocketEvent::Error(SocketError::Reset));
-                pool.give(incoming.local.packet);
+                cx.pool.give(incoming.local.packet);
             }
             HalfOpenVerdict::ChallengeAck(outgoing) | HalfOpenVerdict::SendReset(outgoing) => {
-                self.send_for_half_open(now, at, &outgoing, pool);
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+                self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
             }
             HalfOpenVerdict::ResendSynAck => {
-                self.send_syn_ack(now, host, at, pool);
-                pool.give(incoming.local.packet);
+                self.send_syn_ack(cx, at);
+                cx.pool.give(incoming.local.packet);
             }
             HalfOpenVerdict::Drop(reason) => {
-                self.drop_local(incoming.local, reason.into(), pool);
+                self.drop_local(incoming.local, reason.into(), cx.pool);
             }
         }
     }
 
-    pub(crate) fn on_half_open_timeout(
-        &mut self,
-        now: Instant,
-        host: &H,
-        at: u32,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn on_half_open_timeout(&mut self, cx: &mut Cx<'_, H>, at: u32) {
         let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
         entry.timer = TimerId::NONE;
         let due = entry.half_open.next_timeout();
-        if due <= now && !entry.half_open.on_timeout(now) {
+        if due <= cx.now && !entry.half_open.on_timeout(cx.now) {
             self.counters.tcp_half_open_timeouts += 1;
             return self.fail_half_open(at, SocketEvent::Error(SocketError::TimedOut));
         }
         let next = entry.half_open.next_timeout();
         self.wheel.set(&mut entry.timer, Some(next), TimerOwner::HalfOpen(at));
-        if due <= now {
-            self.send_syn_ack(now, host, at, pool);
+        if due <= cx.now {
+            self.send_syn_ack(cx, at);
         }
     }
 
-    pub(super) fn send_syn_ack(&mut self, now: Instant, host: &H, at: u32, pool: &mut Pool) {
+    pub(super) fn send_syn_ack(&mut self, cx: &mut Cx<'_, H>, at: u32) {
         let Some(parent) = self.handshakes.half_open.get(at).map(|entry| entry.parent) else {
             return;
         };
@@ -84,14 +72,14 @@ impl<H: Host> Stack<H> {
         let window = match &socket.kind {
             Kind::EarlyAccept(early) => early.recv.free(),
             Kind::Listener(listener) => match listener.elsewhere(socket.user) {
-                Some(listener) => host.recv_room_for(&listener),
-                None => host.recv_room(socket.user),
+                Some(listener) => cx.host.recv_room_for(&listener),
+                None => cx.host.recv_room(socket.user),
             },
-            _ => host.recv_room(socket.user),
+            _ => cx.host.recv_room(socket.user),
         };
         let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
-        let outgoing = entry.half_open.syn_ack(now, window);
-        self.send_for_half_open(now, at, &outgoing, pool);
+        let outgoing = entry.half_open.syn_ack(cx.now, window);
+        self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
     }
 
     /// A segment of a handshake, which leaves as its parent's segments do.

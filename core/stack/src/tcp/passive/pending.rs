@@ -4,6 +4,7 @@ use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Flags, HalfOpen, Instant, Segment, SeqNum, reset_for};
 
+use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Family, Host, PendingId, Refusal, SocketId};
 use crate::incoming::{Incoming, is_opening};
@@ -20,57 +21,48 @@ impl<H: Host> Stack<H> {
     /// A SYN on an any-address interface that no listener takes: the owner decides.
     pub(super) fn on_stray_syn(
         &mut self,
-        now: Instant,
-        host: &mut H,
+        cx: &mut Cx<'_, H>,
         incoming: Incoming,
         iss_min: Option<SeqNum>,
-        pool: &mut Pool,
     ) {
         if self.handshakes.pending.len() >= self.config.pending_max {
-            self.displace_pending(host, &incoming);
+            self.displace_pending(cx.host, &incoming);
         }
         let Incoming { flow, hash, segment, .. } = incoming;
         let pending = PendingSyn {
             flow,
             syn: segment,
             iface: incoming.local.iface,
-            expires: now + limits::PENDING_TIMEOUT,
+            expires: cx.now + limits::PENDING_TIMEOUT,
             iss_min,
             quote: Quote::new(&incoming.local, incoming.header_len),
         };
         let at = self.handshakes.pending.push(&mut self.handshakes.pending_line, pending);
         self.flows.insert(hash, FlowRef::Pending(at));
-        pool.give(incoming.local.packet);
-        host.syn(PendingId(self.handshakes.pending.id(at)), flow.local(), flow.remote());
+        cx.pool.give(incoming.local.packet);
+        cx.host.syn(PendingId(self.handshakes.pending.id(at)), flow.local(), flow.remote());
     }
 
     /// The peer repeats itself, or gives up, before the owner has decided.
-    pub(crate) fn on_pending_segment(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        at: u32,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
+    pub(crate) fn on_pending_segment(&mut self, cx: &mut Cx<'_, H>, at: u32, incoming: Incoming) {
         if is_opening(&incoming.segment) {
             let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
             // A new SYN from the same port may be of a new attempt.
             pending.syn = incoming.segment;
-            pending.expires = now + limits::PENDING_TIMEOUT;
+            pending.expires = cx.now + limits::PENDING_TIMEOUT;
             self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
-            host.syn_repeated(PendingId(self.handshakes.pending.id(at)));
-            return self.drop_local(incoming.local, DropReason::PendingDuplicate, pool);
+            cx.host.syn_repeated(PendingId(self.handshakes.pending.id(at)));
+            return self.drop_local(incoming.local, DropReason::PendingDuplicate, cx.pool);
         }
         let Some(pending) = self.handshakes.pending.get(at) else { return };
         let Segment { flags, seq, .. } = incoming.segment;
         // The peer gave up, and the owner need not decide any more. Only this number follows its
         // SYN.
         if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
-            self.forget_pending(host, at);
-            return pool.give(incoming.local.packet);
+            self.forget_pending(cx.host, at);
+            return cx.pool.give(incoming.local.packet);
         }
-        self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+        self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
     }
 
     /// The headers of a pending SYN, from its IP header on; nothing when it has been forgotten.
@@ -160,12 +152,12 @@ impl<H: Host> Stack<H> {
         pool.give(quoted.packet);
     }
 
-    pub(crate) fn expire_pending(&mut self, now: Instant, host: &mut H) {
+    pub(crate) fn expire_pending(&mut self, cx: &mut Cx<'_, H>) {
         while let Some(at) = self.handshakes.pending_line.front() {
-            if self.handshakes.pending.get(at).is_none_or(|pending| pending.expires > now) {
+            if self.handshakes.pending.get(at).is_none_or(|pending| pending.expires > cx.now) {
                 break;
             }
-            self.forget_pending(host, at);
+            self.forget_pending(cx.host, at);
         }
     }
 
