@@ -8,9 +8,10 @@ use towpath_tcp::{Info, Instant, State};
 use crate::host::{Host, SocketId, SocketKind};
 use crate::net::IfaceId;
 use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
-use crate::socket::{Bound, Datagram, Kind, Socket};
+use crate::socket::{Bound, Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
+use crate::udp::socket::Datagram;
 
 /// A snapshot of one socket.
 #[derive(Debug, Clone, Copy)]

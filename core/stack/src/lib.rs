@@ -161,6 +161,7 @@ mod lifecycle;
 mod options;
 mod outbox;
 mod reply;
+mod settings;
 mod socket;
 mod unreached;
 

@@ -5,10 +5,12 @@ use towpath_tcp::{Instant, State};
 
 use crate::error::OpenError;
 use crate::host::{Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::socket::{Datagram, Kind, Settings, Socket};
+use crate::settings::Settings;
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::FlowRef;
 use crate::tcp::fast_open::End;
+use crate::udp::socket::Datagram;
 
 impl<H: Host> Stack<H> {
     /// The receive buffer of a connection, for an owner that reads it between turns. Say

@@ -15,9 +15,11 @@ use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
 use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::ports::bind_addr::Table;
-use crate::socket::{Datagram, Kind, Membership, PacketSettings, Socket};
+use crate::settings::PacketSettings;
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::udp::lengths::MtuDiscovery;
+use crate::udp::socket::{Datagram, Membership};
 
 /// A socket option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -327,7 +329,10 @@ impl<H: Host> Stack<H> {
             // As on Linux, a member of all sources cannot add a single source.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
-            (None, _) => return self.become_member(now, index, (group, iface), source),
+            (None, _) => {
+                let sources = source.map(|source| vec![source]);
+                return self.become_member(now, index, Membership { group, iface, sources });
+            }
         }
         if !self.net.join_group(now, iface, group, source) {
             return Err(OptionError::TooMany);
@@ -345,17 +350,17 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         index: u32,
-        (group, iface): (IpAddr, IfaceId),
-        source: Option<IpAddr>,
+        membership: Membership,
     ) -> Result<(), OptionError> {
+        let Membership { group, iface, ref sources } = membership;
+        let source = sources.as_ref().and_then(|sources| sources.first().copied());
         let datagram = self.members_mut(index)?;
         if datagram.memberships.len() >= MEMBERSHIPS_MAX
             || !self.net.join_group(now, iface, group, source)
         {
             return Err(OptionError::TooMany);
         }
-        let sources = source.map(|source| vec![source]);
-        self.members_mut(index)?.memberships.push(Membership { group, iface, sources });
+        self.members_mut(index)?.memberships.push(membership);
         self.datagrams.memberships += 1;
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::incoming::Incoming;
 use crate::limits::TX_COPY_MAX;
 use crate::net::{Fragmenting, IfaceId, Ip, Local, Route};
-use crate::socket::{FlowSettings, PacketSettings};
+use crate::settings::{FlowSettings, PacketSettings};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 

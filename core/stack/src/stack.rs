@@ -22,7 +22,7 @@ use crate::ports::ephemeral::Ephemeral;
 use crate::ports::local::LocalPorts;
 use crate::ports::receiver_watch::ReceiverWatch;
 use crate::shards::{Member, Owners, PeerShards};
-use crate::socket::{Kind, Socket, Stream};
+use crate::socket::{Kind, Socket};
 use crate::tables::flow::{Flow, FlowRef, FlowTable};
 use crate::tables::slab::Slab;
 use crate::tables::timer::Wheel;
@@ -30,6 +30,7 @@ use crate::tcp::fast_open::FastOpens;
 use crate::tcp::handshake::Handshakes;
 use crate::tcp::output_lines::OutputLines;
 use crate::tcp::path::Paths;
+use crate::tcp::stream::Stream;
 use crate::tcp::time_wait::TimeWaits;
 use crate::udp::Datagrams;
 

@@ -26,8 +26,9 @@ use crate::cx::Cx;
 use crate::host::{Host, Linger, ListenerName};
 use crate::ports::bind_addr::Table;
 use crate::ports::binds::Binds;
-use crate::socket::{AmongShards, Kind};
+use crate::socket::Kind;
 use crate::stack::Stack;
+use crate::tcp::listener::AmongShards;
 
 impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: Message) {

@@ -16,7 +16,8 @@ use crate::host::{Family, ListenerNote, SocketId};
 use crate::limits::CHANGES_UNSEEN_MAX;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Table;
-use crate::socket::{Bound, Settings};
+use crate::settings::Settings;
+use crate::socket::Bound;
 use crate::tables::flow::Flow;
 
 /// State common to all shards of a host.

@@ -11,8 +11,8 @@ use super::{Owners, ShardId};
 use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
 use crate::ports::bind_addr::Table;
-use crate::socket::AmongShards;
 use crate::tables::flow::Flow;
+use crate::tcp::listener::AmongShards;
 
 /// The other shards of a host, as a stack sees them; a single stack has none.
 #[derive(Debug, Default)]

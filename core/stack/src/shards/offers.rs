@@ -10,48 +10,11 @@ use super::ShardId;
 use super::post::{Child, Message, Offer};
 use crate::host::{Elsewhere, Host, ListenerName, SocketId};
 use crate::net::IfaceId;
-use crate::socket::{AmongShards, Kind, Listener, Stream};
+use crate::socket::Kind;
 use crate::stack::Stack;
 use crate::tcp::active::{loopback_if_unspecified, with_scope};
-
-impl Listener {
-    /// The listener that it is the shadow of, whose owner calls it `user`.
-    pub(crate) fn elsewhere(&self, user: u32) -> Option<Elsewhere> {
-        match self.among.as_deref() {
-            Some(AmongShards::Shadow { shard, id, note, .. }) => {
-                Some(Elsewhere { user, note: *note, name: ListenerName { shard: *shard, id: *id } })
-            }
-            _ => None,
-        }
-    }
-
-    /// Publishes the number of free places in the queue to other shards, after a change.
-    pub(crate) fn publish(&self) {
-        if let Some(AmongShards::Original { room, .. }) = self.among.as_deref() {
-            room.store(self.room(), Ordering::Relaxed);
-        }
-    }
-
-    /// Takes the next shard that was turned away, if the queue has room again. Shards have their
-    /// turn one after the other, so that none waits for ever.
-    fn next_turned_away(&mut self) -> Option<ShardId> {
-        let is_full = self.is_full();
-        let Some(AmongShards::Original { turned_away, told_last, .. }) = self.among.as_deref_mut()
-        else {
-            return None;
-        };
-        if is_full || *turned_away == 0 {
-            return None;
-        }
-        let behind =
-            *turned_away & u16::MAX.checked_shl(told_last.0.into()).map_or(0, |it| it << 1);
-        let next = if behind != 0 { behind } else { *turned_away };
-        let shard = ShardId(next.trailing_zeros() as u8);
-        *turned_away &= !(1 << shard.0);
-        *told_last = shard;
-        Some(shard)
-    }
-}
+use crate::tcp::listener::{AmongShards, Listener};
+use crate::tcp::stream::Stream;
 
 impl<H: Host> Stack<H> {
     /// Offers an established child to its listener, which is in another shard. `tag` is the

@@ -8,8 +8,10 @@ use super::ShardId;
 use super::common::{Change, Shadow, ShadowKind};
 use crate::host::{Host, SocketId};
 use crate::ports::bind_addr::Table;
-use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
+use crate::tcp::listener::{AmongShards, Listener};
+use crate::udp::socket::Datagram;
 
 impl<H: Host> Stack<H> {
     /// Takes changes of other shards, and of the host, before a program's call.

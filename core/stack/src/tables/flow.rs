@@ -56,16 +56,18 @@ impl Keyed {
     /// Its message is that of [`Owners::key`](crate::Owners::key).
     #[inline]
     pub fn ends(&self, flow: &Flow) -> u64 {
-        let ports = (flow.local_port, flow.remote_port);
+        let (local_port, remote_port) = (flow.local_port, flow.remote_port);
         let mut hasher = self.build_hasher();
         match (flow.local.to_canonical(), flow.remote.to_canonical()) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let (one, other, ports) = in_order(local.to_bits(), remote.to_bits(), ports);
+                let (one, other, ports) =
+                    in_order((local.to_bits(), local_port), (remote.to_bits(), remote_port));
                 hasher.write_u64(u64::from(one) | u64::from(other) << 32);
                 hasher.write_u32(ports);
             }
             (local, remote) => {
-                let (one, other, ports) = in_order(v6_bits(local), v6_bits(remote), ports);
+                let (one, other, ports) =
+                    in_order((v6_bits(local), local_port), (v6_bits(remote), remote_port));
                 for addr in [one, other] {
                     hasher.write_u64((addr >> 64) as u64);
                     hasher.write_u64(addr as u64);
@@ -98,15 +100,12 @@ pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
 }
 
-/// The smaller address first, and of equal ones that with the smaller port; and the ports, the
-/// first in the upper half.
+/// The smaller end first: its address, the other address, and the ports with the first one in the
+/// upper half.
 #[inline]
-fn in_order<T: Ord>(one: T, other: T, (one_port, other_port): (u16, u16)) -> (T, T, u32) {
-    let ports = |first: u16, second: u16| u32::from(first) << 16 | u32::from(second);
-    match (&one, one_port) <= (&other, other_port) {
-        true => (one, other, ports(one_port, other_port)),
-        false => (other, one, ports(other_port, one_port)),
-    }
+fn in_order<T: Ord>(one: (T, u16), other: (T, u16)) -> (T, T, u32) {
+    let (first, second) = if one <= other { (one, other) } else { (other, one) };
+    (first.0, second.0, u32::from(first.1) << 16 | u32::from(second.1))
 }
 
 fn v6_bits(addr: IpAddr) -> u128 {

@@ -8,10 +8,21 @@ use towpath_wire::addr;
 use crate::error::ConnectError;
 use crate::host::{Family, Host, SocketId};
 use crate::net::{IfaceId, Route};
-use crate::socket::{Bound, Kind, Settings, Socket, Stream};
+use crate::ports::binds::PortUse;
+use crate::settings::Settings;
+use crate::socket::{Bound, Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::fast_open::Beginning;
+use crate::tcp::path::Path;
+use crate::tcp::stream::Stream;
+
+/// An active open whose SYN has not left yet.
+struct Opened {
+    connection: Connection,
+    path: Path,
+    beginning: Beginning,
+}
 
 impl<H: Host> Stack<H> {
     /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the
@@ -96,17 +107,20 @@ impl<H: Host> Stack<H> {
             }
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
-        let stream = self.open_stream(now, flow, route, iface, settings, buffers, fast_open);
-        if let (Err(_), Some(sharing)) = (&stream, uses_port) {
-            self.ports.tcp.unuse_port(local_port, local, sharing);
+        let opened = self.open_connection(now, flow, &route, iface, &settings, fast_open);
+        if opened.is_err() {
+            self.ports.end_use(local_port, PortUse { local, sharing: uses_port });
         }
-        let (stream, beginning) = stream?;
+        let Opened { connection, path, beginning } = opened?;
         if held.is_some() {
             // The bind stays, but now for the address in use only.
             self.ports.tcp.narrow(local_port, index, local);
         }
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
+            let (recv, send) = buffers;
+            let stream = Stream::new(now, flow, connection, &settings, iface, recv, send);
+            let stream = Stream { path: Some(path), uses_port, ..stream };
+            socket.kind = Kind::Stream(Box::new(stream));
         }
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
@@ -148,9 +162,9 @@ impl<H: Host> Stack<H> {
         let flow =
             Flow { local: local.ip(), remote: remote.ip(), local_port, remote_port: remote.port() };
         let settings = Settings::new(self.config.tcp);
-        let buffers = (recv, send);
-        let (stream, _) = self.open_stream(now, flow, route, iface, settings, buffers, false)?;
-        let kind = Kind::Stream(Box::new(stream));
+        let opened = self.open_connection(now, flow, &route, iface, &settings, false)?;
+        let stream = Stream::new(now, flow, opened.connection, &settings, iface, recv, send);
+        let kind = Kind::Stream(Box::new(Stream { path: Some(opened.path), ..stream }));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
@@ -178,17 +192,16 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn open_stream(
+    /// Opens the connection of a flow, which must be free.
+    fn open_connection(
         &mut self,
         now: Instant,
         flow: Flow,
-        route: Route,
+        route: &Route,
         iface: Option<IfaceId>,
-        settings: Settings,
-        (recv, send): (H::Recv, H::Send),
+        settings: &Settings,
         fast_open: bool,
-    ) -> Result<(Stream<H>, Beginning), ConnectError> {
+    ) -> Result<Opened, ConnectError> {
         let hash = self.keys.table.ends(&flow);
         let mut iss_min = None;
         match self.find_flow(hash, &flow) {
@@ -205,14 +218,13 @@ impl<H: Host> Stack<H> {
         let iss = self.initial_sequence(now, &flow, iss_min);
         let config = settings.for_flow(now, &flow, iface, &self.net);
         self.paths.follow(&mut self.net);
-        let path = self.paths.shrink(&route, &self.net);
+        let path = self.paths.shrink(route, &self.net);
         let offset = self.timestamp_offset(&flow);
         let (connection, beginning) = match fast_open {
             true => self.fast_opens.connect(now, &flow, config, iss, offset),
             false => (Connection::connect(config, iss, offset, now), Beginning::Plain),
         };
-        let stream = Stream::new(now, flow, connection, &settings, iface, recv, send);
-        Ok((Stream { path: Some(path), ..stream }, beginning))
+        Ok(Opened { connection, path, beginning })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct HalfOpenFlow {
     pub half_open: HalfOpen,
     pub iface: IfaceId,
     /// Whether a place in the accept queue is promised to it
-    /// ([`Listener::promised`](crate::socket::Listener)).
+    /// ([`Listener::promised`](crate::tcp::listener::Listener)).
     pub has_place: bool,
     /// The SYN-ACK gives the peer a cookie (RFC 7413).
     pub gives_cookie: bool,

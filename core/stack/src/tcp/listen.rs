@@ -4,8 +4,9 @@ use crate::error::ListenError;
 use crate::host::{Host, ListenerNote, SocketId};
 use crate::ports::bind_addr::Table;
 use crate::ports::holds::Holder;
-use crate::socket::{AmongShards, Kind, Listener};
+use crate::socket::Kind;
 use crate::stack::Stack;
+use crate::tcp::listener::{AmongShards, Listener};
 
 impl<H: Host> Stack<H> {
     /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a

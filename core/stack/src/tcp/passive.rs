@@ -19,10 +19,11 @@ use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
 use crate::net::IfaceId;
-use crate::socket::{Kind, Listener};
+use crate::socket::Kind;
 use crate::stack::Stack;
 use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, Parent};
+use crate::tcp::listener::Listener;
 
 /// Taker of a SYN that belongs to no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,10 @@ use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::Incoming;
-use crate::socket::{Kind, Stream};
+use crate::socket::Kind;
 use crate::stack::Stack;
 use crate::tcp::path::Path;
+use crate::tcp::stream::Stream;
 
 impl<H: Host> Stack<H> {
     /// Processes a segment of a connection, which `tx` visits afterwards.

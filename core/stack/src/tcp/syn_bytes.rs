@@ -14,11 +14,13 @@ use crate::cx::Cx;
 use crate::host::{Host, SocketId};
 use crate::incoming::Incoming;
 use crate::limits;
-use crate::socket::{Kind, Listener, Socket, Stream};
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::fast_open::{End, Opening};
+use crate::tcp::listener::Listener;
 use crate::tcp::passive::NewChild;
+use crate::tcp::stream::Stream;
 
 impl<H: Host> Stack<H> {
     /// The handshake of a socket has ended. True for a listener's child, which its owner takes for

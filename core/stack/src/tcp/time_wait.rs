@@ -10,7 +10,7 @@ use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
 use crate::ports::binds::PortUse;
-use crate::socket::FlowSettings;
+use crate::settings::FlowSettings;
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tables::flow::FlowRef;

@@ -29,10 +29,11 @@ use crate::limits::{
 };
 use crate::net::{IfaceId, connection, datagrams};
 use crate::reply::{ip_for, segment_packet};
-use crate::socket::{Kind, Stream, Waits};
+use crate::socket::{Kind, Waits};
 use crate::stack::Stack;
 use crate::tcp::outcome::{tell_news, tune};
 use crate::tcp::output_lines::{is_busy, is_low};
+use crate::tcp::stream::Stream;
 
 /// How a visit ended.
 enum Visited {

@@ -16,108 +16,19 @@ use crate::host::{
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, datagrams};
 use crate::ports::bind_addr::Table;
-use crate::socket::{Alike, Bound, Classes, Datagram, HopLimits, Kind, MulticastOut, Target};
+use crate::settings::{Classes, HopLimits};
+use crate::socket::{Bound, Kind};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::udp::lengths::Lengths;
+use crate::udp::socket::{Alike, Datagram, MulticastOut, Target};
 use crate::udp::target::udp_ip;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
 const ECHO_HEADER_LEN: u32 = 8;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
-
-//= https://www.rfc-editor.org/rfc/rfc1112#section-6.1
-//# If the
-//# upper-layer protocol chooses not to specify a time-to-live, it should
-//# default to 1 for all multicast IP datagrams, so that an explicit
-//# choice is required to multicast beyond a single network.
-const MULTICAST_TTL_DEFAULT: u8 = 1;
-
-impl Datagram {
-    pub(crate) fn new(echo: bool, family: Family) -> Self {
-        Self {
-            echo,
-            peer: None,
-            alike: Alike::default(),
-            hops: HopLimits::default(),
-            classes: Classes::default(),
-            device: None,
-            // Linux's ping sockets share idents by default (INET_PROTOSW_REUSE).
-            binding: BindOptions { reuse_addr: echo, ..BindOptions::default() },
-            multicast_ttl: MULTICAST_TTL_DEFAULT,
-            multicast_hops: MULTICAST_TTL_DEFAULT,
-            multicast_v4: MulticastOut::default(),
-            multicast_v6: MulticastOut::default(),
-            // As in inet6_create: an AF_INET6 socket begins without it.
-            multicast_all: family == Family::V4,
-            multicast_all_v6: true,
-            broadcast: false,
-            no_checksum: false,
-            recv_errors: false,
-            recv_errors_v6: false,
-            lengths: Lengths::default(),
-            memberships: Vec::new(),
-            filter: None,
-            shadow_of: None,
-            last_target: None,
-            went_elsewhere: 0,
-        }
-    }
-
-    pub(crate) fn table(&self) -> Table {
-        if self.echo { Table::Echo } else { Table::Udp }
-    }
-
-    /// Whether a datagram to `group` (or a broadcast address) is for this socket, if bound so.
-    pub(crate) fn takes_group(&self, meta: &DatagramMeta) -> bool {
-        let group = meta.local.ip();
-        if !group.is_multicast() {
-            return true;
-        }
-        let mut joined = self.memberships.iter().filter(|membership| membership.group == group);
-        // As on Linux, IPv4 alone asks for the interface. A member of an IPv6 group takes datagrams
-        // from every interface on which a socket joined the group.
-        let any = joined.clone().next().filter(|_| group.is_ipv6());
-        match joined.find(|membership| membership.iface == meta.iface).or(any) {
-            Some(membership) => membership.takes(meta.remote.ip()),
-            None if group.is_ipv4() => self.multicast_all,
-            None => self.multicast_all_v6,
-        }
-    }
-
-    /// TTL or hop limit towards `remote` of messages that name none; `None`: the default.
-    pub(crate) fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
-        match remote {
-            IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
-            IpAddr::V6(group) if group.is_multicast() => Some(self.multicast_hops),
-            host => self.hops.towards(host),
-        }
-    }
-
-    /// How it sends to groups of `remote`'s family.
-    pub(crate) fn multicast_towards(&self, remote: IpAddr) -> &MulticastOut {
-        if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
-    }
-
-    /// The interface that datagrams to `remote` leave by when neither the message nor a scope id
-    /// names one.
-    pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
-        let iface = self.multicast_towards(remote).iface;
-        self.device.or(iface.filter(|_| remote.is_multicast()))
-    }
-
-    /// The source address for a group that IP_MULTICAST_IF named; otherwise the route chooses one.
-    pub(crate) fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
-        self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
-    }
-
-    /// Whether IP_RECVERR, or IPV6_RECVERR for an IPv6 `remote`, is set.
-    pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
-        if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
-    }
-}
 
 impl<H: Host> Stack<H> {
     /// Gives a datagram socket a peer: it sends there by default, and receives only from there.

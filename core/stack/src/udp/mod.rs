@@ -7,6 +7,7 @@ pub(crate) mod late_delivery;
 pub(crate) mod lengths;
 pub(crate) mod peers;
 pub(crate) mod rx;
+pub(crate) mod socket;
 pub(crate) mod socket_filter;
 pub(crate) mod target;
 

@@ -4,9 +4,10 @@
 use crate::host::Host;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
-use crate::socket::{Alike, Datagram, Kind, Socket};
+use crate::socket::{Kind, Socket};
 use crate::tables::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::tables::slab::{NONE, Slab};
+use crate::udp::socket::{Alike, Datagram};
 
 /// Key of a socket with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,10 +12,11 @@ use towpath_wire::{IpProtocol, addr};
 use crate::error::SendError;
 use crate::host::{DatagramOut, Host, SocketId};
 use crate::net::{Fragmenting, IfaceId, Ip, Net, Route, RouteError};
-use crate::socket::{Kind, LastTarget, Socket, Target};
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, scope_of};
+use crate::udp::socket::{LastTarget, Target};
 
 /// Targets in a row that were kept in vain, and show that the next one will be, too.
 const ELSEWHERE_MAX: u8 = 4;

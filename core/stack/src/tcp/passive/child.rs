@@ -9,10 +9,12 @@ use crate::host::{Family, Host, ListenerName, SocketEvent, SocketId};
 use crate::incoming::Incoming;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
-use crate::socket::{EarlyAccept, Kind, Settings, Socket, Stream};
+use crate::settings::Settings;
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::with_scope;
+use crate::tcp::stream::{EarlyAccept, Stream};
 
 /// Parts of a listener's child.
 pub(crate) struct NewChild<H: Host> {
@@ -29,7 +31,6 @@ pub(crate) struct NewChild<H: Host> {
 impl<H: Host> Stack<H> {
     /// Makes a listener's child at the end of its handshake. The child takes a place in the accept
     /// queue and buffers from the owner, then processes the segment that finished the handshake.
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn accept_child(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -45,10 +46,10 @@ impl<H: Host> Stack<H> {
         };
         let NewChild { user, family, recv, send, offer, settings, sharing } = child;
         let flow = incoming.flow;
-        let stream =
-            self.stream_of(cx.now, flow, handshake, settings, incoming.local.iface, recv, send);
-        let stream = Box::new(Stream { uses_port: sharing, ..stream });
-        let kind = Kind::Stream(stream);
+        let iface = settings.device.or(self.pinned(incoming.local.iface, &flow));
+        let connection = self.established(cx.now, &flow, handshake, &settings, iface);
+        let stream = Stream::new(cx.now, flow, connection, &settings, iface, recv, send);
+        let kind = Kind::Stream(Box::new(Stream { uses_port: sharing, ..stream }));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         let entry = self.take_over_flow(at, incoming.hash, index);
         if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
@@ -60,7 +61,6 @@ impl<H: Host> Stack<H> {
     }
 
     /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn finish_early_accept(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -79,11 +79,12 @@ impl<H: Host> Stack<H> {
             unreachable!("a socket that was accepted early is one until its handshake ends");
         };
         let EarlyAccept { flow, recv, send, shut, half_open: _ } = *early;
-        let mut stream =
-            self.stream_of(cx.now, flow, handshake, settings, incoming.local.iface, recv, send);
-        if let (true, Some(connection)) = (shut, &mut stream.connection) {
+        let iface = settings.device.or(self.pinned(incoming.local.iface, &flow));
+        let mut connection = self.established(cx.now, &flow, handshake, &settings, iface);
+        if shut {
             connection.shutdown_send();
         }
+        let stream = Stream::new(cx.now, flow, connection, &settings, iface, recv, send);
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(stream));
         }
@@ -152,21 +153,16 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The stream of a passive open whose handshake is over.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn stream_of(
+    /// The connection of a passive open whose handshake is over.
+    fn established(
         &self,
         now: Instant,
-        flow: Flow,
+        flow: &Flow,
         handshake: Handshake,
-        settings: Settings,
-        iface: IfaceId,
-        recv: H::Recv,
-        send: H::Send,
-    ) -> Stream<H> {
-        let iface = settings.device.or(self.pinned(iface, &flow));
-        let config = settings.for_flow(now, &flow, iface, &self.net);
-        let connection = Connection::accept(config, handshake, now);
-        Stream::new(now, flow, connection, &settings, iface, recv, send)
+        settings: &Settings,
+        iface: Option<IfaceId>,
+    ) -> Connection {
+        let config = settings.for_flow(now, flow, iface, &self.net);
+        Connection::accept(config, handshake, now)
     }
 }

@@ -10,12 +10,14 @@ use crate::host::{Family, Host, PendingId, Refusal, SocketId};
 use crate::incoming::{Incoming, is_opening};
 use crate::limits;
 use crate::net::Unreachable;
-use crate::socket::{EarlyAccept, Kind, Settings, Socket};
+use crate::settings::Settings;
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 use crate::tables::flow::FlowRef;
 use crate::tables::slab::NONE;
 use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, Parent, PendingSyn, Quote};
+use crate::tcp::stream::EarlyAccept;
 
 impl<H: Host> Stack<H> {
     /// A SYN on an any-address interface that no listener takes: the owner decides.

@@ -4,10 +4,11 @@ use towpath_tcp::Instant;
 
 use crate::host::Host;
 use crate::limits;
-use crate::socket::{Kind, Listener};
+use crate::socket::Kind;
 use crate::stack::{Stack, TimerOwner};
 use crate::tables::flow::FlowRef;
 use crate::tcp::handshake::{HalfOpenFlow, Parent};
+use crate::tcp::listener::Listener;
 
 impl<H: Host> Stack<H> {
     /// Whether one more half-open connection of the listener has a place, or may have another's.

@@ -1,0 +1,148 @@
+//! A stream socket with a connection.
+
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{Buffers, Connection, Instant};
+
+use crate::host::Host;
+use crate::net::IfaceId;
+use crate::ports::bind_addr::Sharing;
+use crate::settings::{FlowSettings, Settings};
+use crate::tables::flow::Flow;
+use crate::tables::timer::TimerId;
+use crate::tcp::path::Path;
+use crate::tcp::tuning::{PERIOD_DEFAULT, RecvTuning};
+use crate::unreached::Unreached;
+
+/// A connection that the owner accepted before its handshake, as the gateway does when the host has
+/// connected.
+pub(crate) struct EarlyAccept<H: Host> {
+    pub flow: Flow,
+    pub half_open: u32,
+    pub recv: H::Recv,
+    pub send: H::Send,
+    /// The owner writes no more to `send`.
+    pub shut: bool,
+}
+
+/// A stream socket with a connection, or what is left of one.
+pub(crate) struct Stream<H: Host> {
+    pub flow: Flow,
+    /// `None` once the connection is over; the socket stays until its owner closes it.
+    pub connection: Option<Connection>,
+    pub recv: H::Recv,
+    pub send: H::Send,
+    pub packet: FlowSettings,
+    /// The only way out, whatever the routes say, because of SO_BINDTODEVICE, a link-local peer or
+    /// an any-address interface.
+    pub iface: Option<IfaceId>,
+    pub path: Option<Path>,
+    pub timer: TimerId,
+    /// Sharing with which the stream is counted as a user of its port.
+    pub uses_port: Option<Sharing>,
+    /// Last ICMP error about the peer.
+    pub unreachable: Option<Unreached>,
+    pub news: News,
+    pub tuning: RecvTuning,
+    /// When the buffers are looked at next.
+    pub tune_at: Instant,
+}
+
+/// Events for the owner at the next visit; repeated ones are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct News(u8);
+
+impl News {
+    const READABLE: u8 = 1;
+    const WRITABLE: u8 = 2;
+    const URGENT: u8 = 4;
+    const URGENT_NEW: u8 = 8;
+
+    pub fn add_readable(&mut self) {
+        self.0 |= Self::READABLE;
+    }
+
+    pub fn add_writable(&mut self) {
+        self.0 |= Self::WRITABLE;
+    }
+
+    pub fn add_urgent(&mut self, is_new: bool) {
+        self.0 |= Self::URGENT | if is_new { Self::URGENT_NEW } else { 0 };
+    }
+
+    /// Whether there is urgent data, and whether the owner has still to be told.
+    pub fn urgent(self) -> Option<bool> {
+        (self.0 & Self::URGENT != 0).then_some(self.0 & Self::URGENT_NEW != 0)
+    }
+
+    pub fn is_quiet(self) -> bool {
+        self.0 & (Self::WRITABLE | Self::URGENT) == 0
+    }
+
+    pub fn is_readable(self) -> bool {
+        self.0 & Self::READABLE != 0
+    }
+
+    pub fn is_writable(self) -> bool {
+        self.0 & Self::WRITABLE != 0
+    }
+}
+
+impl<H: Host> Stream<H> {
+    /// The stream of a new connection. Its path is found when it sends first.
+    pub fn new(
+        now: Instant,
+        flow: Flow,
+        connection: Connection,
+        settings: &Settings,
+        iface: Option<IfaceId>,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Self {
+        Self {
+            flow,
+            connection: Some(connection),
+            recv,
+            send,
+            packet: settings.packet.towards(flow.remote),
+            iface,
+            path: None,
+            timer: TimerId::NONE,
+            uses_port: None,
+            unreachable: None,
+            news: News::default(),
+            tuning: RecvTuning::default(),
+            tune_at: now + PERIOD_DEFAULT,
+        }
+    }
+
+    /// The path MTU is another one: the connection cuts its segments to it.
+    pub fn on_path_mtu(&mut self) {
+        if let (Some(path), Some(connection)) = (&self.path, &mut self.connection) {
+            connection.on_path_mtu(self.packet.limit(self.flow.mss_for(path.mtu())));
+        }
+    }
+
+    /// How full the buffers are.
+    pub fn buffers(&self) -> Buffers {
+        Buffers {
+            recv_free: self.recv.free(),
+            recv_capacity: self.recv.capacity(),
+            recv_unread: self.recv.unread(),
+            send_len: self.send.len(),
+            send_capacity: self.send.capacity(),
+        }
+    }
+
+    /// Asks for a report of the program's next read, if a window update or an acknowledgement can
+    /// depend on it. True: one is due now, by an earlier read.
+    pub fn watch_reads(&mut self, now: Instant) -> bool {
+        let buffers = self.buffers();
+        let Some(connection) = &mut self.connection else { return false };
+        if !connection.awaits_reads(buffers) {
+            return false;
+        }
+        self.recv.await_read();
+        let buffers = self.buffers();
+        self.connection.as_mut().is_some_and(|connection| connection.on_recv_consumed(now, buffers))
+    }
+}
