@@ -1,7 +1,7 @@
 //! Rules that hold in every table between two turns, for simulators and tests.
 
 use crate::host::{Host, SocketId};
-use crate::socket::{Kind, Waits};
+use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -14,7 +14,7 @@ impl<H: Host> Stack<H> {
         for (index, socket) in self.sockets.iter() {
             let id = || Some(SocketId(self.sockets.id(index)));
             orphans += usize::from(socket.orphan);
-            let Kind::Stream(stream) = &socket.kind else { continue };
+            let SocketRole::Stream(stream) = &socket.kind else { continue };
             let Some(connection) = &stream.connection else { continue };
             streams += 1;
             if socket.dirty || socket.waits != Waits::ForNothing {

@@ -12,11 +12,11 @@ use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, Socket
 use crate::net::IcmpError;
 use crate::net::limits::PATH_MTU_TIME;
 use crate::net::mtu::PathMtu;
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::path::LearntMtu;
-use crate::udp::delivery::Taker;
+use crate::udp::delivery::DatagramTaker;
 use crate::unreached::Meaning;
 
 impl<H: Host> Stack<H> {
@@ -83,7 +83,8 @@ impl<H: Host> Stack<H> {
     }
 
     fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return false;
         };
@@ -114,7 +115,8 @@ impl<H: Host> Stack<H> {
     /// A segment of this connection was too long for a link of its path.
     fn lower_path_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) {
         let id = SocketId(self.sockets.id(index));
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
         };
@@ -140,15 +142,17 @@ impl<H: Host> Stack<H> {
     fn forget_mtu(&mut self, learnt: LearntMtu) {
         let LearntMtu { id, mtu, .. } = learnt;
         let socket = self.index(id).and_then(|index| self.sockets.get_mut(index));
-        let Some(Kind::Stream(stream)) = socket.map(|socket| &mut socket.kind) else { return };
+        let Some(SocketRole::Stream(stream)) = socket.map(|socket| &mut socket.kind) else {
+            return;
+        };
         if stream.path.as_mut().is_some_and(|path| path.forget(mtu)) {
             stream.on_path_mtu();
         }
     }
 
-    fn on_datagram_error(&mut self, now: Instant, taker: Taker, error: &IcmpError) -> bool {
+    fn on_datagram_error(&mut self, now: Instant, taker: DatagramTaker, error: &IcmpError) -> bool {
         let Some(socket) = self.sockets.get(taker.socket) else { return false };
-        let Kind::Datagram(datagram) = &socket.kind else { return false };
+        let SocketRole::Datagram(datagram) = &socket.kind else { return false };
         if datagram.shadow_of.is_some() {
             return false;
         }

@@ -8,7 +8,7 @@ use crate::net::Local;
 use crate::tables::flow::Flow;
 
 /// A TCP segment on its way to its owner.
-pub(crate) struct Incoming {
+pub(crate) struct IncomingSegment {
     pub local: Local,
     pub flow: Flow,
     pub hash: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Incoming {
     pub header_len: usize,
 }
 
-impl Incoming {
+impl IncomingSegment {
     /// The TCP header.
     pub fn header(&self) -> &[u8] {
         let bytes = self.local.packet.linear().get(self.local.offset..).unwrap_or_default();

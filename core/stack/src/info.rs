@@ -8,10 +8,10 @@ use towpath_tcp::{Info, Instant, State};
 use crate::host::{Host, SocketId, SocketKind};
 use crate::net::IfaceId;
 use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
-use crate::socket::{Bound, Kind, Socket};
+use crate::socket::{BoundAddr, SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
-use crate::udp::socket::Datagram;
+use crate::udp::socket::DatagramSocket;
 
 /// A snapshot of one socket.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +120,7 @@ impl<H: Host> Stack<H> {
 
     /// Value of IP_MTU for a datagram socket with a peer. The route is looked up now, because it
     /// may have changed since the last datagram.
-    fn datagram_mtu(&self, now: Instant, datagram: &Datagram, peer: &Flow) -> Option<u32> {
+    fn datagram_mtu(&self, now: Instant, datagram: &DatagramSocket, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
         let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;
         // Linux's `lo` has more than an IPv4 packet can say (`ipv4_mtu`).
@@ -128,13 +128,13 @@ impl<H: Host> Stack<H> {
         Some(if is_whole && peer.remote.is_ipv6() { LOOPBACK_MTU_TOLD } else { route.mtu })
     }
 
-    fn info_of(&self, now: Instant, index: u32, socket: &Socket<H>) -> SocketInfo {
+    fn info_of(&self, now: Instant, index: u32, socket: &StackSocket<H>) -> SocketInfo {
         let info = SocketInfo {
             id: SocketId(self.sockets.id(index)),
             user: socket.user,
             kind: SocketKind::Stream,
             state: SocketState::Unconnected,
-            local: socket.bound.as_deref().map(Bound::socket_addr),
+            local: socket.bound.as_deref().map(BoundAddr::socket_addr),
             remote: None,
             recv_queue: 0,
             send_queue: 0,
@@ -143,20 +143,20 @@ impl<H: Host> Stack<H> {
             tcp: None,
         };
         match &socket.kind {
-            Kind::Fresh(_) => info,
-            Kind::Listener(listener) => SocketInfo {
+            SocketRole::Fresh(_) => info,
+            SocketRole::Listener(listener) => SocketInfo {
                 state: SocketState::Listening,
                 recv_queue: listener.waiting,
                 send_queue: listener.backlog,
                 ..info
             },
-            Kind::EarlyAccept(early) => SocketInfo {
+            SocketRole::EarlyAccept(early) => SocketInfo {
                 state: SocketState::SynReceived,
                 local: Some(early.flow.local()),
                 remote: Some(early.flow.remote()),
                 ..info
             },
-            Kind::Stream(stream) => {
+            SocketRole::Stream(stream) => {
                 let tcp = stream.connection.as_ref().map(|c| c.info(now, stream.buffers()));
                 SocketInfo {
                     state: SocketState::Tcp(tcp.map_or(State::Closed, |tcp| tcp.state)),
@@ -169,7 +169,7 @@ impl<H: Host> Stack<H> {
                     ..info
                 }
             }
-            Kind::Datagram(datagram) => {
+            SocketRole::Datagram(datagram) => {
                 let peer = datagram.peer.as_ref();
                 SocketInfo {
                     kind: if datagram.echo { SocketKind::Echo } else { SocketKind::Datagram },

@@ -5,12 +5,12 @@ use towpath_tcp::{Instant, State};
 
 use crate::error::OpenError;
 use crate::host::{Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::settings::Settings;
-use crate::socket::{Kind, Socket};
+use crate::settings::StreamSettings;
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::FlowRef;
-use crate::tcp::fast_open::End;
-use crate::udp::socket::Datagram;
+use crate::tcp::fast_open::HandshakeEnd;
+use crate::udp::socket::DatagramSocket;
 
 impl<H: Host> Stack<H> {
     /// The receive buffer of a connection, for an owner that reads it between turns. Say
@@ -18,8 +18,8 @@ impl<H: Host> Stack<H> {
     pub fn recv_buffer(&mut self, id: SocketId) -> Option<&mut H::Recv> {
         let index = self.index(id)?;
         match &mut self.sockets.get_mut(index)?.kind {
-            Kind::Stream(stream) => Some(&mut stream.recv),
-            Kind::EarlyAccept(early) => Some(&mut early.recv),
+            SocketRole::Stream(stream) => Some(&mut stream.recv),
+            SocketRole::EarlyAccept(early) => Some(&mut early.recv),
             _ => None,
         }
     }
@@ -29,8 +29,8 @@ impl<H: Host> Stack<H> {
     pub fn send_buffer(&mut self, id: SocketId) -> Option<&mut H::Send> {
         let index = self.index(id)?;
         match &mut self.sockets.get_mut(index)?.kind {
-            Kind::Stream(stream) => Some(&mut stream.send),
-            Kind::EarlyAccept(early) => Some(&mut early.send),
+            SocketRole::Stream(stream) => Some(&mut stream.send),
+            SocketRole::EarlyAccept(early) => Some(&mut early.send),
             _ => None,
         }
     }
@@ -51,11 +51,13 @@ impl<H: Host> Stack<H> {
             return Err(OpenError::TooMany);
         }
         let kind = match kind {
-            SocketKind::Stream => Kind::Fresh(Box::new(Settings::new(self.config.tcp))),
-            SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false, family))),
-            SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true, family))),
+            SocketKind::Stream => SocketRole::Fresh(Box::new(StreamSettings::new(self.config.tcp))),
+            SocketKind::Datagram => {
+                SocketRole::Datagram(Box::new(DatagramSocket::new(false, family)))
+            }
+            SocketKind::Echo => SocketRole::Datagram(Box::new(DatagramSocket::new(true, family))),
         };
-        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let index = self.sockets.insert(StackSocket::new(user, family, kind));
         Ok(SocketId(self.sockets.id(index)))
     }
 
@@ -63,7 +65,7 @@ impl<H: Host> Stack<H> {
     /// dropped it. The time at which the connection is given up stays the same.
     pub fn repeat_syn(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        if let Some(Kind::Stream(stream)) =
+        if let Some(SocketRole::Stream(stream)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
             && let Some(connection) = &mut stream.connection
         {
@@ -77,14 +79,14 @@ impl<H: Host> Stack<H> {
     pub fn shutdown_send(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-            Some(Kind::Stream(stream)) => {
+            Some(SocketRole::Stream(stream)) => {
                 if let Some(connection) = &mut stream.connection {
                     connection.shutdown_send();
                     self.mark_dirty(index);
                 }
             }
             // Once the handshake is over.
-            Some(Kind::EarlyAccept(early)) => early.shut = true,
+            Some(SocketRole::EarlyAccept(early)) => early.shut = true,
             _ => {}
         }
     }
@@ -93,7 +95,7 @@ impl<H: Host> Stack<H> {
     pub fn open_without_bytes(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let kind = self.sockets.get_mut(index).map(|socket| &mut socket.kind);
-        if let Some(Kind::Stream(stream)) = kind
+        if let Some(SocketRole::Stream(stream)) = kind
             && let Some(connection) = &mut stream.connection
         {
             connection.open_without_bytes();
@@ -113,7 +115,9 @@ impl<H: Host> Stack<H> {
         if socket.orphan {
             return;
         }
-        let Kind::Stream(stream) = &mut socket.kind else { return self.remove_socket(now, index) };
+        let SocketRole::Stream(stream) = &mut socket.kind else {
+            return self.remove_socket(now, index);
+        };
         let unread = stream.recv.unread() > 0;
         let Some(connection) = &mut stream.connection else {
             return self.remove_socket(now, index);
@@ -145,7 +149,7 @@ impl<H: Host> Stack<H> {
     pub fn reset_connections(&mut self) {
         let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
         for index in connections {
-            let Some(Kind::Stream(stream)) =
+            let Some(SocketRole::Stream(stream)) =
                 self.sockets.get_mut(index).map(|socket| &mut socket.kind)
             else {
                 continue;
@@ -163,20 +167,20 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
-        self.end_fast_open(now, index, End::Over);
+        self.end_fast_open(now, index, HandshakeEnd::Over);
         if !self.handshakes.saved_syns.is_empty() {
             self.handshakes.saved_syns.remove(&index);
         }
         // Leave all tables before the slot is freed, since another socket may get it then.
         self.stop_listening(index);
         let Some(socket) = self.sockets.remove(index) else { return };
-        let Socket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
+        let StackSocket { user, bound, orphan, kind, family: _, dirty: _, waits: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.events.push(user, SocketEvent::Closed);
         match kind {
             // A datagram socket has left its tables before.
-            Kind::Datagram(_) => return,
-            Kind::Stream(mut stream) => {
+            SocketRole::Datagram(_) => return,
+            SocketRole::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);
                 if stream.connection.is_some() {
                     self.flows.remove(self.keys.table.ends(&stream.flow), FlowRef::Socket(index));
@@ -186,7 +190,7 @@ impl<H: Host> Stack<H> {
                     self.ports.tcp.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
                 }
             }
-            Kind::Fresh(_) | Kind::Listener(_) | Kind::EarlyAccept(_) => {}
+            SocketRole::Fresh(_) | SocketRole::Listener(_) | SocketRole::EarlyAccept(_) => {}
         }
         if let Some(bound) = bound {
             self.ports.tcp.release(bound.port, index);

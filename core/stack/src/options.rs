@@ -14,12 +14,12 @@ use crate::host::{BindOptions, Host, SocketId};
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
 use crate::net::limits::PATH_MTU_MIN_V6;
-use crate::ports::bind_addr::Table;
+use crate::ports::bind_addr::PortProtocol;
 use crate::settings::PacketSettings;
-use crate::socket::{Kind, Socket};
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::udp::lengths::MtuDiscovery;
-use crate::udp::socket::{Datagram, Membership};
+use crate::udp::socket::{DatagramSocket, GroupMembership};
 
 /// A socket option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,19 +144,19 @@ impl<H: Host> Stack<H> {
         let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         match &mut socket.kind {
-            Kind::Fresh(settings) => {
+            SocketRole::Fresh(settings) => {
                 set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
             }
-            Kind::Listener(listener) => {
+            SocketRole::Listener(listener) => {
                 let settings = &mut listener.settings;
                 let stage = Stage::Before(&mut settings.tcp);
                 let set = set_stream(stage, &mut settings.packet, option);
                 // Its connections are in all shards.
-                self.in_order(Table::Tcp, index, 0, |_| true);
+                self.in_order(PortProtocol::Tcp, index, 0, |_| true);
                 set
             }
-            Kind::EarlyAccept(_) => Err(OptionError::NotApplicable),
-            Kind::Stream(stream) => {
+            SocketRole::EarlyAccept(_) => Err(OptionError::NotApplicable),
+            SocketRole::Stream(stream) => {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
                 let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
@@ -164,7 +164,7 @@ impl<H: Host> Stack<H> {
                 self.mark_dirty(index);
                 set
             }
-            Kind::Datagram(datagram) => {
+            SocketRole::Datagram(datagram) => {
                 datagram.last_target = None;
                 set_datagram(datagram, option, interfaces)
             }
@@ -175,8 +175,8 @@ impl<H: Host> Stack<H> {
     fn set_accepting(&mut self, index: u32, option: SocketOption) -> Result<(), OptionError> {
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let settings = match &mut socket.kind {
-            Kind::Fresh(settings) => settings,
-            Kind::Listener(listener) => &mut listener.settings,
+            SocketRole::Fresh(settings) => settings,
+            SocketRole::Listener(listener) => &mut listener.settings,
             _ => return Err(OptionError::NotApplicable),
         };
         match option {
@@ -184,9 +184,9 @@ impl<H: Host> Stack<H> {
             SocketOption::SaveSyn(on) => settings.save_syn = on,
             _ => return Err(OptionError::NotApplicable),
         }
-        if let Kind::Listener(_) = socket.kind {
+        if let SocketRole::Listener(_) = socket.kind {
             // Its connections are in all shards.
-            self.in_order(Table::Tcp, index, 0, |_| true);
+            self.in_order(PortProtocol::Tcp, index, 0, |_| true);
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), OptionError> {
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-            Some(Kind::Datagram(datagram)) => datagram.filter = filter,
+            Some(SocketRole::Datagram(datagram)) => datagram.filter = filter,
             _ => return Err(OptionError::NotApplicable),
         }
         Ok(())
@@ -228,7 +228,7 @@ impl<H: Host> Stack<H> {
     /// The program that [`Stack::set_filter`] set.
     pub fn filter(&self, id: SocketId) -> Option<Arc<Program>> {
         match self.sockets.get(self.index(id)?).map(|socket| &socket.kind) {
-            Some(Kind::Datagram(datagram)) => datagram.filter.clone(),
+            Some(SocketRole::Datagram(datagram)) => datagram.filter.clone(),
             _ => None,
         }
     }
@@ -243,7 +243,7 @@ impl<H: Host> Stack<H> {
         let mut set = Ok(());
         self.in_order(table, index, 0, |stack| {
             set = stack.move_to_device(index, device);
-            stack.sockets.get(index).and_then(Socket::receiver).is_some()
+            stack.sockets.get(index).and_then(StackSocket::receiver).is_some()
         });
         set
     }
@@ -255,23 +255,23 @@ impl<H: Host> Stack<H> {
         let before = socket.device();
         let mut receives = None;
         match &mut socket.kind {
-            Kind::Fresh(settings) => settings.device = device,
-            Kind::Listener(listener) => {
+            SocketRole::Fresh(settings) => settings.device = device,
+            SocketRole::Listener(listener) => {
                 listener.settings.device = device;
-                receives = Some(Table::Tcp);
+                receives = Some(PortProtocol::Tcp);
             }
-            Kind::Datagram(datagram) => {
+            SocketRole::Datagram(datagram) => {
                 datagram.device = device;
                 datagram.last_target = None;
                 receives = datagram.peer.is_none().then_some(datagram.table());
             }
-            Kind::Stream(stream) => {
+            SocketRole::Stream(stream) => {
                 if device.is_some() || !addr::is_link_local(stream.flow.remote) {
                     stream.iface = device;
                     stream.path = None;
                 }
             }
-            Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
+            SocketRole::EarlyAccept(_) => return Err(OptionError::NotApplicable),
         }
         if is_peer {
             self.datagrams.peers.enter(self.keys.table, &mut self.sockets, index);
@@ -331,7 +331,7 @@ impl<H: Host> Stack<H> {
             (Some(_), None) => return Err(OptionError::Membership),
             (None, _) => {
                 let sources = source.map(|source| vec![source]);
-                return self.become_member(now, index, Membership { group, iface, sources });
+                return self.become_member(now, index, GroupMembership { group, iface, sources });
             }
         }
         if !self.net.join_group(now, iface, group, source) {
@@ -350,9 +350,9 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         index: u32,
-        membership: Membership,
+        membership: GroupMembership,
     ) -> Result<(), OptionError> {
-        let Membership { group, iface, ref sources } = membership;
+        let GroupMembership { group, iface, ref sources } = membership;
         let source = sources.as_ref().and_then(|sources| sources.first().copied());
         let datagram = self.members_mut(index)?;
         if datagram.memberships.len() >= MEMBERSHIPS_MAX
@@ -399,15 +399,15 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    fn members_mut(&mut self, index: u32) -> Result<&mut Datagram, OptionError> {
+    fn members_mut(&mut self, index: u32) -> Result<&mut DatagramSocket, OptionError> {
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-            Some(Kind::Datagram(datagram)) => Ok(datagram),
+            Some(SocketRole::Datagram(datagram)) => Ok(datagram),
             _ => Err(OptionError::NotApplicable),
         }
     }
 
-    pub(crate) fn end_membership(&mut self, now: Instant, membership: &Membership) {
-        let Membership { group, iface, ref sources } = *membership;
+    pub(crate) fn end_membership(&mut self, now: Instant, membership: &GroupMembership) {
+        let GroupMembership { group, iface, ref sources } = *membership;
         match sources {
             None => {
                 self.net.leave_group(now, iface, group, None);
@@ -548,7 +548,7 @@ fn set_stream(
 }
 
 fn set_datagram(
-    datagram: &mut Datagram,
+    datagram: &mut DatagramSocket,
     option: SocketOption,
     interfaces: usize,
 ) -> Result<(), OptionError> {

@@ -8,7 +8,7 @@ use towpath_wire::{IpProtocol, addr, tcp};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
-use crate::incoming::Incoming;
+use crate::incoming::IncomingSegment;
 use crate::limits::TX_COPY_MAX;
 use crate::net::{Fragmenting, IfaceId, Ip, Local, Route};
 use crate::settings::{FlowSettings, PacketSettings};
@@ -60,7 +60,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn refuse_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
-        incoming: Incoming,
+        incoming: IncomingSegment,
         reason: DropReason,
     ) {
         if let Some(reset) = reset_for(&incoming.segment) {

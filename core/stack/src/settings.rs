@@ -11,7 +11,7 @@ use crate::tables::flow::Flow;
 
 /// Settings of a stream socket before it has a connection; children inherit them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct StreamSettings {
     pub tcp: Config,
     pub packet: PacketSettings,
     /// SO_BINDTODEVICE.
@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     pub save_syn: bool,
 }
 
-impl Settings {
+impl StreamSettings {
     /// Settings of a socket on which nothing was set.
     pub fn new(tcp: Config) -> Self {
         Self {

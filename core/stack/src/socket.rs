@@ -7,11 +7,11 @@
 //! | what | checked in | bytes |
 //! |---|---|---|
 //! | slot, shared with programs | `memory/shm`: `layout/slot.rs` | 256 |
-//! | [`Stream`], boxed: 520 | `engine`: `host.rs` | 528 |
+//! | [`StreamSocket`], boxed: 520 | `engine`: `host.rs` | 528 |
 //! | — of it the TCP connection | `core/tcp`: `connection.rs` | 336 |
 //! | — of it both ends of FIFOs | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |
 //! | — of it flow, path, timers, settings of packets | | 80 |
-//! | [`Socket`] in the slab | `engine`: `host.rs` | 40 |
+//! | [`StackSocket`] in the slab | `engine`: `host.rs` | 40 |
 //! | the engine's `Entry` | `engine`: `slots.rs` | 72 |
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
 //! | a client's port: 26 in a B-tree half to wholly full | `users.rs` | 30 to 60 |
@@ -24,32 +24,32 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::host::{BindOptions, Family, Host};
 use crate::net::IfaceId;
-use crate::ports::bind_addr::{BindAddr, Sharing, Table};
-use crate::settings::Settings;
-use crate::tcp::listener::{AmongShards, Listener};
-use crate::tcp::stream::{EarlyAccept, Stream};
-use crate::udp::socket::Datagram;
+use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
+use crate::settings::StreamSettings;
+use crate::tcp::listener::{AmongShards, ListeningSocket};
+use crate::tcp::stream::{EarlyAccept, StreamSocket};
+use crate::udp::socket::DatagramSocket;
 
 /// A socket.
-pub(crate) struct Socket<H: Host> {
+pub(crate) struct StackSocket<H: Host> {
     /// The owner's number.
     pub user: u32,
     pub family: Family,
     /// The address and port it holds in the table of its protocol. Connections hold none: clients'
     /// are chosen when they connect, servers' children use the listener's.
-    pub bound: Option<Box<Bound>>,
+    pub bound: Option<Box<BoundAddr>>,
     /// The socket is in [`Stack::dirty`](crate::Stack), the list of sockets to visit.
     pub dirty: bool,
     /// Obstacle for which its connection sends no more.
     pub waits: Waits,
     /// The owner closed it.
     pub orphan: bool,
-    pub kind: Kind<H>,
+    pub kind: SocketRole<H>,
 }
 
-impl<H: Host> Socket<H> {
+impl<H: Host> StackSocket<H> {
     /// A socket that holds no address, and that nothing is due for.
-    pub fn new(user: u32, family: Family, kind: Kind<H>) -> Self {
+    pub fn new(user: u32, family: Family, kind: SocketRole<H>) -> Self {
         Self {
             user,
             family,
@@ -64,16 +64,16 @@ impl<H: Host> Socket<H> {
     /// SO_BINDTODEVICE, for a socket that has no connection.
     pub fn device(&self) -> Option<IfaceId> {
         match &self.kind {
-            Kind::Fresh(settings) => settings.device,
-            Kind::Listener(listener) => listener.settings.device,
-            Kind::Datagram(datagram) => datagram.device,
-            Kind::EarlyAccept(_) | Kind::Stream(_) => None,
+            SocketRole::Fresh(settings) => settings.device,
+            SocketRole::Listener(listener) => listener.settings.device,
+            SocketRole::Datagram(datagram) => datagram.device,
+            SocketRole::EarlyAccept(_) | SocketRole::Stream(_) => None,
         }
     }
 
     /// Drops the cached target: an input of it, as the bound address, has changed.
     pub fn forget_target(&mut self) {
-        if let Kind::Datagram(datagram) = &mut self.kind {
+        if let SocketRole::Datagram(datagram) = &mut self.kind {
             datagram.last_target = None;
         }
     }
@@ -81,17 +81,17 @@ impl<H: Host> Socket<H> {
     /// Whether it stands for a socket of another shard.
     pub fn is_shadow(&self) -> bool {
         match &self.kind {
-            Kind::Listener(listener) => {
+            SocketRole::Listener(listener) => {
                 matches!(listener.among.as_deref(), Some(AmongShards::Shadow { .. }))
             }
-            Kind::Datagram(datagram) => datagram.shadow_of.is_some(),
+            SocketRole::Datagram(datagram) => datagram.shadow_of.is_some(),
             _ => false,
         }
     }
 
     /// Whether it holds a port by a bind.
     pub fn has_port(&self) -> bool {
-        self.bound.as_deref().is_some_and(Bound::has_port)
+        self.bound.as_deref().is_some_and(BoundAddr::has_port)
     }
 }
 
@@ -107,29 +107,29 @@ pub(crate) enum Waits {
 }
 
 /// The kinds and, for streams, the stages of life.
-pub(crate) enum Kind<H: Host> {
+pub(crate) enum SocketRole<H: Host> {
     /// A stream socket that neither listens nor has a connection.
-    Fresh(Box<Settings>),
-    Listener(Box<Listener>),
+    Fresh(Box<StreamSettings>),
+    Listener(Box<ListeningSocket>),
     /// Made by `accept_pending`: its handshake is in the SYN cache.
     EarlyAccept(Box<EarlyAccept<H>>),
-    Stream(Box<Stream<H>>),
-    Datagram(Box<Datagram>),
+    Stream(Box<StreamSocket<H>>),
+    Datagram(Box<DatagramSocket>),
 }
 
-impl<H: Host> Kind<H> {
+impl<H: Host> SocketRole<H> {
     /// The table in which its port is held.
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> PortProtocol {
         match self {
-            Kind::Datagram(datagram) => datagram.table(),
-            _ => Table::Tcp,
+            SocketRole::Datagram(datagram) => datagram.table(),
+            _ => PortProtocol::Tcp,
         }
     }
 }
 
 /// A local address and the hold on a port of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bound {
+pub(crate) struct BoundAddr {
     /// As it was bound. While the socket is connected its hold is for the address in use only.
     pub addr: BindAddr,
     /// 0: none. The connection that it was chosen for is over, and the address alone was named.
@@ -140,7 +140,7 @@ pub(crate) struct Bound {
     pub options: BindOptions,
 }
 
-impl Bound {
+impl BoundAddr {
     /// Whether it holds one.
     pub fn has_port(&self) -> bool {
         self.port != 0

@@ -16,23 +16,23 @@ use crate::keys::SocketKeys;
 use crate::limits;
 use crate::net::{Keys, Net, NetConfig};
 use crate::outbox::Outbox;
-use crate::ports::bind_addr::Table;
+use crate::ports::bind_addr::PortProtocol;
 use crate::ports::binds::Binds;
 use crate::ports::ephemeral::Ephemeral;
 use crate::ports::local::LocalPorts;
 use crate::ports::receiver_watch::ReceiverWatch;
 use crate::shards::{Member, Owners, PeerShards};
-use crate::socket::{Kind, Socket};
+use crate::socket::{SocketRole, StackSocket};
 use crate::tables::flow::{Flow, FlowRef, FlowTable};
 use crate::tables::slab::Slab;
-use crate::tables::timer::Wheel;
+use crate::tables::timer::TimerWheel;
 use crate::tcp::fast_open::FastOpens;
 use crate::tcp::handshake::Handshakes;
 use crate::tcp::output_lines::OutputLines;
 use crate::tcp::path::Paths;
-use crate::tcp::stream::Stream;
+use crate::tcp::stream::StreamSocket;
 use crate::tcp::time_wait::TimeWaits;
-use crate::udp::Datagrams;
+use crate::udp::DatagramTables;
 
 /// Configuration of a [`Stack`].
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ pub struct Stack<H: Host> {
     /// The IP layer: interfaces, addresses, routes.
     pub net: Net,
     pub(crate) config: StackConfig,
-    pub(crate) sockets: Slab<Socket<H>>,
+    pub(crate) sockets: Slab<StackSocket<H>>,
     /// Connections whose socket was closed.
     pub(crate) orphans: usize,
     /// TCP 4-tuples.
@@ -92,8 +92,8 @@ pub struct Stack<H: Host> {
     pub(crate) handshakes: Handshakes,
     pub(crate) fast_opens: FastOpens,
     pub(crate) time_waits: TimeWaits,
-    pub(crate) datagrams: Datagrams,
-    pub(crate) wheel: Wheel<TimerOwner>,
+    pub(crate) datagrams: DatagramTables,
+    pub(crate) wheel: TimerWheel<TimerOwner>,
     pub(crate) keys: SocketKeys,
     pub(crate) paths: Paths,
     /// Sockets that `tx` is to visit, each once: [`Socket::dirty`] says that it is in here.
@@ -121,16 +121,17 @@ pub(crate) enum TimerOwner {
 
 impl<H: Host> Stack<H> {
     /// Bytes that a stream with a connection takes in a box of its own, the buffers' memory apart.
-    pub const STREAM_BYTES: usize = size_of::<Stream<H>>();
+    pub const STREAM_BYTES: usize = size_of::<StreamSocket<H>>();
     /// Bytes that every socket of any kind takes in the table.
-    pub const SOCKET_BYTES: usize = Slab::<Socket<H>>::ENTRY_BYTES;
+    pub const SOCKET_BYTES: usize = Slab::<StackSocket<H>>::ENTRY_BYTES;
 
     /// A host with nothing but the loopback interface; [`Net::add_interface`] gives it more. `seed`
     /// is random and secret; the same seed, calls and times give the same run. `now` is not 0,
     /// which stands for "never" in places.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
-        let binds = [Table::Tcp, Table::Udp, Table::Echo].map(|of| Binds::alone(keys.table, of));
+        let binds = [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo]
+            .map(|of| Binds::alone(keys.table, of));
         let net = Net::new(config.net, Keys::derive(&seed), now);
         Self::assemble(config, net, keys, binds, now)
     }
@@ -172,7 +173,7 @@ impl<H: Host> Stack<H> {
             orphans_max: share(config.orphans_max),
             ..config
         };
-        let mut tables = [Table::Tcp, Table::Udp, Table::Echo]
+        let mut tables = [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo]
             .map(|of| Binds::of_shards(&common, keys.table, of).into_iter());
         let net_keys = |member: &Member| Keys::derive(&seed).of_shard(member.id.0);
         let net_keys: Vec<Keys> = members.iter().map(net_keys).collect();
@@ -203,8 +204,8 @@ impl<H: Host> Stack<H> {
             handshakes: Handshakes::default(),
             fast_opens: FastOpens::new(keys.fast_open, keys.table),
             time_waits: TimeWaits::new(config.tcp.time_wait),
-            datagrams: Datagrams::default(),
-            wheel: Wheel::new(now),
+            datagrams: DatagramTables::default(),
+            wheel: TimerWheel::new(now),
             keys,
             paths: Paths::default(),
             dirty: VecDeque::new(),
@@ -273,7 +274,7 @@ impl<H: Host> Stack<H> {
     fn flow_of(&self, at: FlowRef) -> Option<&Flow> {
         match at {
             FlowRef::Socket(index) => match &self.sockets.get(index)?.kind {
-                Kind::Stream(stream) => Some(&stream.flow),
+                SocketRole::Stream(stream) => Some(&stream.flow),
                 _ => None,
             },
             FlowRef::HalfOpen(index) => {

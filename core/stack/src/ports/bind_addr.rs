@@ -75,7 +75,7 @@ impl Sharing {
 
 /// Protocol of a table of ports: Linux's rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Table {
+pub(crate) enum PortProtocol {
     Tcp,
     Udp,
     Echo,

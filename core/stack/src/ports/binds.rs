@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::SHARDS_MAX;
 use crate::net::hash::Keyed;
-use crate::ports::bind_addr::{BindAddr, Sharing, Table};
-use crate::ports::ephemeral::{Choice, Ephemeral};
-use crate::ports::holds::{Holder, Holds};
+use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
+use crate::ports::ephemeral::{Ephemeral, PortChoice};
+use crate::ports::holds::{PortHolder, PortHolds};
 use crate::ports::port_set::{PortSet, PortSets};
 use crate::ports::receivers::Receivers;
 use crate::ports::users::Users;
@@ -33,7 +33,7 @@ use crate::shards::{Announced, Common, ShardId};
 /// The ports of one protocol, as the shards of a host share them.
 #[derive(Debug)]
 pub(crate) struct SharedPorts {
-    holds: Mutex<Holds>,
+    holds: Mutex<PortHolds>,
     /// Ports with a holder.
     held: Arc<PortSet>,
     /// Users of each shard; connections have ports of TCP alone.
@@ -42,14 +42,15 @@ pub(crate) struct SharedPorts {
 
 impl SharedPorts {
     /// The ports of a host with `shards` shards.
-    fn new(of: Table, shards: usize) -> Arc<Self> {
+    fn new(of: PortProtocol, shards: usize) -> Arc<Self> {
         let held = Arc::new(PortSet::default());
         let users = || {
             let occupied = Arc::new(PortSet::default());
             (Mutex::new(Users::new(Arc::clone(&occupied))), occupied)
         };
-        let users = (0..if of == Table::Tcp { shards } else { 0 }).map(|_| users()).collect();
-        Arc::new(Self { holds: Mutex::new(Holds::new(of, Arc::clone(&held))), held, users })
+        let users =
+            (0..if of == PortProtocol::Tcp { shards } else { 0 }).map(|_| users()).collect();
+        Arc::new(Self { holds: Mutex::new(PortHolds::new(of, Arc::clone(&held))), held, users })
     }
 
     /// Sets of ports in use: those with a holder, and those with connections of some shards.
@@ -75,12 +76,12 @@ impl SharedPorts {
 
 /// Everything about the ports of a protocol.
 struct LockedPorts<'a> {
-    holds: MutexGuard<'a, Holds>,
+    holds: MutexGuard<'a, PortHolds>,
     users: Vec<MutexGuard<'a, Users>>,
 }
 
 impl LockedPorts<'_> {
-    fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
+    fn conflicts(&self, port: u16, wanted: &PortHolder) -> bool {
         let is_used = || self.users.iter().any(|users| users.are_in_way(port, wanted));
         self.holds.conflicts(port, wanted, is_used)
     }
@@ -113,12 +114,12 @@ const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << (u32::BITS - SHARD_SHIFT
 
 impl Binds {
     /// The table of a stack that is alone.
-    pub fn alone(key: Keyed, of: Table) -> Self {
+    pub fn alone(key: Keyed, of: PortProtocol) -> Self {
         Self::of_shard(SharedPorts::new(of, 1), ShardId::FIRST, key, of)
     }
 
     /// The tables of shards that know of each other by `common`.
-    pub fn of_shards(common: &Arc<Common>, key: Keyed, of: Table) -> Vec<Self> {
+    pub fn of_shards(common: &Arc<Common>, key: Keyed, of: PortProtocol) -> Vec<Self> {
         let count = common.owners.count();
         let ports = SharedPorts::new(of, count);
         let announced = Arc::new(Mutex::new(Announced::new(of, Arc::clone(common))));
@@ -129,7 +130,7 @@ impl Binds {
         (0..count).map(shard).collect()
     }
 
-    fn of_shard(ports: Arc<SharedPorts>, shard: ShardId, key: Keyed, of: Table) -> Self {
+    fn of_shard(ports: Arc<SharedPorts>, shard: ShardId, key: Keyed, of: PortProtocol) -> Self {
         Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
     }
 
@@ -148,8 +149,8 @@ impl Binds {
         u32::from(shard.0) << SHARD_SHIFT | socket
     }
 
-    fn seated(&self, holder: &Holder) -> Holder {
-        Holder { socket: self.seat(holder.socket).0, ..*holder }
+    fn seated(&self, holder: &PortHolder) -> PortHolder {
+        PortHolder { socket: self.seat(holder.socket).0, ..*holder }
     }
 
     fn own_users(&self) -> Option<MutexGuard<'_, Users>> {
@@ -177,7 +178,7 @@ impl Binds {
     }
 
     /// Gives `port` to a socket, unless there is a [conflict](Holds::conflicts).
-    pub fn try_hold(&self, port: u16, holder: &Holder) -> bool {
+    pub fn try_hold(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
         if free {
@@ -194,20 +195,20 @@ impl Binds {
         &self,
         ephemeral: &mut Ephemeral,
         hash: u64,
-        holder: &Holder,
+        holder: &PortHolder,
         shared: bool,
-    ) -> Choice {
+    ) -> PortChoice {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
-        let alone = Holder { sharing: Sharing::default(), ..holder };
+        let alone = PortHolder { sharing: Sharing::default(), ..holder };
         let (occupied, count) = self.ports.occupied(|_| true);
-        let mut choose = |holder: &Holder| {
+        let mut choose = |holder: &PortHolder| {
             let sets = PortSets(&occupied[..count]);
             ephemeral.choose(hash, &sets, |port| !all.conflicts(port, holder))
         };
         let mut choice = choose(&alone);
         if choice.port.is_none() && shared && holder.sharing != Sharing::default() {
             let again = choose(&holder);
-            choice = Choice { port: again.port, tried: choice.tried + again.tried };
+            choice = PortChoice { port: again.port, tried: choice.tried + again.tried };
         }
         if let Some(port) = choice.port {
             all.holds.hold(port, holder);
@@ -216,7 +217,7 @@ impl Binds {
     }
 
     /// Lets the holder of `port` listen, unless there is a conflict.
-    pub fn try_listen(&self, port: u16, holder: &Holder) -> bool {
+    pub fn try_listen(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
         if free {
@@ -226,14 +227,14 @@ impl Binds {
     }
 
     /// Gives the hold of `from` on `port` to the socket of `holder`: the port is never free.
-    pub fn hand_over(&self, port: u16, from: u32, holder: &Holder) {
+    pub fn hand_over(&self, port: u16, from: u32, holder: &PortHolder) {
         let mut holds = lock(&self.ports.holds);
         holds.hold(port, self.seated(holder));
         holds.release(port, self.seat(from).0);
     }
 
     /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
-    pub fn change(&self, port: u16, socket: u32, change: impl FnOnce(&mut Holder)) {
+    pub fn change(&self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         lock(&self.ports.holds).change(port, self.seat(socket).0, change);
     }
 
@@ -262,9 +263,10 @@ impl Binds {
         }
     }
 
-    /// Gives a connection from `user.local` a port that is not held there and for which `is_free`. The
-    /// port is noted as used if `user.sharing` is given. With `vacant`, ports with connections of any
-    /// shard are excluded.
+    /// Gives a connection from `user.local` a port that is not held there and that `is_free`.
+    ///
+    /// The port is noted as used if `user.sharing` is given. With `vacant`, ports with connections
+    /// of any shard are excluded.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -272,7 +274,7 @@ impl Binds {
         user: PortUse,
         vacant: bool,
         is_free: impl Fn(u16) -> bool,
-    ) -> Choice {
+    ) -> PortChoice {
         let own = self.shard.index();
         let (occupied, count) = self.ports.occupied(|shard| vacant || shard == own);
         ephemeral.choose(hash, &PortSets(&occupied[..count]), |port| {
@@ -316,24 +318,24 @@ mod tests {
     const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
     const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
 
-    fn shards(of: Table, count: u8) -> Vec<Binds> {
+    fn shards(of: PortProtocol, count: u8) -> Vec<Binds> {
         let ports = SharedPorts::new(of, count.into());
         let binds = |n| Binds::of_shard(Arc::clone(&ports), ShardId(n), Keyed([0, 0]), of);
         (0..count).map(binds).collect()
     }
 
-    fn holder(sharing: Sharing) -> Holder {
-        Holder { socket: 7, addr: BindAddr::AnyV4, sharing, listening: false, device: None }
+    fn holder(sharing: Sharing) -> PortHolder {
+        PortHolder { socket: 7, addr: BindAddr::AnyV4, sharing, listening: false, device: None }
     }
 
     #[test]
     fn a_chosen_port_of_udp_is_shared_when_all_are_taken() {
         const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
-        let of = |socket, sharing| Holder { socket, ..holder(sharing) };
+        let of = |socket, sharing| PortHolder { socket, ..holder(sharing) };
         let mut ephemeral = Ephemeral::new(&(100..=101));
-        let binds = &shards(Table::Udp, 1)[0];
+        let binds = &shards(PortProtocol::Udp, 1)[0];
         let mut hold =
-            |holder: Holder, shared| binds.hold_any(&mut ephemeral, 0, &holder, shared).port;
+            |holder: PortHolder, shared| binds.hold_any(&mut ephemeral, 0, &holder, shared).port;
         let first = hold(of(1, ADDR), true).expect("a free port");
         let second = hold(of(2, PLAIN), true).expect("a free port");
         assert_ne!(first, second);
@@ -351,7 +353,7 @@ mod tests {
     /// The sockets have the same number, each in its shard.
     #[test]
     fn a_port_is_held_in_all_shards() {
-        for of in [Table::Tcp, Table::Udp, Table::Echo] {
+        for of in [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo] {
             let shards = shards(of, 2);
             assert!(shards[0].try_hold(80, &holder(PLAIN)));
             assert!(!shards[1].try_hold(80, &holder(PLAIN)), "{of:?}");
@@ -361,20 +363,20 @@ mod tests {
             shards[0].release(80, 7);
             assert!(shards[1].try_hold(80, &holder(PLAIN)));
         }
-        let shards = shards(Table::Tcp, 4);
+        let shards = shards(PortProtocol::Tcp, 4);
         assert!(shards.iter().all(|shard| shard.try_hold(80, &holder(PORT))));
         assert!(!shards[2].try_hold(80, &holder(PLAIN)));
     }
 
     #[test]
     fn a_bind_sees_the_connections_of_other_shards() {
-        let shards = shards(Table::Tcp, 2);
+        let shards = shards(PortProtocol::Tcp, 2);
         let mut ephemeral = Ephemeral::new(&(100..=101));
         assert_eq!(connect(&shards[0], &mut ephemeral), Some(100));
         assert!(!shards[1].try_hold(100, &holder(PLAIN)));
         let chosen =
             shards[1].hold_any(&mut Ephemeral::new(&(100..=101)), 0, &holder(PLAIN), false);
-        assert_eq!(chosen, Choice { port: Some(101), tried: 1 });
+        assert_eq!(chosen, PortChoice { port: Some(101), tried: 1 });
         // The port that is held goes to no connection; the other one's may be shared.
         assert_eq!(connect(&shards[0], &mut ephemeral), Some(100));
         shards[0].unuse_port(100, LOCAL, PLAIN);
@@ -388,7 +390,7 @@ mod tests {
     #[test]
     #[allow(clippy::disallowed_methods)] // Two shards bind and connect at the same moment.
     fn of_a_bind_and_a_connect_at_once_one_gets_the_port() {
-        let mut shards = shards(Table::Tcp, 2);
+        let mut shards = shards(PortProtocol::Tcp, 2);
         let [one, other] = &mut shards[..] else { unreachable!("two were made") };
         let start = Barrier::new(2);
         for round in 0..2000 {

@@ -19,7 +19,7 @@ pub(crate) struct Ephemeral {
 
 /// Outcome of a choice.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct PortChoice {
     pub port: Option<u16>,
     /// How many ports were tried for it.
     pub tried: u32,
@@ -66,7 +66,7 @@ impl Ephemeral {
         hash: u64,
         occupied: &PortSets<'_>,
         mut is_free: impl FnMut(u16) -> bool,
-    ) -> Choice {
+    ) -> PortChoice {
         //= https://www.rfc-editor.org/rfc/rfc6056#section-3.3.3
         //# port = min_ephemeral + (next_ephemeral + offset) % num_ephemeral;
         let offset = (hash % u64::from(self.count)) as u32;
@@ -83,7 +83,7 @@ impl Ephemeral {
             let port = self.port(start + vacant);
             if is_free(port) {
                 self.next = (self.next + ahead) % self.count;
-                return Choice { port: Some(port), tried };
+                return PortChoice { port: Some(port), tried };
             }
         }
         let shared = (0..self.count.min(PORTS_PROBED_MAX - tried))
@@ -95,7 +95,7 @@ impl Ephemeral {
             .inspect(|_| tried += 1)
             .find(|port| is_free(*port));
         self.next = (self.next + 1) % self.count;
-        Choice { port: shared, tried }
+        PortChoice { port: shared, tried }
     }
 
     /// Distance from `start`, at least `ahead`, of the next port that is not in `occupied`.
@@ -191,7 +191,7 @@ mod tests {
             for hash in [0, 1, 7232, 14_000, 28_230, 28_231] {
                 let mut ports = Ephemeral::new(&(32768..=60999));
                 let chosen = ports.choose(hash, &PortSets(&[&occupied]), |_| true);
-                assert_eq!(chosen, Choice { port: Some(free), tried: 1 }, "{hash}");
+                assert_eq!(chosen, PortChoice { port: Some(free), tried: 1 }, "{hash}");
             }
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         for hash in (0..28_232).step_by(97) {
             let mut ports = Ephemeral::new(&(32768..=60999));
             let none = ports.choose(hash, &PortSets(&[&occupied]), |_| false);
-            assert_eq!(none, Choice { port: None, tried: PORTS_PROBED_MAX });
+            assert_eq!(none, PortChoice { port: None, tried: PORTS_PROBED_MAX });
             let free = 50_000..50_282;
             let found = ports.choose(hash, &PortSets(&[&occupied]), |port| free.contains(&port));
             assert!(found.port.is_some(), "{hash}: {} tried", found.tried);

@@ -12,12 +12,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::net::IfaceId;
-use crate::ports::bind_addr::{BindAddr, Sharing, Table};
+use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::ports::port_set::PortSet;
 
 /// A socket that holds a port.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Holder {
+pub(crate) struct PortHolder {
     /// The socket's index; in the table of several shards with the shard's number above it.
     pub socket: u32,
     pub addr: BindAddr,
@@ -28,30 +28,30 @@ pub(crate) struct Holder {
     pub device: Option<IfaceId>,
 }
 
-impl Holder {
-    fn class(&self) -> Class {
-        Class { sharing: self.sharing, listening: self.listening }
+impl PortHolder {
+    fn class(&self) -> HolderClass {
+        HolderClass { sharing: self.sharing, listening: self.listening }
     }
 
     /// Whether TCP lets a socket join the holder: both said SO_REUSEADDR and the holder does not
     /// listen, or both said SO_REUSEPORT.
-    pub fn may_join(&self, Class { sharing: theirs, listening }: Class) -> bool {
+    pub fn may_join(&self, HolderClass { sharing: theirs, listening }: HolderClass) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
 }
 
 /// Properties of a holder that decide whether others may join it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Class {
+pub(crate) struct HolderClass {
     pub sharing: Sharing,
     pub listening: bool,
 }
 
-impl Class {
+impl HolderClass {
     const COUNT: usize = 8;
 
-    fn all() -> impl Iterator<Item = Class> {
-        (0..Self::COUNT).map(|n| Class {
+    fn all() -> impl Iterator<Item = HolderClass> {
+        (0..Self::COUNT).map(|n| HolderClass {
             sharing: Sharing { reuse_addr: n & 1 != 0, reuse_port: n & 2 != 0 },
             listening: n & 4 != 0,
         })
@@ -59,7 +59,7 @@ impl Class {
 
     /// Where it is in [`Class::all`].
     fn number(self) -> usize {
-        let Class { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
+        let HolderClass { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
         usize::from(reuse_addr) | usize::from(reuse_port) << 1 | usize::from(listening) << 2
     }
 }
@@ -75,7 +75,7 @@ struct Spot {
 }
 
 impl Spot {
-    fn of(port: u16, holder: &Holder) -> Self {
+    fn of(port: u16, holder: &PortHolder) -> Self {
         let class = holder.class().number() as u8;
         Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
     }
@@ -92,7 +92,7 @@ struct Hold {
     port: u16,
     /// How many holds there were before.
     number: u64,
-    holder: Holder,
+    holder: PortHolder,
 }
 
 /// Sockets that may bind a TCP port without a look at its holders. Linux remembers with each port
@@ -109,7 +109,7 @@ enum Welcome {
 }
 
 impl Welcome {
-    fn is_for(self, wanted: &Holder) -> bool {
+    fn is_for(self, wanted: &PortHolder) -> bool {
         wanted.sharing.reuse_port
             && match self {
                 Self::Nobody => false,
@@ -117,7 +117,7 @@ impl Welcome {
             }
     }
 
-    fn after(self, holder: &Holder) -> Self {
+    fn after(self, holder: &PortHolder) -> Self {
         match self {
             _ if !holder.sharing.reuse_port => Self::Nobody,
             welcome if welcome.is_for(holder) => welcome,
@@ -128,17 +128,17 @@ impl Welcome {
 
 /// Holders of a port, counted by class.
 #[derive(Debug, Default)]
-struct Crowd {
+struct HolderCrowd {
     /// How many holders there are of each class.
-    holders: [u32; Class::COUNT],
+    holders: [u32; HolderClass::COUNT],
     welcome: Welcome,
 }
 
-impl Crowd {
+impl HolderCrowd {
     /// Classes that have holders.
-    fn classes(&self) -> impl Iterator<Item = Class> + use<> {
+    fn classes(&self) -> impl Iterator<Item = HolderClass> + use<> {
         let holders = self.holders;
-        Class::all().filter(move |class| holders[class.number()] > 0)
+        HolderClass::all().filter(move |class| holders[class.number()] > 0)
     }
 
     fn is_held(&self) -> bool {
@@ -148,9 +148,9 @@ impl Crowd {
 
 /// The table of one protocol.
 #[derive(Debug)]
-pub(crate) struct Holds {
-    of: Table,
-    ports: BTreeMap<u16, Crowd>,
+pub(crate) struct PortHolds {
+    of: PortProtocol,
+    ports: BTreeMap<u16, HolderCrowd>,
     /// The keys of `ports`, for readers without a lock.
     occupied: Arc<PortSet>,
     /// By socket.
@@ -163,9 +163,9 @@ pub(crate) struct Holds {
     compared: Cell<u64>,
 }
 
-impl Holds {
+impl PortHolds {
     /// An empty table, which keeps the held ports in `occupied`, too.
-    pub fn new(of: Table, occupied: Arc<PortSet>) -> Self {
+    pub fn new(of: PortProtocol, occupied: Arc<PortSet>) -> Self {
         Self {
             of,
             ports: BTreeMap::new(),
@@ -191,18 +191,24 @@ impl Holds {
     /// * UDP: the newest holder that meets `wanted` and does not share by SO_REUSEADDR. If both
     ///   have SO_REUSEPORT there is no conflict, whatever older holders have;
     /// * echo: any holder of the ident, at whatever address, that does not share by SO_REUSEADDR.
-    pub fn conflicts(&self, port: u16, wanted: &Holder, is_used: impl FnOnce() -> bool) -> bool {
-        let none = Crowd::default();
+    pub fn conflicts(
+        &self,
+        port: u16,
+        wanted: &PortHolder,
+        is_used: impl FnOnce() -> bool,
+    ) -> bool {
+        let none = HolderCrowd::default();
         let crowd = self.ports.get(&port).unwrap_or(&none);
-        let meeting = |class: Class| self.meeting(port, class, wanted).map(move |at| (at, class));
-        let unshared = |class: &Class| !wanted.sharing.both_reuse_addr(class.sharing);
+        let meeting =
+            |class: HolderClass| self.meeting(port, class, wanted).map(move |at| (at, class));
+        let unshared = |class: &HolderClass| !wanted.sharing.both_reuse_addr(class.sharing);
         match self.of {
-            Table::Tcp => {
+            PortProtocol::Tcp => {
                 let mut in_way = crowd.classes().filter(|class| !wanted.may_join(*class));
                 !crowd.welcome.is_for(wanted)
                     && (in_way.any(|class| meeting(class).next().is_some()) || is_used())
             }
-            Table::Udp => {
+            PortProtocol::Udp => {
                 let mut in_way = crowd.classes().filter(unshared).flat_map(meeting);
                 match wanted.sharing.reuse_port {
                     false => in_way.next().is_some(),
@@ -211,8 +217,8 @@ impl Holds {
                         .is_some_and(|(_, class)| !class.sharing.reuse_port),
                 }
             }
-            Table::Echo => {
-                let anywhere = Holder { addr: BindAddr::AnyDual, device: None, ..*wanted };
+            PortProtocol::Echo => {
+                let anywhere = PortHolder { addr: BindAddr::AnyDual, device: None, ..*wanted };
                 let mut in_way = crowd.classes().filter(unshared);
                 in_way.any(|class| self.meeting(port, class, &anywhere).next().is_some())
             }
@@ -221,7 +227,12 @@ impl Holds {
 
     /// The newest hold of each spot of a class that `wanted` meets: its number. The own hold of
     /// `wanted` does not count.
-    fn meeting(&self, port: u16, class: Class, wanted: &Holder) -> impl Iterator<Item = u64> {
+    fn meeting(
+        &self,
+        port: u16,
+        class: HolderClass,
+        wanted: &PortHolder,
+    ) -> impl Iterator<Item = u64> {
         let (socket, device, class) = (wanted.socket, wanted.device, class.number() as u8);
         let own = self.holds.get(&socket).map(|hold| hold.number);
         let stretches = wanted.addr.stretches().into_iter().flatten();
@@ -265,7 +276,7 @@ impl Holds {
     }
 
     /// Notes that a socket holds `port`.
-    pub fn hold(&mut self, port: u16, holder: Holder) {
+    pub fn hold(&mut self, port: u16, holder: PortHolder) {
         self.occupied.set(port, true);
         let crowd = self.ports.entry(port).or_default();
         crowd.welcome = crowd.welcome.after(&holder);
@@ -286,7 +297,7 @@ impl Holds {
     }
 
     /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
-    pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut Holder)) {
+    pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
             return;
         };
@@ -325,8 +336,8 @@ mod tests {
     const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
     const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
 
-    fn table(of: Table) -> Holds {
-        Holds::new(of, Arc::default())
+    fn table(of: PortProtocol) -> PortHolds {
+        PortHolds::new(of, Arc::default())
     }
 
     fn v4() -> BindAddr {
@@ -362,10 +373,15 @@ mod tests {
         for (n, (addr, sharing, listening, wanted, theirs, conflict)) in
             rows.into_iter().enumerate()
         {
-            let mut holds = table(Table::Tcp);
-            holds.hold(80, Holder { socket: 1, addr, sharing, listening, device: None });
-            let wanted =
-                Holder { socket: 2, addr: wanted, sharing: theirs, listening: false, device: None };
+            let mut holds = table(PortProtocol::Tcp);
+            holds.hold(80, PortHolder { socket: 1, addr, sharing, listening, device: None });
+            let wanted = PortHolder {
+                socket: 2,
+                addr: wanted,
+                sharing: theirs,
+                listening: false,
+                device: None,
+            };
             assert_eq!(holds.conflicts(80, &wanted, || false), conflict, "row {n}");
             assert!(!holds.conflicts(81, &wanted, || false));
             holds.release(80, 1);
@@ -387,8 +403,8 @@ mod tests {
             (AnyV4, AnyDual, false),
             (AnyDual, AnyV4, false),
         ] {
-            let mut holds = table(Table::Tcp);
-            let holder = |socket, addr| Holder {
+            let mut holds = table(PortProtocol::Tcp);
+            let holder = |socket, addr| PortHolder {
                 socket,
                 addr,
                 sharing: PORT,
@@ -408,8 +424,8 @@ mod tests {
 
     #[test]
     fn devices_keep_to_themselves() {
-        let mut holds = table(Table::Tcp);
-        let holder = |socket, device| Holder {
+        let mut holds = table(PortProtocol::Tcp);
+        let holder = |socket, device| PortHolder {
             socket,
             addr: AnyV4,
             sharing: PLAIN,
@@ -423,19 +439,21 @@ mod tests {
     }
 
     /// By the rules that [`Holds::conflicts`] names, of a list of all holders.
-    fn conflicts_in(all: &[Holder], of: Table, wanted: &Holder) -> bool {
+    fn conflicts_in(all: &[PortHolder], of: PortProtocol, wanted: &PortHolder) -> bool {
         let mut others = all.iter().rev().filter(|holder| holder.socket != wanted.socket);
-        let meets = |holder: &Holder| {
+        let meets = |holder: &PortHolder| {
             holder.addr.overlaps(wanted.addr)
                 && holder.device.zip(wanted.device).is_none_or(|(a, b)| a == b)
         };
-        let unshared = |holder: &Holder| !wanted.sharing.both_reuse_addr(holder.sharing);
+        let unshared = |holder: &PortHolder| !wanted.sharing.both_reuse_addr(holder.sharing);
         match of {
-            Table::Tcp => others.any(|holder| meets(holder) && !wanted.may_join(holder.class())),
-            Table::Udp => others
+            PortProtocol::Tcp => {
+                others.any(|holder| meets(holder) && !wanted.may_join(holder.class()))
+            }
+            PortProtocol::Udp => others
                 .find(|holder| meets(holder) && unshared(holder))
                 .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
-            Table::Echo => others.any(unshared),
+            PortProtocol::Echo => others.any(unshared),
         }
     }
 
@@ -445,23 +463,25 @@ mod tests {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
         let mut dice = towpath_qdisc::Dice::new(1, 0);
         let mut random = move |below: usize| dice.index(below);
-        for of in [Table::Tcp, Table::Udp, Table::Echo] {
+        for of in [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo] {
             let mut holds = table(of);
-            let mut all: Vec<Holder> = Vec::new();
+            let mut all: Vec<PortHolder> = Vec::new();
             let (mut conflicts, mut count) = (0, 0);
             for step in 0..20_000 {
-                let class = Class::all().nth(random(Class::COUNT)).unwrap();
-                let wanted = Holder {
+                let class = HolderClass::all().nth(random(HolderClass::COUNT)).unwrap();
+                let wanted = PortHolder {
                     socket: random(12) as u32,
                     addr: addrs[random(addrs.len())],
                     sharing: class.sharing,
-                    listening: class.listening && of == Table::Tcp,
+                    listening: class.listening && of == PortProtocol::Tcp,
                     device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
                 };
                 let expected = conflicts_in(&all, of, &wanted);
                 // A port that is open to all with SO_REUSEPORT is another rule.
                 let entry = holds.ports.get(&53);
-                if of != Table::Tcp || !entry.is_some_and(|crowd| crowd.welcome.is_for(&wanted)) {
+                if of != PortProtocol::Tcp
+                    || !entry.is_some_and(|crowd| crowd.welcome.is_for(&wanted))
+                {
                     assert_eq!(
                         holds.conflicts(53, &wanted, || false),
                         expected,

@@ -1,9 +1,9 @@
-//! Local ports of a stack: a table for each protocol, and the choice of ports that no program named.
+//! Local ports of a stack: a table for each protocol, and the choice of ephemeral ports.
 
-use super::bind_addr::Table;
+use super::bind_addr::PortProtocol;
 use super::binds::{Binds, PortUse};
-use super::ephemeral::{Choice, Ephemeral};
-use super::holds::Holder;
+use super::ephemeral::{Ephemeral, PortChoice};
+use super::holds::PortHolder;
 
 /// Local ports by protocol, as one shard sees them.
 #[derive(Debug)]
@@ -30,19 +30,19 @@ impl LocalPorts {
         Self { tcp, udp, echo, ephemeral }
     }
 
-    pub fn of(&self, table: Table) -> &Binds {
+    pub fn of(&self, table: PortProtocol) -> &Binds {
         match table {
-            Table::Tcp => &self.tcp,
-            Table::Udp => &self.udp,
-            Table::Echo => &self.echo,
+            PortProtocol::Tcp => &self.tcp,
+            PortProtocol::Udp => &self.udp,
+            PortProtocol::Echo => &self.echo,
         }
     }
 
-    pub fn of_mut(&mut self, table: Table) -> &mut Binds {
+    pub fn of_mut(&mut self, table: PortProtocol) -> &mut Binds {
         match table {
-            Table::Tcp => &mut self.tcp,
-            Table::Udp => &mut self.udp,
-            Table::Echo => &mut self.echo,
+            PortProtocol::Tcp => &mut self.tcp,
+            PortProtocol::Udp => &mut self.udp,
+            PortProtocol::Echo => &mut self.echo,
         }
     }
 
@@ -55,13 +55,14 @@ impl LocalPorts {
     /// conflict.
     pub fn hold_any(
         &mut self,
-        table: Table,
-        holder: &Holder,
+        table: PortProtocol,
+        holder: &PortHolder,
         range: (u16, u16),
         hash: u64,
-    ) -> Choice {
+    ) -> PortChoice {
         let mut ephemeral = self.ephemeral.within(range);
-        let chosen = self.of(table).hold_any(&mut ephemeral, hash, holder, table == Table::Udp);
+        let chosen =
+            self.of(table).hold_any(&mut ephemeral, hash, holder, table == PortProtocol::Udp);
         self.ephemeral.follow(&ephemeral);
         chosen
     }
@@ -75,13 +76,13 @@ impl LocalPorts {
         user: PortUse,
         passes: &[PortPass],
         is_allowed: impl Fn(u16, PortPass) -> bool,
-    ) -> Choice {
-        let mut chosen = Choice { port: None, tried: 0 };
+    ) -> PortChoice {
+        let mut chosen = PortChoice { port: None, tried: 0 };
         for &pass in passes {
             let is_free = |port| is_allowed(port, pass);
-            let Choice { port, tried } =
+            let PortChoice { port, tried } =
                 self.tcp.use_any(ephemeral, hash, user, pass.vacant, is_free);
-            chosen = Choice { port, tried: chosen.tried + tried };
+            chosen = PortChoice { port, tried: chosen.tried + tried };
             if port.is_some() {
                 break;
             }

@@ -6,12 +6,12 @@ use towpath_tcp::Instant;
 
 use crate::error::{BindError, ConnectError, OptionError, SendError};
 use crate::host::{BindOptions, Family, Host, SocketId};
-use crate::ports::bind_addr::{BindAddr, Sharing, Table};
+use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::ports::binds::PortUse;
-use crate::ports::ephemeral::Choice;
-use crate::ports::holds::Holder;
+use crate::ports::ephemeral::PortChoice;
+use crate::ports::holds::PortHolder;
 use crate::ports::local::PortPass;
-use crate::socket::{Bound, Kind, Socket};
+use crate::socket::{BoundAddr, SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::canonical;
@@ -35,10 +35,10 @@ impl<H: Host> Stack<H> {
         let index = self.index(id).ok_or(BindError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
-            Kind::Fresh(_) => (Table::Tcp, false),
+            SocketRole::Fresh(_) => (PortProtocol::Tcp, false),
             // Its connection is over, and a port that it had not named is no longer its own.
-            Kind::Stream(stream) => (Table::Tcp, stream.connection.is_some()),
-            Kind::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
+            SocketRole::Stream(stream) => (PortProtocol::Tcp, stream.connection.is_some()),
+            SocketRole::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
             _ => return Err(BindError::Invalid),
         };
         if socket.has_port() || connected || socket.orphan {
@@ -51,7 +51,8 @@ impl<H: Host> Stack<H> {
         let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
         let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
         let sharing = options.sharing();
-        let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
+        let holder =
+            PortHolder { socket: index, addr: bind_addr, sharing, listening: false, device };
         let is_port_named = addr.port() != 0;
         let mut held = None;
         let mut hold = |stack: &mut Self| {
@@ -60,12 +61,12 @@ impl<H: Host> Stack<H> {
                 port => stack.ports.of(table).try_hold(port, &holder).then_some(port),
             };
             let Some(port) = port else { return false };
-            if table != Table::Tcp {
+            if table != PortProtocol::Tcp {
                 let receivers = &mut stack.ports.of_mut(table).receivers;
                 receivers.insert(bind_addr, port, index, device, sharing);
                 receivers.set_processor(bind_addr, port, index, options.processor);
             }
-            let bound = Bound { addr: bind_addr, port, is_port_named, options };
+            let bound = BoundAddr { addr: bind_addr, port, is_port_named, options };
             held = Some(bound);
             if let Some(socket) = stack.sockets.get_mut(index) {
                 socket.bound = Some(Box::new(bound));
@@ -75,8 +76,10 @@ impl<H: Host> Stack<H> {
         };
         match table {
             // Nothing is taken for it before it listens.
-            Table::Tcp => _ = hold(self),
-            Table::Udp | Table::Echo => self.in_order(table, index, addr.port(), hold),
+            PortProtocol::Tcp => _ = hold(self),
+            PortProtocol::Udp | PortProtocol::Echo => {
+                self.in_order(table, index, addr.port(), hold)
+            }
         }
         held.map(|bound| bound.socket_addr()).ok_or(BindError::AddrInUse)
     }
@@ -85,7 +88,7 @@ impl<H: Host> Stack<H> {
         &self,
         addr: SocketAddr,
         family: Family,
-        table: Table,
+        table: PortProtocol,
         options: &BindOptions,
     ) -> Result<BindAddr, BindError> {
         let ip = addr.ip();
@@ -102,9 +105,11 @@ impl<H: Host> Stack<H> {
         // Only UDP sockets can be bound to a group or a broadcast address.
         let group = ip.is_multicast() || self.net.is_broadcast(ip);
         match table {
-            Table::Udp if group => return Ok(BindAddr::Ip(ip)),
-            Table::Echo if ip.is_multicast() && ip.is_ipv6() => return Err(BindError::Invalid),
-            Table::Echo if group => return Err(BindError::AddrNotAvailable),
+            PortProtocol::Udp if group => return Ok(BindAddr::Ip(ip)),
+            PortProtocol::Echo if ip.is_multicast() && ip.is_ipv6() => {
+                return Err(BindError::Invalid);
+            }
+            PortProtocol::Echo if group => return Err(BindError::AddrNotAvailable),
             _ => {}
         }
         if options.free_bind || self.net.is_local(ip) {
@@ -120,11 +125,11 @@ impl<H: Host> Stack<H> {
         let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
         let Some(socket) = self.sockets.get(from) else { return };
         let ends = match &socket.kind {
-            Kind::Listener(_) => {
+            SocketRole::Listener(_) => {
                 self.stop_listening(from);
                 true
             }
-            Kind::Stream(stream) => stream.connection.is_some(),
+            SocketRole::Stream(stream) => stream.connection.is_some(),
             _ => false,
         };
         if ends {
@@ -135,8 +140,13 @@ impl<H: Host> Stack<H> {
         };
         if bound.has_port() {
             let sharing = bound.options.sharing();
-            let holder =
-                Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
+            let holder = PortHolder {
+                socket: to,
+                addr: bound.addr,
+                sharing,
+                listening: false,
+                device: None,
+            };
             self.ports.tcp.hand_over(bound.port, from, &holder);
         }
         if let Some(socket) = self.sockets.get_mut(to) {
@@ -147,9 +157,11 @@ impl<H: Host> Stack<H> {
     /// A listener takes no more connections.
     pub(crate) fn stop_listening(&mut self, index: u32) {
         let socket = self.sockets.get(index);
-        let Some(socket) = socket.filter(|it| matches!(it.kind, Kind::Listener(_))) else { return };
-        let Some(Bound { addr, port, .. }) = socket.bound.as_deref().copied() else { return };
-        self.in_order(Table::Tcp, index, port, |stack| {
+        let Some(socket) = socket.filter(|it| matches!(it.kind, SocketRole::Listener(_))) else {
+            return;
+        };
+        let Some(BoundAddr { addr, port, .. }) = socket.bound.as_deref().copied() else { return };
+        self.in_order(PortProtocol::Tcp, index, port, |stack| {
             stack.ports.tcp.receivers.remove(addr, port, index);
             false
         });
@@ -168,7 +180,7 @@ impl<H: Host> Stack<H> {
             socket.bound = None;
         }
         socket.forget_target();
-        if table == Table::Tcp {
+        if table == PortProtocol::Tcp {
             return self.ports.tcp.release(port, index);
         }
         self.in_order(table, index, port, |stack| {
@@ -189,10 +201,10 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let sharing = options.sharing();
         match &mut socket.kind {
-            Kind::Fresh(settings) => settings.binding = options,
-            Kind::Listener(listener) => listener.settings.binding = options,
-            Kind::Datagram(datagram) => datagram.binding = options,
-            Kind::Stream(stream) => {
+            SocketRole::Fresh(settings) => settings.binding = options,
+            SocketRole::Listener(listener) => listener.settings.binding = options,
+            SocketRole::Datagram(datagram) => datagram.binding = options,
+            SocketRole::Stream(stream) => {
                 if let Some(before) = &mut stream.uses_port {
                     let before = std::mem::replace(before, sharing);
                     let Flow { local, local_port, .. } = stream.flow;
@@ -200,7 +212,7 @@ impl<H: Host> Stack<H> {
                     self.ports.tcp.unuse_port(local_port, local, before);
                 }
             }
-            Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
+            SocketRole::EarlyAccept(_) => return Err(OptionError::NotApplicable),
         }
         let table = socket.kind.table();
         let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
@@ -213,7 +225,7 @@ impl<H: Host> Stack<H> {
             binds.change(port, index, |holder| holder.sharing = sharing);
             binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
             binds.receivers.set_processor(addr, port, index, options.processor);
-            stack.sockets.get(index).and_then(Socket::receiver).is_some()
+            stack.sockets.get(index).and_then(StackSocket::receiver).is_some()
         });
         Ok(())
     }
@@ -261,14 +273,19 @@ impl<H: Host> Stack<H> {
         self.count_choice(chosen).ok_or(ConnectError::NoPort)
     }
 
-    fn count_choice(&mut self, Choice { port, tried }: Choice) -> Option<u16> {
+    fn count_choice(&mut self, PortChoice { port, tried }: PortChoice) -> Option<u16> {
         self.counters.ports_probed += u64::from(tried);
         self.counters.ports_exhausted += u64::from(port.is_none());
         port
     }
 
     /// Gives a socket a port without a conflict.
-    fn hold_any(&mut self, table: Table, holder: &Holder, range: (u16, u16)) -> Option<u16> {
+    fn hold_any(
+        &mut self,
+        table: PortProtocol,
+        holder: &PortHolder,
+        range: (u16, u16),
+    ) -> Option<u16> {
         // Each shard has a sequence of its own, so that a port given up by one is not taken by
         // another at once.
         let shard = self.shards.number();
@@ -281,8 +298,8 @@ impl<H: Host> Stack<H> {
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {
-            Kind::Datagram(datagram) => datagram.table(),
-            _ => Table::Tcp,
+            SocketRole::Datagram(datagram) => datagram.table(),
+            _ => PortProtocol::Tcp,
         });
         table.is_some_and(|table| self.ports.of(table).is_taken(port))
     }
@@ -296,8 +313,8 @@ impl<H: Host> Stack<H> {
             return Ok(());
         }
         let options = match &socket.kind {
-            Kind::Fresh(settings) => settings.binding,
-            Kind::Datagram(datagram) => datagram.binding,
+            SocketRole::Fresh(settings) => settings.binding,
+            SocketRole::Datagram(datagram) => datagram.binding,
             _ => return Err(SendError::Invalid),
         };
         let ip = match (socket.bound.as_deref(), socket.family) {

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use crate::host::{Host, SocketKind};
 use crate::net::IfaceId;
-use crate::ports::bind_addr::{BindAddr, Table};
-use crate::socket::{Kind, Socket};
+use crate::ports::bind_addr::{BindAddr, PortProtocol};
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 
 /// A listener for [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
@@ -56,14 +56,14 @@ impl ReceiverAt {
     }
 }
 
-impl<H: Host> Socket<H> {
+impl<H: Host> StackSocket<H> {
     /// Port and addresses for which the socket takes packets: it listens, or is a bound datagram
     /// socket.
     pub(crate) fn receiver(&self) -> Option<(u16, ReceiverAt)> {
         let bound = self.bound.as_deref().filter(|bound| bound.has_port())?;
         let addr = match &self.kind {
-            Kind::Listener(_) => bound.addr,
-            Kind::Datagram(datagram) => {
+            SocketRole::Listener(_) => bound.addr,
+            SocketRole::Datagram(datagram) => {
                 datagram.peer.map_or(bound.addr, |peer| BindAddr::Ip(peer.local))
             }
             _ => return None,
@@ -74,15 +74,15 @@ impl<H: Host> Socket<H> {
 
 impl<H: Host> Stack<H> {
     /// Reports a change by [`Stack::in_order`] to the watch.
-    pub(crate) fn tell_watch(&self, table: Table, index: u32, port: u16, takes: bool) {
+    pub(crate) fn tell_watch(&self, table: PortProtocol, index: u32, port: u16, takes: bool) {
         let Some(watch) = &self.config.receivers else { return };
         let kind = match table {
-            Table::Tcp => SocketKind::Stream,
-            Table::Udp => SocketKind::Datagram,
-            Table::Echo => return,
+            PortProtocol::Tcp => SocketKind::Stream,
+            PortProtocol::Udp => SocketKind::Datagram,
+            PortProtocol::Echo => return,
         };
         let socket = self.sockets.get(index).filter(|_| takes);
-        let receiver = socket.and_then(Socket::receiver);
+        let receiver = socket.and_then(StackSocket::receiver);
         let port = receiver.map_or(port, |(port, _)| port);
         let (seat, _) = self.ports.of(table).seat(index);
         let takes = receiver.map(|(_, at)| at);

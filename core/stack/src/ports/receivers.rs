@@ -14,17 +14,17 @@ use hashbrown::hash_table::Entry as Slot;
 
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
-use crate::ports::bind_addr::{BindAddr, Sharing, Table};
+use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::tables::flow::on_device;
-use crate::tables::lines::Lines;
+use crate::tables::lines::SocketLines;
 
 /// The table of one protocol.
 #[derive(Debug)]
 pub(crate) struct Receivers {
     key: Keyed,
-    of: Table,
-    groups: HashTable<Group>,
-    members: Lines<Member>,
+    of: PortProtocol,
+    groups: HashTable<ReceiverGroup>,
+    members: SocketLines<GroupReceiver>,
     /// Members bound to a device: without any, lookups skip them.
     on_device: usize,
     /// Groups bound to an address, to all of IPv4, to all of IPv6 alone, and to both.
@@ -41,7 +41,7 @@ pub(crate) struct Receivers {
 
 /// Sockets that take packets for the same address and port from the same device, or from all.
 #[derive(Debug)]
-struct Group {
+struct ReceiverGroup {
     hash: u64,
     addr: BindAddr,
     port: u16,
@@ -62,17 +62,25 @@ struct Group {
 
 /// A socket that takes packets.
 #[derive(Debug)]
-struct Member {
+struct GroupReceiver {
     /// How many members there were before.
     number: u64,
     device: Option<IfaceId>,
     /// Where it is in `sharing`.
-    slot: Option<(u64, usize)>,
+    slot: Option<SharingSlot>,
     /// SO_INCOMING_CPU.
     processor: Option<u32>,
 }
 
-impl Group {
+/// Slot of a socket among those that share the load (SO_REUSEPORT).
+#[derive(Debug, Clone, Copy)]
+struct SharingSlot {
+    /// Number of the first socket of the sharing group.
+    began: u64,
+    at: usize,
+}
+
+impl ReceiverGroup {
     fn is(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> bool {
         self.addr == addr && self.port == port && self.device == device
     }
@@ -82,7 +90,12 @@ impl Group {
     /// among the sharing members. From the pick on, the first one whose processor is `here` is
     /// preferred.
     #[inline]
-    fn choose(&self, pick: u32, members: &Lines<Member>, here: Option<u32>) -> Option<u32> {
+    fn choose(
+        &self,
+        pick: u32,
+        members: &SocketLines<GroupReceiver>,
+        here: Option<u32>,
+    ) -> Option<u32> {
         let Some(shares) = self.shares else { return self.newest };
         let sharing = self.sharing.get(&shares)?;
         // Linux's reciprocal_scale: `pick` is to 2³² what the slot is to their number.
@@ -104,7 +117,7 @@ impl Group {
     /// one already. Returns the number of its group.
     fn share(
         &mut self,
-        members: &mut Lines<Member>,
+        members: &mut SocketLines<GroupReceiver>,
         socket: u32,
         began: Option<u64>,
     ) -> Option<u64> {
@@ -112,19 +125,20 @@ impl Group {
         if member.slot.is_none() {
             let began = began.unwrap_or(member.number);
             let sharing = self.sharing.entry(began).or_default();
-            member.slot = Some((began, sharing.len()));
+            member.slot = Some(SharingSlot { began, at: sharing.len() });
             sharing.push(socket);
         }
-        member.slot.map(|(began, _)| began)
+        member.slot.map(|slot| slot.began)
     }
 
     /// The place of one that is gone is the last one's, as in `__reuseport_detach_sock`.
-    fn leave_slot(&mut self, members: &mut Lines<Member>, (began, slot): (u64, usize)) {
+    fn leave_slot(&mut self, members: &mut SocketLines<GroupReceiver>, slot: SharingSlot) {
+        let SharingSlot { began, at } = slot;
         let Entry::Occupied(mut sharing) = self.sharing.entry(began) else { return };
-        sharing.get_mut().swap_remove(slot);
-        let moved = sharing.get().get(slot).and_then(|moved| members.get_mut(*moved));
+        sharing.get_mut().swap_remove(at);
+        let moved = sharing.get().get(at).and_then(|moved| members.get_mut(*moved));
         if let Some(moved) = moved {
-            moved.slot = Some((began, slot));
+            moved.slot = Some(slot);
         }
         if sharing.get().is_empty() {
             sharing.remove();
@@ -132,21 +146,21 @@ impl Group {
     }
 
     /// Works out the receivers of packets, after a change.
-    fn settle(&mut self, members: &Lines<Member>) {
+    fn settle(&mut self, members: &SocketLines<GroupReceiver>) {
         let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
         self.shares = newest
             .filter(|(socket, member)| self.willing.contains(&(member.number, *socket)))
-            .and_then(|(_, member)| member.slot.map(|(began, _)| began));
+            .and_then(|(_, member)| member.slot.map(|slot| slot.began));
     }
 }
 
 impl Receivers {
-    pub fn new(key: Keyed, of: Table) -> Self {
+    pub fn new(key: Keyed, of: PortProtocol) -> Self {
         Self {
             key,
             of,
             groups: HashTable::new(),
-            members: Lines::default(),
+            members: SocketLines::default(),
             on_device: 0,
             bound: [0; 4],
             joined: 0,
@@ -172,7 +186,7 @@ impl Receivers {
     ) {
         let hash = self.hash(addr, port, device);
         let entry = self.groups.entry(hash, |group| group.is(addr, port, device), |g| g.hash);
-        let new = || Group {
+        let new = || ReceiverGroup {
             hash,
             addr,
             port,
@@ -188,7 +202,7 @@ impl Receivers {
         let number = self.joined;
         self.joined += 1;
         self.on_device += usize::from(device.is_some());
-        let member = Member { number, device, slot: None, processor: None };
+        let member = GroupReceiver { number, device, slot: None, processor: None };
         self.members.push(&mut group.newest, socket, member);
         if sharing.reuse_port && shares_at_all(self.of) {
             // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which
@@ -292,8 +306,10 @@ impl Receivers {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
         let (here, exact, dual) = (Some(iface), BindAddr::Ip(addr), BindAddr::AnyDual);
         let wanted = match self.of {
-            Table::Udp => [(any, here), (dual, here), (any, None), (dual, None)],
-            Table::Tcp | Table::Echo => [(any, here), (any, None), (dual, here), (dual, None)],
+            PortProtocol::Udp => [(any, here), (dual, here), (any, None), (dual, None)],
+            PortProtocol::Tcp | PortProtocol::Echo => {
+                [(any, here), (any, None), (dual, here), (dual, None)]
+            }
         };
         let wanted = [(exact, here), (exact, None), wanted[0], wanted[1], wanted[2], wanted[3]];
         Candidates { receivers: self, port, wanted, next: 0 }
@@ -317,7 +333,7 @@ impl Receivers {
     }
 
     #[inline]
-    fn group(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> Option<&Group> {
+    fn group(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> Option<&ReceiverGroup> {
         self.groups.find(self.hash(addr, port, device), |group| {
             self.compared.set(self.compared.get() + 1);
             group.is(addr, port, device)
@@ -346,10 +362,10 @@ struct Candidates<'a> {
 }
 
 impl<'a> Iterator for Candidates<'a> {
-    type Item = &'a Group;
+    type Item = &'a ReceiverGroup;
 
     #[inline]
-    fn next(&mut self) -> Option<&'a Group> {
+    fn next(&mut self) -> Option<&'a ReceiverGroup> {
         while let Some((addr, device)) = self.wanted.get(self.next).copied() {
             self.next += 1;
             if self.receivers.may_have(addr, device)
@@ -363,8 +379,8 @@ impl<'a> Iterator for Candidates<'a> {
 }
 
 /// Linux's ping sockets share nothing: the last one bound to an ident takes all.
-fn shares_at_all(of: Table) -> bool {
-    of != Table::Echo
+fn shares_at_all(of: PortProtocol) -> bool {
+    of != PortProtocol::Echo
 }
 
 #[cfg(test)]
@@ -381,7 +397,7 @@ mod tests {
 
     #[test]
     fn the_most_specific_bind_receives() {
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Tcp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Tcp);
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
         receivers.insert(AnyDual, 53, 1, None, PLAIN);
         assert_eq!(receivers.find(v4, 53, ETH, 7), Some(1));
@@ -398,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_last_one_bound_takes_what_comes_unless_it_shares() {
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let taker = |receivers: &Receivers, pick| receivers.find(v4, 53, ETH, pick);
         for socket in 1..=3 {
@@ -424,7 +440,7 @@ mod tests {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
         // The first one after its bind, the second one before.
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.set_reuse_port(AnyV4, 53, 1, true);
         assert_eq!(takers(&receivers), [1; 4]);
@@ -436,7 +452,7 @@ mod tests {
         receivers.set_reuse_port(AnyV4, 53, 2, false);
         assert_eq!(takers(&receivers), [2; 4]);
         // Both after both were bound.
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.insert(AnyV4, 53, 2, None, ADDR);
         receivers.set_reuse_port(AnyV4, 53, 1, true);
@@ -446,7 +462,7 @@ mod tests {
 
     #[test]
     fn devices_keep_to_themselves() {
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Tcp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Tcp);
         let v4 = IpAddr::from([10, 0, 0, 1]);
         receivers.insert(AnyV4, 53, 1, Some(ETH), PLAIN);
         assert_eq!(receivers.find(v4, 53, ETH, 0), Some(1));
@@ -466,7 +482,7 @@ mod tests {
         let takers = |receivers: &Receivers| -> Vec<u32> {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         for socket in [1, 2] {
             receivers.insert(AnyV4, 53, socket, None, ADDR);
         }
@@ -498,7 +514,7 @@ mod tests {
         let takers = |receivers: &Receivers| -> Vec<u32> {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         for socket in [1, 2] {
             receivers.insert(AnyV4, 53, socket, None, PORT);
         }
@@ -523,7 +539,7 @@ mod tests {
         let takers = |receivers: &Receivers| -> Vec<u32> {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         for socket in 1..=4 {
             receivers.insert(AnyV4, 53, socket, None, PORT);
         }
@@ -546,7 +562,7 @@ mod tests {
     #[test]
     fn ping_sockets_share_nothing() {
         let v4 = IpAddr::from([10, 0, 0, 1]);
-        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Echo);
+        let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Echo);
         receivers.insert(AnyV4, 7, 1, None, PORT);
         receivers.insert(AnyV4, 7, 2, None, PORT);
         receivers.set_reuse_port(AnyV4, 7, 2, true);

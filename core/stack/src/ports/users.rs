@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ports::bind_addr::{BindAddr, Sharing};
-use crate::ports::holds::{Class, Holder};
+use crate::ports::holds::{HolderClass, PortHolder};
 use crate::ports::port_set::PortSet;
 
 /// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one
@@ -15,7 +15,7 @@ type User = (IpAddr, Sharing);
 
 /// Users of a port. Usually these are connections from one address, which need no list.
 #[derive(Debug)]
-enum Port {
+enum UsedPort {
     /// So many connections, all alike.
     Alike(User, u32),
     /// How many of each. There may be many, for a port may be used with every address of a host.
@@ -23,14 +23,14 @@ enum Port {
     Several(Box<BTreeMap<User, u32>>),
 }
 
-const _: () = assert!(size_of::<Port>() <= 24);
+const _: () = assert!(size_of::<UsedPort>() <= 24);
 
-impl Port {
+impl UsedPort {
     /// Whether `is` holds for one of the users whose address `wanted` may overlap.
-    fn any_user(&self, wanted: &Holder, mut is: impl FnMut(&User) -> bool) -> bool {
+    fn any_user(&self, wanted: &PortHolder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
-            Port::Alike(user, _) => is(user),
-            Port::Several(users) => match wanted.addr {
+            UsedPort::Alike(user, _) => is(user),
+            UsedPort::Several(users) => match wanted.addr {
                 BindAddr::Ip(ip) => {
                     let all = Sharing { reuse_addr: true, reuse_port: true };
                     users.range((ip, Sharing::default())..=(ip, all)).any(|(user, _)| is(user))
@@ -42,19 +42,19 @@ impl Port {
 
     fn is_unused(&self) -> bool {
         match self {
-            Port::Alike(_, count) => *count == 0,
-            Port::Several(users) => users.is_empty(),
+            UsedPort::Alike(_, count) => *count == 0,
+            UsedPort::Several(users) => users.is_empty(),
         }
     }
 
     /// The list of all users of the port, in place of the short form for users of one address.
     fn list(&mut self) -> &mut BTreeMap<User, u32> {
-        if let Port::Alike(user, count) = *self {
-            *self = Port::Several(Box::new(BTreeMap::from([(user, count)])));
+        if let UsedPort::Alike(user, count) = *self {
+            *self = UsedPort::Several(Box::new(BTreeMap::from([(user, count)])));
         }
         match self {
-            Port::Several(users) => users,
-            Port::Alike(..) => unreachable!("it was just changed"),
+            UsedPort::Several(users) => users,
+            UsedPort::Alike(..) => unreachable!("it was just changed"),
         }
     }
 }
@@ -62,7 +62,7 @@ impl Port {
 /// The table of a shard.
 #[derive(Debug)]
 pub(crate) struct Users {
-    ports: BTreeMap<u16, Port>,
+    ports: BTreeMap<u16, UsedPort>,
     /// The keys of `ports`, for readers without a lock.
     occupied: Arc<PortSet>,
 }
@@ -79,7 +79,7 @@ impl Users {
     }
 
     /// Whether a connection, or its remains, conflicts with a bind.
-    pub fn are_in_way(&self, port: u16, wanted: &Holder) -> bool {
+    pub fn are_in_way(&self, port: u16, wanted: &PortHolder) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# an OPEN call that will functionally allow an application to LISTEN on a port while a
         //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
@@ -87,7 +87,7 @@ impl Users {
         self.ports.get(&port).is_some_and(|users| {
             users.any_user(wanted, |(local, sharing)| {
                 BindAddr::Ip(*local).overlaps(wanted.addr)
-                    && !wanted.may_join(Class { sharing: *sharing, listening: false })
+                    && !wanted.may_join(HolderClass { sharing: *sharing, listening: false })
             })
         })
     }
@@ -98,10 +98,10 @@ impl Users {
         let new = (local, sharing);
         match self.ports.entry(port) {
             Entry::Vacant(entry) => {
-                entry.insert(Port::Alike(new, 1));
+                entry.insert(UsedPort::Alike(new, 1));
             }
             Entry::Occupied(mut entry) => match entry.get_mut() {
-                Port::Alike(user, count) if *user == new => *count += 1,
+                UsedPort::Alike(user, count) if *user == new => *count += 1,
                 port => *port.list().entry(new).or_default() += 1,
             },
         }
@@ -112,9 +112,9 @@ impl Users {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         let gone = (local, sharing);
         match entry {
-            Port::Alike(user, count) if *user == gone => *count -= 1,
-            Port::Alike(..) => {}
-            Port::Several(users) => {
+            UsedPort::Alike(user, count) if *user == gone => *count -= 1,
+            UsedPort::Alike(..) => {}
+            UsedPort::Several(users) => {
                 if let Some(count) = users.get_mut(&gone) {
                     *count -= 1;
                     if *count == 0 {
@@ -143,8 +143,13 @@ mod tests {
         let mut users = Users::new(Arc::default());
         let local = IpAddr::from([10, 0, 0, 1]);
         users.add(80, local, ADDR);
-        let wanted =
-            |sharing| Holder { socket: 2, addr: AnyV4, sharing, listening: false, device: None };
+        let wanted = |sharing| PortHolder {
+            socket: 2,
+            addr: AnyV4,
+            sharing,
+            listening: false,
+            device: None,
+        };
         assert!(users.are_in_way(80, &wanted(PLAIN)));
         assert!(!users.are_in_way(80, &wanted(ADDR)));
         users.remove(80, local, ADDR);
@@ -157,7 +162,7 @@ mod tests {
     fn users_of_a_port_are_counted_by_address() {
         let mut users = Users::new(Arc::default());
         let local = |n: u32| IpAddr::from(n.to_be_bytes());
-        let wanted = |n| Holder {
+        let wanted = |n| PortHolder {
             socket: 1,
             addr: Ip(local(n)),
             sharing: PLAIN,

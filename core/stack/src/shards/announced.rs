@@ -9,22 +9,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ShardId;
-use super::common::{Change, Common, Shadow};
-use crate::ports::bind_addr::Table;
+use super::common::{Common, PeerChange, Shadow};
+use crate::ports::bind_addr::PortProtocol;
 
 /// The table of a protocol.
 #[derive(Debug)]
 pub(crate) struct Announced {
-    of: Table,
+    of: PortProtocol,
     common: Arc<Common>,
-    ports: BTreeMap<u16, Port>,
+    ports: BTreeMap<u16, AnnouncedPort>,
     /// Sockets so far.
     count: u64,
 }
 
 /// A port on which there are sockets.
 #[derive(Debug, Default)]
-struct Port {
+struct AnnouncedPort {
     /// By number, each with how many there were before.
     sockets: BTreeMap<u32, (u64, Box<Shadow>)>,
     /// How many of each shard.
@@ -33,7 +33,7 @@ struct Port {
     is_public: bool,
 }
 
-impl Port {
+impl AnnouncedPort {
     /// Its shards, a bit each.
     fn shards(&self) -> u16 {
         self.shards.keys().fold(0, |all, shard| all | 1 << shard.0)
@@ -41,7 +41,7 @@ impl Port {
 }
 
 impl Announced {
-    pub fn new(of: Table, common: Arc<Common>) -> Self {
+    pub fn new(of: PortProtocol, common: Arc<Common>) -> Self {
         Self { of, common, ports: BTreeMap::new(), count: 0 }
     }
 
@@ -67,7 +67,7 @@ impl Announced {
         let entry = self.ports.entry(port).or_default();
         let known = entry.sockets.get(&seat).map(|(number, _)| *number);
         *entry.shards.entry(shard).or_default() += u32::from(known.is_none());
-        entry.is_public |= self.of == Table::Tcp;
+        entry.is_public |= self.of == PortProtocol::Tcp;
         let is_public = entry.is_public;
         entry.sockets.insert(seat, (known.unwrap_or(self.count), shadow.clone()));
         self.count += u64::from(known.is_none());
@@ -100,15 +100,15 @@ impl Announced {
 
     /// Where packets to `port` go.
     fn note(&self, port: u16) {
-        let shards = self.ports.get(&port).map_or(0, Port::shards);
+        let shards = self.ports.get(&port).map_or(0, AnnouncedPort::shards);
         match self.of {
-            Table::Tcp => {}
-            Table::Udp => self.common.port_shards(false).set(port, shards),
-            Table::Echo => self.common.port_shards(true).set(port, shards),
+            PortProtocol::Tcp => {}
+            PortProtocol::Udp => self.common.port_shards(false).set(port, shards),
+            PortProtocol::Echo => self.common.port_shards(true).set(port, shards),
         }
     }
 }
 
-fn change(table: Table, seat: u32, shadow: Option<Box<Shadow>>) -> Change {
-    Change::Shadow { table, seat, shadow }
+fn change(table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>>) -> PeerChange {
+    PeerChange::Shadow { table, seat, shadow }
 }

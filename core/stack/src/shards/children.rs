@@ -21,37 +21,39 @@
 
 use std::collections::VecDeque;
 
-use super::post::{Child, Mail, Message, Offer};
+use super::post::{Mail, Offer, OfferedChild, ShardMessage};
 use crate::cx::Cx;
 use crate::host::{Host, Linger, ListenerName};
-use crate::ports::bind_addr::Table;
+use crate::ports::bind_addr::PortProtocol;
 use crate::ports::binds::Binds;
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tcp::listener::AmongShards;
 
 impl<H: Host> Stack<H> {
-    pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: Message) {
+    pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: ShardMessage) {
         match message {
-            Message::Owner { from, words } => cx.host.told(from, words),
+            ShardMessage::Owner { from, words } => cx.host.told(from, words),
             // `take_offers` has put the child into its queue.
-            Message::Offer(_) => {}
-            Message::Full { listener, from, child, again } => {
+            ShardMessage::Offer(_) => {}
+            ShardMessage::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
                 self.put_off(cx, listener, child, again);
             }
-            Message::Refused { child } => self.refuse(cx, &child),
-            Message::Room { listener, from } => {
+            ShardMessage::Refused { child } => self.refuse(cx, &child),
+            ShardMessage::Room { listener, from } => {
                 self.offer_next(cx, ListenerName { shard: from, id: listener });
             }
-            Message::Pass { listener } => {
+            ShardMessage::Pass { listener } => {
                 if let Some(index) = self.index(listener) {
                     self.tell_of_room(index);
                 }
             }
-            Message::Claim { flow, socket, by } => self.on_claim(cx.now, flow, socket, by),
-            Message::Claimed { flow, socket, iss_min } => self.on_claimed(flow, socket, iss_min),
-            Message::InUse { socket } => self.on_flow_in_use(socket),
+            ShardMessage::Claim { flow, socket, by } => self.on_claim(cx.now, flow, socket, by),
+            ShardMessage::Claimed { flow, socket, iss_min } => {
+                self.on_claimed(flow, socket, iss_min)
+            }
+            ShardMessage::InUse { socket } => self.on_flow_in_use(socket),
         }
     }
 
@@ -66,7 +68,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// A child is refused by its listener, and aborted here. Its connection may have ended before.
-    fn refuse(&mut self, cx: &mut Cx<'_, H>, child: &Child) {
+    fn refuse(&mut self, cx: &mut Cx<'_, H>, child: &OfferedChild) {
         cx.host.refused(child.user, child.tag);
         self.close(cx.now, child.id, Linger::Abort);
     }
@@ -95,17 +97,17 @@ impl<H: Host> Stack<H> {
                 }
             }
             Queued::Full => {
-                let full = Message::Full { listener, from: member.id, child, again };
+                let full = ShardMessage::Full { listener, from: member.id, child, again };
                 self.shards.tell(from, full);
             }
-            Queued::Never => self.shards.tell(from, Message::Refused { child }),
+            Queued::Never => self.shards.tell(from, ShardMessage::Refused { child }),
         }
     }
 
     fn enqueue(&mut self, host: &mut H, offer: &Offer) -> Queued {
         let socket = self.index(offer.listener).and_then(|index| self.sockets.get_mut(index));
         let Some(socket) = socket else { return Queued::Never };
-        let Kind::Listener(listener) = &mut socket.kind else { return Queued::Never };
+        let SocketRole::Listener(listener) = &mut socket.kind else { return Queued::Never };
         let is_full = listener.is_full();
         let Some(AmongShards::Original { turned_away, .. }) = listener.among.as_deref_mut() else {
             return Queued::Never;
@@ -127,7 +129,13 @@ impl<H: Host> Stack<H> {
     }
 
     /// There was no place for a child: it waits here.
-    fn put_off(&mut self, cx: &mut Cx<'_, H>, listener: ListenerName, child: Child, again: bool) {
+    fn put_off(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        listener: ListenerName,
+        child: OfferedChild,
+        again: bool,
+    ) {
         match self.unqueued(listener) {
             Some(unqueued) if again => unqueued.push_front(child),
             Some(unqueued) => unqueued.push_back(child),
@@ -146,15 +154,17 @@ impl<H: Host> Stack<H> {
             self.refuse(cx, &child);
         }
         // The place is for another shard.
-        self.shards.tell(listener.shard, Message::Pass { listener: listener.id });
+        self.shards.tell(listener.shard, ShardMessage::Pass { listener: listener.id });
     }
 
     /// The children that wait for a place with a listener, of which there is a shadow here.
-    fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<Child>> {
+    fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<OfferedChild>> {
         let ListenerName { shard: home, id: listener } = listener;
         let seat = Binds::seat_of(home, listener.0 as u32);
-        let index = *self.shards.member.as_ref()?.shadows.get(&(Table::Tcp, seat))?;
-        let Kind::Listener(state) = &mut self.sockets.get_mut(index)?.kind else { return None };
+        let index = *self.shards.member.as_ref()?.shadows.get(&(PortProtocol::Tcp, seat))?;
+        let SocketRole::Listener(state) = &mut self.sockets.get_mut(index)?.kind else {
+            return None;
+        };
         match state.among.as_deref_mut()? {
             // Its number may be another listener's by now.
             AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some(unqueued),

@@ -14,11 +14,11 @@
 use towpath_tcp::{Instant, SeqNum};
 
 use super::ShardId;
-use super::common::Change;
+use super::common::PeerChange;
 use super::member::PeerShards;
-use super::post::Message;
+use super::post::ShardMessage;
 use crate::host::{Host, SocketError, SocketEvent, SocketId};
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
@@ -38,7 +38,7 @@ impl PeerShards {
         let Some(member) = &mut self.member else { return };
         member.claims.insert(index);
         let (home, by) = (member.home(&flow), member.id);
-        self.tell(home, Message::Claim { flow, socket, by });
+        self.tell(home, ShardMessage::Claim { flow, socket, by });
     }
 
     /// Whether the flow of a connection is not its own yet.
@@ -52,7 +52,7 @@ impl PeerShards {
         let Some(member) = &mut self.member else { return };
         if member.excepted.get(flow) == Some(&member.id) {
             member.excepted.remove(flow);
-            member.common.post(member.id, &Change::Excepted { flow: *flow, shard: None });
+            member.common.post(member.id, &PeerChange::Excepted { flow: *flow, shard: None });
         }
     }
 
@@ -74,7 +74,7 @@ impl<H: Host> Stack<H> {
         let iss_min = match found {
             // Another shard has it, or has just given it back.
             None if home != own => {
-                return self.shards.tell(home, Message::Claim { flow, socket, by });
+                return self.shards.tell(home, ShardMessage::Claim { flow, socket, by });
             }
             None => None,
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
@@ -85,14 +85,14 @@ impl<H: Host> Stack<H> {
                 self.remove_time_wait(at);
                 iss_min
             }
-            Some(_) => return self.shards.tell(by, Message::InUse { socket }),
+            Some(_) => return self.shards.tell(by, ShardMessage::InUse { socket }),
         };
         let shard = (by != owner).then_some(by);
         self.shards.set_excepted(flow, shard);
         if let Some(member) = &self.shards.member {
-            member.common.post(own, &Change::Excepted { flow, shard });
+            member.common.post(own, &PeerChange::Excepted { flow, shard });
         }
-        self.shards.tell(by, Message::Claimed { flow, socket, iss_min });
+        self.shards.tell(by, ShardMessage::Claimed { flow, socket, iss_min });
     }
 
     pub(crate) fn on_claimed(&mut self, flow: Flow, id: SocketId, iss_min: Option<SeqNum>) {
@@ -100,7 +100,8 @@ impl<H: Host> Stack<H> {
         if let Some(member) = &mut self.shards.member {
             member.claims.remove(&index);
         }
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return self.shards.give_back(&flow);
         };
@@ -116,7 +117,7 @@ impl<H: Host> Stack<H> {
             member.claims.remove(&index);
         }
         let Some(socket) = self.sockets.get_mut(index) else { return };
-        let Kind::Stream(stream) = &mut socket.kind else { return };
+        let SocketRole::Stream(stream) = &mut socket.kind else { return };
         if let Some(connection) = &mut stream.connection {
             connection.abort();
         }

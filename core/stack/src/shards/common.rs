@@ -15,16 +15,16 @@ use super::{Owners, ShardId};
 use crate::host::{Family, ListenerNote, SocketId};
 use crate::limits::CHANGES_UNSEEN_MAX;
 use crate::net::IfaceId;
-use crate::ports::bind_addr::Table;
-use crate::settings::Settings;
-use crate::socket::Bound;
+use crate::ports::bind_addr::PortProtocol;
+use crate::settings::StreamSettings;
+use crate::socket::BoundAddr;
 use crate::tables::flow::Flow;
 
 /// State common to all shards of a host.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub owners: Owners,
-    news: Box<[News]>,
+    news: Box<[UnseenChanges]>,
     /// News of the first shard, for each shard.
     bulletins: Box<[Bulletin]>,
     udp: PortShards,
@@ -33,7 +33,7 @@ pub(crate) struct Common {
 
 impl Common {
     pub fn new(owners: Owners) -> Arc<Self> {
-        let news = (0..owners.count()).map(|_| News::default()).collect();
+        let news = (0..owners.count()).map(|_| UnseenChanges::default()).collect();
         let bulletins = (0..owners.count()).map(|_| Bulletin::default()).collect();
         Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
     }
@@ -50,7 +50,7 @@ impl Common {
     }
 
     /// Lets all shards but `by` know of a change.
-    pub fn post(&self, by: ShardId, change: &Change) {
+    pub fn post(&self, by: ShardId, change: &PeerChange) {
         for (n, news) in self.news.iter().enumerate() {
             if n != by.index() {
                 news.post(change.clone());
@@ -61,7 +61,7 @@ impl Common {
     /// Shards to wake for changes, a bit each; usually none. Each has too many unseen changes, or
     /// connections that wait to be reset.
     pub fn far_behind(&self) -> u16 {
-        let far = |news: &News| {
+        let far = |news: &UnseenChanges| {
             let unseen = news.unseen.load(Ordering::Relaxed);
             unseen >= CHANGES_UNSEEN_MAX || news.is_urgent.load(Ordering::Relaxed)
         };
@@ -76,7 +76,7 @@ impl Common {
 
     /// Changes for `shard` since it saw `seen` changes.
     #[inline]
-    pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<Change>> {
+    pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<PeerChange>> {
         let news = &self.news[shard.index()];
         // Acquire: a thread that sees the number sees the list with it.
         if news.posted.load(Ordering::Acquire) == seen {
@@ -92,20 +92,21 @@ impl Common {
 /// Changes that a shard has not seen, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct News {
+struct UnseenChanges {
     /// How many there were so far, as shows once they are in the list.
     posted: AtomicU64,
     /// How many are in the list.
     unseen: AtomicU32,
     /// A listener is gone that connections may wait for.
     is_urgent: AtomicBool,
-    changes: Mutex<VecDeque<Change>>,
+    changes: Mutex<VecDeque<PeerChange>>,
 }
 
-impl News {
-    fn post(&self, change: Change) {
+impl UnseenChanges {
+    fn post(&self, change: PeerChange) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let ends = matches!(change, Change::Shadow { table: Table::Tcp, shadow: None, .. });
+        let ends =
+            matches!(change, PeerChange::Shadow { table: PortProtocol::Tcp, shadow: None, .. });
         changes.push_back(change);
         if ends {
             self.is_urgent.store(true, Ordering::Relaxed);
@@ -117,10 +118,10 @@ impl News {
 
 /// Something that every shard has to know.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
+pub(crate) enum PeerChange {
     /// Properties of a socket for other shards; `None`: the socket is gone, or takes no packets any
     /// more.
-    Shadow { table: Table, seat: u32, shadow: Option<Box<Shadow>> },
+    Shadow { table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>> },
     /// A flow is with another shard than its owner; `None`: no more.
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
@@ -133,7 +134,7 @@ pub(crate) struct Shadow {
     /// Its owner's number.
     pub user: u32,
     pub family: Family,
-    pub bound: Bound,
+    pub bound: BoundAddr,
     pub device: Option<IfaceId>,
     pub kind: ShadowKind,
 }
@@ -143,7 +144,7 @@ pub(crate) struct Shadow {
 pub(crate) enum ShadowKind {
     /// A listener, with the number of places left in its accept queue, which its shard alone
     /// writes.
-    Listener { settings: Box<Settings>, room: Arc<AtomicU32>, note: ListenerNote },
+    Listener { settings: Box<StreamSettings>, room: Arc<AtomicU32>, note: ListenerNote },
     /// With its peer.
     Datagram { echo: bool, peer: Option<Flow> },
 }

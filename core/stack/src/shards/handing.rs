@@ -8,14 +8,14 @@ use towpath_wire::addr;
 
 use super::ShardId;
 use super::member::Member;
-use super::post::{Mail, Pair};
+use super::post::{Mail, ShardPair};
 use super::subject::Subject;
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
 use crate::limits::OFFER_LOOKS_MAX;
 use crate::net::{IfaceId, Local, Looped, Received};
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 
@@ -25,7 +25,7 @@ const HOPS_MAX: u8 = 4;
 
 /// The shard that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum PacketOwner {
     /// The own shard, also when no shard has a socket for the packet. With the hash of its flow in
     /// the table, if known by now.
     Mine(Option<u64>),
@@ -55,13 +55,13 @@ impl<H: Host> Stack<H> {
         let subject = Subject::of_frame(link, packet.linear());
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {
-            Verdict::Of(shard) if hops < HOPS_MAX => {
+            PacketOwner::Of(shard) if hops < HOPS_MAX => {
                 // Its payload may lie in a FIFO, which is released when this turn ends.
                 packet.linearize(cx.pool);
                 let hops = hops + 1;
                 self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, cx.pool);
             }
-            Verdict::Copies(shards) if hops == 0 => {
+            PacketOwner::Copies(shards) if hops == 0 => {
                 for shard in self.shards.others_in(shards) {
                     let packet = copy(&packet, cx.pool);
                     let mail = Mail::Packet { iface, packet, hops: 1 };
@@ -73,21 +73,23 @@ impl<H: Host> Stack<H> {
                 }
             }
             _ if is_fragment => self.receive_fragment(cx, iface, packet),
-            Verdict::Mine(hash) => self.receive_packet(cx, iface, packet, hash),
+            PacketOwner::Mine(hash) => self.receive_packet(cx, iface, packet, hash),
             // A packet that was handed over, or a copy, is not copied again.
-            Verdict::Of(_) | Verdict::Copies(_) => self.receive_packet(cx, iface, packet, None),
+            PacketOwner::Of(_) | PacketOwner::Copies(_) => {
+                self.receive_packet(cx, iface, packet, None)
+            }
         }
     }
 
     /// Finds the shard of a packet of this host to itself, which was handed over `hops` times.
     pub(crate) fn judge_looped(&mut self, cx: &mut Cx<'_, H>, mut looped: Looped, hops: u8) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
-            Verdict::Of(shard) if hops < HOPS_MAX => {
+            PacketOwner::Of(shard) if hops < HOPS_MAX => {
                 // Its payload may lie in a FIFO, which is released when this turn ends.
                 looped.packet.linearize(cx.pool);
                 self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, cx.pool);
             }
-            Verdict::Copies(shards) if hops == 0 => {
+            PacketOwner::Copies(shards) if hops == 0 => {
                 for shard in self.shards.others_in(shards) {
                     let packet = copy(&looped.packet, cx.pool);
                     let looped = Looped { iface: looped.iface, packet };
@@ -99,8 +101,8 @@ impl<H: Host> Stack<H> {
                     false => cx.pool.give(looped.packet),
                 }
             }
-            Verdict::Mine(hash) => self.receive_looped(cx, looped, hash),
-            Verdict::Of(_) | Verdict::Copies(_) => self.receive_looped(cx, looped, None),
+            PacketOwner::Mine(hash) => self.receive_looped(cx, looped, hash),
+            PacketOwner::Of(_) | PacketOwner::Copies(_) => self.receive_looped(cx, looped, None),
         }
     }
 
@@ -108,11 +110,11 @@ impl<H: Host> Stack<H> {
     fn receive_fragment(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         let Some(received) = self.net.receive(cx.now, iface, packet, cx.pool) else { return };
         match self.verdict(iface, Subject::of_received(&received)) {
-            Verdict::Mine(hash) => self.on_received(cx, received, hash),
-            Verdict::Of(shard) => {
+            PacketOwner::Mine(hash) => self.on_received(cx, received, hash),
+            PacketOwner::Of(shard) => {
                 self.hand_over_mail(shard, Mail::Received(Box::new(received)), cx.pool);
             }
-            Verdict::Copies(shards) => {
+            PacketOwner::Copies(shards) => {
                 if let Received::Local(local) = &received {
                     for shard in self.shards.others_in(shards) {
                         let copy = Box::new(Received::Local(copy_local(local, cx.pool)));
@@ -228,11 +230,11 @@ impl<H: Host> Stack<H> {
     /// The shard that a packet is for. Takes no lock, and costs the same however many sockets there
     /// are.
     #[inline(always)]
-    fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
-        let Some(member) = &self.shards.member else { return Verdict::Mine(None) };
+    fn verdict(&self, iface: IfaceId, subject: Subject) -> PacketOwner {
+        let Some(member) = &self.shards.member else { return PacketOwner::Mine(None) };
         let of = |shard, hash| match shard == member.id {
-            true => Verdict::Mine(hash),
-            false => Verdict::Of(shard),
+            true => PacketOwner::Mine(hash),
+            false => PacketOwner::Of(shard),
         };
         match subject {
             Subject::Tcp(flow) => {
@@ -243,7 +245,7 @@ impl<H: Host> Stack<H> {
             Subject::Echo(flow) => self.verdict_of_datagram(member, iface, &flow, true),
             Subject::Fragment { src, dst } => of(member.common.owners.of_fragments(src, dst), None),
             Subject::Host => of(ShardId::FIRST, None),
-            Subject::Any => Verdict::Mine(None),
+            Subject::Any => PacketOwner::Mine(None),
         }
     }
 
@@ -260,18 +262,18 @@ impl<H: Host> Stack<H> {
         iface: IfaceId,
         flow: &Flow,
         echo: bool,
-    ) -> Verdict {
+    ) -> PacketOwner {
         let shards = member.common.port_shards(echo).get(flow.local_port);
         let shard = match shards.count_ones() {
             // No shard has the port: this one counts the loss.
-            0 => return Verdict::Mine(None),
+            0 => return PacketOwner::Mine(None),
             1 => Some(ShardId(shards.trailing_zeros() as u8)),
-            _ if !echo && self.is_to_many(flow.local) => return Verdict::Copies(shards),
+            _ if !echo && self.is_to_many(flow.local) => return PacketOwner::Copies(shards),
             _ => self.taker_of(iface, flow, echo),
         };
         match shard {
-            Some(shard) if shard != member.id => Verdict::Of(shard),
-            _ => Verdict::Mine(None),
+            Some(shard) if shard != member.id => PacketOwner::Of(shard),
+            _ => PacketOwner::Mine(None),
         }
     }
 
@@ -281,7 +283,7 @@ impl<H: Host> Stack<H> {
         let iface = self.net.link_of(iface, flow.local);
         let taker = self.datagram_taker(self.keys.table.ends(flow), flow, iface, echo)?;
         match &self.sockets.get(taker.socket)?.kind {
-            Kind::Datagram(datagram) => Some(datagram.shadow_of.unwrap_or(member.id)),
+            SocketRole::Datagram(datagram) => Some(datagram.shadow_of.unwrap_or(member.id)),
             _ => None,
         }
     }
@@ -308,7 +310,7 @@ impl<H: Host> Stack<H> {
 }
 
 /// Takes all mail out of the rings. True: there are offers of connections.
-fn take_mail(pairs: &mut [Option<Pair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
+fn take_mail(pairs: &mut [Option<ShardPair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
     for looks in 0..OFFER_LOOKS_MAX {
         let before = batch.len();
         for pair in pairs.iter_mut().flatten() {

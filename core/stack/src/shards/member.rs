@@ -6,11 +6,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::common::Common;
-use super::post::{Child, Mail, Message, Pair};
+use super::post::{Mail, OfferedChild, ShardMessage, ShardPair};
 use super::{Owners, ShardId};
 use crate::host::{Elsewhere, ListenerNote};
 use crate::net::hash::Keyed;
-use crate::ports::bind_addr::Table;
+use crate::ports::bind_addr::PortProtocol;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::AmongShards;
 
@@ -39,7 +39,7 @@ impl PeerShards {
     }
 
     /// Sends another shard a message with the next flush.
-    pub fn tell(&mut self, shard: ShardId, message: Message) {
+    pub fn tell(&mut self, shard: ShardId, message: ShardMessage) {
         if let Some(pair) = self.member.as_mut().and_then(|member| member.pair(shard)) {
             pair.tell(message);
         }
@@ -76,16 +76,16 @@ pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
     /// To the other shards, each at the place of its number.
-    pub pairs: Vec<Option<Pair>>,
+    pub pairs: Vec<Option<ShardPair>>,
     /// Flows that are not with their owner, because the program chose their port. As a rule there
     /// are none.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
     /// Shadows of other shards' sockets, by the number of these.
-    pub shadows: BTreeMap<(Table, u32), u32>,
+    pub shadows: BTreeMap<(PortProtocol, u32), u32>,
     /// Sockets that wait for another shard to give them their flow.
     pub claims: BTreeSet<u32>,
     /// Children whose listener is gone, and which no program has seen.
-    pub forsaken: VecDeque<Child>,
+    pub forsaken: VecDeque<OfferedChild>,
     /// Listeners of other shards that are gone.
     pub gone: VecDeque<Elsewhere>,
     /// Changes seen so far.
@@ -116,7 +116,7 @@ impl Member {
         let mut all: Vec<Self> = (0..count).map(member).collect();
         for one in 0..count {
             for other in 0..one {
-                let (here, there) = Pair::connect();
+                let (here, there) = ShardPair::connect();
                 all[one].pairs[other] = Some(here);
                 all[other].pairs[one] = Some(there);
             }
@@ -148,7 +148,7 @@ impl Member {
         (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
     }
 
-    pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {
+    pub fn pair(&mut self, shard: ShardId) -> Option<&mut ShardPair> {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
 

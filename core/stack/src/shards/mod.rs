@@ -35,4 +35,4 @@ pub(crate) use announced::Announced;
 pub(crate) use common::Common;
 pub(crate) use member::{Member, PeerShards};
 pub use owner::{Owners, ShardId};
-pub(crate) use post::Child;
+pub(crate) use post::OfferedChild;

@@ -2,19 +2,17 @@
 //! that these see. `children` answers offers.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 
 use towpath_tcp::Instant;
 
 use super::ShardId;
-use super::post::{Child, Message, Offer};
-use crate::host::{Elsewhere, Host, ListenerName, SocketId};
+use super::post::{Offer, OfferedChild, ShardMessage};
+use crate::host::{Host, ListenerName, SocketId};
 use crate::net::IfaceId;
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tcp::active::{loopback_if_unspecified, with_scope};
-use crate::tcp::listener::{AmongShards, Listener};
-use crate::tcp::stream::Stream;
+use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
     /// Offers an established child to its listener, which is in another shard. `tag` is the
@@ -30,7 +28,7 @@ impl<H: Host> Stack<H> {
     ) -> bool {
         let socket = self.index(child).and_then(|index| self.sockets.get(index));
         let Some(user) = socket.map(|socket| socket.user) else { return false };
-        self.offer(now, listener, Child { id: child, user, tag }, None)
+        self.offer(now, listener, OfferedChild { id: child, user, tag }, None)
     }
 
     /// The same. `more`: it was put off, and others wait behind it, or none.
@@ -38,12 +36,14 @@ impl<H: Host> Stack<H> {
         &mut self,
         at: Instant,
         to: ListenerName,
-        child: Child,
+        child: OfferedChild,
         more: Option<bool>,
     ) -> bool {
         let socket = self.index(child.id).and_then(|index| self.sockets.get(index));
-        let Some(Kind::Stream(stream)) = socket.map(|socket| &socket.kind) else { return false };
-        let Stream { flow, iface, .. } = **stream;
+        let Some(SocketRole::Stream(stream)) = socket.map(|socket| &socket.kind) else {
+            return false;
+        };
+        let StreamSocket { flow, iface, .. } = **stream;
         // Only link-local addresses need it, and their connections have it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
@@ -51,7 +51,7 @@ impl<H: Host> Stack<H> {
         let (again, more) = (more.is_some(), more == Some(true));
         let listener = to.id;
         let offer = Offer { listener, from, child, local, remote, at, again, more };
-        self.shards.tell(to.shard, Message::Offer(offer));
+        self.shards.tell(to.shard, ShardMessage::Offer(offer));
         true
     }
 
@@ -59,7 +59,7 @@ impl<H: Host> Stack<H> {
     /// ([`Host::told`]). No message is lost; a single stack has no receivers.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
         let Some(from) = self.shards.own() else { return };
-        self.shards.tell(shard, Message::Owner { from, words });
+        self.shards.tell(shard, ShardMessage::Owner { from, words });
     }
 
     /// The shards whose listeners may take a connection of this host to itself, a bit each; of many
@@ -76,7 +76,7 @@ impl<H: Host> Stack<H> {
                 return self.shards.member.as_ref().map_or(1, |member| member.everybody());
             }
             let socket = self.sockets.get(index);
-            let Some(Kind::Listener(listener)) = socket.map(|socket| &socket.kind) else {
+            let Some(SocketRole::Listener(listener)) = socket.map(|socket| &socket.kind) else {
                 continue;
             };
             let shard = listener.elsewhere(0).map_or(own, |listener| listener.name.shard.0);
@@ -97,10 +97,12 @@ impl<H: Host> Stack<H> {
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
         let socket = self.sockets.get_mut(index);
-        let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) else { return };
+        let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind) else {
+            return;
+        };
         state.publish();
         if let (Some(shard), Some(from)) = (state.next_turned_away(), self.shards.own()) {
-            self.shards.tell(shard, Message::Room { listener, from });
+            self.shards.tell(shard, ShardMessage::Room { listener, from });
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Mail {
     /// A datagram that another shard reassembled.
     Received(Box<Received>),
     /// About a connection.
-    Message(Message),
+    Message(ShardMessage),
     /// To the first shard: input for control.
     ToControl { from: ShardId, told: ToControl },
     /// In place of a packet that was taken: as large, and empty.
@@ -35,14 +35,14 @@ pub(crate) enum Mail {
 
 /// A message between shards.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum ShardMessage {
     /// To the shard of a listener: a connection for it is established.
     Offer(Offer),
     /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
-    Full { listener: SocketId, from: ShardId, child: Child, again: bool },
+    Full { listener: SocketId, from: ShardId, child: OfferedChild, again: bool },
     /// The answer when there is no such listener any more, or no room for the connection with its
     /// owner.
-    Refused { child: Child },
+    Refused { child: OfferedChild },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
     /// The answer to `Room` when no child waits there any more.
@@ -61,7 +61,7 @@ pub(crate) enum Message {
 
 /// A connection for a listener of another shard, which may have ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Child {
+pub(crate) struct OfferedChild {
     pub id: SocketId,
     /// The owner's number for it.
     pub user: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Child {
 pub(crate) struct Offer {
     pub listener: SocketId,
     pub from: ShardId,
-    pub child: Child,
+    pub child: OfferedChild,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// When it was made.
@@ -89,7 +89,7 @@ impl Mail {
     /// An offer.
     pub fn offer(&self) -> Option<Offer> {
         match self {
-            Mail::Message(Message::Offer(offer)) => Some(*offer),
+            Mail::Message(ShardMessage::Offer(offer)) => Some(*offer),
             _ => None,
         }
     }
@@ -114,14 +114,14 @@ impl Mail {
 /// shards are made one after the other, and each writes to its own in every turn.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Pair {
+pub(crate) struct ShardPair {
     out: Giver<Mail>,
     /// Messages, and at most one [`Mail::ToControl`].
     waiting: VecDeque<Mail>,
     inbox: Taker<Mail>,
 }
 
-impl Pair {
+impl ShardPair {
     /// The ends of two shards.
     pub fn connect() -> (Self, Self) {
         let (there, from_here) = exchange(MAIL_MAX);
@@ -148,7 +148,7 @@ impl Pair {
     }
 
     /// Sends the other shard a message, with the next [`Pair::flush`] that has a place for it.
-    pub fn tell(&mut self, message: Message) {
+    pub fn tell(&mut self, message: ShardMessage) {
         self.waiting.push_back(Mail::Message(message));
     }
 
@@ -222,7 +222,7 @@ mod tests {
     /// All packets go one way, and each pool has allocated no more than the ring holds.
     #[test]
     fn pools_keep_what_they_have() {
-        let (mut one, mut other) = Pair::connect();
+        let (mut one, mut other) = ShardPair::connect();
         let mut pools = [Pool::default(), Pool::default()];
         let mut batch = VecDeque::new();
         for round in 0..50 * MAIL_MAX as usize {
@@ -242,22 +242,22 @@ mod tests {
 
     #[test]
     fn packets_find_no_place_and_messages_wait() {
-        let (mut one, mut other) = Pair::connect();
+        let (mut one, mut other) = ShardPair::connect();
         let mut pool = Pool::default();
-        one.tell(Message::Room { listener: SocketId(9), from: ShardId(0) });
+        one.tell(ShardMessage::Room { listener: SocketId(9), from: ShardId(0) });
         for _ in 0..MAIL_MAX - 1 {
             let mail = packet(&mut pool, 100);
             assert!(one.hand_over(mail, &mut pool).is_none());
         }
         for waits in [false, true] {
             if waits {
-                one.tell(Message::Room { listener: SocketId(0), from: ShardId(0) });
+                one.tell(ShardMessage::Room { listener: SocketId(0), from: ShardId(0) });
             }
             let mail = packet(&mut pool, 100);
             assert!(one.hand_over(mail, &mut pool).is_some());
         }
         for n in 1..3 {
-            one.tell(Message::Room { listener: SocketId(n), from: ShardId(0) });
+            one.tell(ShardMessage::Room { listener: SocketId(n), from: ShardId(0) });
         }
         assert!(one.flush(&mut pool) && one.has_waiting());
         let (mut batch, mut messages) = (VecDeque::new(), Vec::new());
@@ -265,7 +265,7 @@ mod tests {
             other.take(&mut pool, &mut batch);
             for mail in batch.drain(..) {
                 match mail {
-                    Mail::Message(Message::Room { listener, .. }) => messages.push(listener.0),
+                    Mail::Message(ShardMessage::Room { listener, .. }) => messages.push(listener.0),
                     mail => assert_eq!(messages, [9], "{mail:?}"),
                 }
             }

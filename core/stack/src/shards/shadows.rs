@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 
 use super::ShardId;
-use super::common::{Change, Shadow, ShadowKind};
+use super::common::{PeerChange, Shadow, ShadowKind};
 use crate::host::{Host, SocketId};
-use crate::ports::bind_addr::Table;
-use crate::socket::{Kind, Socket};
+use crate::ports::bind_addr::PortProtocol;
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
-use crate::tcp::listener::{AmongShards, Listener};
-use crate::udp::socket::Datagram;
+use crate::tcp::listener::{AmongShards, ListeningSocket};
+use crate::udp::socket::DatagramSocket;
 
 impl<H: Host> Stack<H> {
     /// Takes changes of other shards, and of the host, before a program's call.
@@ -35,11 +35,11 @@ impl<H: Host> Stack<H> {
         member.seen += changes.len() as u64;
         for change in changes {
             match change {
-                Change::Shadow { table, seat, shadow: Some(shadow) } => {
+                PeerChange::Shadow { table, seat, shadow: Some(shadow) } => {
                     self.set_shadow(table, seat, *shadow);
                 }
-                Change::Shadow { table, seat, shadow: None } => self.remove_shadow(table, seat),
-                Change::Excepted { flow, shard } => self.shards.set_excepted(flow, shard),
+                PeerChange::Shadow { table, seat, shadow: None } => self.remove_shadow(table, seat),
+                PeerChange::Excepted { flow, shard } => self.shards.set_excepted(flow, shard),
             }
         }
     }
@@ -49,7 +49,7 @@ impl<H: Host> Stack<H> {
     /// those on `port`.
     pub(crate) fn in_order(
         &mut self,
-        table: Table,
+        table: PortProtocol,
         index: u32,
         port: u16,
         change: impl FnOnce(&mut Self) -> bool,
@@ -75,14 +75,14 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index)?;
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
         let kind = match &socket.kind {
-            Kind::Listener(listener) => match listener.among.as_deref()? {
+            SocketRole::Listener(listener) => match listener.among.as_deref()? {
                 AmongShards::Original { room, note, .. } => {
                     let (settings, room) = (Box::new(listener.settings), room.clone());
                     ShadowKind::Listener { settings, room, note: *note }
                 }
                 AmongShards::Shadow { .. } => return None,
             },
-            Kind::Datagram(datagram) => {
+            SocketRole::Datagram(datagram) => {
                 ShadowKind::Datagram { echo: datagram.echo, peer: datagram.peer }
             }
             _ => return None,
@@ -92,7 +92,7 @@ impl<H: Host> Stack<H> {
         Some((bound.port, Shadow { shard, id, user, family, bound, device, kind }))
     }
 
-    fn set_shadow(&mut self, table: Table, seat: u32, shadow: Shadow) {
+    fn set_shadow(&mut self, table: PortProtocol, seat: u32, shadow: Shadow) {
         let known =
             self.shards.member.as_ref().and_then(|member| member.shadows.get(&(table, seat)));
         let Some(&index) = known else {
@@ -107,7 +107,9 @@ impl<H: Host> Stack<H> {
         // packets.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
-            (Kind::Datagram(before), ShadowKind::Datagram { peer, .. }) => before.peer != *peer,
+            (SocketRole::Datagram(before), ShadowKind::Datagram { peer, .. }) => {
+                before.peer != *peer
+            }
             _ => false,
         };
         let place = before.bound.as_deref().map(|bound| (bound.addr, bound.port));
@@ -121,13 +123,13 @@ impl<H: Host> Stack<H> {
         let Shadow { bound, device, kind, .. } = shadow;
         socket.bound = Some(Box::new(bound));
         match (&mut socket.kind, kind) {
-            (Kind::Listener(listener), ShadowKind::Listener { settings, note: said, .. }) => {
+            (SocketRole::Listener(listener), ShadowKind::Listener { settings, note: said, .. }) => {
                 listener.settings = *settings;
                 if let Some(AmongShards::Shadow { note, .. }) = listener.among.as_deref_mut() {
                     *note = said;
                 }
             }
-            (Kind::Datagram(datagram), ShadowKind::Datagram { peer, .. }) => {
+            (SocketRole::Datagram(datagram), ShadowKind::Datagram { peer, .. }) => {
                 (datagram.peer, datagram.device) = (peer, device);
             }
             _ => {}
@@ -147,27 +149,32 @@ impl<H: Host> Stack<H> {
         let Shadow { shard, id, user, family, bound, device, kind } = shadow;
         let kind = match kind {
             ShadowKind::Listener { settings, room, note } => {
-                let mut listener = Listener::new(*settings, 0);
+                let mut listener = ListeningSocket::new(*settings, 0);
                 let unqueued = VecDeque::new();
                 let among = AmongShards::Shadow { shard, id, room, note, unqueued };
                 listener.among = Some(Box::new(among));
-                Kind::Listener(Box::new(listener))
+                SocketRole::Listener(Box::new(listener))
             }
             ShadowKind::Datagram { echo, peer } => {
-                let datagram = Datagram::new(echo, family);
+                let datagram = DatagramSocket::new(echo, family);
                 let shadow_of = Some(shard);
-                Kind::Datagram(Box::new(Datagram { peer, device, shadow_of, ..datagram }))
+                SocketRole::Datagram(Box::new(DatagramSocket {
+                    peer,
+                    device,
+                    shadow_of,
+                    ..datagram
+                }))
             }
         };
         let bound = Some(Box::new(bound));
-        self.sockets.insert(Socket { bound, ..Socket::new(user, family, kind) })
+        self.sockets.insert(StackSocket { bound, ..StackSocket::new(user, family, kind) })
     }
 
     /// From now on packets for the socket that a shadow stands for are recognised.
     fn take_as_shadow(&mut self, index: u32) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };
-        if matches!(&socket.kind, Kind::Datagram(datagram) if datagram.peer.is_some()) {
+        if matches!(&socket.kind, SocketRole::Datagram(datagram) if datagram.peer.is_some()) {
             return self.datagrams.peers.enter(self.keys.table, &mut self.sockets, index);
         }
         let (table, device) = (socket.kind.table(), socket.device());
@@ -186,13 +193,13 @@ impl<H: Host> Stack<H> {
         self.ports.of_mut(table).receivers.remove(bound.addr, bound.port, index);
     }
 
-    fn remove_shadow(&mut self, table: Table, seat: u32) {
+    fn remove_shadow(&mut self, table: PortProtocol, seat: u32) {
         let Some(member) = &mut self.shards.member else { return };
         let Some(index) = member.shadows.remove(&(table, seat)) else { return };
         self.leave_as_shadow(index);
         self.close_half_open(index);
-        let Some(Socket { user, kind, .. }) = self.sockets.remove(index) else { return };
-        if let Kind::Listener(listener) = kind
+        let Some(StackSocket { user, kind, .. }) = self.sockets.remove(index) else { return };
+        if let SocketRole::Listener(listener) = kind
             && let Some(elsewhere) = listener.elsewhere(user)
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
             && let Some(member) = &mut self.shards.member

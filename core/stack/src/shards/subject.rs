@@ -69,8 +69,8 @@ impl Subject {
             _ => None,
         };
         match read {
-            Some(Transport { src, dst, is_fragment: true, .. }) => Self::Fragment { src, dst },
-            Some(Transport { src, dst, protocol, at, .. }) => {
+            Some(TransportStart { src, dst, is_fragment: true, .. }) => Self::Fragment { src, dst },
+            Some(TransportStart { src, dst, protocol, at, .. }) => {
                 Self::of_transport(src, dst, protocol, packet.get(at..).unwrap_or_default())
             }
             None => Self::Any,
@@ -148,7 +148,7 @@ fn is_ip(ethertype: EtherType) -> bool {
 }
 
 /// Where the transport header is.
-struct Transport {
+struct TransportStart {
     src: IpAddr,
     dst: IpAddr,
     protocol: IpProtocol,
@@ -157,18 +157,18 @@ struct Transport {
 }
 
 #[inline(always)]
-fn ipv4_transport(packet: &[u8]) -> Option<Transport> {
+fn ipv4_transport(packet: &[u8]) -> Option<TransportStart> {
     let (header, at) = ipv4::Header::parse_quoted(packet).ok()?;
     let (src, dst, protocol) = (header.src.into(), header.dst.into(), header.protocol);
-    Some(Transport { src, dst, protocol, at, is_fragment: header.is_fragment() })
+    Some(TransportStart { src, dst, protocol, at, is_fragment: header.is_fragment() })
 }
 
-fn ipv6_transport(packet: &[u8]) -> Option<Transport> {
+fn ipv6_transport(packet: &[u8]) -> Option<TransportStart> {
     let (header, _) = ipv6::Header::parse_quoted(packet).ok()?;
     let chain = ipv6_ext::walk(packet, &header).ok()?;
     let is_fragment = chain.fragment.is_some_and(|fragment| !fragment.is_atomic());
     let (src, dst) = (header.src.into(), header.dst.into());
-    Some(Transport { src, dst, protocol: chain.upper, at: chain.upper_at, is_fragment })
+    Some(TransportStart { src, dst, protocol: chain.upper, at: chain.upper_at, is_fragment })
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ pub(crate) struct FlowTable {
     /// Tables by the upper bits of the hash. A full table moves all entries into a larger one,
     /// which takes 20 ms for a million connections. Parts are enlarged one by one, in different
     /// turns.
-    parts: Vec<HashTable<Slot>>,
+    parts: Vec<HashTable<FlowSlot>>,
     len: usize,
     /// Entries compared so far: the work done by lookups.
     pub compared: Cell<u64>,
@@ -165,7 +165,7 @@ impl Default for FlowTable {
 
 /// The hash is kept so that growth need not visit the owners.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct FlowSlot {
     hash: u32,
     at: PackedRef,
 }
@@ -202,7 +202,7 @@ impl PackedRef {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == 8);
+const _: () = assert!(size_of::<FlowSlot>() == 8);
 
 impl FlowTable {
     /// Flows in it.
@@ -227,7 +227,7 @@ impl FlowTable {
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
         let moved = &self.moved;
-        self.parts[part(hash)].insert_unique(spread(hash), Slot { hash, at }, |slot| {
+        self.parts[part(hash)].insert_unique(spread(hash), FlowSlot { hash, at }, |slot| {
             moved.set(moved.get() + 1);
             spread(slot.hash)
         });

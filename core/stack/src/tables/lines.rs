@@ -6,35 +6,35 @@ use std::collections::BTreeMap;
 /// Many lines (linked lists) of sockets; a socket is in at most one. The owner of a line keeps its
 /// newest socket.
 #[derive(Debug)]
-pub(crate) struct Lines<T>(BTreeMap<u32, Place<T>>);
+pub(crate) struct SocketLines<T>(BTreeMap<u32, LinePlace<T>>);
 
 #[derive(Debug)]
-struct Place<T> {
+struct LinePlace<T> {
     older: Option<u32>,
     newer: Option<u32>,
     item: T,
 }
 
-impl<T> Default for Lines<T> {
+impl<T> Default for SocketLines<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T> Lines<T> {
+impl<T> SocketLines<T> {
     /// Puts a socket that is in no line behind the newest of one.
     pub fn push(&mut self, newest: &mut Option<u32>, socket: u32, item: T) {
         let older = newest.replace(socket);
         if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
             place.newer = Some(socket);
         }
-        let before = self.0.insert(socket, Place { older, newer: None, item });
+        let before = self.0.insert(socket, LinePlace { older, newer: None, item });
         debug_assert!(before.is_none(), "a socket is in one line at most");
     }
 
     /// Takes a socket out of its line, whose newest one is `newest`.
     pub fn remove(&mut self, newest: &mut Option<u32>, socket: u32) -> Option<T> {
-        let Place { older, newer, item } = self.0.remove(&socket)?;
+        let LinePlace { older, newer, item } = self.0.remove(&socket)?;
         if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
             place.newer = newer;
         }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn whoever_leaves_the_others_stay_in_order() {
         for leaver in 0..3 {
-            let mut lines = Lines::default();
+            let mut lines = SocketLines::default();
             let (mut one, mut other) = (None, None);
             lines.push(&mut other, 9, 'x');
             for socket in 0..3 {

@@ -7,19 +7,19 @@
 /// add as the first.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    chunks: Vec<Vec<Place<T>>>,
+    chunks: Vec<Vec<SlabPlace<T>>>,
     free: u32,
     len: u32,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabPlace<T> {
     generation: u32,
-    content: Content<T>,
+    content: SlabContent<T>,
 }
 
 #[derive(Debug)]
-enum Content<T> {
+enum SlabContent<T> {
     Taken(T),
     Free { next: u32 },
 }
@@ -37,7 +37,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Size of an entry.
-    pub const ENTRY_BYTES: usize = size_of::<Place<T>>();
+    pub const ENTRY_BYTES: usize = size_of::<SlabPlace<T>>();
 
     /// Entries in it.
     pub fn len(&self) -> usize {
@@ -50,10 +50,10 @@ impl<T> Slab<T> {
         if self.free != NONE {
             let index = self.free;
             let place = self.place_mut(index).expect("the free list holds places of the slab");
-            let Content::Free { next } = place.content else {
+            let SlabContent::Free { next } = place.content else {
                 unreachable!("a free place is taken")
             };
-            place.content = Content::Taken(value);
+            place.content = SlabContent::Taken(value);
             self.free = next;
             return index;
         }
@@ -62,7 +62,7 @@ impl<T> Slab<T> {
         }
         let before = (self.chunks.len() - 1) * CHUNK;
         let chunk = self.chunks.last_mut().expect("one was just made");
-        chunk.push(Place { generation: 0, content: Content::Taken(value) });
+        chunk.push(SlabPlace { generation: 0, content: SlabContent::Taken(value) });
         (before + chunk.len() - 1) as u32
     }
 
@@ -82,16 +82,16 @@ impl<T> Slab<T> {
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let free = self.free;
         let place = self.place_mut(index)?;
-        if matches!(place.content, Content::Free { .. }) {
+        if matches!(place.content, SlabContent::Free { .. }) {
             return None;
         }
         place.generation = place.generation.wrapping_add(1);
-        let content = std::mem::replace(&mut place.content, Content::Free { next: free });
+        let content = std::mem::replace(&mut place.content, SlabContent::Free { next: free });
         self.free = index;
         self.len -= 1;
         match content {
-            Content::Taken(value) => Some(value),
-            Content::Free { .. } => None,
+            SlabContent::Taken(value) => Some(value),
+            SlabContent::Free { .. } => None,
         }
     }
 
@@ -99,8 +99,8 @@ impl<T> Slab<T> {
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         match &self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?.content {
-            Content::Taken(value) => Some(value),
-            Content::Free { .. } => None,
+            SlabContent::Taken(value) => Some(value),
+            SlabContent::Free { .. } => None,
         }
     }
 
@@ -108,8 +108,8 @@ impl<T> Slab<T> {
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.place_mut(index)?.content {
-            Content::Taken(value) => Some(value),
-            Content::Free { .. } => None,
+            SlabContent::Taken(value) => Some(value),
+            SlabContent::Free { .. } => None,
         }
     }
 
@@ -129,15 +129,15 @@ impl<T> Slab<T> {
         let index = id as u32;
         let place = self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?;
         let lives =
-            matches!(place.content, Content::Taken(_)) && place.generation == (id >> 32) as u32;
+            matches!(place.content, SlabContent::Taken(_)) && place.generation == (id >> 32) as u32;
         lives.then_some(index)
     }
 
     /// All entries by index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().flatten().zip(0..).filter_map(|(place, index)| match &place.content {
-            Content::Taken(value) => Some((index, value)),
-            Content::Free { .. } => None,
+            SlabContent::Taken(value) => Some((index, value)),
+            SlabContent::Free { .. } => None,
         })
     }
 
@@ -145,13 +145,13 @@ impl<T> Slab<T> {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let places = self.chunks.iter_mut().flatten().zip(0..);
         places.filter_map(|(place, index)| match &mut place.content {
-            Content::Taken(value) => Some((index, value)),
-            Content::Free { .. } => None,
+            SlabContent::Taken(value) => Some((index, value)),
+            SlabContent::Free { .. } => None,
         })
     }
 
     #[inline]
-    fn place_mut(&mut self, index: u32) -> Option<&mut Place<T>> {
+    fn place_mut(&mut self, index: u32) -> Option<&mut SlabPlace<T>> {
         self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
     }
 }

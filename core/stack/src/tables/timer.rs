@@ -32,19 +32,19 @@ impl TimerId {
 
 /// The wheel. `O` says whose timer it is.
 #[derive(Debug)]
-pub(crate) struct Wheel<O> {
+pub(crate) struct TimerWheel<O> {
     /// Everything before this tick has been fired.
     elapsed: u64,
     lists: Lists,
     /// The list whose time has come, which is being moved.
     moving: Option<u16>,
-    timers: Queue<Timer<O>>,
+    timers: Queue<WheelTimer<O>>,
     /// Timers moved between lists so far: the work done.
     pub operations: u64,
 }
 
 #[derive(Debug)]
-struct Timer<O> {
+struct WheelTimer<O> {
     deadline: Instant,
     /// `level * SLOTS + slot`, [`LATER`] or the one after it, or [`DUE`].
     list: u16,
@@ -56,26 +56,26 @@ struct Timer<O> {
 struct Lists {
     levels: [Level; LEVELS],
     /// Timers beyond the present block, distributed when the next even or odd one begins.
-    later: [Slot; 2],
-    due: Slot,
+    later: [WheelSlot; 2],
+    due: WheelSlot,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Level {
     /// Bit n: slot n has timers.
     occupied: u64,
-    slots: [Slot; SLOTS],
+    slots: [WheelSlot; SLOTS],
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct WheelSlot {
     list: List,
     /// No timer in it is earlier; one that was cancelled may have been.
     earliest: Instant,
 }
 
-impl Slot {
-    const EMPTY: Slot = Slot { list: List::EMPTY, earliest: Instant::FAR };
+impl WheelSlot {
+    const EMPTY: WheelSlot = WheelSlot { list: List::EMPTY, earliest: Instant::FAR };
 
     fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -94,15 +94,15 @@ const BLOCK_BITS: u32 = SLOT_BITS * LEVELS as u32;
 const LATER: u16 = (LEVELS * SLOTS) as u16;
 const DUE: u16 = u16::MAX;
 
-impl<O: Copy> Wheel<O> {
+impl<O: Copy> TimerWheel<O> {
     /// An empty wheel.
     pub fn new(now: Instant) -> Self {
         Self {
             elapsed: now.0 >> TICK_SHIFT,
             lists: Lists {
-                levels: [Level { occupied: 0, slots: [Slot::EMPTY; SLOTS] }; LEVELS],
-                later: [Slot::EMPTY; 2],
-                due: Slot::EMPTY,
+                levels: [Level { occupied: 0, slots: [WheelSlot::EMPTY; SLOTS] }; LEVELS],
+                later: [WheelSlot::EMPTY; 2],
+                due: WheelSlot::EMPTY,
             },
             moving: None,
             timers: Queue::default(),
@@ -129,7 +129,7 @@ impl<O: Copy> Wheel<O> {
             None => {
                 let list = self.list_for(deadline);
                 self.operations += 1;
-                let timer = Timer { deadline, list, owner };
+                let timer = WheelTimer { deadline, list, owner };
                 *id = TimerId(self.timers.push(&mut self.lists.slot_mut(list).list, timer));
                 self.lists.on_joined(list, deadline);
             }
@@ -217,7 +217,7 @@ impl<O: Copy> Wheel<O> {
             self.elapsed = self.elapsed.max(start.min(tick));
             return (start <= tick).then_some((level * SLOTS + slot) as u16);
         }
-        if block >= tick >> BLOCK_BITS || self.lists.later.iter().all(Slot::is_empty) {
+        if block >= tick >> BLOCK_BITS || self.lists.later.iter().all(WheelSlot::is_empty) {
             return None;
         }
         self.elapsed = (block + 1) << BLOCK_BITS;
@@ -241,7 +241,7 @@ impl<O: Copy> Wheel<O> {
 
     /// Moves the timer to the list where its deadline belongs now.
     fn shift(&mut self, index: u32) {
-        let Some(&Timer { deadline, list: from, .. }) = self.timers.get(index) else { return };
+        let Some(&WheelTimer { deadline, list: from, .. }) = self.timers.get(index) else { return };
         let to = self.list_for(deadline);
         self.operations += 2;
         self.timers.unlink(&mut self.lists.slot_mut(from).list, index);
@@ -271,7 +271,7 @@ impl Lists {
         Some((level, self.levels[level].occupied.trailing_zeros() as usize))
     }
 
-    fn slot_mut(&mut self, list: u16) -> &mut Slot {
+    fn slot_mut(&mut self, list: u16) -> &mut WheelSlot {
         match list {
             DUE => &mut self.due,
             LATER.. => &mut self.later[usize::from(list - LATER)],
@@ -294,7 +294,7 @@ impl Lists {
         if !slot.is_empty() {
             return;
         }
-        *slot = Slot::EMPTY;
+        *slot = WheelSlot::EMPTY;
         if list < LATER {
             self.levels[list as usize / SLOTS].occupied &= !(1 << (list as usize % SLOTS));
         }
@@ -321,14 +321,14 @@ mod tests {
     const MS: u64 = 1_000_000;
     const BLOCK: u64 = 1 << (BLOCK_BITS + TICK_SHIFT);
 
-    fn pop<O: Copy>(wheel: &mut Wheel<O>, now: Instant) -> Option<O> {
+    fn pop<O: Copy>(wheel: &mut TimerWheel<O>, now: Instant) -> Option<O> {
         let mut moves = usize::MAX;
         wheel.pop(now, &mut moves)
     }
 
     #[test]
     fn fires_in_time_never_early() {
-        let mut wheel = Wheel::new(Instant(12_345 * MS));
+        let mut wheel = TimerWheel::new(Instant(12_345 * MS));
         let mut dice = Dice::new(1, 0);
         let mut deadlines = Vec::new();
         for owner in 0..5000u32 {
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn cancelled_ones_stay_silent_and_put_off_ones_cost_nothing() {
-        let mut wheel = Wheel::new(Instant(0));
+        let mut wheel = TimerWheel::new(Instant(0));
         let mut a = TimerId::NONE;
         let mut b = TimerId::NONE;
         wheel.set(&mut a, Some(Instant(5 * MS)), 'a');
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn an_earlier_deadline_moves_it_forward() {
-        let mut wheel = Wheel::new(Instant(0));
+        let mut wheel = TimerWheel::new(Instant(0));
         let mut id = TimerId::NONE;
         wheel.set(&mut id, Some(Instant(60_000 * MS)), ());
         wheel.set(&mut id, Some(Instant(2 * MS)), ());
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_far_future_is_kept() {
-        let mut wheel = Wheel::new(Instant(0));
+        let mut wheel = TimerWheel::new(Instant(0));
         let year = 365 * 86_400_000 * MS;
         wheel.set(&mut { TimerId::NONE }, Some(Instant(year)), ());
         let mut wakes = 0;
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn none_fires_early_when_a_block_begins() {
         let start = 3 * BLOCK - 5000 * MS;
-        let mut wheel = Wheel::new(Instant(start));
+        let mut wheel = TimerWheel::new(Instant(start));
         let mut dice = Dice::new(7, 0);
         let mut deadlines = Vec::new();
         for owner in 0..1000u32 {
@@ -432,7 +432,7 @@ mod tests {
             let ticks = [border - 2, border - 1, border, border + 1];
             let ticks = [&ticks[..], &ticks.map(|tick| tick + round)].concat();
             for begin in [border - round, border - 3, border - 1] {
-                let mut wheel = Wheel::new(Instant(begin << TICK_SHIFT));
+                let mut wheel = TimerWheel::new(Instant(begin << TICK_SHIFT));
                 let mut pending: Vec<Instant> = Vec::new();
                 let stops = ticks.iter().filter(|tick| **tick >= begin);
                 let stops =
@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_full_slot_moves_a_little_at_a_time() {
-        let mut wheel = Wheel::new(Instant(0));
+        let mut wheel = TimerWheel::new(Instant(0));
         for owner in 0..100_000u32 {
             let deadline = Instant(60_000 * MS + u64::from(owner) * 1000);
             wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     fn work_does_not_grow_with_the_number_of_timers() {
         let cost = |count: u32| {
-            let mut wheel = Wheel::new(Instant(0));
+            let mut wheel = TimerWheel::new(Instant(0));
             let mut dice = Dice::new(7, 0);
             for owner in 0..count {
                 wheel.set(&mut { TimerId::NONE }, Some(Instant(dice.below(120_000 * MS))), owner);

@@ -9,18 +9,18 @@ use crate::error::ConnectError;
 use crate::host::{Family, Host, SocketId};
 use crate::net::{IfaceId, Route};
 use crate::ports::binds::PortUse;
-use crate::settings::Settings;
-use crate::socket::{Bound, Kind, Socket};
+use crate::settings::StreamSettings;
+use crate::socket::{BoundAddr, SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::fast_open::Beginning;
-use crate::tcp::path::Path;
-use crate::tcp::stream::Stream;
+use crate::tcp::path::TcpPath;
+use crate::tcp::stream::StreamSocket;
 
 /// An active open whose SYN has not left yet.
 struct Opened {
     connection: Connection,
-    path: Path,
+    path: TcpPath,
     beginning: Beginning,
 }
 
@@ -77,15 +77,17 @@ impl<H: Host> Stack<H> {
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let settings = match &socket.kind {
-            Kind::Fresh(settings) => **settings,
-            Kind::Stream(_) | Kind::EarlyAccept(_) => return Err(ConnectError::Connected),
-            Kind::Listener(_) | Kind::Datagram(_) => return Err(ConnectError::Invalid),
+            SocketRole::Fresh(settings) => **settings,
+            SocketRole::Stream(_) | SocketRole::EarlyAccept(_) => {
+                return Err(ConnectError::Connected);
+            }
+            SocketRole::Listener(_) | SocketRole::Datagram(_) => return Err(ConnectError::Invalid),
         };
         let (family, bound) = (socket.family, socket.bound.as_deref().copied());
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let iface = on_device(scope_of(&remote), settings.device).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
-        let source = bound.as_ref().and_then(Bound::source);
+        let source = bound.as_ref().and_then(BoundAddr::source);
         let route = self.route_to_host(now, source, remote_ip, iface)?;
         // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux sends a SYN all the
         // same; here segments with port 0 are malformed, and the connect is refused at once.
@@ -97,7 +99,7 @@ impl<H: Host> Stack<H> {
         //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
         //# select a local IP address before sending the (first) SYN (MUST-44).
         let local = source.unwrap_or(route.src);
-        let held = bound.filter(Bound::has_port);
+        let held = bound.filter(BoundAddr::has_port);
         let uses_port = held.is_none().then_some(settings.binding.sharing());
         let local_port = match held {
             Some(bound) => bound.port,
@@ -118,9 +120,9 @@ impl<H: Host> Stack<H> {
         }
         if let Some(socket) = self.sockets.get_mut(index) {
             let (recv, send) = buffers;
-            let stream = Stream::new(now, flow, connection, &settings, iface, recv, send);
-            let stream = Stream { path: Some(path), uses_port, ..stream };
-            socket.kind = Kind::Stream(Box::new(stream));
+            let stream = StreamSocket::new(now, flow, connection, &settings, iface, recv, send);
+            let stream = StreamSocket { path: Some(path), uses_port, ..stream };
+            socket.kind = SocketRole::Stream(Box::new(stream));
         }
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
@@ -161,11 +163,11 @@ impl<H: Host> Stack<H> {
         };
         let flow =
             Flow { local: local.ip(), remote: remote.ip(), local_port, remote_port: remote.port() };
-        let settings = Settings::new(self.config.tcp);
+        let settings = StreamSettings::new(self.config.tcp);
         let opened = self.open_connection(now, flow, &route, iface, &settings, false)?;
-        let stream = Stream::new(now, flow, opened.connection, &settings, iface, recv, send);
-        let kind = Kind::Stream(Box::new(Stream { path: Some(opened.path), ..stream }));
-        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let stream = StreamSocket::new(now, flow, opened.connection, &settings, iface, recv, send);
+        let kind = SocketRole::Stream(Box::new(StreamSocket { path: Some(opened.path), ..stream }));
+        let index = self.sockets.insert(StackSocket::new(user, family, kind));
         self.flows.insert(self.keys.table.ends(&flow), FlowRef::Socket(index));
         self.shards.claim(index, SocketId(self.sockets.id(index)), flow);
         self.mark_dirty(index);
@@ -199,7 +201,7 @@ impl<H: Host> Stack<H> {
         flow: Flow,
         route: &Route,
         iface: Option<IfaceId>,
-        settings: &Settings,
+        settings: &StreamSettings,
         fast_open: bool,
     ) -> Result<Opened, ConnectError> {
         let hash = self.keys.table.ends(&flow);

@@ -25,7 +25,7 @@ const MSS_UNKNOWN: u16 = 536;
 pub(crate) struct FastOpens {
     key: Keyed,
     /// Servers by our address and theirs, since a cookie goes by both.
-    servers: Lru<(IpAddr, IpAddr), Server>,
+    servers: Lru<(IpAddr, IpAddr), KnownServer>,
     /// Handshakes under way, by the index of their sockets.
     pub opening: BTreeMap<u32, Opening>,
     /// Listeners whose connections were reset in their handshake, and until when each counts.
@@ -34,7 +34,7 @@ pub(crate) struct FastOpens {
 
 /// A server, as a client knows it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Server {
+struct KnownServer {
     cookie: Option<Cookie>,
     /// MSS that it announced, 0: none.
     mss: u16,
@@ -102,7 +102,7 @@ impl FastOpens {
     pub fn begin(&mut self, now: Instant, flow: &Flow) -> Beginning {
         match self.servers.get_mut(&(flow.local, flow.remote)) {
             Some(server) if now < server.off_until => Beginning::Plain,
-            Some(Server { cookie: Some(cookie), mss, .. }) => {
+            Some(KnownServer { cookie: Some(cookie), mss, .. }) => {
                 let mss = if *mss == 0 { MSS_UNKNOWN } else { *mss };
                 Beginning::WithBytes(*cookie, mss)
             }
@@ -110,8 +110,8 @@ impl FastOpens {
         }
     }
 
-    /// The connection of a connect that may use Fast Open, as far as the server is known. `offset` is that of
-    /// its timestamps.
+    /// Opens the connection of a connect with Fast Open, as far as the server is known. `offset` is
+    /// that of its timestamps.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -199,7 +199,7 @@ impl FastOpens {
     }
 }
 
-impl Server {
+impl KnownServer {
     /// A path that drops SYNs with the option costs a timeout each time. SYNs have none for a
     /// minute after the first loss, and each time twice as long (Linux's `last_syn_loss`).
     fn note_attempt(&mut self, now: Instant, lost: bool) {
@@ -215,7 +215,7 @@ impl Server {
 
 /// End of a handshake with Fast Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum HandshakeEnd {
     /// The handshake is over, or the socket is gone.
     Over,
     /// The peer reset the connection.

@@ -36,12 +36,12 @@ pub(crate) struct HalfOpenFlow {
     /// When its SYN came. A repeated one keeps the place in the line.
     pub since: Instant,
     pub timer: TimerId,
-    pub parent: Parent,
+    pub parent: HandshakeParent,
 }
 
 /// Socket for which a connection is half-open, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parent {
+pub(crate) enum HandshakeParent {
     /// A listener's, which gets a child.
     Listener(u32),
     /// A socket that was accepted early, which becomes the connection itself.
@@ -50,7 +50,7 @@ pub(crate) enum Parent {
 
 /// A SYN on an any-address interface.
 #[derive(Debug)]
-pub(crate) struct PendingSyn {
+pub(crate) struct UndecidedSyn {
     pub flow: Flow,
     pub syn: Segment,
     pub iface: IfaceId,
@@ -66,7 +66,7 @@ pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
     /// Half-open connections of sockets that were accepted early.
     pub early: List,
-    pub pending: Queue<PendingSyn>,
+    pub pending: Queue<UndecidedSyn>,
     /// All pending ones, by when their SYN came last: all wait equally long from then on, so the
     /// front expires first.
     pub pending_line: List,

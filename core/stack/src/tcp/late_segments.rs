@@ -5,15 +5,22 @@ use towpath_tcp::{Instant, TimeWaitVerdict};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
-use crate::incoming::Incoming;
+use crate::incoming::IncomingSegment;
 use crate::limits;
+use crate::ports::binds::PortUse;
 use crate::reply::SegmentReply;
 use crate::stack::Stack;
+use crate::tables::flow::FlowRef;
 use crate::tcp::time_wait::TimeWaitFlow;
 
 impl<H: Host> Stack<H> {
     /// A segment of a connection in TIME-WAIT.
-    pub(crate) fn on_time_wait_segment(&mut self, cx: &mut Cx<'_, H>, at: u32, incoming: Incoming) {
+    pub(crate) fn on_time_wait_segment(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        at: u32,
+        incoming: IncomingSegment,
+    ) {
         let Some(entry) = self.time_waits.get_mut(at) else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
@@ -56,6 +63,14 @@ impl<H: Host> Stack<H> {
                 self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
             }
         }
+    }
+
+    /// Ends a TIME-WAIT: its flow is free, and its port has a user less.
+    pub(crate) fn remove_time_wait(&mut self, at: u32) {
+        let Some(TimeWaitFlow { flow, uses_port, .. }) = self.time_waits.remove(at) else { return };
+        self.flows.remove(self.keys.table.ends(&flow), FlowRef::TimeWait(at));
+        self.shards.give_back(&flow);
+        self.ports.end_use(flow.local_port, PortUse { local: flow.local, sharing: uses_port });
     }
 
     pub(crate) fn expire_time_waits(&mut self, now: Instant) {

@@ -2,11 +2,11 @@
 
 use crate::error::ListenError;
 use crate::host::{Host, ListenerNote, SocketId};
-use crate::ports::bind_addr::Table;
-use crate::ports::holds::Holder;
-use crate::socket::Kind;
+use crate::ports::bind_addr::PortProtocol;
+use crate::ports::holds::PortHolder;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
-use crate::tcp::listener::{AmongShards, Listener};
+use crate::tcp::listener::{AmongShards, ListeningSocket};
 
 impl<H: Host> Stack<H> {
     /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a
@@ -35,23 +35,24 @@ impl<H: Host> Stack<H> {
         let index = self.index(id).ok_or(ListenError::Invalid)?;
         let socket = self.sockets.get_mut(index).ok_or(ListenError::Invalid)?;
         match &mut socket.kind {
-            Kind::Listener(listener) => {
+            SocketRole::Listener(listener) => {
                 listener.backlog = backlog;
                 self.set_note(id, note);
                 self.tell_of_room(index);
                 return Ok(());
             }
-            Kind::Fresh(_) => {}
+            SocketRole::Fresh(_) => {}
             _ => return Err(ListenError::Invalid),
         }
         let device = socket.device();
         self.auto_bind(id).map_err(|_| ListenError::AddrInUse)?;
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ListenError::Invalid) };
-        let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound.as_deref().copied())
+        let (SocketRole::Fresh(settings), Some(bound)) =
+            (&socket.kind, socket.bound.as_deref().copied())
         else {
             return Err(ListenError::Invalid);
         };
-        let holder = Holder {
+        let holder = PortHolder {
             socket: index,
             addr: bound.addr,
             sharing: bound.options.sharing(),
@@ -64,12 +65,12 @@ impl<H: Host> Stack<H> {
         if !self.ports.tcp.try_listen(bound.port, &holder) {
             return Err(ListenError::AddrInUse);
         }
-        let mut listener = Box::new(Listener::new(**settings, backlog));
+        let mut listener = Box::new(ListeningSocket::new(**settings, backlog));
         listener.among = self.shards.member.as_ref().map(|member| Box::new(member.original(note)));
         listener.publish();
-        socket.kind = Kind::Listener(listener);
+        socket.kind = SocketRole::Listener(listener);
         let sharing = bound.options.sharing();
-        self.in_order(Table::Tcp, index, bound.port, |stack| {
+        self.in_order(PortProtocol::Tcp, index, bound.port, |stack| {
             let receivers = &mut stack.ports.tcp.receivers;
             receivers.insert(bound.addr, bound.port, index, device, sharing);
             receivers.set_processor(bound.addr, bound.port, index, bound.options.processor);
@@ -83,7 +84,7 @@ impl<H: Host> Stack<H> {
     pub fn accepted(&mut self, listener: SocketId) {
         let index = self.index(listener);
         let socket = index.and_then(|index| self.sockets.get_mut(index));
-        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) {
+        if let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind) {
             state.waiting = state.waiting.saturating_sub(1);
         }
         if let Some(index) = index {
@@ -95,12 +96,12 @@ impl<H: Host> Stack<H> {
     pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
         let Some(index) = self.index(listener) else { return };
         let socket = self.sockets.get_mut(index);
-        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind)
+        if let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind)
             && let Some(AmongShards::Original { note: before, .. }) = state.among.as_deref_mut()
             && *before != note
         {
             *before = note;
-            self.in_order(Table::Tcp, index, 0, |_| true);
+            self.in_order(PortProtocol::Tcp, index, 0, |_| true);
         }
     }
 }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use towpath_tcp::Instant;
 
 use crate::host::{Elsewhere, ListenerName, ListenerNote, SocketId};
-use crate::settings::Settings;
-use crate::shards::{Child, ShardId};
+use crate::settings::StreamSettings;
+use crate::shards::{OfferedChild, ShardId};
 use crate::tables::slab::List;
 
 /// A listening socket.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    pub settings: Settings,
+pub(crate) struct ListeningSocket {
+    pub settings: StreamSettings,
     pub backlog: u32,
     /// Children that the program has not taken.
     pub waiting: u32,
@@ -34,9 +34,9 @@ pub(crate) struct Listener {
     pub among: Option<Box<AmongShards>>,
 }
 
-impl Listener {
+impl ListeningSocket {
     /// A listener without connections.
-    pub fn new(settings: Settings, backlog: u32) -> Self {
+    pub fn new(settings: StreamSettings, backlog: u32) -> Self {
         Self {
             settings,
             backlog,
@@ -150,6 +150,6 @@ pub(crate) enum AmongShards {
         /// Data of its owner.
         note: ListenerNote,
         /// Established children for which there was no place, the oldest first.
-        unqueued: VecDeque<Child>,
+        unqueued: VecDeque<OfferedChild>,
     },
 }

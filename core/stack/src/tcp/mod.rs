@@ -18,3 +18,4 @@ pub(crate) mod syn_bytes;
 pub(crate) mod time_wait;
 pub(crate) mod tuning;
 pub(crate) mod tx;
+pub(crate) mod waits;

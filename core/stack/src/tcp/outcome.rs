@@ -7,12 +7,12 @@ use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketError, SocketEvent};
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::{Stack, TimerOwner};
 use crate::tables::flow::FlowRef;
 use crate::tables::timer::TimerId;
-use crate::tcp::fast_open::End;
-use crate::tcp::stream::Stream;
+use crate::tcp::fast_open::HandshakeEnd;
+use crate::tcp::stream::StreamSocket;
 use crate::tcp::time_wait::TimeWaitFlow;
 use crate::tcp::tuning::period;
 use crate::unreached::Unreached;
@@ -24,7 +24,7 @@ impl<H: Host> Stack<H> {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };
             let (user, orphan) = (socket.user, socket.orphan);
-            let Kind::Stream(stream) = &mut socket.kind else { return };
+            let SocketRole::Stream(stream) = &mut socket.kind else { return };
             let Some(connection) = &mut stream.connection else { return };
             let Some(event) = connection.poll_event() else {
                 let next = connection.next_timeout().map(|(at, _)| at);
@@ -35,13 +35,13 @@ impl<H: Host> Stack<H> {
                 return;
             };
             let end = match event {
-                ConnectionEvent::Reset => End::Reset,
-                ConnectionEvent::TimedOut | ConnectionEvent::Unreachable => End::NoAnswer,
-                _ => End::Over,
+                ConnectionEvent::Reset => HandshakeEnd::Reset,
+                ConnectionEvent::TimedOut | ConnectionEvent::Unreachable => HandshakeEnd::NoAnswer,
+                _ => HandshakeEnd::Over,
             };
             let was_accepted = self.end_fast_open(cx.now, index, end);
             let Some(socket) = self.sockets.get_mut(index) else { return };
-            let Kind::Stream(stream) = &mut socket.kind else { return };
+            let SocketRole::Stream(stream) = &mut socket.kind else { return };
             let told = match event {
                 ConnectionEvent::Connected if was_accepted => None,
                 ConnectionEvent::Connected => Some(SocketEvent::Connected),
@@ -83,7 +83,7 @@ impl<H: Host> Stack<H> {
         let orphan = socket.orphan;
         let held = socket.bound.as_deref().filter(|bound| bound.has_port());
         let sharing = held.map(|bound| bound.options.sharing());
-        let Kind::Stream(stream) = &mut socket.kind else { return };
+        let SocketRole::Stream(stream) = &mut socket.kind else { return };
         stream.connection = None;
         self.wheel.cancel(&mut stream.timer);
         let hash = self.keys.table.ends(&stream.flow);
@@ -129,7 +129,8 @@ impl<H: Host> Stack<H> {
 
     /// A connection's timer fired, or one that was put off since it was armed.
     pub(crate) fn on_socket_timeout(&mut self, until: Instant, now: Instant, index: u32) {
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
         };
@@ -149,7 +150,12 @@ impl<H: Host> Stack<H> {
 }
 
 /// Reports events of the buffers since the last visit to the owner, each once.
-pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: &mut Stream<H>) {
+pub(crate) fn tell_news<H: Host>(
+    host: &mut H,
+    user: u32,
+    orphan: bool,
+    stream: &mut StreamSocket<H>,
+) {
     let news = std::mem::take(&mut stream.news);
     if orphan {
         return;
@@ -171,7 +177,7 @@ pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: 
 /// Resizes the buffers, once a round trip. The receive buffer follows the rate at which the program
 /// reads. The send buffer is twice the congestion window: one window in flight, and as much to
 /// send.
-pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
+pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
     if now < stream.tune_at {
         return;
     }

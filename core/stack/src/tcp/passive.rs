@@ -17,17 +17,17 @@ pub(crate) use self::child::NewChild;
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
-use crate::incoming::Incoming;
+use crate::incoming::IncomingSegment;
 use crate::net::IfaceId;
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::timer::TimerId;
-use crate::tcp::handshake::{HalfOpenFlow, Parent};
-use crate::tcp::listener::Listener;
+use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
+use crate::tcp::listener::ListeningSocket;
 
 /// Taker of a SYN that belongs to no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taker {
+pub(crate) enum SynTaker {
     /// A listener, by the index of its socket.
     Listener(u32),
     /// The owner, who accepts or refuses a SYN of an any-address interface.
@@ -36,7 +36,7 @@ pub(crate) enum Taker {
 
 impl<H: Host> Stack<H> {
     /// A SYN that belongs to no flow.
-    pub(crate) fn on_syn(&mut self, cx: &mut Cx<'_, H>, incoming: Incoming) {
+    pub(crate) fn on_syn(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         match self.taker(cx.now, &incoming) {
             Ok(taker) => self.take_syn(cx, taker, incoming, None),
             Err(DropReason::TcpNoSocket) => {
@@ -51,13 +51,13 @@ impl<H: Host> Stack<H> {
     pub(crate) fn take_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
-        taker: Taker,
-        incoming: Incoming,
+        taker: SynTaker,
+        incoming: IncomingSegment,
         iss_min: Option<SeqNum>,
     ) {
         let index = match taker {
-            Taker::Listener(index) => index,
-            Taker::Owner => return self.on_stray_syn(cx, incoming, iss_min),
+            SynTaker::Listener(index) => index,
+            SynTaker::Owner => return self.on_stray_syn(cx, incoming, iss_min),
         };
         let taken = self.take_fast_syn(cx, index, incoming, iss_min);
         let Some(incoming) = taken else { return };
@@ -67,8 +67,8 @@ impl<H: Host> Stack<H> {
         }
         self.make_place(cx.now, index);
         self.counters.tcp_syns += 1;
-        let Incoming { flow, hash, ref segment, ref local, .. } = incoming;
-        let parent = Parent::Listener(index);
+        let IncomingSegment { flow, hash, ref segment, ref local, .. } = incoming;
+        let parent = HandshakeParent::Listener(index);
         let settings = self.settings_of(parent);
         let gives_cookie =
             settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
@@ -93,12 +93,16 @@ impl<H: Host> Stack<H> {
     }
 
     /// Finds the taker of a SYN that belongs to no flow, if there is one with a place for it.
-    pub(crate) fn taker(&self, now: Instant, incoming: &Incoming) -> Result<Taker, DropReason> {
+    pub(crate) fn taker(
+        &self,
+        now: Instant,
+        incoming: &IncomingSegment,
+    ) -> Result<SynTaker, DropReason> {
         let taker = match self.listener_of(incoming) {
             None if !self.net.is_any_address(incoming.local.iface) => {
                 return Err(DropReason::TcpNoSocket);
             }
-            None => Taker::Owner,
+            None => SynTaker::Owner,
             Some((_, listener))
                 if incoming.local.ttl
                     < listener.settings.packet.hops_min.from(incoming.flow.remote) =>
@@ -113,7 +117,7 @@ impl<H: Host> Stack<H> {
             {
                 return Err(DropReason::SynCacheFull);
             }
-            Some((index, _)) => Taker::Listener(index),
+            Some((index, _)) => SynTaker::Listener(index),
         };
         // As on Linux: no client opens and ends a connection with one segment.
         match incoming.segment.flags.contains(Flags::FIN) {
@@ -123,20 +127,20 @@ impl<H: Host> Stack<H> {
     }
 
     /// The listener that a segment without a flow is for.
-    fn listener_of(&self, incoming: &Incoming) -> Option<(u32, &Listener)> {
-        let Incoming { flow, local, hash, .. } = incoming;
+    fn listener_of(&self, incoming: &IncomingSegment) -> Option<(u32, &ListeningSocket)> {
+        let IncomingSegment { flow, local, hash, .. } = incoming;
         // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
         let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
         let index = self.ports.tcp.receivers.find(flow.local, flow.local_port, iface, pick)?;
         match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(Kind::Listener(listener)) => Some((index, listener)),
+            Some(SocketRole::Listener(listener)) => Some((index, listener)),
             _ => None,
         }
     }
 
     /// Whether the accept queue has a place for a connection that is opened on `iface` now.
-    fn may_come(&self, listener: &Listener, iface: IfaceId) -> bool {
+    fn may_come(&self, listener: &ListeningSocket, iface: IfaceId) -> bool {
         match self.net.is_in_process(iface) {
             true => listener.may_promise(),
             false => !listener.is_full(),
@@ -144,7 +148,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// A segment that belongs to no flow and opens none.
-    pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: Incoming) {
+    pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         let flags = incoming.segment.flags;
         let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
         let reason = match lenient {

@@ -17,7 +17,7 @@ use crate::tables::flow::Flow;
 
 /// The way of one connection, good while [`Paths::is_current`] says so.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Path {
+pub(crate) struct TcpPath {
     /// When it was found.
     epoch: Epoch,
     /// MTU of the link in bytes; no IP packet is longer than 16 bits can state.
@@ -26,14 +26,14 @@ pub(crate) struct Path {
     /// the same host: a report proves nothing about its segments (RFC 5927 §7.2).
     known: PathMtu,
     pub iface: IfaceId,
-    hop: Hop,
+    hop: PackedHop,
 }
 
 /// Place of the next hop, or [`Hop::DIRECT`], with flags of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Hop(NonZeroU16);
+struct PackedHop(NonZeroU16);
 
-impl Hop {
+impl PackedHop {
     /// The peer itself, on a link that knows no neighbours.
     const DIRECT: NonZeroU16 = NonZeroU16::new(Self::PLACE).expect("it is not 0");
     /// The bits of a place.
@@ -59,9 +59,9 @@ impl Hop {
     }
 }
 
-const _: () = assert!(limits::NEIGHBORS_MOST < Hop::PLACE as usize);
+const _: () = assert!(limits::NEIGHBORS_MOST < PackedHop::PLACE as usize);
 
-impl Path {
+impl TcpPath {
     /// Longest IP packet in bytes that gets through, as far as the connection knows.
     #[inline]
     pub fn mtu(&self) -> u32 {
@@ -93,14 +93,14 @@ impl Path {
     }
 
     /// The same way was looked up again: its path MTU still holds.
-    pub fn inherit(&mut self, old: &Path) {
+    pub fn inherit(&mut self, old: &TcpPath) {
         if self.iface == old.iface {
             self.known = old.known;
         }
     }
 }
 
-const _: () = assert!(size_of::<Option<Path>>() == 12);
+const _: () = assert!(size_of::<Option<TcpPath>>() == 12);
 
 /// A path MTU that a connection learnt, until it tries its link's MTU again.
 #[derive(Debug, Clone, Copy)]
@@ -145,22 +145,22 @@ impl Paths {
 
     /// Whether the path was found in the routes as they are, and its next hop still has its place.
     #[inline]
-    pub fn is_current(&self, path: &Path, net: &Net) -> bool {
+    pub fn is_current(&self, path: &TcpPath, net: &Net) -> bool {
         let new = net.is_since(path.epoch, self.since);
         new && path.hop().is_none_or(|hop| net.next_hop(hop).is_some())
     }
 
     /// Makes a route to keep small.
-    pub fn shrink(&self, route: &Route, net: &Net) -> Path {
+    pub fn shrink(&self, route: &Route, net: &Net) -> TcpPath {
         let link_mtu = u16::try_from(route.link_mtu).unwrap_or(u16::MAX);
         let epoch = route.hop.map_or(net.epoch(), |hop| hop.epoch);
         let (known, iface) = (PathMtu::UNKNOWN, route.iface);
-        Path { epoch, link_mtu, known, iface, hop: Hop::of(route) }
+        TcpPath { epoch, link_mtu, known, iface, hop: PackedHop::of(route) }
     }
 
     /// The route that a path was made of, while it is current.
     #[inline]
-    pub fn route(&self, path: &Path, flow: &Flow, net: &Net) -> Option<Route> {
+    pub fn route(&self, path: &TcpPath, flow: &Flow, net: &Net) -> Option<Route> {
         let hop = path.hop();
         let next_hop = match hop {
             Some(hop) => net.next_hop(hop)?,
@@ -174,8 +174,8 @@ impl Paths {
             link_mtu: path.link_mtu.into(),
             needs_fragments: path.known.needs_fragments(),
             generation: self.generation,
-            broadcast: path.hop.has(Hop::BROADCAST),
-            avoids: path.hop.has(Hop::AVOIDS),
+            broadcast: path.hop.has(PackedHop::BROADCAST),
+            avoids: path.hop.has(PackedHop::AVOIDS),
             hop,
         })
     }
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!((route.mtu, route.link_mtu, route.needs_fragments), (552, 1400, true));
         assert!(path.forget(said(0)));
         assert_eq!(path.mtu(), 1400);
-        again.inherit(&Path { iface: IfaceId(4), ..path });
+        again.inherit(&TcpPath { iface: IfaceId(4), ..path });
         assert_eq!(again.mtu(), 1200, "another link's is nothing to this one");
     }
 

@@ -6,9 +6,9 @@ use towpath_wire::{addr, tcp};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketId};
-use crate::incoming::{Incoming, arrival, is_opening, segments_in};
+use crate::incoming::{IncomingSegment, arrival, is_opening, segments_in};
 use crate::net::{self, Local};
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
@@ -42,7 +42,7 @@ impl<H: Host> Stack<H> {
         cx: &mut Cx<'_, H>,
         local: Local,
         hash: Option<u64>,
-    ) -> Option<Incoming> {
+    ) -> Option<IncomingSegment> {
         let header = local.packet.linear().get(local.offset..).map(tcp::Header::parse);
         let Some(Ok(header)) = header else {
             self.drop_local(local, DropReason::TransportMalformed, cx.pool);
@@ -73,14 +73,15 @@ impl<H: Host> Stack<H> {
         };
         let hash = hash.unwrap_or_else(|| self.keys.table.ends(&flow));
         debug_assert_eq!(hash, self.keys.table.ends(&flow), "{flow:?}");
-        Some(Incoming { hash, local, flow, segment, header_len })
+        Some(IncomingSegment { hash, local, flow, segment, header_len })
     }
 
     /// The program read from the receive buffer. Without this call a peer whose window is shut
     /// learns of the room by its own, infrequent probes only (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
         };

@@ -6,16 +6,17 @@ use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
-use crate::incoming::Incoming;
-use crate::socket::Kind;
+use crate::incoming::IncomingSegment;
+use crate::socket::SocketRole;
 use crate::stack::Stack;
-use crate::tcp::path::Path;
-use crate::tcp::stream::Stream;
+use crate::tcp::path::TcpPath;
+use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
     /// Processes a segment of a connection, which `tx` visits afterwards.
-    pub(crate) fn on_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, incoming: Incoming) {
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+    pub(crate) fn on_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, incoming: IncomingSegment) {
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
@@ -39,7 +40,7 @@ impl<H: Host> Stack<H> {
         }
         if received.released > 0 {
             let path = stream.path.as_ref().filter(|path| self.paths.is_current(path, &self.net));
-            if let Some(hop) = path.and_then(Path::hop) {
+            if let Some(hop) = path.and_then(TcpPath::hop) {
                 self.net.confirm_reachable(cx.now, hop);
             }
         }
@@ -60,13 +61,17 @@ impl<H: Host> Stack<H> {
     }
 }
 
-impl<H: Host> Stream<H> {
+impl<H: Host> StreamSocket<H> {
     /// Processes a segment of the connection, and changes the buffers as it says.
     ///
     /// # Errors
     /// Why the segment is dropped.
     #[inline]
-    fn on_segment(&mut self, now: Instant, incoming: &Incoming) -> Result<FifoChanges, DropReason> {
+    fn on_segment(
+        &mut self,
+        now: Instant,
+        incoming: &IncomingSegment,
+    ) -> Result<FifoChanges, DropReason> {
         let buffers = self.buffers();
         let connection = self.connection.as_mut().ok_or(DropReason::TcpNoSocket)?;
         let received = match connection.on_segment(now, &incoming.segment, buffers) {
@@ -90,7 +95,7 @@ impl<H: Host> Stream<H> {
     /// Copies payload into the receive buffer. False: the buffer did not take it, and the
     /// connection is aborted.
     #[inline]
-    pub(super) fn store(&mut self, incoming: &Incoming, received: &FifoChanges) -> bool {
+    pub(super) fn store(&mut self, incoming: &IncomingSegment, received: &FifoChanges) -> bool {
         let written = received.write.is_none_or(|write| {
             let bytes = incoming.payload().slice(write.payload_offset, write.len);
             self.recv.write_at(write.fifo_offset, &bytes)
@@ -112,7 +117,7 @@ impl<H: Host> Stream<H> {
 
     /// Marks the place of urgent data in the receive buffer.
     #[cold]
-    fn mark_urgent(&mut self, incoming: &Incoming) {
+    fn mark_urgent(&mut self, incoming: &IncomingSegment) {
         let mark = self.connection.as_mut().and_then(Connection::take_urgent_mark);
         let Some(mark) = mark else { return };
         let byte = mark.payload_offset.map(|at| {

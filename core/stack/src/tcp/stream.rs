@@ -6,10 +6,10 @@ use towpath_tcp::{Buffers, Connection, Instant};
 use crate::host::Host;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
-use crate::settings::{FlowSettings, Settings};
+use crate::settings::{FlowSettings, StreamSettings};
 use crate::tables::flow::Flow;
 use crate::tables::timer::TimerId;
-use crate::tcp::path::Path;
+use crate::tcp::path::TcpPath;
 use crate::tcp::tuning::{PERIOD_DEFAULT, RecvTuning};
 use crate::unreached::Unreached;
 
@@ -25,7 +25,7 @@ pub(crate) struct EarlyAccept<H: Host> {
 }
 
 /// A stream socket with a connection, or what is left of one.
-pub(crate) struct Stream<H: Host> {
+pub(crate) struct StreamSocket<H: Host> {
     pub flow: Flow,
     /// `None` once the connection is over; the socket stays until its owner closes it.
     pub connection: Option<Connection>,
@@ -35,13 +35,13 @@ pub(crate) struct Stream<H: Host> {
     /// The only way out, whatever the routes say, because of SO_BINDTODEVICE, a link-local peer or
     /// an any-address interface.
     pub iface: Option<IfaceId>,
-    pub path: Option<Path>,
+    pub path: Option<TcpPath>,
     pub timer: TimerId,
     /// Sharing with which the stream is counted as a user of its port.
     pub uses_port: Option<Sharing>,
     /// Last ICMP error about the peer.
     pub unreachable: Option<Unreached>,
-    pub news: News,
+    pub news: BufferEvents,
     pub tuning: RecvTuning,
     /// When the buffers are looked at next.
     pub tune_at: Instant,
@@ -49,9 +49,9 @@ pub(crate) struct Stream<H: Host> {
 
 /// Events for the owner at the next visit; repeated ones are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct News(u8);
+pub(crate) struct BufferEvents(u8);
 
-impl News {
+impl BufferEvents {
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
     const URGENT: u8 = 4;
@@ -87,13 +87,13 @@ impl News {
     }
 }
 
-impl<H: Host> Stream<H> {
+impl<H: Host> StreamSocket<H> {
     /// The stream of a new connection. Its path is found when it sends first.
     pub fn new(
         now: Instant,
         flow: Flow,
         connection: Connection,
-        settings: &Settings,
+        settings: &StreamSettings,
         iface: Option<IfaceId>,
         recv: H::Recv,
         send: H::Send,
@@ -109,7 +109,7 @@ impl<H: Host> Stream<H> {
             timer: TimerId::NONE,
             uses_port: None,
             unreachable: None,
-            news: News::default(),
+            news: BufferEvents::default(),
             tuning: RecvTuning::default(),
             tune_at: now + PERIOD_DEFAULT,
         }

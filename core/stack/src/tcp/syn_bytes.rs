@@ -12,20 +12,20 @@ use towpath_wire::fast_open::FastOpen;
 
 use crate::cx::Cx;
 use crate::host::{Host, SocketId};
-use crate::incoming::Incoming;
+use crate::incoming::IncomingSegment;
 use crate::limits;
-use crate::socket::{Kind, Socket};
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
-use crate::tcp::fast_open::{End, Opening};
-use crate::tcp::listener::Listener;
+use crate::tcp::fast_open::{HandshakeEnd, Opening};
+use crate::tcp::listener::ListeningSocket;
 use crate::tcp::passive::NewChild;
-use crate::tcp::stream::Stream;
+use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
     /// The handshake of a socket has ended. True for a listener's child, which its owner takes for
     /// connected already.
-    pub(crate) fn end_fast_open(&mut self, now: Instant, index: u32, end: End) -> bool {
+    pub(crate) fn end_fast_open(&mut self, now: Instant, index: u32, end: HandshakeEnd) -> bool {
         if self.fast_opens.opening.is_empty() {
             return false;
         }
@@ -33,7 +33,7 @@ impl<H: Host> Stack<H> {
             None => false,
             Some(Opening::Client(_)) => {
                 let socket = self.sockets.get(index).map(|socket| &socket.kind);
-                if let (End::NoAnswer, Some(Kind::Stream(stream))) = (end, socket) {
+                if let (HandshakeEnd::NoAnswer, Some(SocketRole::Stream(stream))) = (end, socket) {
                     self.fast_opens.on_no_answer(now, &stream.flow);
                 }
                 false
@@ -42,7 +42,7 @@ impl<H: Host> Stack<H> {
                 // RFC 7413 §5.1: an attacker may have opened in the name of a client that resets.
                 // The place stays taken for a while, as on Linux.
                 match end {
-                    End::Reset => {
+                    HandshakeEnd::Reset => {
                         let until = now + limits::FAST_OPEN_RESET_TIME;
                         self.fast_opens.resets.push_back((until, listener));
                     }
@@ -56,7 +56,7 @@ impl<H: Host> Stack<H> {
     fn free_fast_open(&mut self, listener: SocketId) {
         let index = self.index(listener);
         let socket = index.and_then(|index| self.sockets.get_mut(index));
-        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) {
+        if let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind) {
             state.fast_opening = state.fast_opening.saturating_sub(1);
         }
     }
@@ -64,8 +64,8 @@ impl<H: Host> Stack<H> {
     /// The option of a SYN, if its listener takes it.
     pub(crate) fn fast_open_offer(
         &self,
-        listener: &Listener,
-        incoming: &Incoming,
+        listener: &ListeningSocket,
+        incoming: &IncomingSegment,
     ) -> Option<FastOpen> {
         if listener.settings.fast_open_queue == 0 {
             return None;
@@ -74,7 +74,11 @@ impl<H: Host> Stack<H> {
     }
 
     /// Whether a SYN has the cookie that its sender's address gets here.
-    pub(crate) fn has_valid_cookie(&self, listener: &Listener, incoming: &Incoming) -> bool {
+    pub(crate) fn has_valid_cookie(
+        &self,
+        listener: &ListeningSocket,
+        incoming: &IncomingSegment,
+    ) -> bool {
         match self.fast_open_offer(listener, incoming) {
             Some(FastOpen::Cookie(cookie)) => cookie == self.fast_opens.cookie_for(&incoming.flow),
             _ => false,
@@ -92,13 +96,14 @@ impl<H: Host> Stack<H> {
         &mut self,
         cx: &mut Cx<'_, H>,
         index: u32,
-        incoming: &Incoming,
+        incoming: &IncomingSegment,
         iss_min: Option<SeqNum>,
     ) -> bool {
         while let Some(listener) = self.fast_opens.pop_reset(cx.now) {
             self.free_fast_open(listener);
         }
-        let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
+        let Some(SocketRole::Listener(listener)) =
+            self.sockets.get(index).map(|socket| &socket.kind)
         else {
             return false;
         };
@@ -114,7 +119,7 @@ impl<H: Host> Stack<H> {
             self.handshakes.saved_syns.insert(connected, incoming.headers());
         }
         self.fast_opens.opening.insert(connected, Opening::Server(listener));
-        if let Some(Kind::Listener(state)) =
+        if let Some(SocketRole::Listener(state)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         {
             state.fast_opening += 1;
@@ -129,11 +134,11 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         child: NewChild<H>,
-        incoming: &Incoming,
+        incoming: &IncomingSegment,
         iss_min: Option<SeqNum>,
     ) -> u32 {
         let NewChild { user, family, recv, send, offer, settings, sharing } = child;
-        let Incoming { flow, hash, ref segment, ref local, .. } = *incoming;
+        let IncomingSegment { flow, hash, ref segment, ref local, .. } = *incoming;
         let iss = self.initial_sequence(now, &flow, iss_min);
         let buffers = Buffers {
             recv_free: recv.free(),
@@ -145,13 +150,17 @@ impl<H: Host> Stack<H> {
         let offset = self.timestamp_offset(&flow);
         let (connection, received) =
             Connection::accept_with_data(config, segment, iss, offset, now, buffers);
-        let mut stream: Stream<H> =
-            Stream::new(now, flow, connection, &settings, iface, recv, send);
+        let mut stream: StreamSocket<H> =
+            StreamSocket::new(now, flow, connection, &settings, iface, recv, send);
         if stream.store(incoming, &received) {
             self.counters.tcp_bytes_received += u64::from(received.commit);
         }
-        let stream = Stream { uses_port: sharing, ..stream };
-        let at = self.sockets.insert(Socket::new(user, family, Kind::Stream(Box::new(stream))));
+        let stream = StreamSocket { uses_port: sharing, ..stream };
+        let at = self.sockets.insert(StackSocket::new(
+            user,
+            family,
+            SocketRole::Stream(Box::new(stream)),
+        ));
         self.flows.insert(hash, FlowRef::Socket(at));
         self.offer_child(now, at, offer);
         self.mark_dirty(at);
@@ -163,10 +172,11 @@ impl<H: Host> Stack<H> {
         &mut self,
         cx: &mut Cx<'_, H>,
         index: u32,
-        incoming: Incoming,
+        incoming: IncomingSegment,
         iss_min: Option<SeqNum>,
-    ) -> Option<Incoming> {
-        let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
+    ) -> Option<IncomingSegment> {
+        let Some(SocketRole::Listener(listener)) =
+            self.sockets.get(index).map(|socket| &socket.kind)
         else {
             return Some(incoming);
         };

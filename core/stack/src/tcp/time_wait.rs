@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use towpath_tcp::{Instant, TimeWait};
 
-use crate::host::Host;
 use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
-use crate::ports::binds::PortUse;
 use crate::settings::FlowSettings;
-use crate::stack::Stack;
 use crate::tables::flow::Flow;
-use crate::tables::flow::FlowRef;
 use crate::tables::slab::{List, Queue};
 
 /// A connection in TIME-WAIT, with the state that its late segments need.
@@ -97,15 +93,5 @@ impl TimeWaits {
     /// When the first one expires.
     pub fn next_timeout(&self) -> Option<Instant> {
         Some(self.get(self.oldest()?)?.state.expires())
-    }
-}
-
-impl<H: Host> Stack<H> {
-    /// Ends a TIME-WAIT: its flow is free, and its port has a user less.
-    pub(crate) fn remove_time_wait(&mut self, at: u32) {
-        let Some(TimeWaitFlow { flow, uses_port, .. }) = self.time_waits.remove(at) else { return };
-        self.flows.remove(self.keys.table.ends(&flow), FlowRef::TimeWait(at));
-        self.shards.give_back(&flow);
-        self.ports.end_use(flow.local_port, PortUse { local: flow.local, sharing: uses_port });
     }
 }

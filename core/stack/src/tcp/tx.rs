@@ -29,11 +29,11 @@ use crate::limits::{
 };
 use crate::net::{IfaceId, connection, datagrams};
 use crate::reply::{ip_for, segment_packet};
-use crate::socket::{Kind, Waits};
+use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 use crate::tcp::outcome::{tell_news, tune};
 use crate::tcp::output_lines::{is_busy, is_low};
-use crate::tcp::stream::Stream;
+use crate::tcp::stream::StreamSocket;
 
 /// How a visit ended.
 enum Visited {
@@ -56,7 +56,7 @@ enum VisitTurn {
 
 /// Why a connection may not put more into the queue of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum HeldBack {
     /// The device does not keep up, or others were there before.
     ByOthers(IfaceId),
     /// Its share of the queue is used up.
@@ -130,11 +130,11 @@ impl<H: Host> Stack<H> {
     }
 
     /// Why a connection may not send bytes now.
-    fn held(&self, index: u32, turn: VisitTurn) -> Option<Held> {
+    fn held(&self, index: u32, turn: VisitTurn) -> Option<HeldBack> {
         if turn == VisitTurn::Ahead {
             return None;
         }
-        let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
+        let SocketRole::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
         // A connection that ends with a reset may not last as long as the device is slow.
         if stream.connection.as_ref().is_some_and(Connection::is_aborting) {
             return None;
@@ -142,36 +142,37 @@ impl<H: Host> Stack<H> {
         let iface = stream.path.filter(|path| self.paths.is_current(path, &self.net))?.iface;
         let others = self.output_lines.has_waiting(iface);
         if is_busy(&self.net, iface) || turn == VisitTurn::Behind && others {
-            return Some(Held::ByOthers(iface));
+            return Some(HeldBack::ByOthers(iface));
         }
         // A queue that has less than the least share has no more than that of anybody.
         if self.net.output_load(iface).bytes < TX_SHARE_BYTES as usize {
             return None;
         }
         let share = self.net.output_share(iface, connection(index)?);
-        (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(Held::ByShare)
+        (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(HeldBack::ByShare)
     }
 
     /// The connection has something to send, and is visited for that when its device has taken
     /// some. Its timers, received segments and calls of its program lead to visits as ever.
-    fn wait(&mut self, held: Held, index: u32) {
+    fn wait(&mut self, held: HeldBack, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
-            Held::ByOthers(iface) => {
+            HeldBack::ByOthers(iface) => {
                 self.counters.tcp_waits_for_output += u64::from(socket.waits != Waits::InLine);
                 self.stand_in_line(iface, index);
             }
-            Held::ByShare if socket.waits == Waits::ForNothing => {
+            HeldBack::ByShare if socket.waits == Waits::ForNothing => {
                 socket.waits = Waits::ForShare;
                 self.counters.tcp_waits_for_share += 1;
             }
-            Held::ByShare => {}
+            HeldBack::ByShare => {}
         }
     }
 
     /// Whether a datagram socket has its share in the queue of a device. More datagrams would be
     /// late, and finally lost. Its owner keeps them meanwhile, as Linux does where the device's
-    /// backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when half of the share has left.
+    /// backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when half of the share has
+    /// left.
     /// Counter `udp_waits_for_share`.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
@@ -197,12 +198,12 @@ impl<H: Host> Stack<H> {
         self.refresh_route(cx.now, index);
         let Some(socket) = self.sockets.get_mut(index) else { return Visited::Idle };
         let (user, orphan) = (socket.user, socket.orphan);
-        let Kind::Stream(stream) = &mut socket.kind else { return Visited::Idle };
+        let SocketRole::Stream(stream) = &mut socket.kind else { return Visited::Idle };
         tell_news(cx.host, user, orphan, stream);
         tune(cx.now, stream);
         for _ in 0..TX_PACKETS_A_VISIT {
             let held = self.held(index, turn);
-            let Some(Kind::Stream(stream)) =
+            let Some(SocketRole::Stream(stream)) =
                 self.sockets.get_mut(index).map(|socket| &mut socket.kind)
             else {
                 return Visited::Idle;
@@ -241,7 +242,8 @@ impl<H: Host> Stack<H> {
 
     /// Looks up the route of a connection again if the tables have changed since it was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
         };
@@ -267,7 +269,8 @@ impl<H: Host> Stack<H> {
 
     /// Makes a packet of a segment of a connection, and sends it.
     fn send_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, outgoing: &Outgoing) {
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        let Some(SocketRole::Stream(stream)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
             return;
         };
@@ -319,7 +322,7 @@ fn waits(transmit: &Transmit) -> bool {
 
 /// Bytes on the wire that a connection may have in the queue of its device. The ratio to its
 /// congestion window is that of [`TX_SHARE_TIME`] to the round trip.
-fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
+fn share_max<H: Host>(stream: &StreamSocket<H>) -> u32 {
     let Some(connection) = &stream.connection else { return TX_SHARE_BYTES };
     let rtt = connection.srtt().map_or(0, |rtt| rtt.as_nanos() as u64);
     let bytes = u64::from(connection.cwnd()) * TX_SHARE_TIME.as_nanos() as u64;

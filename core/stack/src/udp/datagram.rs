@@ -9,20 +9,14 @@ use towpath_tcp::Instant;
 use towpath_wire::{addr, ipv4, ipv6, udp};
 
 use crate::error::{ConnectError, SendError};
-use crate::host::{
-    BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError,
-    SocketId,
-};
+use crate::host::{DatagramError, DatagramFrom, DatagramOut, Host, SocketError, SocketId};
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, datagrams};
-use crate::ports::bind_addr::Table;
-use crate::settings::{Classes, HopLimits};
-use crate::socket::{Bound, Kind};
+use crate::socket::{BoundAddr, SocketRole};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, on_device, scope_of};
-use crate::udp::lengths::Lengths;
-use crate::udp::socket::{Alike, Datagram, MulticastOut, Target};
+use crate::udp::socket::DatagramTarget;
 use crate::udp::target::udp_ip;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -49,7 +43,9 @@ impl<H: Host> Stack<H> {
         // same.
         self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
-        let Kind::Datagram(datagram) = &socket.kind else { return Err(ConnectError::Invalid) };
+        let SocketRole::Datagram(datagram) = &socket.kind else {
+            return Err(ConnectError::Invalid);
+        };
         let (family, bound, echo) =
             (socket.family, socket.bound.as_deref().copied(), datagram.echo);
         let may_broadcast = datagram.broadcast;
@@ -65,7 +61,7 @@ impl<H: Host> Stack<H> {
         }
         let chosen = chosen.filter(|ip| ip.is_ipv4() == remote_ip.is_ipv4());
         let scope = on_device(scope_of(&remote), device).ok_or(ConnectError::Invalid)?;
-        let source = bound.as_ref().and_then(Bound::source);
+        let source = bound.as_ref().and_then(BoundAddr::source);
         let from = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
         let from = from.or(chosen).or(group_source);
         let route = self.net.route(now, from, remote_ip, scope.or(way))?;
@@ -74,7 +70,7 @@ impl<H: Host> Stack<H> {
         }
         self.forget_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ConnectError::Invalid) };
-        let (Kind::Datagram(datagram), Some(bound)) =
+        let (SocketRole::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
         else {
             return Err(ConnectError::Invalid);
@@ -88,7 +84,7 @@ impl<H: Host> Stack<H> {
         let table = datagram.table();
         self.in_order(table, index, bound.port, |stack| {
             let socket = stack.sockets.get_mut(index);
-            if let Some(Kind::Datagram(datagram)) = socket.map(|socket| &mut socket.kind) {
+            if let Some(SocketRole::Datagram(datagram)) = socket.map(|socket| &mut socket.kind) {
                 datagram.peer = Some(flow);
                 datagram.last_target = None;
             }
@@ -114,7 +110,7 @@ impl<H: Host> Stack<H> {
     fn forget_peer(&mut self, index: u32) {
         self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
-        let (Kind::Datagram(datagram), Some(bound)) =
+        let (SocketRole::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
         else {
             return;
@@ -187,7 +183,7 @@ impl<H: Host> Stack<H> {
     fn hears_errors(&self, index: u32, remote: IpAddr) -> bool {
         let socket = self.sockets.get(index);
         socket.is_some_and(|socket| match &socket.kind {
-            Kind::Datagram(datagram) => datagram.hears_errors_of(remote),
+            SocketRole::Datagram(datagram) => datagram.hears_errors_of(remote),
             _ => false,
         })
     }
@@ -233,14 +229,14 @@ impl<H: Host> Stack<H> {
     fn datagram(&self, id: SocketId) -> Result<(u32, bool), SendError> {
         let index = self.index(id).ok_or(SendError::Invalid)?;
         match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(Kind::Datagram(datagram)) => Ok((index, datagram.echo)),
+            Some(SocketRole::Datagram(datagram)) => Ok((index, datagram.echo)),
             _ => Err(SendError::Invalid),
         }
     }
 
     /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this
     /// host.
-    fn is_heard_here(&self, target: &Target) -> bool {
+    fn is_heard_here(&self, target: &DatagramTarget) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
             // Groups that sockets of other shards joined are not known here.
@@ -259,9 +255,9 @@ impl<H: Host> Stack<H> {
 
     /// Reports to a program that set IP_RECVERR how long a datagram to that destination may be, as
     /// Linux does.
-    fn report_too_long(&mut self, index: u32, target: &Target) {
+    fn report_too_long(&mut self, index: u32, target: &DatagramTarget) {
         let Some(socket) = self.sockets.get(index) else { return };
-        let Kind::Datagram(datagram) = &socket.kind else { return };
+        let SocketRole::Datagram(datagram) = &socket.kind else { return };
         if !datagram.hears_errors_of(target.flow.remote) {
             return;
         }
@@ -306,7 +302,7 @@ impl<H: Host> Stack<H> {
             remote_port: remote.port(),
         };
         let ip = udp_ip(ttl, tos, Fragmenting::Anywhere);
-        let target = Target { flow, route, ip, looped: false, checksum: true };
+        let target = DatagramTarget { flow, route, ip, looped: false, checksum: true };
         self.send_udp(now, None, &target, payload, None, pool)
     }
 
@@ -332,12 +328,12 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         sender: Option<NonZeroU32>,
-        target: &Target,
+        target: &DatagramTarget,
         payload: &Payload<'_>,
         segment_size: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let Target { flow, route, ip, looped: _, checksum } = target;
+        let DatagramTarget { flow, route, ip, looped: _, checksum } = target;
         let mut packet = udp_packet(flow, payload, segment_size, pool)?;
         packet.meta.sender = sender;
         self.counters.udp_sent += 1;
@@ -353,12 +349,12 @@ impl<H: Host> Stack<H> {
     fn send_udp_copy(
         &mut self,
         now: Instant,
-        target: &Target,
+        target: &DatagramTarget,
         payload: &Payload<'_>,
         segment_size: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let Target { flow, route, ip, looped: _, checksum: _ } = target;
+        let DatagramTarget { flow, route, ip, looped: _, checksum: _ } = target;
         let packet = udp_packet(flow, payload, segment_size, pool)?;
         self.counters.udp_sent += 1;
         self.loopback_due = true;
@@ -370,7 +366,7 @@ impl<H: Host> Stack<H> {
     fn send_echo(
         &mut self,
         now: Instant,
-        target: &Target,
+        target: &DatagramTarget,
         payload: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
@@ -412,7 +408,7 @@ impl<H: Host> Stack<H> {
         self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let bound = socket.bound.as_deref().copied();
-        let Kind::Datagram(datagram) = &mut socket.kind else { return };
+        let SocketRole::Datagram(datagram) = &mut socket.kind else { return };
         let table = datagram.table();
         for membership in std::mem::take(&mut datagram.memberships) {
             self.end_membership(now, &membership);

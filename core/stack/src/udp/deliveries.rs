@@ -17,7 +17,7 @@ use crate::net::Local;
 
 /// Datagrams of one packet, which a device or a sender may have merged.
 #[derive(Debug)]
-pub(crate) struct Arrived<'a> {
+pub(crate) struct ArrivedDatagrams<'a> {
     pub local: &'a Local,
     pub meta: DatagramMeta,
     /// Payloads of all.
@@ -26,7 +26,7 @@ pub(crate) struct Arrived<'a> {
     pub size: u32,
 }
 
-impl<'a> Arrived<'a> {
+impl<'a> ArrivedDatagrams<'a> {
     /// The datagrams of a packet behind `header_len` bytes of transport header.
     pub fn new(local: &'a Local, meta: DatagramMeta, header_len: usize) -> Self {
         let payload = payload_of(local, header_len);
@@ -50,14 +50,14 @@ impl<'a> Arrived<'a> {
 
 /// Datagrams of a packet, by their outcome.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Given {
+pub(crate) struct DeliveryCount {
     pub taken: u32,
     /// The socket had no room.
     pub lost: u32,
     pub filtered: u32,
 }
 
-impl Given {
+impl DeliveryCount {
     pub fn note(&mut self, has_room: bool) {
         *(if has_room { &mut self.taken } else { &mut self.lost }) += 1;
     }
@@ -74,7 +74,7 @@ impl Given {
 pub(crate) enum Undelivered {
     Lost(DropReason),
     /// To these in later turns.
-    Later(Receivers),
+    Later(Recipients),
 }
 
 impl From<DropReason> for Undelivered {
@@ -85,7 +85,7 @@ impl From<DropReason> for Undelivered {
 
 /// The receivers of a packet, and how far its delivery has come.
 #[derive(Debug)]
-pub(crate) struct Receivers {
+pub(crate) struct Recipients {
     pub list: Vec<SocketId>,
     /// The list is complete.
     pub is_known: bool,
@@ -96,13 +96,13 @@ pub(crate) struct Receivers {
     /// Bytes of the payload that the next one has been given.
     pub at: u32,
     /// Outcome so far.
-    pub given: Given,
+    pub given: DeliveryCount,
 }
 
-impl Receivers {
+impl Recipients {
     /// All sockets that take the packet.
     pub fn new(list: Vec<SocketId>, hash: u64) -> Self {
-        Self { list, is_known: true, hash, next: 0, at: 0, given: Given::default() }
+        Self { list, is_known: true, hash, next: 0, at: 0, given: DeliveryCount::default() }
     }
 
     /// Receivers of a multicast or broadcast packet that are still to be found.
@@ -124,23 +124,23 @@ pub(crate) struct Delivery {
     pub meta: DatagramMeta,
     /// Bytes of transport header in front of the payload.
     pub header_len: usize,
-    pub receivers: Receivers,
+    pub receivers: Recipients,
 }
 
 impl Delivery {
-    pub fn new(local: Local, meta: DatagramMeta, header_len: usize, receivers: Receivers) -> Self {
+    pub fn new(local: Local, meta: DatagramMeta, header_len: usize, receivers: Recipients) -> Self {
         Self { local, meta, header_len, receivers }
     }
 
-    pub fn arrived(&self) -> Arrived<'_> {
+    pub fn arrived(&self) -> ArrivedDatagrams<'_> {
         let Self { local, meta, header_len, receivers: _ } = self;
-        Arrived::new(local, *meta, *header_len)
+        ArrivedDatagrams::new(local, *meta, *header_len)
     }
 }
 
 /// The packets of one program that wait.
 #[derive(Debug, Default)]
-struct Line {
+struct PayerLine {
     payer: u64,
     /// Bytes of the packets.
     bytes: usize,
@@ -151,7 +151,7 @@ struct Line {
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     /// Lines of programs. An empty one is used again for the next program.
-    lines: Vec<Line>,
+    lines: Vec<PayerLine>,
     /// Place of the line whose turn it is.
     turn: usize,
     /// Packets of all lines.
@@ -190,7 +190,7 @@ impl Deliveries {
         let place = self.lines.iter().position(|it| it.payer == payer && !it.waiting.is_empty());
         let place = place.or_else(|| self.lines.iter().position(|line| line.waiting.is_empty()));
         let place = place.unwrap_or_else(|| {
-            self.lines.push(Line::default());
+            self.lines.push(PayerLine::default());
             self.lines.len() - 1
         });
         let line = &mut self.lines[place];
@@ -207,7 +207,7 @@ impl Deliveries {
     }
 
     /// The line whose turn it is, if any packet waits.
-    fn line(&mut self) -> Option<&mut Line> {
+    fn line(&mut self) -> Option<&mut PayerLine> {
         if self.len == 0 {
             return None;
         }

@@ -10,16 +10,16 @@ use crate::drop::DropReason;
 use crate::host::{DatagramMeta, Host, SocketId};
 use crate::limits;
 use crate::net::{IfaceId, Local};
-use crate::socket::{Kind, Socket};
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
-use crate::udp::deliveries::{Arrived, Given, Receivers, Undelivered};
+use crate::udp::deliveries::{ArrivedDatagrams, DeliveryCount, Recipients, Undelivered};
 use crate::udp::peers;
 use crate::udp::socket_filter::{self, Around};
 
 /// The socket that a datagram is for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taker {
+pub(crate) struct DatagramTaker {
     pub socket: u32,
     /// The socket is connected to the sender.
     pub connected: bool,
@@ -36,23 +36,23 @@ impl<H: Host> Stack<H> {
         flow: &Flow,
         iface: IfaceId,
         echo: bool,
-    ) -> Option<Taker> {
+    ) -> Option<DatagramTaker> {
         let (keys, sockets) = (self.keys.table, &self.sockets);
         let connected =
             self.datagrams.peers.first_connected(keys, sockets, hash, flow, iface, echo);
         if let Some(socket) = connected {
-            return Some(Taker { socket, connected: true });
+            return Some(DatagramTaker { socket, connected: true });
         }
         let binds = if echo { &self.ports.echo } else { &self.ports.udp };
         // SO_REUSEPORT: one sender always meets the same socket.
         let pick = (hash >> 32) as u32;
         let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
-        bound.map(|socket| Taker { socket, connected: false })
+        bound.map(|socket| DatagramTaker { socket, connected: false })
     }
 
     /// The socket of a taker; `None` if another shard has it. Packets for such a socket go to that
     /// shard, unless they were on their way when it was opened.
-    fn own(&self, taker: Taker) -> Option<&Socket<H>> {
+    fn own(&self, taker: DatagramTaker) -> Option<&StackSocket<H>> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
 
@@ -61,7 +61,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn deliver_to_one(
         &mut self,
         host: &mut H,
-        arrived: &Arrived<'_>,
+        arrived: &ArrivedDatagrams<'_>,
         echo: bool,
     ) -> Result<(), Undelivered> {
         let meta = &arrived.meta;
@@ -83,13 +83,13 @@ impl<H: Host> Stack<H> {
     fn deliver_filtered(
         &mut self,
         host: &mut H,
-        arrived: &Arrived<'_>,
+        arrived: &ArrivedDatagrams<'_>,
         hash: u64,
         index: u32,
     ) -> Result<(), Undelivered> {
         let mut receivers = self.datagrams.deliveries.take_list();
         receivers.push(SocketId(self.sockets.id(index)));
-        self.deliver(host, arrived, Receivers::new(receivers, hash))
+        self.deliver(host, arrived, Recipients::new(receivers, hash))
     }
 
     /// Gives a multicast or broadcast datagram to every socket that takes it, within the same
@@ -97,7 +97,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn deliver_to_all(
         &mut self,
         host: &mut H,
-        arrived: &Arrived<'_>,
+        arrived: &ArrivedDatagrams<'_>,
     ) -> Result<(), Undelivered> {
         let meta = &arrived.meta;
         let flow = flow_of(meta);
@@ -109,7 +109,7 @@ impl<H: Host> Stack<H> {
             let first = self.first_taker(arrived, hash);
             let payer = first.and_then(|index| self.payer(host, index));
             if payer.is_some_and(|payer| self.datagrams.deliveries.has_line(payer)) {
-                return Err(Undelivered::Later(Receivers::unknown(list, hash)));
+                return Err(Undelivered::Later(Recipients::unknown(list, hash)));
             }
         }
         self.list_takers(arrived, hash, &mut list);
@@ -117,14 +117,14 @@ impl<H: Host> Stack<H> {
             self.datagrams.deliveries.give_list(list);
             return Err(DropReason::UdpNoSocket.into());
         }
-        self.deliver(host, arrived, Receivers::new(list, hash))
+        self.deliver(host, arrived, Recipients::new(list, hash))
     }
 
     /// Lists the sockets that take a multicast or broadcast datagram, sockets without filter first:
     /// these wait for no filter.
     pub(crate) fn list_takers(
         &mut self,
-        arrived: &Arrived<'_>,
+        arrived: &ArrivedDatagrams<'_>,
         hash: u64,
         list: &mut Vec<SocketId>,
     ) {
@@ -156,7 +156,7 @@ impl<H: Host> Stack<H> {
         let bound = self.ports.udp.receivers.all(ip, port, meta.iface);
         connected.chain(bound).filter(move |index| {
             let kind = sockets.get(*index).map(|socket| &socket.kind);
-            let Some(Kind::Datagram(datagram)) = kind else { return false };
+            let Some(SocketRole::Datagram(datagram)) = kind else { return false };
             // The shard of a shadow's socket has a copy.
             let is_own = datagram.shadow_of.is_none();
             is_own && hears(datagram.device, meta.iface) && datagram.takes_group(meta)
@@ -164,7 +164,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// The first socket that takes a multicast or broadcast datagram.
-    pub(crate) fn first_taker(&self, arrived: &Arrived<'_>, hash: u64) -> Option<u32> {
+    pub(crate) fn first_taker(&self, arrived: &ArrivedDatagrams<'_>, hash: u64) -> Option<u32> {
         let flow = flow_of(&arrived.meta);
         self.takers(&flow, hash, &arrived.meta).next()
     }
@@ -174,8 +174,8 @@ impl<H: Host> Stack<H> {
     fn deliver(
         &mut self,
         host: &mut H,
-        arrived: &Arrived<'_>,
-        mut receivers: Receivers,
+        arrived: &ArrivedDatagrams<'_>,
+        mut receivers: Recipients,
     ) -> Result<(), Undelivered> {
         if !self.give_on(host, arrived, &mut receivers, limits::FILTER_STEPS_A_TURN, None) {
             return Err(Undelivered::Later(receivers));
@@ -193,8 +193,8 @@ impl<H: Host> Stack<H> {
     pub(crate) fn give_on(
         &mut self,
         host: &mut H,
-        arrived: &Arrived<'_>,
-        receivers: &mut Receivers,
+        arrived: &ArrivedDatagrams<'_>,
+        receivers: &mut Recipients,
         steps_max: usize,
         own: Option<u64>,
     ) -> bool {
@@ -202,7 +202,7 @@ impl<H: Host> Stack<H> {
         while let Some(id) = receivers.list.get(receivers.next).copied() {
             let index = self.index(id);
             let socket = index.and_then(|index| self.sockets.get(index));
-            let socket = socket.filter(|socket| matches!(socket.kind, Kind::Datagram(_)));
+            let socket = socket.filter(|socket| matches!(socket.kind, SocketRole::Datagram(_)));
             let Some(socket) = socket else {
                 receivers.end_one();
                 continue;
@@ -234,7 +234,7 @@ impl<H: Host> Stack<H> {
                 let rest = receivers.at;
                 let payload = arrived.payload.slice(rest, arrived.payload.len() - rest);
                 let steps = if is_single { 0 } else { limits::GIVING_STEPS };
-                let rest = Arrived { payload, ..*arrived };
+                let rest = ArrivedDatagrams { payload, ..*arrived };
                 self.datagrams.filter_steps += steps * rest.count();
                 let given = give(host, socket, &rest);
                 receivers.given.add(given);
@@ -262,11 +262,11 @@ impl<H: Host> Stack<H> {
 
     /// Outcome of a packet whose datagrams were given so. `count_given` itself counts the lost ones
     /// of a packet that is partly lost.
-    pub(crate) fn count_given(&mut self, given: Given) -> Result<(), DropReason> {
+    pub(crate) fn count_given(&mut self, given: DeliveryCount) -> Result<(), DropReason> {
         match given {
-            Given { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
-            Given { taken: 0, filtered: 1.., .. } => Err(DropReason::UdpFiltered),
-            Given { filtered, .. } => {
+            DeliveryCount { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
+            DeliveryCount { taken: 0, filtered: 1.., .. } => Err(DropReason::UdpFiltered),
+            DeliveryCount { filtered, .. } => {
                 (0..filtered).for_each(|_| self.net.count_drop(DropReason::UdpFiltered));
                 Ok(())
             }
@@ -276,9 +276,13 @@ impl<H: Host> Stack<H> {
 
 /// Gives the datagrams of a packet to a socket without filter, each on its own unless the program
 /// wants them together.
-fn give<H: Host>(host: &mut H, socket: &Socket<H>, arrived: &Arrived<'_>) -> Given {
-    let Arrived { local: _, meta, payload, size } = arrived;
-    let (user, mut given) = (socket.user, Given::default());
+fn give<H: Host>(
+    host: &mut H,
+    socket: &StackSocket<H>,
+    arrived: &ArrivedDatagrams<'_>,
+) -> DeliveryCount {
+    let ArrivedDatagrams { local: _, meta, payload, size } = arrived;
+    let (user, mut given) = (socket.user, DeliveryCount::default());
     if *size != 0 && payload.len() > *size && host.takes_merged(user) {
         let meta = DatagramMeta { segment_size: *size as u16, ..*meta };
         given.note(host.datagram(user, &meta, payload));
@@ -295,8 +299,8 @@ fn judge<H: Host>(
     host: &mut H,
     socket: (u32, &Program),
     around: &Around<'_>,
-    arrived: &Arrived<'_>,
-    receivers: &mut Receivers,
+    arrived: &ArrivedDatagrams<'_>,
+    receivers: &mut Recipients,
     mut may_run: impl FnMut(usize) -> bool,
 ) -> bool {
     let (user, filter) = socket;
@@ -322,9 +326,9 @@ fn judge<H: Host>(
     }
 }
 
-fn socket_filter_of<H: Host>(socket: &Socket<H>) -> Option<&Program> {
+fn socket_filter_of<H: Host>(socket: &StackSocket<H>) -> Option<&Program> {
     match &socket.kind {
-        Kind::Datagram(datagram) => datagram.filter.as_deref(),
+        SocketRole::Datagram(datagram) => datagram.filter.as_deref(),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use crate::drop::DropReason;
 use crate::host::Host;
 use crate::limits;
 use crate::stack::Stack;
-use crate::udp::deliveries::{Arrived, Delivery};
+use crate::udp::deliveries::{ArrivedDatagrams, Delivery};
 
 impl<H: Host> Stack<H> {
     /// Keeps a packet for the next turns.
@@ -66,7 +66,7 @@ impl<H: Host> Stack<H> {
         payer: u64,
     ) -> bool {
         let Delivery { local, meta, header_len, receivers } = delivery;
-        let arrived = Arrived::new(local, *meta, *header_len);
+        let arrived = ArrivedDatagrams::new(local, *meta, *header_len);
         if !receivers.is_known {
             self.list_takers(&arrived, receivers.hash, &mut receivers.list);
             receivers.is_known = true;

@@ -54,7 +54,7 @@ impl MtuDiscovery {
 
 /// Treatment of long datagrams in each family.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Lengths {
+pub(crate) struct DatagramLengths {
     /// IP_MTU_DISCOVER.
     pub v4: MtuDiscovery,
     /// IPV6_MTU_DISCOVER.
@@ -63,7 +63,7 @@ pub(crate) struct Lengths {
     pub v6_fragment: Option<u32>,
 }
 
-impl Lengths {
+impl DatagramLengths {
     pub fn discovery(&self, remote: IpAddr) -> MtuDiscovery {
         if remote.is_ipv4() { self.v4 } else { self.v6 }
     }

@@ -16,7 +16,7 @@ use self::peers::Peers;
 
 /// State of the datagram sockets of a stack.
 #[derive(Debug, Default)]
-pub(crate) struct Datagrams {
+pub(crate) struct DatagramTables {
     /// Sockets with a peer.
     pub peers: Peers,
     /// Packets that wait for filters.

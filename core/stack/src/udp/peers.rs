@@ -4,30 +4,30 @@
 use crate::host::Host;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
-use crate::socket::{Kind, Socket};
+use crate::socket::{SocketRole, StackSocket};
 use crate::tables::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::tables::slab::{NONE, Slab};
-use crate::udp::socket::{Alike, Datagram};
+use crate::udp::socket::{Alike, DatagramSocket};
 
 /// Key of a socket with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Peer {
+struct PeerKey {
     flow: Flow,
     /// SO_BINDTODEVICE. Part of the key, so that sockets of other devices cost a look-up nothing.
     device: Option<IfaceId>,
     echo: bool,
 }
 
-impl Peer {
+impl PeerKey {
     /// Whether the peer's port is 0, which as on Linux stands for all its ports.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }
 }
 
-impl Datagram {
-    fn as_peer(&self) -> Option<Peer> {
-        self.peer.map(|flow| Peer { flow, device: self.device, echo: self.echo })
+impl DatagramSocket {
+    fn as_peer(&self) -> Option<PeerKey> {
+        self.peer.map(|flow| PeerKey { flow, device: self.device, echo: self.echo })
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Peers {
 }
 
 /// The table of all sockets, in which those with a peer hang together.
-type Sockets<H> = Slab<Socket<H>>;
+type Sockets<H> = Slab<StackSocket<H>>;
 
 impl Peers {
     /// Enters a datagram socket under its peer. Among sockets with equal keys the table has the
@@ -110,7 +110,7 @@ impl Peers {
             let here = (self.on_device > 0).then_some(Some(iface));
             here.into_iter()
                 .chain([None])
-                .filter_map(move |device| self.find(sockets, hash, Peer { flow, device, echo }))
+                .filter_map(move |device| self.find(sockets, hash, PeerKey { flow, device, echo }))
         })
     }
 
@@ -131,7 +131,7 @@ impl Peers {
         self.connected(keys, sockets, hash, flow, iface, echo).next()
     }
 
-    fn find<H: Host>(&self, sockets: &Sockets<H>, hash: u64, peer: Peer) -> Option<u32> {
+    fn find<H: Host>(&self, sockets: &Sockets<H>, hash: u64, peer: PeerKey) -> Option<u32> {
         let found = self.table.find(on_device(hash, peer.device), |at| match at {
             FlowRef::Socket(index) => peer_of(sockets, index) == Some(peer),
             _ => false,
@@ -146,22 +146,22 @@ impl Peers {
 /// A socket that [`Peers::connected`] gave, and all that are alike, the newest first.
 pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(index), |&index| match &sockets.get(index)?.kind {
-        Kind::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
+        SocketRole::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
         _ => None,
     })
 }
 
 /// Nothing happens for [`NONE`].
 fn set_alike<H: Host>(sockets: &mut Sockets<H>, index: u32, set: impl FnOnce(&mut Alike)) {
-    if let Some(Kind::Datagram(datagram)) = sockets.get_mut(index).map(|it| &mut it.kind) {
+    if let Some(SocketRole::Datagram(datagram)) = sockets.get_mut(index).map(|it| &mut it.kind) {
         set(&mut datagram.alike);
     }
 }
 
 #[inline]
-fn peer_of<H: Host>(sockets: &Sockets<H>, index: u32) -> Option<Peer> {
+fn peer_of<H: Host>(sockets: &Sockets<H>, index: u32) -> Option<PeerKey> {
     match &sockets.get(index)?.kind {
-        Kind::Datagram(datagram) => datagram.as_peer(),
+        SocketRole::Datagram(datagram) => datagram.as_peer(),
         _ => None,
     }
 }

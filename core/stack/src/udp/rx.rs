@@ -11,7 +11,7 @@ use crate::host::{DatagramMeta, EchoMeta, Host};
 use crate::incoming::{arrival, dont_fragment};
 use crate::net::{self, Echo, Local, Unreachable};
 use crate::stack::Stack;
-use crate::udp::deliveries::{Arrived, Delivery, Undelivered};
+use crate::udp::deliveries::{ArrivedDatagrams, Delivery, Undelivered};
 use crate::udp::delivery::each_datagram;
 
 impl<H: Host> Stack<H> {
@@ -41,7 +41,7 @@ impl<H: Host> Stack<H> {
             segment_size: 0,
         };
         local.len = length;
-        let arrived = Arrived::new(&local, meta, header_len);
+        let arrived = ArrivedDatagrams::new(&local, meta, header_len);
         let delivered = if local.broadcast_or_multicast {
             self.deliver_to_all(cx.host, &arrived)
         } else {
@@ -88,7 +88,7 @@ impl<H: Host> Stack<H> {
             arrival: arrival(cx.now, &local),
             segment_size: 0,
         };
-        let arrived = Arrived::new(&local, meta, 0);
+        let arrived = ArrivedDatagrams::new(&local, meta, 0);
         let delivered = self.deliver_to_one(cx.host, &arrived, true);
         let is_stray = matches!(delivered, Err(Undelivered::Lost(DropReason::EchoNoSocket)));
         self.counters.echo_received += u64::from(!is_stray);

@@ -7,12 +7,12 @@ use towpath_cbpf::Program;
 
 use crate::host::{BindOptions, DatagramMeta, Family};
 use crate::net::{IfaceId, Ip, Route};
-use crate::ports::bind_addr::Table;
+use crate::ports::bind_addr::PortProtocol;
 use crate::settings::{Classes, HopLimits};
 use crate::shards::ShardId;
 use crate::tables::flow::Flow;
 use crate::tables::slab::NONE;
-use crate::udp::lengths::Lengths;
+use crate::udp::lengths::DatagramLengths;
 
 //= https://www.rfc-editor.org/rfc/rfc1112#section-6.1
 //# If the
@@ -23,7 +23,7 @@ const MULTICAST_TTL_DEFAULT: u8 = 1;
 
 /// A UDP socket, or an echo socket, whose ident takes the place of the port.
 #[derive(Debug)]
-pub(crate) struct Datagram {
+pub(crate) struct DatagramSocket {
     pub echo: bool,
     /// The connected peer.
     pub peer: Option<Flow>,
@@ -56,8 +56,8 @@ pub(crate) struct Datagram {
     /// IPV6_RECVERR: the same of its IPv6 datagrams.
     pub recv_errors_v6: bool,
     /// Length limits of its datagrams, and treatment of longer ones.
-    pub lengths: Lengths,
-    pub memberships: Vec<Membership>,
+    pub lengths: DatagramLengths,
+    pub memberships: Vec<GroupMembership>,
     /// SO_ATTACH_FILTER.
     pub filter: Option<Arc<Program>>,
     /// Shard of the socket that this one stands for.
@@ -68,7 +68,7 @@ pub(crate) struct Datagram {
     pub went_elsewhere: u8,
 }
 
-impl Datagram {
+impl DatagramSocket {
     pub(crate) fn new(echo: bool, family: Family) -> Self {
         Self {
             echo,
@@ -90,7 +90,7 @@ impl Datagram {
             no_checksum: false,
             recv_errors: false,
             recv_errors_v6: false,
-            lengths: Lengths::default(),
+            lengths: DatagramLengths::default(),
             memberships: Vec::new(),
             filter: None,
             shadow_of: None,
@@ -99,8 +99,8 @@ impl Datagram {
         }
     }
 
-    pub(crate) fn table(&self) -> Table {
-        if self.echo { Table::Echo } else { Table::Udp }
+    pub(crate) fn table(&self) -> PortProtocol {
+        if self.echo { PortProtocol::Echo } else { PortProtocol::Udp }
     }
 
     /// Whether a datagram to `group` (or a broadcast address) is for this socket, if bound so.
@@ -169,14 +169,14 @@ impl Default for Alike {
 
 /// A multicast group joined on an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Membership {
+pub(crate) struct GroupMembership {
     pub group: IpAddr,
     pub iface: IfaceId,
     /// Datagrams from these only (IP_ADD_SOURCE_MEMBERSHIP); None: from all.
     pub sources: Option<Vec<IpAddr>>,
 }
 
-impl Membership {
+impl GroupMembership {
     /// Whether datagrams from `source` are wanted.
     pub fn takes(&self, source: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source))
@@ -185,7 +185,7 @@ impl Membership {
 
 /// Where a datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct DatagramTarget {
     pub flow: Flow,
     pub route: Route,
     pub ip: Ip,
@@ -204,7 +204,7 @@ pub(crate) struct LastTarget {
     /// Generation of the path MTUs when it was found.
     pub mtus: u64,
     /// With the socket's own TTL and class.
-    pub target: Target,
+    pub target: DatagramTarget,
 }
 /// How a socket sends to groups of one family.
 #[derive(Debug, Clone, Copy)]

@@ -40,7 +40,7 @@ pub(crate) struct Around<'a> {
 
 /// A datagram as a filter sees it.
 #[derive(Debug)]
-struct View<'a> {
+struct FilterView<'a> {
     around: Around<'a>,
     /// UDP header with the datagram's own length; of echo messages nothing.
     header: [u8; udp::HEADER_LEN],
@@ -59,14 +59,14 @@ pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_
     }
     // A merged packet states the length of all its datagrams.
     header[4..6].copy_from_slice(&((header_len + payload.len()) as u16).to_be_bytes());
-    let view = View { around: *around, header, header_len, payload };
+    let view = FilterView { around: *around, header, header_len, payload };
     match filter.run(&view) {
         0 => None,
         kept => Some(kept.saturating_sub(header_len).min(payload.len())),
     }
 }
 
-impl View<'_> {
+impl FilterView<'_> {
     /// Copies bytes of the header and the payload, from `at` on.
     fn data(&self, at: u32, bytes: &mut [u8]) -> bool {
         let end = at.checked_add(bytes.len() as u32).filter(|end| *end <= self.len());
@@ -144,7 +144,7 @@ impl View<'_> {
     }
 }
 
-impl Packet for View<'_> {
+impl Packet for FilterView<'_> {
     fn len(&self) -> u32 {
         self.header_len + self.payload.len()
     }

@@ -12,11 +12,11 @@ use towpath_wire::{IpProtocol, addr};
 use crate::error::SendError;
 use crate::host::{DatagramOut, Host, SocketId};
 use crate::net::{Fragmenting, IfaceId, Ip, Net, Route, RouteError};
-use crate::socket::{Kind, Socket};
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, scope_of};
-use crate::udp::socket::{LastTarget, Target};
+use crate::udp::socket::{DatagramTarget, LastTarget};
 
 /// Targets in a row that were kept in vain, and show that the next one will be, too.
 const ELSEWHERE_MAX: u8 = 4;
@@ -33,10 +33,12 @@ impl<H: Host> Stack<H> {
         id: SocketId,
         index: u32,
         out: &DatagramOut,
-    ) -> Result<Target, SendError> {
+    ) -> Result<DatagramTarget, SendError> {
         let Self { sockets, net, .. } = self;
         let Some(socket) = sockets.get_mut(index) else { return Err(SendError::Invalid) };
-        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
+        let SocketRole::Datagram(datagram) = &mut socket.kind else {
+            return Err(SendError::Invalid);
+        };
         let target = match &datagram.last_target {
             Some(last) if is_for(last, out, net) => {
                 let mut target = last.target;
@@ -53,9 +55,9 @@ impl<H: Host> Stack<H> {
             }
             _ => self.find_target(now, id, index, out)?,
         };
-        let Target { ip, .. } = target;
+        let DatagramTarget { ip, .. } = target;
         let ip = Ip { ttl: out.ttl.or(ip.ttl), tos: out.tos.unwrap_or(ip.tos), ..ip };
-        Ok(Target { ip, ..target })
+        Ok(DatagramTarget { ip, ..target })
     }
 
     /// Works out the target of a datagram with another destination than the last one. The target is
@@ -66,11 +68,13 @@ impl<H: Host> Stack<H> {
         id: SocketId,
         index: u32,
         out: &DatagramOut,
-    ) -> Result<Target, SendError> {
+    ) -> Result<DatagramTarget, SendError> {
         self.auto_bind(id)?;
         let Self { sockets, net, .. } = self;
         let Some(socket) = sockets.get_mut(index) else { return Err(SendError::Invalid) };
-        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
+        let SocketRole::Datagram(datagram) = &mut socket.kind else {
+            return Err(SendError::Invalid);
+        };
         datagram.went_elsewhere = datagram.went_elsewhere.wrapping_add(1);
         if datagram.went_elsewhere > ELSEWHERE_MAX && datagram.went_elsewhere % KEEP_EVERY != 0 {
             return work_out(socket, net, out, |net, source, remote, iface| {
@@ -80,7 +84,9 @@ impl<H: Host> Stack<H> {
         let target = work_out(socket, net, out, |net, source, remote, iface| {
             net.route_to_keep(now, source, remote, iface)
         })?;
-        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
+        let SocketRole::Datagram(datagram) = &mut socket.kind else {
+            return Err(SendError::Invalid);
+        };
         let DatagramOut { remote, local, iface, .. } = *out;
         let mtus = net.path_mtu_generation();
         datagram.last_target = Some(LastTarget { remote, local, iface, mtus, target });
@@ -117,16 +123,16 @@ fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
 /// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked
 /// for the route.
 fn work_out<H: Host, F>(
-    socket: &Socket<H>,
+    socket: &StackSocket<H>,
     net: &mut Net,
     out: &DatagramOut,
     find: F,
-) -> Result<Target, SendError>
+) -> Result<DatagramTarget, SendError>
 where
     F: FnOnce(&mut Net, Option<IpAddr>, IpAddr, Option<IfaceId>) -> Result<Route, RouteError>,
 {
     let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
-    let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
+    let SocketRole::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
     let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
         (Some(remote), _) if remote.port() == 0 && !datagram.echo => {
             return Err(SendError::Invalid);
@@ -159,7 +165,7 @@ where
         true => datagram.multicast_towards(remote).looped,
         false => route.broadcast,
     };
-    Ok(Target {
+    Ok(DatagramTarget {
         flow: Flow { local, remote, local_port: bound.port, remote_port },
         route: Route { mtu, ..route },
         ip,

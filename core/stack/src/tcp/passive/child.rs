@@ -6,15 +6,15 @@ use towpath_tcp::{Connection, Handshake, Instant};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Family, Host, ListenerName, SocketEvent, SocketId};
-use crate::incoming::Incoming;
+use crate::incoming::IncomingSegment;
 use crate::net::IfaceId;
 use crate::ports::bind_addr::Sharing;
-use crate::settings::Settings;
-use crate::socket::{Kind, Socket};
+use crate::settings::StreamSettings;
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 use crate::tcp::active::with_scope;
-use crate::tcp::stream::{EarlyAccept, Stream};
+use crate::tcp::stream::{EarlyAccept, StreamSocket};
 
 /// Parts of a listener's child.
 pub(crate) struct NewChild<H: Host> {
@@ -24,7 +24,7 @@ pub(crate) struct NewChild<H: Host> {
     pub send: H::Send,
     /// Name of a listener of another shard, the child's tag there, and whether it waits for bytes.
     pub offer: Option<(ListenerName, u32, bool)>,
-    pub settings: Settings,
+    pub settings: StreamSettings,
     pub sharing: Option<Sharing>,
 }
 
@@ -37,7 +37,7 @@ impl<H: Host> Stack<H> {
         listener: u32,
         at: u32,
         handshake: Handshake,
-        incoming: Incoming,
+        incoming: IncomingSegment,
     ) {
         let has_place = self.handshakes.half_open.get(at).is_some_and(|entry| entry.has_place);
         let child = match self.new_child(cx.host, listener, has_place, &incoming) {
@@ -48,9 +48,9 @@ impl<H: Host> Stack<H> {
         let flow = incoming.flow;
         let iface = settings.device.or(self.pinned(incoming.local.iface, &flow));
         let connection = self.established(cx.now, &flow, handshake, &settings, iface);
-        let stream = Stream::new(cx.now, flow, connection, &settings, iface, recv, send);
-        let kind = Kind::Stream(Box::new(Stream { uses_port: sharing, ..stream }));
-        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let stream = StreamSocket::new(cx.now, flow, connection, &settings, iface, recv, send);
+        let kind = SocketRole::Stream(Box::new(StreamSocket { uses_port: sharing, ..stream }));
+        let index = self.sockets.insert(StackSocket::new(user, family, kind));
         let entry = self.take_over_flow(at, incoming.hash, index);
         if let Some(syn) = entry.and_then(|entry| entry.saved_syn) {
             self.handshakes.saved_syns.insert(index, syn);
@@ -67,15 +67,15 @@ impl<H: Host> Stack<H> {
         index: u32,
         at: u32,
         handshake: Handshake,
-        incoming: Incoming,
+        incoming: IncomingSegment,
     ) {
-        let settings = Settings::new(self.config.tcp);
-        let fresh = Kind::Fresh(Box::new(settings));
+        let settings = StreamSettings::new(self.config.tcp);
+        let fresh = SocketRole::Fresh(Box::new(settings));
         let Some(socket) = self.sockets.get_mut(index) else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         let user = socket.user;
-        let Kind::EarlyAccept(early) = std::mem::replace(&mut socket.kind, fresh) else {
+        let SocketRole::EarlyAccept(early) = std::mem::replace(&mut socket.kind, fresh) else {
             unreachable!("a socket that was accepted early is one until its handshake ends");
         };
         let EarlyAccept { flow, recv, send, shut, half_open: _ } = *early;
@@ -84,9 +84,9 @@ impl<H: Host> Stack<H> {
         if shut {
             connection.shutdown_send();
         }
-        let stream = Stream::new(cx.now, flow, connection, &settings, iface, recv, send);
+        let stream = StreamSocket::new(cx.now, flow, connection, &settings, iface, recv, send);
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.kind = Kind::Stream(Box::new(stream));
+            socket.kind = SocketRole::Stream(Box::new(stream));
         }
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
@@ -100,7 +100,7 @@ impl<H: Host> Stack<H> {
         host: &mut H,
         listener: u32,
         has_place: bool,
-        incoming: &Incoming,
+        incoming: &IncomingSegment,
     ) -> Result<NewChild<H>, DropReason> {
         if self.sockets.len() >= self.config.sockets_max {
             return Err(DropReason::SocketTableFull);
@@ -108,7 +108,9 @@ impl<H: Host> Stack<H> {
         let child = SocketId(self.sockets.next_id());
         let parent = self.sockets.get_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         let (family, bound, user) = (parent.family, parent.bound.as_deref().copied(), parent.user);
-        let Kind::Listener(state) = &mut parent.kind else { return Err(DropReason::TcpNoSocket) };
+        let SocketRole::Listener(state) = &mut parent.kind else {
+            return Err(DropReason::TcpNoSocket);
+        };
         let flow = incoming.flow;
         let given = match state.turns_away(has_place) {
             true => None,
@@ -159,7 +161,7 @@ impl<H: Host> Stack<H> {
         now: Instant,
         flow: &Flow,
         handshake: Handshake,
-        settings: &Settings,
+        settings: &StreamSettings,
         iface: Option<IfaceId>,
     ) -> Connection {
         let config = settings.for_flow(now, flow, iface, &self.net);

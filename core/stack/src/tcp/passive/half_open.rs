@@ -7,27 +7,32 @@ use towpath_tcp::{Flags, HalfOpenVerdict, Instant, Outgoing};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Host, SocketError, SocketEvent};
-use crate::incoming::Incoming;
+use crate::incoming::IncomingSegment;
 use crate::reply::SegmentReply;
-use crate::settings::Settings;
-use crate::socket::Kind;
+use crate::settings::StreamSettings;
+use crate::socket::SocketRole;
 use crate::stack::{Stack, TimerOwner};
 use crate::tables::timer::TimerId;
-use crate::tcp::handshake::{HalfOpenFlow, Parent};
+use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 
 impl<H: Host> Stack<H> {
     /// A segment of a handshake under way.
-    pub(crate) fn on_half_open_segment(&mut self, cx: &mut Cx<'_, H>, at: u32, incoming: Incoming) {
+    pub(crate) fn on_half_open_segment(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        at: u32,
+        incoming: IncomingSegment,
+    ) {
         let Some(entry) = self.handshakes.half_open.get_mut(at) else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         let parent = entry.parent;
         match entry.half_open.on_segment(cx.now, &incoming.segment) {
             HalfOpenVerdict::Established(handshake) => match parent {
-                Parent::Listener(listener) => {
+                HandshakeParent::Listener(listener) => {
                     self.accept_child(cx, listener, at, handshake, incoming);
                 }
-                Parent::EarlyAccept(index) => {
+                HandshakeParent::EarlyAccept(index) => {
                     self.finish_early_accept(cx, index, at, handshake, incoming);
                 }
             },
@@ -68,11 +73,11 @@ impl<H: Host> Stack<H> {
         let Some(parent) = self.handshakes.half_open.get(at).map(|entry| entry.parent) else {
             return;
         };
-        let (Parent::Listener(index) | Parent::EarlyAccept(index)) = parent;
+        let (HandshakeParent::Listener(index) | HandshakeParent::EarlyAccept(index)) = parent;
         let Some(socket) = self.sockets.get(index) else { return };
         let window = match &socket.kind {
-            Kind::EarlyAccept(early) => early.recv.free(),
-            Kind::Listener(listener) => match listener.elsewhere(socket.user) {
+            SocketRole::EarlyAccept(early) => early.recv.free(),
+            SocketRole::Listener(listener) => match listener.elsewhere(socket.user) {
                 Some(listener) => cx.host.recv_room_for(&listener),
                 None => cx.host.recv_room(socket.user),
             },
@@ -110,11 +115,13 @@ impl<H: Host> Stack<H> {
     /// Settings of the socket that the handshake is for. As on Linux a listener's settings count
     /// when they are used. A SYN-ACK has those of when it is sent, the connection those at the
     /// handshake's end.
-    pub(super) fn settings_of(&self, parent: Parent) -> Settings {
-        let Parent::Listener(index) = parent else { return Settings::new(self.config.tcp) };
+    pub(super) fn settings_of(&self, parent: HandshakeParent) -> StreamSettings {
+        let HandshakeParent::Listener(index) = parent else {
+            return StreamSettings::new(self.config.tcp);
+        };
         match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(Kind::Listener(listener)) => listener.settings,
-            _ => Settings::new(self.config.tcp),
+            Some(SocketRole::Listener(listener)) => listener.settings,
+            _ => StreamSettings::new(self.config.tcp),
         }
     }
 
@@ -123,10 +130,10 @@ impl<H: Host> Stack<H> {
     fn fail_half_open(&mut self, at: u32, event: SocketEvent) {
         let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
         self.remove_half_open(at);
-        let Some(Parent::EarlyAccept(index)) = parent else { return };
-        let settings = Settings::new(self.config.tcp);
+        let Some(HandshakeParent::EarlyAccept(index)) = parent else { return };
+        let settings = StreamSettings::new(self.config.tcp);
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.kind = Kind::Fresh(Box::new(settings));
+            socket.kind = SocketRole::Fresh(Box::new(settings));
             self.events.push(socket.user, event);
         }
     }

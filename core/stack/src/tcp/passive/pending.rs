@@ -7,16 +7,16 @@ use towpath_tcp::{Flags, HalfOpen, Instant, Segment, SeqNum, reset_for};
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::{Family, Host, PendingId, Refusal, SocketId};
-use crate::incoming::{Incoming, is_opening};
+use crate::incoming::{IncomingSegment, is_opening};
 use crate::limits;
 use crate::net::Unreachable;
-use crate::settings::Settings;
-use crate::socket::{Kind, Socket};
+use crate::settings::StreamSettings;
+use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 use crate::tables::flow::FlowRef;
 use crate::tables::slab::NONE;
 use crate::tables::timer::TimerId;
-use crate::tcp::handshake::{HalfOpenFlow, Parent, PendingSyn, Quote};
+use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent, Quote, UndecidedSyn};
 use crate::tcp::stream::EarlyAccept;
 
 impl<H: Host> Stack<H> {
@@ -24,14 +24,14 @@ impl<H: Host> Stack<H> {
     pub(super) fn on_stray_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
-        incoming: Incoming,
+        incoming: IncomingSegment,
         iss_min: Option<SeqNum>,
     ) {
         if self.handshakes.pending.len() >= self.config.pending_max {
             self.displace_pending(cx.host, &incoming);
         }
-        let Incoming { flow, hash, segment, .. } = incoming;
-        let pending = PendingSyn {
+        let IncomingSegment { flow, hash, segment, .. } = incoming;
+        let pending = UndecidedSyn {
             flow,
             syn: segment,
             iface: incoming.local.iface,
@@ -46,7 +46,12 @@ impl<H: Host> Stack<H> {
     }
 
     /// The peer repeats itself, or gives up, before the owner has decided.
-    pub(crate) fn on_pending_segment(&mut self, cx: &mut Cx<'_, H>, at: u32, incoming: Incoming) {
+    pub(crate) fn on_pending_segment(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        at: u32,
+        incoming: IncomingSegment,
+    ) {
         if is_opening(&incoming.segment) {
             let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
             // A new SYN from the same port may be of a new attempt.
@@ -90,17 +95,17 @@ impl<H: Host> Stack<H> {
         if self.sockets.len() >= self.config.sockets_max {
             return None;
         }
-        let PendingSyn { flow, syn, iface, iss_min, .. } = self.take_pending(at)?;
+        let UndecidedSyn { flow, syn, iface, iss_min, .. } = self.take_pending(at)?;
         self.counters.tcp_syns += 1;
         let iss = self.initial_sequence(now, &flow, iss_min);
-        let settings = Settings::new(self.config.tcp);
+        let settings = StreamSettings::new(self.config.tcp);
         let config = settings.for_flow(now, &flow, Some(iface), &self.net);
         let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
         let syn_ack = half_open.syn_ack(now, recv.free());
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
         let early = EarlyAccept { flow, half_open: NONE, recv, send, shut: false };
-        let kind = Kind::EarlyAccept(Box::new(early));
-        let index = self.sockets.insert(Socket::new(user, family, kind));
+        let kind = SocketRole::EarlyAccept(Box::new(early));
+        let index = self.sockets.insert(StackSocket::new(user, family, kind));
         let entry = HalfOpenFlow {
             flow,
             half_open,
@@ -110,10 +115,10 @@ impl<H: Host> Stack<H> {
             saved_syn: None,
             since: now,
             timer: TimerId::NONE,
-            parent: Parent::EarlyAccept(index),
+            parent: HandshakeParent::EarlyAccept(index),
         };
         let at = self.store_half_open(entry, self.keys.table.ends(&flow));
-        if let Some(Kind::EarlyAccept(early)) =
+        if let Some(SocketRole::EarlyAccept(early)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         {
             early.half_open = at;
@@ -134,7 +139,7 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         let Some(at) = self.handshakes.pending.find(pending.0) else { return };
-        let Some(PendingSyn { flow, syn, iface, quote, .. }) = self.take_pending(at) else {
+        let Some(UndecidedSyn { flow, syn, iface, quote, .. }) = self.take_pending(at) else {
             return;
         };
         let why = match refusal {
@@ -166,7 +171,7 @@ impl<H: Host> Stack<H> {
     /// Makes room for one more SYN. A client that has given up sends nothing, and one that waits
     /// repeats its SYN. Hence the one that was repeated longest ago makes room, unless the owner
     /// knows another one.
-    fn displace_pending(&mut self, host: &mut H, incoming: &Incoming) {
+    fn displace_pending(&mut self, host: &mut H, incoming: &IncomingSegment) {
         let chosen = host.displace_syn(incoming.flow.remote());
         let chosen = chosen.and_then(|pending| self.handshakes.pending.find(pending.0));
         if let Some(at) = chosen.or_else(|| self.handshakes.pending_line.front()) {
@@ -182,7 +187,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    fn take_pending(&mut self, at: u32) -> Option<PendingSyn> {
+    fn take_pending(&mut self, at: u32) -> Option<UndecidedSyn> {
         let pending = self.handshakes.pending.remove(&mut self.handshakes.pending_line, at)?;
         self.flows.remove(self.keys.table.ends(&pending.flow), FlowRef::Pending(at));
         Some(pending)

@@ -4,22 +4,22 @@ use towpath_tcp::Instant;
 
 use crate::host::Host;
 use crate::limits;
-use crate::socket::Kind;
+use crate::socket::SocketRole;
 use crate::stack::{Stack, TimerOwner};
 use crate::tables::flow::FlowRef;
-use crate::tcp::handshake::{HalfOpenFlow, Parent};
-use crate::tcp::listener::Listener;
+use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
+use crate::tcp::listener::ListeningSocket;
 
 impl<H: Host> Stack<H> {
     /// Whether one more half-open connection of the listener has a place, or may have another's.
-    pub(super) fn has_place(&self, now: Instant, listener: &Listener) -> bool {
+    pub(super) fn has_place(&self, now: Instant, listener: &ListeningSocket) -> bool {
         self.has_share(listener) || self.displaceable(now, listener).is_some()
     }
 
     /// [`Stack::has_place`] for the listener at `index`.
     pub(super) fn has_place_at(&self, now: Instant, index: u32) -> bool {
         match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(Kind::Listener(listener)) => self.has_place(now, listener),
+            Some(SocketRole::Listener(listener)) => self.has_place(now, listener),
             _ => false,
         }
     }
@@ -27,7 +27,7 @@ impl<H: Host> Stack<H> {
     /// Whether a listener has fewer half-open connections than places are left for all listeners.
     /// Hence half of the cache is free when one listener is flooded, a third with two (Choudhury
     /// and Hahne, "Dynamic queue length thresholds", 1998).
-    fn has_share(&self, listener: &Listener) -> bool {
+    fn has_share(&self, listener: &ListeningSocket) -> bool {
         let free = self.config.syn_cache_max.saturating_sub(self.handshakes.half_open.len());
         listener.half_open.len() < free
     }
@@ -35,7 +35,7 @@ impl<H: Host> Stack<H> {
     /// The listener's oldest half-open connection, if its peer has had time for an answer. A
     /// younger one may be part of a flood, or a client's with a long round trip, whose answer would
     /// find no connection. The new SYN is dropped instead, and its sender repeats it.
-    fn displaceable(&self, now: Instant, listener: &Listener) -> Option<u32> {
+    fn displaceable(&self, now: Instant, listener: &ListeningSocket) -> Option<u32> {
         let oldest = listener.half_open.front()?;
         let entry = self.handshakes.half_open.get(oldest)?;
         (entry.since + limits::HALF_OPEN_PATIENCE <= now).then_some(oldest)
@@ -43,7 +43,8 @@ impl<H: Host> Stack<H> {
 
     /// Displaces a half-open connection of the listener if there is no other place for a new one.
     pub(super) fn make_place(&mut self, now: Instant, index: u32) {
-        let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
+        let Some(SocketRole::Listener(listener)) =
+            self.sockets.get(index).map(|socket| &socket.kind)
         else {
             return;
         };
@@ -53,7 +54,7 @@ impl<H: Host> Stack<H> {
         let Some(at) = self.displaceable(now, listener) else { return };
         self.counters.tcp_half_open_displaced += 1;
         self.remove_half_open(at);
-        if let Some(Kind::Listener(listener)) =
+        if let Some(SocketRole::Listener(listener)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         {
             listener.lenient_until = now + limits::DISPLACED_TIME;
@@ -64,9 +65,9 @@ impl<H: Host> Stack<H> {
     pub(super) fn store_half_open(&mut self, entry: HalfOpenFlow, hash: u64) -> u32 {
         let deadline = entry.half_open.next_timeout();
         let line = match entry.parent {
-            Parent::Listener(index) => {
+            HandshakeParent::Listener(index) => {
                 match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-                    Some(Kind::Listener(listener)) => {
+                    Some(SocketRole::Listener(listener)) => {
                         if entry.has_place {
                             listener.promised += 1;
                             listener.publish();
@@ -76,7 +77,7 @@ impl<H: Host> Stack<H> {
                     _ => unreachable!("the caller found the listener"),
                 }
             }
-            Parent::EarlyAccept(_) => &mut self.handshakes.early,
+            HandshakeParent::EarlyAccept(_) => &mut self.handshakes.early,
         };
         let at = self.handshakes.half_open.push(line, entry);
         self.flows.insert(hash, FlowRef::HalfOpen(at));
@@ -103,9 +104,9 @@ impl<H: Host> Stack<H> {
     fn forget_half_open(&mut self, at: u32) -> Option<HalfOpenFlow> {
         let HalfOpenFlow { parent, has_place, .. } = *self.handshakes.half_open.get(at)?;
         let line = match parent {
-            Parent::Listener(index) => {
+            HandshakeParent::Listener(index) => {
                 match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-                    Some(Kind::Listener(listener)) => {
+                    Some(SocketRole::Listener(listener)) => {
                         if has_place {
                             listener.promised -= 1;
                             listener.publish();
@@ -115,7 +116,7 @@ impl<H: Host> Stack<H> {
                     _ => unreachable!("a listener takes its half-open connections with it"),
                 }
             }
-            Parent::EarlyAccept(_) => &mut self.handshakes.early,
+            HandshakeParent::EarlyAccept(_) => &mut self.handshakes.early,
         };
         let mut entry = self.handshakes.half_open.remove(line, at)?;
         self.wheel.cancel(&mut entry.timer);
@@ -126,7 +127,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
             self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::HalfOpen(at));
-            if let (Parent::Listener(index), true) = (entry.parent, entry.has_place) {
+            if let (HandshakeParent::Listener(index), true) = (entry.parent, entry.has_place) {
                 self.tell_of_room(index);
             }
         }
@@ -137,8 +138,8 @@ impl<H: Host> Stack<H> {
     pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {
-                Kind::Listener(listener) => listener.half_open.front(),
-                Kind::EarlyAccept(early) => {
+                SocketRole::Listener(listener) => listener.half_open.front(),
+                SocketRole::EarlyAccept(early) => {
                     self.handshakes.half_open.get(early.half_open).map(|_| early.half_open)
                 }
                 _ => None,

@@ -1,6 +1,6 @@
 //! Packets with tampered bytes, at any shard.
 
-use super::hosts::{End, Hosts, for_each_link};
+use super::hosts::{HandshakeEnd, Hosts, for_each_link};
 use crate::{BindOptions, Family, SocketKind};
 
 /// A packet with some bytes changed, some missing, or some more.
@@ -25,7 +25,7 @@ fn tampered_packets_harm_nobody() {
         let server = w.bound(1, SocketKind::Datagram, "0.0.0.0:53", BindOptions::default());
         let client = w.open(0, SocketKind::Datagram, Family::V4);
         let ping = w.open(0, SocketKind::Echo, Family::V4);
-        let mut ends: Vec<End> = Vec::new();
+        let mut ends: Vec<HandshakeEnd> = Vec::new();
         for round in 0..20 {
             let remote = ["10.0.0.2:80", "[fd00::2]:80"][round % 2];
             let end = w.connect(0, remote);

@@ -130,7 +130,7 @@ pub struct Sock {
 
 /// An end of a connection, likewise.
 #[derive(Debug, Clone)]
-pub struct End {
+pub struct HandshakeEnd {
     pub sock: Sock,
     pub conn: Conn,
 }
@@ -345,18 +345,18 @@ impl Hosts {
         sock
     }
 
-    pub fn connect(&mut self, side: usize, remote: &str) -> End {
+    pub fn connect(&mut self, side: usize, remote: &str) -> HandshakeEnd {
         let family = if remote.starts_with('[') { Family::V6 } else { Family::V4 };
         let sock = self.open(side, SocketKind::Stream, family);
         self.connect_sock(sock, remote).expect("connect")
     }
 
-    pub fn connect_sock(&mut self, sock: Sock, remote: &str) -> Result<End, ConnectError> {
+    pub fn connect_sock(&mut self, sock: Sock, remote: &str) -> Result<HandshakeEnd, ConnectError> {
         let remote: SocketAddr = remote.parse().expect("an address");
         let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
         let (now, Sock { id, user, .. }) = (self.now(), sock);
         self.node(sock).stack.connect(now, id, remote, recv.clone(), send.clone())?;
-        Ok(End { sock, conn: Conn { id, user, recv, send, remote } })
+        Ok(HandshakeEnd { sock, conn: Conn { id, user, recv, send, remote } })
     }
 
     /// Children in the accept queue of a listener.
@@ -364,18 +364,18 @@ impl Hosts {
         self.node(listener).host.accepted.len()
     }
 
-    pub fn accept(&mut self, listener: Sock) -> Option<End> {
+    pub fn accept(&mut self, listener: Sock) -> Option<HandshakeEnd> {
         let conn = self.node(listener).accept(listener.id)?;
         let shard = (conn.user / USERS_OF_A_SHARD) as usize;
         let sock = Sock { side: listener.side, shard, id: conn.id, user: conn.user };
-        Some(End { sock, conn })
+        Some(HandshakeEnd { sock, conn })
     }
 
-    pub fn write(&mut self, end: &End, bytes: &[u8]) -> usize {
+    pub fn write(&mut self, end: &HandshakeEnd, bytes: &[u8]) -> usize {
         self.node(end.sock).write(&end.conn, bytes)
     }
 
-    pub fn read(&mut self, end: &End) -> Vec<u8> {
+    pub fn read(&mut self, end: &HandshakeEnd) -> Vec<u8> {
         self.node(end.sock).read(&end.conn)
     }
 

@@ -4,7 +4,7 @@ use towpath_tcp::Instant;
 
 use crate::tests::world::USERS_OF_A_SHARD;
 
-use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count, for_each_link};
+use super::hosts::{COUNTS, HandshakeEnd, Hosts, Sock, for_each_count, for_each_link};
 use crate::{
     BindError, BindOptions, ConnectError, DropReason, Family, ShardId, SocketError, SocketEvent,
     SocketKind, StackConfig,
@@ -14,13 +14,13 @@ const PLAIN: BindOptions = BindOptions::PLAIN;
 const ADDR: BindOptions = BindOptions { reuse_addr: true, ..PLAIN };
 const PORT: BindOptions = BindOptions { reuse_port: true, ..PLAIN };
 
-fn accept(w: &mut Hosts, listener: Sock) -> End {
+fn accept(w: &mut Hosts, listener: Sock) -> HandshakeEnd {
     w.wait(10_000, "accept", |w| w.queued(listener) > 0);
     w.accept(listener).expect("queued")
 }
 
 /// Bytes go both ways.
-fn talk(w: &mut Hosts, client: &End, server: &End) {
+fn talk(w: &mut Hosts, client: &HandshakeEnd, server: &HandshakeEnd) {
     for (from, to) in [(client, server), (server, client)] {
         let bytes: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
         let (mut sent, mut got) = (0, Vec::new());
@@ -44,8 +44,8 @@ fn clients_of_all_shards_talk_to_servers_of_all_shards() {
             (0, "[::]:84", "[::1]:84"),
         ] {
             let listener = w.listen(side, local, 10);
-            let clients: Vec<End> = (0..6).map(|_| w.connect(0, remote)).collect();
-            let servers: Vec<End> = (0..6).map(|_| accept(w, listener)).collect();
+            let clients: Vec<HandshakeEnd> = (0..6).map(|_| w.connect(0, remote)).collect();
+            let servers: Vec<HandshakeEnd> = (0..6).map(|_| accept(w, listener)).collect();
             for client in &clients {
                 assert!(w.has(client.sock, SocketEvent::Connected));
                 let local = w.node(client.sock).info(client.sock.id).expect("alive").local;
@@ -68,9 +68,9 @@ fn shards_with_flows_of_their_own_exchange_nothing() {
     for_each_count(|w| {
         w.steer();
         let listener = w.listen(1, "10.0.0.2:80", 100);
-        let clients: Vec<End> = (0..16).map(|_| w.connect(0, "10.0.0.2:80")).collect();
-        let servers: Vec<End> = (0..16).map(|_| accept(w, listener)).collect();
-        let pairs: Vec<(&End, &End)> = clients
+        let clients: Vec<HandshakeEnd> = (0..16).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let servers: Vec<HandshakeEnd> = (0..16).map(|_| accept(w, listener)).collect();
+        let pairs: Vec<(&HandshakeEnd, &HandshakeEnd)> = clients
             .iter()
             .map(|client| {
                 let local = w.node(client.sock).info(client.sock.id).expect("alive").local;
@@ -139,7 +139,7 @@ fn children_wait_until_their_owner_offers_them() {
         w.sides[1].iter_mut().for_each(|node| node.host.keeps = Some(Vec::new()));
         let listener = w.listen(1, "10.0.0.2:80", 10);
         w.node(listener).stack.set_note(listener.id, [7; 10]);
-        let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let clients: Vec<HandshakeEnd> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
         let now = w.now();
         let mut servers = Vec::new();
@@ -181,7 +181,7 @@ fn children_come_in_the_order_in_which_they_were_offered() {
     for_each_count(|w| {
         w.sides[1].iter_mut().for_each(|node| node.host.keeps = Some(Vec::new()));
         let listener = w.listen(1, "10.0.0.2:80", 100);
-        let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let clients: Vec<HandshakeEnd> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
         let mut servers = Vec::new();
         while let Some(server) = w.accept(listener) {
@@ -260,7 +260,8 @@ fn a_full_queue_makes_clients_wait() {
     for (backlog, clients) in [(0, 5), (2, 8)] {
         for_each_link(|w| {
             let listener = w.listen(1, "10.0.0.2:80", backlog);
-            let clients: Vec<End> = (0..clients).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+            let clients: Vec<HandshakeEnd> =
+                (0..clients).map(|_| w.connect(0, "10.0.0.2:80")).collect();
             w.run(3000);
             assert_eq!(w.queued(listener), backlog as usize + 1);
             let mut servers = Vec::new();
@@ -291,7 +292,7 @@ fn a_full_queue_makes_clients_wait() {
 fn children_go_with_their_listener() {
     for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 2);
-        let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let clients: Vec<HandshakeEnd> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(500);
         w.close(listener);
         // Children in the queue are the owner's to abort.
@@ -321,7 +322,7 @@ fn children_that_are_put_off_come_in_turn() {
     let put_off = std::cell::Cell::new(0);
     for_each_link(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 0);
-        let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let clients: Vec<HandshakeEnd> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(20);
         let children = w.node(listener).host.children.borrow().clone();
         put_off.set(put_off.get() + children.len());
@@ -359,7 +360,7 @@ fn listeners_with_reuse_port_share_the_connections() {
                 sock
             })
             .collect();
-        let clients: Vec<End> = (0..64).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        let clients: Vec<HandshakeEnd> = (0..64).map(|_| w.connect(0, "10.0.0.2:80")).collect();
         w.run(1000);
         // Listeners of one shard have one queue in these tests.
         let mut shards: Vec<usize> = listeners.iter().map(|listener| listener.shard).collect();
@@ -412,7 +413,8 @@ fn ports_run_out_and_come_back() {
             let config = StackConfig { ephemeral: 40_000..=40_009, ..StackConfig::default() };
             let w = &mut Hosts::new(count, seed, config);
             let listener = w.listen(1, "10.0.0.2:80", 100);
-            let mut clients: Vec<End> = (0..10).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+            let mut clients: Vec<HandshakeEnd> =
+                (0..10).map(|_| w.connect(0, "10.0.0.2:80")).collect();
             w.run(1000);
             for client in &clients {
                 assert_eq!(w.events(client.sock), [SocketEvent::Connected], "{count}");
@@ -438,7 +440,7 @@ fn ports_run_out_and_come_back() {
 }
 
 /// A connection from a port that the program chose.
-fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<End, ConnectError> {
+fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<HandshakeEnd, ConnectError> {
     let sock = w.open(0, SocketKind::Stream, Family::V4);
     w.bind(sock, &format!("0.0.0.0:{port}"), ADDR).expect("bind");
     w.connect_sock(sock, remote).inspect_err(|_| w.close(sock))

@@ -1,0 +1,61 @@
+//! Beginning and end of a wait for a device.
+
+use crate::host::{Host, SocketEvent, SocketId};
+use crate::net::{IfaceId, place};
+use crate::socket::{SocketRole, Waits};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Puts a connection at the end of the line for a device, once.
+    pub(super) fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
+        let id = SocketId(self.sockets.id(index));
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if std::mem::replace(&mut socket.waits, Waits::InLine) == Waits::InLine {
+            return;
+        }
+        let is_alive = |id: SocketId| self.sockets.find(id.0).is_some();
+        self.output_lines.push(iface, id, 2 * self.sockets.len(), is_alive);
+    }
+
+    /// Ends a connection's wait for a device, or for its share of one; the next visit may begin
+    /// another. Its place in a line may stay, and costs a superfluous visit. The owner of a
+    /// datagram socket gets an event.
+    pub(crate) fn end_wait(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
+            return;
+        }
+        match socket.kind {
+            SocketRole::Datagram(_) => self.events.push(socket.user, SocketEvent::Writable),
+            _ => self.mark_dirty(index),
+        }
+    }
+
+    /// The devices took as much as they could. Connections whose share is mostly drained go on.
+    /// When routes have changed all waiting ones do, because they may no longer use the device that
+    /// they wait for.
+    pub(crate) fn end_waits(&mut self) {
+        while let Some(sender) = self.net.pop_drained() {
+            let index = place(sender);
+            if self.sockets.get(index).is_some_and(|socket| socket.waits == Waits::ForShare) {
+                self.end_wait(index);
+            }
+        }
+        let generation = self.net.route_generation();
+        if std::mem::replace(&mut self.output_lines.generation, generation) == generation {
+            return;
+        }
+        for sender in self.net.senders() {
+            self.end_wait(place(sender));
+        }
+        for iface in self.output_lines.ifaces() {
+            while let Some(id) = self.output_lines.pop(iface) {
+                let Some(index) = self.index(id) else { continue };
+                if let Some(socket) = self.sockets.get_mut(index) {
+                    socket.waits = Waits::ForNothing;
+                }
+                self.mark_dirty(index);
+            }
+        }
+    }
+}
