@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod address;
+mod assemble;
 mod claims;
 mod coalescing;
 mod counting;

@@ -1,10 +1,10 @@
 //! From words to a link: the plan of a stack's uplink, and how its link is opened.
 //!
 //! Each kind of link has a file: `rootless`, `tap`, `interface` (packet sockets and XDP), `dpdk`
-//! and `replay`. `Plan` chooses among them, and makes the stack and the ports that all have.
+//! and `replay`. `Plan` chooses among them here. Each uses `assemble`, which makes the stack and
+//! the ports, and no method of this file.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -16,12 +16,11 @@ use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::Notice;
 use towpath_pcap::CaptureFile;
-use towpath_pool::{LinkType, Port};
+use towpath_pool::Port;
 use towpath_stack::Owners;
 use towpath_wire::Prefix;
 
-use crate::address::other_host;
-use crate::counting::{Counted, Counting, PortCounters, Tally};
+use crate::counting::{PortCounters, Tally};
 use crate::home::Outfit;
 use crate::mtu::Followed;
 use crate::names::Names;
@@ -29,7 +28,7 @@ use crate::netem::NetemSpec;
 use crate::plan_error::PlanError;
 use crate::publish::{Protocol, Publish};
 use crate::replay::ReplayEnd;
-use crate::shape::{LOCAL_PORTS, Link, Resolver, Route, Shape};
+use crate::shape::{LOCAL_PORTS, Link, Shape};
 
 pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 
@@ -171,12 +170,6 @@ pub(crate) struct Parted {
     pub(crate) facts: String,
 }
 
-/// Longest packet through the gateway. Memory has no limit of its own, and large segments save
-/// work. A fresh receive window (64 KiB) should hold several, or the sender waits for window
-/// updates.
-const MTU_ROOTLESS: u32 = 16_384;
-/// Longest packet of an Ethernet.
-const MTU_TAP: u32 = 1500;
 /// The largest MTU that Linux lets a TAP device have: 65535 less the 14 bytes of an Ethernet
 /// header (MAX_MTU and hard_header_len in drivers/net/tun.c).
 const MTU_TAP_MAX: u32 = 65_535 - 14;
@@ -231,12 +224,6 @@ impl Plan {
     /// strikes packets, and paths that lose some have that MTU.
     pub fn set_netem(&mut self, netem: NetemSpec) {
         self.netem = Some(netem);
-    }
-
-    /// Longest IP packet of a link that has no limit of its own, in bytes.
-    pub(crate) fn mtu(&self) -> u32 {
-        let is_ethernet = self.netem.is_some() || self.link != LinkKind::Gateway;
-        self.mtu.unwrap_or(if is_ethernet { MTU_TAP } else { MTU_ROOTLESS })
     }
 
     /// Checks whether parts of the plan contradict each other, and sorts the ports to publish.
@@ -345,93 +332,10 @@ impl Plan {
         Ok(Packed { outfit, descriptors, facts, followed })
     }
 
-    /// A host on an Ethernet, whose router has the first other address of a network.
-    pub(crate) fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
-        // There is no forwarder: the nameserver is reached as other hosts are.
-        let resolver = match self.dns {
-            Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
-            _ => None,
-        };
-        let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
-        self.shape(mac, addresses, mtu, routes, resolver)
-    }
-
-    pub(crate) fn shape(
-        &self,
-        mac: [u8; 6],
-        addresses: Vec<Prefix>,
-        mtu: u32,
-        routes: Vec<Route>,
-        resolver: Option<Resolver>,
-    ) -> Shape {
-        let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
-        let netem = self.netem.clone();
-        let hosts: Vec<_> = routes.iter().filter_map(|route| route.next_hop).collect();
-        Shape {
-            // The other end of a TAP device is this host.
-            names: self.names.text(&addresses, &hosts),
-            mac,
-            addresses,
-            mtu,
-            routes,
-            resolver,
-            newreno,
-            busy_poll_us,
-            local_ports: self.local_ports,
-            netem,
-            in_process: true,
-        }
-    }
-
-    /// A stack whose shards have these ports.
-    pub(crate) fn finish<P: Port + Counted + 'static>(
-        &self,
-        ports: Vec<P>,
-        shape: &Shape,
-        facts: String,
-    ) -> Result<Connected> {
-        let config = shape.config(ports.first().expect("each shard has a port"));
-        let ports = self.counted(ports);
-        let ports = match &shape.netem {
-            Some(netem) => {
-                let shaped = ports.into_iter().map(|port| netem.shaped(port));
-                let shaped = shaped.collect::<io::Result<_>>().map_err(system("read netem"))?;
-                self.recorded(self.counted(shaped))?
-            }
-            None => self.recorded(ports)?,
-        };
-        let (addresses, published) = (shape.addresses.clone(), Vec::new());
-        let (notices, followed, replay) = (None, None, None);
-        Ok(Connected { config, ports, addresses, published, facts, notices, followed, replay })
-    }
-
-    /// Ports that leave behind their counts.
-    fn counted<P: Port + Counted>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
-        ports.into_iter().map(|port| Counting::new(port, &self.port_counters)).collect()
-    }
-
-    /// The only port of each shard, recorded if that was asked for.
-    fn recorded(
-        &self,
-        ports: Vec<impl Port + Send + 'static>,
-    ) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
-        Ok(match &self.capture {
-            Some(file) => boxed(
-                file.capture_queues(Shape::INTERFACE_NAME, ports).map_err(PlanError::Capture)?,
-            ),
-            None => boxed(ports),
-        })
-    }
-
     /// Counters of the ports; complete once these are gone.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.counted()
     }
-}
-
-/// The only port of each shard.
-fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
-    ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
 }
 
 /// 32 unpredictable bytes, for the secrets of a stack.

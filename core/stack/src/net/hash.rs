@@ -2,6 +2,7 @@
 //! host, which others choose only a few of, are hashed cheaply.
 
 use core::hash::{BuildHasher, Hasher};
+use core::time::Duration;
 
 use siphasher::sip::SipHasher13;
 
@@ -136,5 +137,10 @@ impl Random {
     /// A number below `n`; the bias of the multiplication is negligible for jitter.
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// A random time below `max`.
+    pub(super) fn time_below(&mut self, max: Duration) -> Duration {
+        Duration::from_nanos(self.below(max.as_nanos() as u64))
     }
 }

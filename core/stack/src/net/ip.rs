@@ -1,7 +1,16 @@
 //! Fields of the IP header that the transport decides: TTL, class, flow label, and DF.
 
+use core::net::IpAddr;
+
 /// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
 pub(super) const DEFAULT_TTL: u8 = 64;
+
+/// Source and destination of a packet, of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AddressPair {
+    pub(super) src: IpAddr,
+    pub(super) dst: IpAddr,
+}
 
 /// Wishes of the transport for the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

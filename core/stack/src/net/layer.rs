@@ -69,7 +69,7 @@ impl Net {
         place: (usize, usize),
         seat: Seat,
     ) -> Self {
-        let mut data = Data::new(config, keys, now, place);
+        let mut data = Data::new(config, keys, now, place.0, place.1);
         data.follow(&seat.snapshot());
         let woken_for = data.snapshot.generation;
         let (hurries_seen, hurries_first) = (0, false);

@@ -8,7 +8,7 @@ use towpath_tcp::Instant;
 
 use super::data::{EchoOut, SendError, Unreachable};
 use super::iface::IfaceId;
-use super::ip::Ip;
+use super::ip::{AddressPair, Ip};
 use super::layer::Net;
 use super::received::Local;
 use super::route::{Epoch, HopId, Route, RouteError};
@@ -69,7 +69,7 @@ impl Net {
         iface: Option<IfaceId>,
         mtu: u32,
     ) {
-        if let Some((way, mtu)) = self.data.set_path_mtu(now, ends, iface, mtu) {
+        if let Some((way, mtu)) = self.data.set_path_mtu(now, ends.0, ends.1, iface, mtu) {
             self.share_path_mtu(now, way, mtu);
         }
     }
@@ -125,7 +125,8 @@ impl Net {
         checksum_offset: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let sent = self.data.send(now, route, (src, dst), ip, packet, checksum_offset, pool);
+        let sent =
+            self.data.send(now, route, AddressPair { src, dst }, ip, packet, checksum_offset, pool);
         self.exchange(now, pool);
         sent
     }
@@ -142,7 +143,7 @@ impl Net {
         packet: Packet,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        self.data.send_copy(now, route, ends, ip, packet, pool)
+        self.data.send_copy(now, route, AddressPair { src: ends.0, dst: ends.1 }, ip, packet, pool)
     }
 
     /// Sends an echo message with `data`.

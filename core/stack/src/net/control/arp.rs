@@ -1,12 +1,11 @@
-//! ARP: answers for our addresses, questions for others (RFC 826, RFC 1122 §2.3.2).
+//! ARP packets received (RFC 826, RFC 1122 §2.3.2).
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::IpAddr;
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
+use towpath_wire::addr;
 use towpath_wire::arp::{self, Op};
-use towpath_wire::ethernet::{self, EtherType};
-use towpath_wire::{MacAddr, addr};
 
 use super::neighbor::Advert;
 use super::tables::Control;
@@ -58,7 +57,8 @@ impl Control {
         let for_us = !target.is_loopback()
             && self.snapshot.host.locals.on(iface, target.into()).owner.is_some();
         if for_us && message.op == Op::Request {
-            self.answer_arp(iface, &message, pool);
+            let reply = self.ifaces[iface.index()].arp_reply(&message, pool);
+            self.orders.push_back(reply);
         }
         if message.sender_ip.is_unspecified() {
             return Ok(());
@@ -86,83 +86,9 @@ impl Control {
         }
         let solicited = message.op == Op::Reply && for_us && self.neighbors.is_asked(&key);
         let advert = Advert { mac: Some(mac), solicited, override_: true, router: None };
-        let until = self.reachable_until(now, iface);
+        let until = self.ifaces[iface.index()].discovery.reachable_until(now, &mut self.random);
         self.neighbors.on_advert(now, key, advert, until);
         self.heard_from(now, key, pool);
         Ok(())
-    }
-
-    fn answer_arp(&mut self, iface: IfaceId, request: &arp::Packet, pool: &mut Pool) {
-        let reply = arp::Packet {
-            op: Op::Reply,
-            sender_mac: self.ifaces[iface.index()].mac,
-            sender_ip: request.target_ip,
-            target_mac: request.sender_mac,
-            target_ip: request.sender_ip,
-        };
-        self.send_arp(iface, request.sender_mac, &reply, pool);
-    }
-
-    /// Asks for the MAC address of `target` at `to`, the last one known, or by broadcast. False
-    /// when there is no address to ask from.
-    pub(super) fn ask_arp(
-        &mut self,
-        iface: IfaceId,
-        target: Ipv4Addr,
-        to: Option<MacAddr>,
-        pool: &mut Pool,
-    ) -> bool {
-        let interface = &self.ifaces[iface.index()];
-        let sender = self.own_source(iface, target.into());
-        let Some(IpAddr::V4(sender_ip)) = sender else { return false };
-        let request = arp::Packet {
-            op: Op::Request,
-            sender_mac: interface.mac,
-            sender_ip,
-            target_mac: MacAddr::UNSPECIFIED,
-            target_ip: target,
-        };
-        self.send_arp(iface, to.unwrap_or(MacAddr::BROADCAST), &request, pool);
-        true
-    }
-
-    /// Asks for `addr`, an own address, so that another host that has it answers.
-    //= https://www.rfc-editor.org/rfc/rfc5227#section-2.1.1
-    //# The client MUST fill in the 'sender hardware address' field of the ARP
-    //# Request with the hardware address of the interface through which it
-    //# is sending the packet.  The 'sender IP address' field MUST be set to
-    //# all zeroes
-    pub(super) fn probe_arp(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
-        let probe = arp::Packet {
-            op: Op::Request,
-            sender_mac: self.ifaces[iface.index()].mac,
-            sender_ip: Ipv4Addr::UNSPECIFIED,
-            target_mac: MacAddr::UNSPECIFIED,
-            target_ip: addr,
-        };
-        self.send_arp(iface, MacAddr::BROADCAST, &probe, pool);
-    }
-
-    /// Announces where `addr` is, so that neighbours replace entries of a former owner.
-    pub(super) fn announce_arp(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
-        let announcement = arp::Packet {
-            op: Op::Request,
-            sender_mac: self.ifaces[iface.index()].mac,
-            sender_ip: addr,
-            target_mac: MacAddr::UNSPECIFIED,
-            target_ip: addr,
-        };
-        self.send_arp(iface, MacAddr::BROADCAST, &announcement, pool);
-    }
-
-    fn send_arp(&mut self, iface: IfaceId, dst: MacAddr, message: &arp::Packet, pool: &mut Pool) {
-        let src = self.ifaces[iface.index()].mac;
-        let header = ethernet::Header { dst, src, vlan: None, ethertype: EtherType::ARP };
-        let len = ethernet::HEADER_LEN + arp::PACKET_LEN;
-        let mut packet = pool.take(len);
-        let bytes = packet.push_back(len).expect("taken with room");
-        header.emit(bytes);
-        message.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        self.send_frame(iface, packet);
     }
 }

@@ -2,7 +2,11 @@
 
 use core::time::Duration;
 
+use towpath_tcp::Instant;
+
 use super::learnt::Learnt;
+use super::neighbor::reachable_time;
+use crate::net::hash::Random;
 use crate::net::ip::DEFAULT_TTL;
 use crate::net::limits::REACHABLE_TIME;
 
@@ -25,5 +29,10 @@ impl Discovery {
         let learnt = Learnt::default();
         let (reachable, hop_limit) = (REACHABLE_TIME, DEFAULT_TTL);
         Self { slaac, found_router: false, reachable, hop_limit, learnt }
+    }
+
+    /// Until when a neighbour confirmed now counts as reachable.
+    pub(super) fn reachable_until(&self, now: Instant, random: &mut Random) -> Instant {
+        now + reachable_time(self.reachable, random.below(1024))
     }
 }

@@ -3,7 +3,7 @@
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
-use super::neighbor::{Solicit, reachable_time};
+use super::neighbor::Solicit;
 use super::tables::Control;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
@@ -66,8 +66,9 @@ impl Control {
                 }
             }
             Notice::Confirmed { key, mac } => {
-                let until = self.reachable_until(now, key.0);
-                self.neighbors.confirm(now, by, (key, mac), until);
+                let discovery = &self.ifaces[key.0.index()].discovery;
+                let until = discovery.reachable_until(now, &mut self.random);
+                self.neighbors.confirm(now, by, key, mac, until);
             }
             Notice::Avoided(key) => {
                 if self.routes.take_probe(now, &key) {
@@ -78,11 +79,5 @@ impl Control {
             Notice::TooBig { .. } => {}
         }
         self.publish();
-    }
-
-    /// Until when a neighbour confirmed now counts as reachable.
-    pub(super) fn reachable_until(&mut self, now: Instant, iface: IfaceId) -> Instant {
-        let base = self.ifaces[iface.index()].discovery.reachable;
-        now + reachable_time(base, self.random.below(1024))
     }
 }

@@ -17,6 +17,7 @@ use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use crate::net::received::Local;
+use crate::net::told::Order;
 
 /// A group record of a report.
 struct Record {
@@ -101,7 +102,7 @@ impl Control {
         // without members when their query gets no answer.
         self.counters.group_reports_full += 1;
         let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
-        self.plan_answer(at, iface, (group.is_ipv6(), None), at_most_ms);
+        self.plan_answer(at, iface, group.is_ipv6(), None, at_most_ms);
     }
 
     /// Reports a group joined or left; `left` times more, this time included.
@@ -109,7 +110,8 @@ impl Control {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (group, left): (IpAddr, u8),
+        group: IpAddr,
+        left: u8,
         pool: &mut Pool,
     ) {
         let groups = &self.ifaces[iface.index()].groups;
@@ -120,10 +122,10 @@ impl Control {
         };
         match version {
             Version::Records => self.report(iface, &[Record { kind, group, sources }], pool),
-            _ => self.report_single(iface, (group, member), version, pool),
+            _ => self.report_single(iface, group, member, version, pool),
         }
         if left > 1 {
-            let at = now + self.up_to(UNSOLICITED_REPORT_INTERVAL);
+            let at = now + self.random.time_below(UNSOLICITED_REPORT_INTERVAL);
             self.schedule.add(at, iface, Task::ReportGroup { group, left: left - 1 });
         }
     }
@@ -133,7 +135,9 @@ impl Control {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (group, source, left): (IpAddr, IpAddr, u8),
+        group: IpAddr,
+        source: IpAddr,
+        left: u8,
         pool: &mut Pool,
     ) {
         let groups = &self.ifaces[iface.index()].groups;
@@ -147,10 +151,10 @@ impl Control {
                 let sources = vec![source];
                 self.report(iface, &[Record { kind, group, sources }], pool);
             }
-            _ => self.report_single(iface, (group, member), version, pool),
+            _ => self.report_single(iface, group, member, version, pool),
         }
         if left > 1 {
-            let at = now + self.up_to(UNSOLICITED_REPORT_INTERVAL);
+            let at = now + self.random.time_below(UNSOLICITED_REPORT_INTERVAL);
             self.schedule.add(at, iface, Task::ReportSource { group, source, left: left - 1 });
         }
     }
@@ -175,7 +179,7 @@ impl Control {
             self.forget_reports(iface, true);
         }
         let group = query.group.map(IpAddr::V6);
-        self.plan_answer(now, iface, (true, group), query.max_response_ms);
+        self.plan_answer(now, iface, true, group, query.max_response_ms);
         Ok(())
     }
 
@@ -208,7 +212,7 @@ impl Control {
             self.forget_reports(iface, false);
         }
         let group = query.group.map(IpAddr::V4);
-        self.plan_answer(now, iface, (false, group), query.max_response_ms);
+        self.plan_answer(now, iface, false, group, query.max_response_ms);
         Ok(())
     }
 
@@ -250,11 +254,12 @@ impl Control {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (ipv6, group): (bool, Option<IpAddr>),
+        ipv6: bool,
+        group: Option<IpAddr>,
         max_ms: u32,
     ) {
         let max = Duration::from_millis(u64::from(max_ms).max(1));
-        let at = now + self.up_to(max);
+        let at = now + self.random.time_below(max);
         let all = Task::AnswerAll { ipv6 };
         if self.schedule.when(iface, |task| *task == all).is_some_and(|pending| pending <= at) {
             return;
@@ -268,7 +273,8 @@ impl Control {
             // Each at a time of its own, so that members can spare each other the report.
             None => {
                 let groups: Vec<_> = groups.reported(ipv6).collect();
-                let planned = groups.into_iter().map(|group| (group, now + self.up_to(max)));
+                let planned =
+                    groups.into_iter().map(|group| (group, now + self.random.time_below(max)));
                 let planned = planned.collect();
                 self.schedule.plan_answers(iface, planned);
             }
@@ -304,7 +310,7 @@ impl Control {
                 let record = current(group, groups.wanted(group));
                 self.report(iface, &[record], pool);
             }
-            version => self.report_single(iface, (group, true), version, pool),
+            version => self.report_single(iface, group, true, version, pool),
         }
     }
 
@@ -313,7 +319,8 @@ impl Control {
     fn report_single(
         &mut self,
         iface: IfaceId,
-        (group, member): (IpAddr, bool),
+        group: IpAddr,
+        member: bool,
         version: Version,
         pool: &mut Pool,
     ) {
@@ -401,19 +408,19 @@ impl Control {
         pool: &mut Pool,
         emit: impl FnOnce(Ipv6Addr, &mut [u8]) -> usize,
     ) {
-        let addresses = &self.ifaces[iface.index()].addresses;
+        let interface = &self.ifaces[iface.index()];
         //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
         //# An MLDv2 Report MUST be sent with a valid IPv6 link-local source
         //# address, or the unspecified address (::), if the sending interface
         //# has not acquired a valid link-local address.
-        let own = addresses.iter().find_map(|a| match a.addr() {
+        let own = interface.addresses.iter().find_map(|a| match a.addr() {
             IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
             _ => None,
         });
         let src = own.unwrap_or(Ipv6Addr::UNSPECIFIED);
         let packet = filled(pool, |buf| emit(src, buf));
         let envelope = Envelope { src, dst, hop_limit: mld::HOP_LIMIT };
-        self.send_control(iface, &envelope, packet, None);
+        self.orders.push_back(interface.icmpv6(&envelope, packet, None));
     }
 
     fn send_igmp(
@@ -447,7 +454,7 @@ impl Control {
         };
         header.total_len = (header.header_len() + packet.len()) as u16;
         header.emit(packet.push_front(header.header_len()));
-        self.send_packet((iface, dst.into()), packet, mtu);
+        self.orders.push_back(Order::Packet { to: (iface, dst.into()), packet, mtu });
     }
 }
 

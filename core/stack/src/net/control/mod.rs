@@ -10,17 +10,20 @@
 //!
 //! Reading order: [`Control`] is in `tables`; `hear` takes punts and notices. `host` has the calls
 //! of the owner. `interface`, `addresses` and `routes` have the resulting state, and `gateways` the
-//! routers that routes lead through. `neighbor` is the state machine of neighbours; `arp` and `ndp`
-//! ask and answer. `slaac` processes router advertisements and makes addresses; `discovery` and
-//! `learnt` keep the advertised values. `groups` has the groups joined, and `membership` reports
-//! them. `draft` checks a list of changes before `apply` makes them. `schedule` has tasks for
-//! later, `timeouts` does them. Control does not use the data part (`cargo xtask tidy` checks).
+//! routers that routes lead through. `neighbor` is the state machine of neighbours, `solicit` asks
+//! where they are, and `arp` and `ndp` handle messages about them. `slaac` processes router
+//! advertisements and makes addresses; `discovery` and `learnt` keep the advertised values.
+//! `groups` has the groups joined, and `membership` reports them. `frames` builds what is sent.
+//! `draft` checks a list of changes before `apply` makes them, `publish` makes a snapshot of the
+//! result. `schedule` has tasks for later, `timeouts` does them. Control does not use the data part
+//! (`cargo xtask tidy` checks).
 
 mod addresses;
 mod apply;
 mod arp;
 mod discovery;
 mod draft;
+mod frames;
 mod gateways;
 mod groups;
 mod hear;
@@ -30,9 +33,11 @@ mod learnt;
 mod membership;
 mod ndp;
 mod neighbor;
+mod publish;
 mod routes;
 mod schedule;
 mod slaac;
+mod solicit;
 mod tables;
 mod timeouts;
 

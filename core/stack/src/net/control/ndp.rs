@@ -1,21 +1,18 @@
-//! Neighbour discovery for IPv6, the host's half (RFC 4861): questions and answers about
-//! neighbours. `slaac` handles routers, and makes addresses from their advertisements.
+//! Messages of IPv6 neighbour discovery received, the host's half (RFC 4861). `slaac` handles
+//! routers, and makes addresses from their advertisements.
 
 use core::net::{IpAddr, Ipv6Addr};
 
-use towpath_pool::{Packet, Pool};
+use towpath_pool::Pool;
 use towpath_tcp::Instant;
-use towpath_wire::ndp::{self, Envelope, Message};
-use towpath_wire::{IpProtocol, MacAddr, addr, icmpv6, ipv6, ipv6_ext};
+use towpath_wire::ndp::{Envelope, Message};
+use towpath_wire::{MacAddr, addr};
 
-use super::neighbor::{Advert, Solicit};
+use super::neighbor::Advert;
 use super::tables::Control;
 use crate::drop::DropReason;
-use crate::net::iface::{Address, AddressState, IfaceId};
-use crate::net::link_header::LinkHeader;
+use crate::net::iface::{AddressState, IfaceId};
 use crate::net::received::Local;
-use crate::net::source::source_rank;
-use crate::net::told::HopKey;
 
 impl Control {
     /// Acts on a neighbour discovery message.
@@ -34,14 +31,14 @@ impl Control {
         let (message, _) = Message::parse(bytes, &envelope).map_err(|_| malformed)?;
         match message {
             Message::NeighborSolicit { target, source_ll } => {
-                self.on_neighbor_solicit(now, iface, src, (target, source_ll), pool)
+                self.on_neighbor_solicit(now, iface, src, target, source_ll, pool)
             }
             Message::NeighborAdvert { router, solicited, override_, target, target_ll } => {
                 let advert = Advert { mac: target_ll, solicited, override_, router: Some(router) };
                 self.on_neighbor_advert(now, iface, target, advert, pool)
             }
             Message::RouterAdvert(advert) if self.ifaces[iface.index()].discovery.slaac => {
-                self.on_router_advert(now, iface, src, (&advert, bytes), pool);
+                self.on_router_advert(now, iface, src, &advert, bytes, pool);
                 Ok(())
             }
             // Redirects are not followed: they help little behind one router, and anybody on the
@@ -57,7 +54,8 @@ impl Control {
         now: Instant,
         iface: IfaceId,
         src: Ipv6Addr,
-        (target, source_ll): (Ipv6Addr, Option<MacAddr>),
+        target: Ipv6Addr,
+        source_ll: Option<MacAddr>,
         pool: &mut Pool,
     ) -> Result<(), DropReason> {
         let found = self.ifaces[iface.index()].address(target.into());
@@ -73,7 +71,7 @@ impl Control {
             //# Address Detection.  If the solicitation is from another node, the
             //# tentative address is a duplicate and should not be used (by either
             //# node).
-            self.on_duplicate(now, iface, (target, None));
+            self.on_duplicate(now, iface, target, None);
             return Ok(());
         }
         if state == AddressState::Tentative {
@@ -92,7 +90,8 @@ impl Control {
             target_ll: Some(self.ifaces[iface.index()].mac),
         };
         let dst = if src.is_unspecified() { addr::ALL_NODES } else { src };
-        self.send_ndp(iface, (target, dst), &answer, source_ll, pool);
+        let interface = &self.ifaces[iface.index()];
+        self.orders.push_back(interface.ndp(target, dst, &answer, source_ll, pool));
         Ok(())
     }
 
@@ -111,13 +110,13 @@ impl Control {
             //# unique.
             // An established address is kept: otherwise a forged advertisement could take any.
             if matches!(state, AddressState::Tentative | AddressState::Optimistic) {
-                self.on_duplicate(now, iface, (target, advert.mac));
+                self.on_duplicate(now, iface, target, advert.mac);
                 return Ok(());
             }
             return Err(DropReason::Martian);
         }
         let key = (iface, IpAddr::V6(target));
-        let until = self.reachable_until(now, iface);
+        let until = self.ifaces[iface.index()].discovery.reachable_until(now, &mut self.random);
         let no_router = self.neighbors.on_advert(now, key, advert, until);
         //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
         //# In those cases where the IsRouter flag changes
@@ -130,113 +129,5 @@ impl Control {
         }
         self.heard_from(now, key, pool);
         Ok(())
-    }
-
-    /// Handles a sign of life of a neighbour. A router that had failed is usable again once its MAC
-    /// address is known; one that only advertised itself is asked for the address.
-    pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
-        if !self.routes.has_failed(&key) {
-            return;
-        }
-        if self.neighbors.mac(&key).is_some() {
-            self.routes.on_hop_known(&key);
-        } else {
-            self.probe_router(now, key, pool);
-        }
-    }
-
-    /// Asks once whether a router is there (again).
-    pub(super) fn probe_router(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
-        if self.neighbors.probe(now, key) {
-            self.solicit(Solicit { key, to: None }, pool);
-        }
-    }
-
-    /// Asks where `target` is; `to` is where it was last. False when there is no address to ask
-    /// from yet: the question is asked when there is.
-    pub(super) fn ask_ndp(
-        &mut self,
-        iface: IfaceId,
-        target: Ipv6Addr,
-        to: Option<MacAddr>,
-        pool: &mut Pool,
-    ) -> bool {
-        let Some(src) = self.solicit_source(iface, target) else { return false };
-        let source_ll = Some(self.ifaces[iface.index()].mac);
-        let solicit = Message::NeighborSolicit { target, source_ll };
-        let dst = if to.is_some() { target } else { addr::solicited_node(target) };
-        self.send_ndp(iface, (src, dst), &solicit, to, pool);
-        true
-    }
-
-    /// Source address for a solicitation of `target`. `None` while duplicate detection of the
-    /// interface's first address runs: a solicitation would tie our link-layer address to another
-    /// host's address (RFC 4429 §3.2).
-    fn solicit_source(&self, iface: IfaceId, target: Ipv6Addr) -> Option<Ipv6Addr> {
-        let addresses = self.ifaces[iface.index()].addresses.iter();
-        let assigned = addresses.filter(|address| address.is_assigned());
-        let deprecated = |address: &Address| address.state == AddressState::Deprecated;
-        let ranked = assigned.filter_map(|address| match address.addr() {
-            IpAddr::V6(v6) => {
-                let rank = source_rank(v6.into(), target.into(), deprecated(address), false, false);
-                Some((rank, v6))
-            }
-            IpAddr::V4(_) => None,
-        });
-        ranked.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, v6)| v6)
-    }
-
-    /// Sends a neighbour discovery message; `to` spares looking for the receiver.
-    pub(super) fn send_ndp(
-        &mut self,
-        iface: IfaceId,
-        (src, dst): (Ipv6Addr, Ipv6Addr),
-        message: &Message,
-        to: Option<MacAddr>,
-        pool: &mut Pool,
-    ) {
-        let mut packet = pool.take(ndp::MESSAGE_LEN_MAX);
-        let bytes = packet.push_back(ndp::MESSAGE_LEN_MAX).expect("taken with room");
-        let len = message.emit(bytes);
-        icmpv6::fill_checksum(&mut bytes[..len], src, dst);
-        packet.truncate(len);
-        let envelope = Envelope { src, dst, hop_limit: ndp::HOP_LIMIT };
-        self.send_control(iface, &envelope, packet, to);
-    }
-
-    /// Sends a complete ICMPv6 message to the link. MLD, whose hop limit is 1, gets the Router
-    /// Alert that it must have (RFC 2710 §3).
-    pub(super) fn send_control(
-        &mut self,
-        iface: IfaceId,
-        envelope: &Envelope,
-        mut packet: Packet,
-        to: Option<MacAddr>,
-    ) {
-        let alert = envelope.hop_limit != ndp::HOP_LIMIT;
-        if alert {
-            let room = packet.push_front(ipv6_ext::ROUTER_ALERT_LEN);
-            ipv6_ext::emit_router_alert(IpProtocol::ICMPV6, 0, room);
-        }
-        let header = ipv6::Header {
-            traffic_class: 0,
-            flow_label: 0,
-            payload_len: packet.len() as u16,
-            next_header: if alert { IpProtocol::HOP_BY_HOP } else { IpProtocol::ICMPV6 },
-            hop_limit: envelope.hop_limit,
-            src: envelope.src,
-            dst: envelope.dst,
-        };
-        header.emit(packet.push_front(ipv6::HEADER_LEN));
-        let mtu = self.ifaces[iface.index()].mtu_v6;
-        match to {
-            Some(mac) => {
-                let own = self.ifaces[iface.index()].mac;
-                let link = LinkHeader::ethernet(own, mac, envelope.dst.into());
-                packet.push_front(link.bytes().len()).copy_from_slice(link.bytes());
-                self.send_frame(iface, packet);
-            }
-            None => self.send_packet((iface, envelope.dst.into()), packet, mtu),
-        }
     }
 }

@@ -373,7 +373,8 @@ impl Neighbors {
         &mut self,
         now: Instant,
         by: Parts,
-        (key, mac): (HopKey, MacAddr),
+        key: HopKey,
+        mac: MacAddr,
         reachable_until: Instant,
     ) {
         if let Some(entry) = self.used.get_mut(&key)

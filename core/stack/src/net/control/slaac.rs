@@ -28,6 +28,23 @@ const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
 /// A confirmation may last an hour at most (RFC 4861 §6.2.1).
 const REACHABLE_MS_MAX: u32 = 3_600_000;
 
+/// Ends of an address's lifetimes; `None` never ends.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lifetimes {
+    preferred: Option<Instant>,
+    valid: Option<Instant>,
+}
+
+/// A route that a router advertises: through itself, or to a prefix on the link.
+#[derive(Debug, Clone, Copy)]
+struct AdvertisedRoute {
+    prefix: Prefix,
+    router: Option<Ipv6Addr>,
+    /// 0 removes the route.
+    lifetime_s: u32,
+    metric: u32,
+}
+
 impl Control {
     /// Makes the link-local address of an interface that needs one, and looks for routers.
     pub(super) fn start_discovery(&mut self, now: Instant, iface: IfaceId) {
@@ -39,17 +56,12 @@ impl Control {
         }
         let has_link_local = interface.addresses.iter().any(|a| addr::is_link_local(a.addr()));
         if !has_link_local {
-            self.make_address(now, iface, link_local_prefix(), (None, None), 0);
+            self.make_address(now, iface, link_local_prefix(), Lifetimes::default(), 0);
         }
         if slaac {
-            let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+            let at = now + self.random.time_below(ROUTER_SOLICIT_DELAY);
             self.schedule.add(at, iface, Task::SolicitRouters { left: ROUTER_SOLICITS_MAX });
         }
-    }
-
-    /// A random time below `max`.
-    pub(super) fn up_to(&mut self, max: Duration) -> Duration {
-        Duration::from_nanos(self.random.below(max.as_nanos() as u64))
     }
 
     /// Adds an address, with its group, duplicate detection and announcement.
@@ -78,7 +90,7 @@ impl Control {
                 // own. Without detection it can ask for neighbours at once.
                 let (at, left) = match interface.any_address {
                     true => (now, 0),
-                    false => (now + self.up_to(ROUTER_SOLICIT_DELAY), DAD_TRANSMITS),
+                    false => (now + self.random.time_below(ROUTER_SOLICIT_DELAY), DAD_TRANSMITS),
                 };
                 self.join_own_group(at, iface, addr::solicited_node(v6).into());
                 self.schedule.add(at, iface, Task::Detect { addr: v6, left });
@@ -122,8 +134,9 @@ impl Control {
             //# configuration, DHCP, or some other means), a host implementing this
             //# specification MUST test to see if the address is already in use, by
             //# broadcasting ARP Probe packets.
-            self.probe_arp(iface, addr, pool);
-            self.announce_arp(iface, addr, pool);
+            let interface = &self.ifaces[iface.index()];
+            self.orders.push_back(interface.arp_probe(addr, pool));
+            self.orders.push_back(interface.arp_announcement(addr, pool));
         }
     }
 
@@ -138,8 +151,9 @@ impl Control {
     ) {
         if left > 0 {
             let solicit = Message::NeighborSolicit { target: addr, source_ll: None };
-            let ends = (Ipv6Addr::UNSPECIFIED, addr::solicited_node(addr));
-            self.send_ndp(iface, ends, &solicit, None, pool);
+            let (src, dst) = (Ipv6Addr::UNSPECIFIED, addr::solicited_node(addr));
+            let interface = &self.ifaces[iface.index()];
+            self.orders.push_back(interface.ndp(src, dst, &solicit, None, pool));
             //= https://www.rfc-editor.org/rfc/rfc4862#section-5.1
             //# For autoconfiguration purposes, RetransTimer
             //# specifies the delay between consecutive Neighbor Solicitation
@@ -169,7 +183,8 @@ impl Control {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (addr, mac): (Ipv6Addr, Option<MacAddr>),
+        addr: Ipv6Addr,
+        mac: Option<MacAddr>,
     ) {
         let Some(address) = self.ifaces[iface.index()].address_mut(addr.into()) else { return };
         let address = match address.origin {
@@ -192,7 +207,8 @@ impl Control {
         //# seconds (see Section 7) before trying a new tentative address
         let generated = address.origin != Origin::Static;
         if generated && address.dad_count < DAD_RETRIES_MAX {
-            let until = (address.preferred_until, address.valid_until);
+            let until =
+                Lifetimes { preferred: address.preferred_until, valid: address.valid_until };
             self.make_address(now, iface, address.prefix.trunc(), until, address.dad_count + 1);
         }
     }
@@ -203,7 +219,7 @@ impl Control {
         now: Instant,
         iface: IfaceId,
         prefix: Prefix,
-        (preferred_until, valid_until): (Option<Instant>, Option<Instant>),
+        until: Lifetimes,
         dad_count: u8,
     ) {
         let iid = self.interface_id(iface, prefix, dad_count);
@@ -214,8 +230,8 @@ impl Control {
             prefix,
             state: AddressState::Tentative,
             origin: if link_local { Origin::Link } else { Origin::Router },
-            preferred_until,
-            valid_until,
+            preferred_until: until.preferred,
+            valid_until: until.valid,
             dad_count,
         };
         if self.ifaces[iface.index()].address(made.into()).is_none() {
@@ -260,7 +276,7 @@ impl Control {
         let source_ll = link_local.map(|_| interface.mac);
         let src = link_local.unwrap_or(Ipv6Addr::UNSPECIFIED);
         let message = Message::RouterSolicit { source_ll };
-        self.send_ndp(iface, (src, addr::ALL_ROUTERS), &message, None, pool);
+        self.orders.push_back(interface.ndp(src, addr::ALL_ROUTERS, &message, None, pool));
         if left > 1 && !self.ifaces[iface.index()].discovery.found_router {
             let at = now + ROUTER_SOLICIT_INTERVAL;
             self.schedule.add(at, iface, Task::SolicitRouters { left: left - 1 });
@@ -273,7 +289,8 @@ impl Control {
         now: Instant,
         iface: IfaceId,
         router: Ipv6Addr,
-        (advert, bytes): (&RouterAdvert, &[u8]),
+        advert: &RouterAdvert,
+        bytes: &[u8],
         pool: &mut Pool,
     ) {
         if advert.lifetime_s > 0 {
@@ -291,15 +308,25 @@ impl Control {
         self.heard_from(now, key, pool);
         let lifetime = u32::from(advert.lifetime_s);
         let metric = metric_of(advert.preference);
-        self.router_route(now, iface, Prefix::ALL_V6, (Some(router), lifetime, metric));
+        let default = AdvertisedRoute {
+            prefix: Prefix::ALL_V6,
+            router: Some(router),
+            lifetime_s: lifetime,
+            metric,
+        };
+        self.router_route(now, iface, default);
         for option in ndp::options(bytes).flatten() {
             match option {
                 NdpOption::PrefixInfo(info) => self.on_prefix(now, iface, &info),
                 NdpOption::RouteInfo(info) => {
                     if let Some(prefix) = Prefix::new(info.prefix.into(), info.len) {
-                        let metric = metric_of(info.preference);
-                        let route = (Some(router), info.lifetime_s, metric);
-                        self.router_route(now, iface, prefix, route);
+                        let route = AdvertisedRoute {
+                            prefix,
+                            router: Some(router),
+                            lifetime_s: info.lifetime_s,
+                            metric: metric_of(info.preference),
+                        };
+                        self.router_route(now, iface, route);
                     }
                 }
                 _ => {}
@@ -355,13 +382,8 @@ impl Control {
     }
 
     /// Adds, renews or (lifetime 0) removes a route that a router advertises.
-    fn router_route(
-        &mut self,
-        now: Instant,
-        iface: IfaceId,
-        prefix: Prefix,
-        (router, lifetime_s, metric): (Option<Ipv6Addr>, u32, u32),
-    ) {
+    fn router_route(&mut self, now: Instant, iface: IfaceId, route: AdvertisedRoute) {
+        let AdvertisedRoute { prefix, router, lifetime_s, metric } = route;
         let prefix = prefix.trunc();
         let learnt = &mut self.ifaces[iface.index()].discovery.learnt;
         if lifetime_s == 0 {
@@ -427,7 +449,9 @@ impl Control {
             return;
         }
         if info.on_link {
-            self.router_route(now, iface, prefix, (None, info.valid_s, 0));
+            let route =
+                AdvertisedRoute { prefix, router: None, lifetime_s: info.valid_s, metric: 0 };
+            self.router_route(now, iface, route);
         }
         if !info.autonomous || info.preferred_s > info.valid_s {
             return;
@@ -448,7 +472,10 @@ impl Control {
         if interface.addresses.len() >= ADDRESSES_MAX {
             self.counters.addresses_refused += 1;
         } else {
-            let until = (lifetime_end(now, info.preferred_s), lifetime_end(now, info.valid_s));
+            let until = Lifetimes {
+                preferred: lifetime_end(now, info.preferred_s),
+                valid: lifetime_end(now, info.valid_s),
+            };
             self.make_address(now, iface, prefix, until, 0);
         }
     }

@@ -1,5 +1,6 @@
 //! State of the control part. Other files of the folder add methods to [`Control`].
 
+use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::net::keys::Keys;
 use crate::net::received::Conflict;
 use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::Snapshot;
+use crate::net::source;
 use crate::net::told::{HopKey, Order};
 use crate::net::trace::ControlCounters;
 
@@ -107,14 +109,11 @@ impl Control {
         }
     }
 
-    /// Has a finished frame sent.
-    pub(super) fn send_frame(&mut self, iface: IfaceId, packet: Packet) {
-        self.orders.push_back(Order::Frame { iface, packet });
-    }
-
-    /// Has an IP packet sent to a group or a neighbour.
-    pub(super) fn send_packet(&mut self, to: HopKey, packet: Packet, mtu: u32) {
-        self.orders.push_back(Order::Packet { to, packet, mtu });
+    /// Address to send from to `dst`, which is on the link.
+    pub(super) fn own_source(&self, iface: IfaceId, dst: IpAddr) -> Option<IpAddr> {
+        let others = self.ifaces[1..].iter().filter(|other| other.id != iface);
+        let others = others.map(|other| &other.addresses[..]);
+        source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
     /// Has a packet that came in thrown away.

@@ -1,11 +1,9 @@
 //! Deadlines: due tasks of `schedule`, and neighbours to ask again or to give up.
 
-use core::net::IpAddr;
-
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
-use super::neighbor::{Event, Solicit};
+use super::neighbor::Event;
 use super::schedule::Task;
 use super::tables::Control;
 use crate::net::iface::IfaceId;
@@ -41,23 +39,13 @@ impl Control {
             Task::Announce(addr) => self.announce(iface, addr, pool),
             Task::Detect { addr, left } => self.detect(now, iface, addr, left, pool),
             Task::SolicitRouters { left } => self.solicit_routers(now, iface, left, pool),
-            Task::ReportGroup { group, left } => self.report_group(now, iface, (group, left), pool),
+            Task::ReportGroup { group, left } => self.report_group(now, iface, group, left, pool),
             Task::ReportSource { group, source, left } => {
-                self.report_source(now, iface, (group, source, left), pool);
+                self.report_source(now, iface, group, source, left, pool);
             }
             Task::AnswerAll { ipv6 } => self.answer_all(iface, ipv6, pool),
             Task::AnswerGroup { group } => self.answer_group(now, iface, group, pool),
             Task::Lifetimes => self.end_lifetimes(now, iface),
         }
-    }
-
-    /// Asks where a neighbour is.
-    pub(super) fn solicit(&mut self, solicit: Solicit, pool: &mut Pool) {
-        let (iface, target) = solicit.key;
-        let asked = match target {
-            IpAddr::V4(target) => self.ask_arp(iface, target, solicit.to, pool),
-            IpAddr::V6(target) => self.ask_ndp(iface, target, solicit.to, pool),
-        };
-        self.counters.solicits_sent += u64::from(asked);
     }
 }

@@ -68,10 +68,9 @@ impl Data {
     ) {
         packet.truncate(ip.end);
         let way = refuse_options(&packet, ip, problem).and_then(|()| self.way_on(now, iface, ip));
-        let sized = way.and_then(|(hop, mtu)| {
-            fit(&packet, ip, mtu).map(|longest| (hop, (longest, mtu as usize)))
-        });
-        let (hop, lens) = match sized {
+        let sized =
+            way.and_then(|(hop, mtu)| fit(&packet, ip, mtu).map(|longest| (hop, longest, mtu)));
+        let (hop, longest, mtu) = match sized {
             Ok(sized) => sized,
             Err(refusal) => return self.refuse_transit(now, iface, ip, refusal, packet, pool),
         };
@@ -93,7 +92,7 @@ impl Data {
             let own = self.own_address_v4(hop);
             option_stamp::stamp(packet.linear_mut(), transport, own, now);
         }
-        self.send_on(now, hop, packet, lens, pool);
+        self.send_on(now, hop, packet, longest, mtu as usize, pool);
     }
 
     /// The interface and next hop that a packet goes to, and the MTU of link and route.
@@ -201,7 +200,8 @@ impl Data {
         now: Instant,
         hop: HopKey,
         mut packet: Packet,
-        (longest, mtu): (usize, usize),
+        longest: usize,
+        mtu: usize,
         pool: &mut Pool,
     ) {
         let offloads = self.link(hop.0).offloads;

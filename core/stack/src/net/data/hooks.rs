@@ -6,24 +6,21 @@
 //! ```
 //!
 //! Each call stands behind one look at `Snapshot::rules`, so that a host without rules pays a
-//! branch. ARP and neighbour discovery are not judged: without them there is no link. A rule that
-//! rejects a packet of this host drops it, for its sender is here.
+//! branch. ARP and neighbour discovery are not judged: without them there is no link. `reject`
+//! drops and answers refused packets. A rule that rejects a packet of this host drops it, because
+//! its sender is here.
 
 use core::net::IpAddr;
 
 use towpath_filter::{Action, Fields, Hook, Judgement};
-use towpath_pool::{Packet, Pool};
+use towpath_pool::Packet;
 use towpath_tcp::Instant;
-use towpath_wire::tcp::{self, Flags};
 use towpath_wire::{IpProtocol, ipv4, ndp};
 
 use super::receive::IpPacket;
-use super::report::{Offender, Report, Unreachable};
 use super::tables::Data;
 use super::verdict::Verdict;
-use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
-use crate::net::ip::{Fragmenting, Ip};
 use crate::net::limits::LOGGED_MAX;
 use crate::net::rule_set::Logged;
 
@@ -46,7 +43,8 @@ impl Data {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (ip, link_group): (&IpPacket, bool),
+        ip: &IpPacket,
+        link_group: bool,
         packet: &Packet,
     ) -> Result<(), Refused> {
         let Some(set) = &self.snapshot.rules else { return Ok(()) };
@@ -61,7 +59,7 @@ impl Data {
         if hooks.contains(Hook::Prerouting) {
             self.judge(now, &mut fields, Hook::Prerouting, len)?;
         }
-        let verdict = self.verdict(iface, (ip.src, ip.dst), link_group);
+        let verdict = self.verdict(iface, ip.src, ip.dst, link_group);
         if hooks.contains(Hook::Input) && matches!(verdict, Verdict::Local { .. }) {
             self.judge(now, &mut fields, Hook::Input, len)?;
         }
@@ -96,7 +94,8 @@ impl Data {
         &mut self,
         now: Instant,
         out: IfaceId,
-        (src, dst): (IpAddr, IpAddr),
+        src: IpAddr,
+        dst: IpAddr,
         protocol: u8,
         packet: &Packet,
     ) -> Result<(), Refused> {
@@ -157,107 +156,7 @@ impl Data {
             self.logged.push_back(Logged { fields, rule, action, len });
         }
     }
-
-    /// Drops a packet that rules refuse, and reports that to its sender if they say so.
-    #[cold]
-    pub(super) fn refuse_by_rule(
-        &mut self,
-        now: Instant,
-        iface: IfaceId,
-        ip: &IpPacket,
-        refused: Refused,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
-        let reason = match refused {
-            Refused::Dropped => DropReason::FilterDrop,
-            Refused::Fragment => DropReason::FilterFragment,
-            Refused::Hidden => DropReason::FilterHidden,
-            Refused::Rejected => {
-                self.reject(now, iface, ip, &packet, pool);
-                DropReason::FilterReject
-            }
-        };
-        self.drop(iface, packet, reason, pool);
-    }
-
-    /// Answers a rejected packet: a segment by a reset, anything else by an ICMP error.
-    fn reject(
-        &mut self,
-        now: Instant,
-        iface: IfaceId,
-        ip: &IpPacket,
-        packet: &Packet,
-        pool: &mut Pool,
-    ) {
-        let group = matches!(
-            self.verdict(iface, (ip.src, ip.dst), false),
-            Verdict::Local { group: true } | Verdict::Drop(_)
-        );
-        if group {
-            return;
-        }
-        let is_tcp = ip.protocol == IpProtocol::TCP && ip.fragment.is_none();
-        if is_tcp && self.send_reset(now, ip, packet, pool).is_some() {
-            return;
-        }
-        let (src, dst, ip_offset, end) = (ip.src, ip.dst, ip.ip_offset, ip.end);
-        let about = Offender { iface, src, dst, ip_offset, end, group };
-        let report = Report::unreachable(src.is_ipv4(), Unreachable::AdminProhibited, || 0);
-        self.send_error(now, packet, &about, report, pool);
-    }
-
-    /// Resets the connection of a segment in the name of its destination, as RFC 9293 (3.10.7.1)
-    /// has a closed port answer. `None`: it is no segment.
-    fn send_reset(
-        &mut self,
-        now: Instant,
-        ip: &IpPacket,
-        packet: &Packet,
-        pool: &mut Pool,
-    ) -> Option<()> {
-        let segment = packet.linear().get(ip.offset..)?;
-        let header = tcp::Header::parse(segment).ok()?;
-        // A reset answered by a reset would have no end.
-        if header.flags.contains(Flags::RST) {
-            return Some(());
-        }
-        let payload = (ip.end - ip.offset).saturating_sub(usize::from(header.header_len)) as u32;
-        let controls = [Flags::SYN, Flags::FIN].map(|flag| u32::from(header.flags.contains(flag)));
-        let len = payload + controls[0] + controls[1];
-        let mut reset = [0; RESET_LEN];
-        reset[..2].copy_from_slice(&header.dst_port.to_be_bytes());
-        reset[2..4].copy_from_slice(&header.src_port.to_be_bytes());
-        reset[12] = (RESET_LEN as u8 / 4) << 4;
-        if header.flags.contains(Flags::ACK) {
-            reset[4..8].copy_from_slice(&header.ack.0.to_be_bytes());
-            reset[13] = Flags::RST.0 as u8;
-        } else {
-            reset[8..12].copy_from_slice(&header.seq.0.wrapping_add(len).to_be_bytes());
-            reset[13] = (Flags::RST | Flags::ACK).0 as u8;
-        }
-        let mut answer = pool.take(RESET_LEN);
-        answer.push_back(RESET_LEN).expect("taken with room").copy_from_slice(&reset);
-        let Ok(route) = self.route(now, Some(ip.dst), ip.src, None) else {
-            pool.give(answer);
-            return Some(());
-        };
-        let how = Ip {
-            protocol: IpProtocol::TCP.0,
-            ttl: None,
-            tos: 0,
-            fragmenting: Fragmenting::Anywhere,
-            flow_label: 0,
-        };
-        let at = Some(tcp::CHECKSUM_OFFSET as u16);
-        // The sender of a segment whose reset is lost sends it again, and gets another one.
-        let _ = self.send(now, &route, (ip.dst, ip.src), how, answer, at, pool);
-        Some(())
-    }
 }
-
-/// Length of a reset in bytes: a TCP header without options.
-const RESET_LEN: usize = 20;
 
 /// The packet as rules see it, at no hook in particular yet.
 fn fields_of(packet: &Packet, ip: &IpPacket) -> Fields {

@@ -11,7 +11,7 @@ use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, 
 use super::tables::Data;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
-use crate::net::ip::{Fragmenting, Ip};
+use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::net::received::{Echo, IcmpError, Local, Received};
 use crate::net::told::Punt;
@@ -42,7 +42,7 @@ impl Data {
                 Some(Received::IcmpError(error))
             }
             Ok(Verdict::Echo { reply, ident, seq }) => {
-                self.on_echo(now, local, (reply, ident, seq), pool)
+                self.on_echo(now, local, reply, ident, seq, pool)
             }
             Err(reason) => {
                 self.drop(local.iface, local.packet, reason, pool);
@@ -150,7 +150,7 @@ impl Data {
         if !self.is_local(quoted.src) && !self.here().any_address {
             return Err(DropReason::IcmpIgnored);
         }
-        Ok(quoted.into_error(message, too_big, (local.src, local.iface)))
+        Ok(quoted.into_error(message, too_big, local.src, local.iface))
     }
 
     /// The error for a packet of ours whose neighbour does not answer; it starts with its IP
@@ -160,19 +160,21 @@ impl Data {
         let from = quoted.src;
         // As if a router had said so: host, or address, unreachable.
         let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
-        Some(quoted.into_error(message, None, (from, iface)))
+        Some(quoted.into_error(message, None, from, iface))
     }
 
     fn on_echo(
         &mut self,
         now: Instant,
         local: Local,
-        (reply, ident, seq): (bool, u16, u16),
+        reply: bool,
+        ident: u16,
+        seq: u16,
         pool: &mut Pool,
     ) -> Option<Received> {
         let stranger = self.is_any_address(local.iface) && !self.is_local(local.dst);
         if !reply && (!stranger || local.broadcast_or_multicast) {
-            self.answer_echo(now, local, (ident, seq), pool);
+            self.answer_echo(now, local, ident, seq, pool);
             return None;
         }
         let data_offset = local.offset + icmpv4::HEADER_LEN;
@@ -182,13 +184,7 @@ impl Data {
     }
 
     /// Turns a request into its reply, in place.
-    fn answer_echo(
-        &mut self,
-        now: Instant,
-        local: Local,
-        (ident, seq): (u16, u16),
-        pool: &mut Pool,
-    ) {
+    fn answer_echo(&mut self, now: Instant, local: Local, ident: u16, seq: u16, pool: &mut Pool) {
         let Local { mut packet, iface, src, dst, offset, tos, .. } = local;
         let v4 = src.is_ipv4();
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
@@ -223,7 +219,7 @@ impl Data {
         let _ = self.send(
             now,
             &route,
-            (route.src, src),
+            AddressPair { src: route.src, dst: src },
             ip,
             packet,
             Some(icmpv4::CHECKSUM_OFFSET as u16),
@@ -309,7 +305,8 @@ impl<'a> Quoted<'a> {
         self,
         message: (u8, u8),
         too_big: Option<u32>,
-        (from, iface): (IpAddr, IfaceId),
+        from: IpAddr,
+        iface: IfaceId,
     ) -> IcmpError {
         let Self { src, dst, protocol, src_port, dst_port, tcp_seq, payload } = self;
         let payload = payload[..payload.len().min(QUOTE_LEN_MAX)].to_vec();
@@ -372,7 +369,7 @@ mod tests {
             let packet = ours(IpProtocol::UDP, &vec![0; towpath_wire::udp::HEADER_LEN + len]);
             let quoted = Quoted::read(&packet).unwrap();
             let from = quoted.dst;
-            let error = quoted.into_error((11, 0), None, (from, IfaceId(1)));
+            let error = quoted.into_error((11, 0), None, from, IfaceId(1));
             assert_eq!(error.payload.len(), len.min(QUOTE_LEN_MAX));
         }
     }

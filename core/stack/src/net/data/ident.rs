@@ -36,7 +36,7 @@ impl Idents {
     /// Identifications for the data part of shard `n` of `count`, a power of two. Ranges of shards
     /// are disjoint: otherwise fragments from two shards to one host could be mistaken for one
     /// packet (RFC 6864 §4).
-    pub(super) fn new(keys: Keyed, (n, count): (usize, usize)) -> Self {
+    pub(super) fn new(keys: Keyed, n: usize, count: usize) -> Self {
         let share = (1 << u16::BITS) / count as u32;
         let range = ((n as u32 * share) as u16, share);
         // Hashed first values do not reveal when this host started.
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn within_a_millisecond_none_comes_twice() {
-        let mut idents = Idents::new(Keyed([7, 9]), (0, 1));
+        let mut idents = Idents::new(Keyed([7, 9]), 0, 1);
         let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));
         let first = idents.take_v4(Instant(5), src, dst, 1);
         assert_eq!(idents.take_v4(Instant(5), src, dst, 5), first.wrapping_add(1));
@@ -125,7 +125,7 @@ mod tests {
     /// ms learns nothing of a packet to the other.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
-        let mut idents = Idents::new(Keyed([7, 9]), (0, 1));
+        let mut idents = Idents::new(Keyed([7, 9]), 0, 1);
         let src = addr("10.0.0.1");
         let seen = |idents: &mut Idents, others: u32| -> Vec<u16> {
             let mut last = 0;
@@ -157,7 +157,7 @@ mod tests {
         let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));
         for count in [2, 16] {
             for n in 0..count {
-                let mut idents = Idents::new(Keyed([7, 9 + n as u64]), (n, count));
+                let mut idents = Idents::new(Keyed([7, 9 + n as u64]), n, count);
                 let share = 65_536 / count;
                 let mine = n * share..(n + 1) * share;
                 let mut given = vec![false; 65_536];
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn ipv6_ones_are_random() {
-        let mut idents = Idents::new(Keyed([7, 9]), (0, 1));
+        let mut idents = Idents::new(Keyed([7, 9]), 0, 1);
         let mut drawn: Vec<u32> = (0..1000).map(|_| idents.take_v6()).collect();
         assert!(drawn.windows(2).all(|two| two[1].wrapping_sub(two[0]) > 1));
         drawn.sort_unstable();

@@ -13,14 +13,15 @@
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has
 //! what both use. `forward` sends packets to other hosts on, with `option_stamp` and `refragment`,
 //! and `transit` those of a batch that need no second look, by `plans`. Rules judge packets in
-//! `hooks`. `verdict` decides about a received packet, `way` finds the route and source address of
-//! one to send, `mtu` its size limit. `next_hop` has the link header for each neighbour, and the
-//! packets that wait for one. `output` is the queue in front of a device; `orders` executes those
-//! of control. `reassembly` is the inverse of `fragment`. `offload` cuts and sums on the way out
-//! for a device that cannot, and `gro` merges on the way in. `offload_check` validates what the
-//! sender of a received packet left to a device. `icmp` reads errors, `report` makes
-//! them, `error_limit` bounds them; `ident` has the identifications of packets. The data part does
-//! not use control (`cargo xtask tidy` checks).
+//! `hooks`; `reject` drops and answers those refused. `verdict` decides about a received packet,
+//! `way` finds the route and source address of one to send, `mtu` its size limit. `next_hop` has
+//! the link header for each neighbour, and the packets that wait for one. `output` is the queue in
+//! front of a device; `orders` executes those of control. `reassembly` is the inverse of
+//! `fragment`. `offload` cuts and sums on the way out for a device that cannot, and `gro` merges on
+//! the way in. `offload_check` validates what the sender of a received packet left to a device.
+//! `icmp` reads errors, `report` makes them, `error_limit` bounds them; `ident` has the
+//! identifications of packets, and `timeouts` removes expired entries. The data part does not use
+//! control (`cargo xtask tidy` checks).
 //!
 //! Path MTUs of datagrams are here and not in control, because packets look them up. The shard
 //! whose socket believed a report tells all others, so that all go by the same path MTUs.
@@ -45,9 +46,11 @@ mod receive;
 mod redirect;
 mod redirect_limit;
 mod refragment;
+mod reject;
 mod report;
 mod send;
 mod tables;
+mod timeouts;
 mod transit;
 mod verdict;
 mod way;

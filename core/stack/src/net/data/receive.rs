@@ -69,6 +69,28 @@ enum Refused {
     },
 }
 
+/// A fault of a packet whose addresses are valid. The verdict decides what it means.
+enum HeaderFault {
+    /// Its receiver reports it.
+    Report(Report),
+    /// Extension headers that this host cannot read. The packet is dropped, unless it is for
+    /// another host, which may be able to read them.
+    //= https://www.rfc-editor.org/rfc/rfc7045#section-2.1
+    //# Any forwarding node along an IPv6 packet's path, which forwards the
+    //# packet for any reason, SHOULD do so regardless of any extension
+    //# headers that are present
+    Unread(DropReason),
+}
+
+impl HeaderFault {
+    fn report(self) -> Option<Report> {
+        match self {
+            Self::Report(report) => Some(report),
+            Self::Unread(_) => None,
+        }
+    }
+}
+
 impl From<DropReason> for Refused {
     fn from(reason: DropReason) -> Self {
         Self::Silently(reason)
@@ -159,40 +181,41 @@ impl Data {
         {
             return self.refuse(iface, packet, DropReason::OffloadInvalid, pool);
         }
-        let (ip, problem) = match ip {
+        let (ip, fault) = match ip {
             Ok(ip) => (ip, None),
             Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),
-            Err(Refused::Problem { report, ip }) => (ip, Some(report)),
-            Err(Refused::Unread { reason, ip }) => {
-                self.receive_unread(now, iface, (ip, link.group), (packet, reason), pool);
-                return None;
-            }
+            Err(Refused::Problem { report, ip }) => (ip, Some(HeaderFault::Report(report))),
+            Err(Refused::Unread { reason, ip }) => (ip, Some(HeaderFault::Unread(reason))),
         };
         if self.snapshot.rules.is_some()
-            && let Err(refused) = self.judge_received(now, iface, (&ip, link.group), &packet)
+            && let Err(refused) = self.judge_received(now, iface, &ip, link.group, &packet)
         {
             self.refuse_by_rule(now, iface, &ip, refused, packet, pool);
             return None;
         }
-        let group = match (self.verdict(iface, (ip.src, ip.dst), link.group), problem) {
+        let group = match (self.verdict(iface, ip.src, ip.dst, link.group), fault) {
             (Verdict::Local { group }, None) => group,
-            (Verdict::Forward, problem) => {
-                self.forward(now, iface, &ip, problem, packet, pool);
+            (Verdict::Forward, fault) => {
+                self.forward(now, iface, &ip, fault.and_then(HeaderFault::report), packet, pool);
                 return None;
             }
-            (Verdict::Local { group }, Some(report)) => {
-                return self.refuse_for(now, iface, (ip, group), packet, report, pool);
+            (_, Some(HeaderFault::Unread(reason))) => {
+                return self.refuse(iface, packet, reason, pool);
+            }
+            (Verdict::Local { group }, Some(HeaderFault::Report(report))) => {
+                let about = Offender::of_packet(iface, &ip, group);
+                return self.refuse_for(now, &about, packet, report, pool);
             }
             // A packet for another host gets no ICMP error about its header.
-            (Verdict::Drop(_), Some(_)) => {
+            (Verdict::Drop(_), Some(HeaderFault::Report(_))) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
             (Verdict::Drop(DropReason::Martian), None) if is_claim(&packet, &ip) => true,
             (Verdict::Drop(reason), None) => return self.refuse(iface, packet, reason, pool),
         };
         match ip.fragment {
-            None => self.deliver(now, iface, (ip, group), packet, pool),
-            Some(piece) => self.receive_fragment(now, iface, (ip, group), (packet, piece), pool),
+            None => self.deliver(now, iface, &ip, group, packet, pool),
+            Some(_) => self.receive_fragment(now, iface, &ip, group, packet, pool),
         }
     }
 
@@ -217,7 +240,7 @@ impl Data {
         };
         match self.verdict_of_looped(iface, ip.dst) {
             Verdict::Local { group } => {
-                let local = local_of(iface, (ip, group), packet, true);
+                let local = local_of(iface, &ip, group, packet, true);
                 self.hand_over(now, local, pool)
             }
             Verdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
@@ -226,40 +249,17 @@ impl Data {
         }
     }
 
-    /// A packet whose extension headers this host cannot read: it is dropped, unless it is for
-    /// another host, which may be able to.
-    //= https://www.rfc-editor.org/rfc/rfc7045#section-2.1
-    //# Any forwarding node along an IPv6 packet's path, which forwards the
-    //# packet for any reason, SHOULD do so regardless of any extension
-    //# headers that are present
-    #[cold]
-    fn receive_unread(
-        &mut self,
-        now: Instant,
-        iface: IfaceId,
-        (ip, link_group): (IpPacket, bool),
-        (packet, reason): (Packet, DropReason),
-        pool: &mut Pool,
-    ) {
-        if let Err(refused) = self.judge_received(now, iface, (&ip, link_group), &packet) {
-            return self.refuse_by_rule(now, iface, &ip, refused, packet, pool);
-        }
-        match self.verdict(iface, (ip.src, ip.dst), link_group) {
-            Verdict::Forward => self.forward(now, iface, &ip, None, packet, pool),
-            Verdict::Local { .. } | Verdict::Drop(_) => self.drop(iface, packet, reason, pool),
-        }
-    }
-
     /// Delivers a whole packet for this host: to control, or to the transport.
     fn deliver(
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (ip, group): (IpPacket, bool),
+        ip: &IpPacket,
+        group: bool,
         packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
-        self.hand_over(now, local_of(iface, (ip, group), packet, false), pool)
+        self.hand_over(now, local_of(iface, ip, group, packet, false), pool)
     }
 
     fn hand_over(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Received> {
@@ -323,10 +323,14 @@ impl Data {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (ip, group): (IpPacket, bool),
-        (mut packet, piece): (Packet, Piece),
+        ip: &IpPacket,
+        group: bool,
+        mut packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
+        let Some(piece) = ip.fragment else {
+            return self.deliver(now, iface, ip, group, packet, pool);
+        };
         self.counters.fragments_received += 1;
         let protocol = if ip.src.is_ipv4() { ip.protocol.0 } else { 0 };
         let fragment = Fragment {
@@ -383,13 +387,13 @@ impl Data {
             Ok(ip) if is_discovery(&packet, &ip) => {
                 self.refuse(iface, packet, DropReason::NeighborMalformed, pool)
             }
-            Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
+            Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, &ip, group, packet, pool),
             Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
             Err(Refused::Silently(reason) | Refused::Unread { reason, .. }) => {
                 self.refuse(iface, packet, reason, pool)
             }
             Err(Refused::Problem { report, ip }) => {
-                self.refuse_for(now, iface, (ip, group), packet, report, pool)
+                self.refuse_for(now, &Offender::of_packet(iface, &ip, group), packet, report, pool)
             }
         }
     }
@@ -398,16 +402,13 @@ impl Data {
     fn refuse_for(
         &mut self,
         now: Instant,
-        iface: IfaceId,
-        (ip, group): (IpPacket, bool),
+        about: &Offender,
         packet: Packet,
         report: Report,
         pool: &mut Pool,
     ) -> Option<Received> {
-        let (src, dst, ip_offset, end) = (ip.src, ip.dst, ip.ip_offset, ip.end);
-        let about = Offender { iface, src, dst, ip_offset, end, group };
-        self.send_error(now, &packet, &about, report, pool);
-        self.refuse(iface, packet, DropReason::IpMalformed, pool)
+        self.send_error(now, &packet, about, report, pool);
+        self.refuse(about.iface, packet, DropReason::IpMalformed, pool)
     }
 }
 
@@ -447,12 +448,7 @@ fn is_ipv4(packet: &Packet) -> bool {
 }
 
 /// The packet as sockets get it, without the padding of a short frame.
-fn local_of(
-    iface: IfaceId,
-    (ip, group): (IpPacket, bool),
-    mut packet: Packet,
-    looped: bool,
-) -> Local {
+fn local_of(iface: IfaceId, ip: &IpPacket, group: bool, mut packet: Packet, looped: bool) -> Local {
     packet.truncate(ip.end);
     Local {
         packet,

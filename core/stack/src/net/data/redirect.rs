@@ -11,7 +11,7 @@ use super::receive::IpPacket;
 use super::report::{Offender, Report};
 use super::tables::Data;
 use crate::net::iface::IfaceId;
-use crate::net::ip::{Fragmenting, Ip};
+use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::route::RouteKind;
 
 impl Data {
@@ -57,7 +57,7 @@ impl Data {
                     && self.send_error(now, packet, &about, report, pool)
             }
             (IpAddr::V6(target), IpAddr::V6(dst)) => {
-                self.redirect_v6(now, &about, (target, dst), packet, pool)
+                self.redirect_v6(now, &about, target, dst, packet, pool)
             }
             _ => false,
         };
@@ -77,7 +77,8 @@ impl Data {
         &mut self,
         now: Instant,
         about: &Offender,
-        (target, dst): (Ipv6Addr, Ipv6Addr),
+        target: Ipv6Addr,
+        dst: Ipv6Addr,
         packet: &Packet,
         pool: &mut Pool,
     ) -> bool {
@@ -106,7 +107,8 @@ impl Data {
         };
         let checksum_at = Some(icmpv4::CHECKSUM_OFFSET as u16);
         // A redirect that cannot be sent is given up.
-        self.send(now, &route, (own, host), ip, body, checksum_at, pool).is_ok()
+        self.send(now, &route, AddressPair { src: own, dst: host }, ip, body, checksum_at, pool)
+            .is_ok()
     }
 }
 

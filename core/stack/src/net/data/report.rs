@@ -7,11 +7,10 @@ use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, ndp};
 
-use super::reassembly::Expired;
+use super::receive::IpPacket;
 use super::tables::Data;
-use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
-use crate::net::ip::{Fragmenting, Ip};
+use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::received::Local;
 
 /// Reason for an ICMP error that a packet did not arrive.
@@ -45,6 +44,12 @@ pub(super) struct Offender {
 }
 
 impl Offender {
+    /// `ip` came in by `iface`; `group`: to a group or broadcast address.
+    pub(super) fn of_packet(iface: IfaceId, ip: &IpPacket, group: bool) -> Self {
+        let &IpPacket { src, dst, ip_offset, end, .. } = ip;
+        Self { iface, src, dst, ip_offset, end, group }
+    }
+
     fn of(local: &Local) -> Self {
         Self {
             iface: local.iface,
@@ -152,17 +157,9 @@ impl Data {
             fragmenting: Fragmenting::Anywhere,
             flow_label: 0,
         };
-        let (src, dst) = (route.src, about.src);
+        let ends = AddressPair { src: route.src, dst: about.src };
         // An error that cannot be sent has been counted, and no caller depends on it.
-        let _ = self.send(
-            now,
-            &route,
-            (src, dst),
-            ip,
-            error,
-            Some(icmpv4::CHECKSUM_OFFSET as u16),
-            pool,
-        );
+        let _ = self.send(now, &route, ends, ip, error, Some(icmpv4::CHECKSUM_OFFSET as u16), pool);
         true
     }
 
@@ -234,36 +231,6 @@ impl Data {
             && !self.here().locals.on(about.iface, about.src).broadcast;
         let bytes = packet.linear().get(about.ip_offset..).unwrap_or_default();
         one_host && !is_error_or_later_fragment(bytes)
-    }
-
-    /// Reports to the sender that fragments of its datagram are missing.
-    pub(super) fn on_reassembly_expired(
-        &mut self,
-        now: Instant,
-        expired: Expired,
-        pool: &mut Pool,
-    ) {
-        self.counters.drops.count(DropReason::FragmentTimeout);
-        let Some(quote) = expired.quote else { return };
-        let mut packet = pool.take(quote.len());
-        packet.push_back(quote.len()).expect("taken with room").copy_from_slice(&quote);
-        let about = Offender {
-            iface: expired.key.iface,
-            src: expired.key.src,
-            dst: expired.key.dst,
-            ip_offset: 0,
-            end: quote.len(),
-            group: expired.group,
-        };
-        let report = if about.src.is_ipv4() {
-            let code = icmpv4::TIME_EXCEEDED_REASSEMBLY;
-            Report::V4(icmpv4::Message::TimeExceeded { code })
-        } else {
-            let code = icmpv6::TIME_EXCEEDED_REASSEMBLY;
-            Report::V6(icmpv6::Message::TimeExceeded { code })
-        };
-        self.send_error(now, &packet, &about, report, pool);
-        pool.give(packet);
     }
 }
 

@@ -21,7 +21,7 @@ use super::output::{Full, is_control, is_control_message};
 use super::tables::Data;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
-use crate::net::ip::{DEFAULT_TTL, Fragmenting, Ip};
+use crate::net::ip::{AddressPair, DEFAULT_TTL, Fragmenting, Ip};
 use crate::net::limits::LOOPBACK_LEN_MAX;
 use crate::net::link_header::LinkHeader;
 use crate::net::received::Looped;
@@ -67,6 +67,14 @@ pub struct EchoOut {
     pub fragmenting: Fragmenting,
 }
 
+/// Where the checksum of a transport header goes, and what it needs besides the packet.
+struct TransportSum {
+    at: u16,
+    /// Sum of the pseudo header.
+    pseudo: u64,
+    protocol: u8,
+}
+
 impl Data {
     /// Sends one transport packet, whose front is the transport header.
     ///
@@ -83,12 +91,13 @@ impl Data {
         &mut self,
         now: Instant,
         route: &Route,
-        (src, dst): (IpAddr, IpAddr),
+        ends: AddressPair,
         ip: Ip,
         mut packet: Packet,
         checksum_offset: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
+        let AddressPair { src, dst } = ends;
         let ip_len = if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
         let mtu = route.mtu as usize;
@@ -107,7 +116,7 @@ impl Data {
             return Err(SendError::TooBig { mtu: route.mtu });
         }
         if route.iface == IfaceId::LOOPBACK {
-            self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+            self.push_ip(now, route.iface, ends, ip, &mut packet);
             return self.send_to_self(route.iface, packet, pool);
         }
         if !may_leave(dst, ip.ttl) {
@@ -115,7 +124,7 @@ impl Data {
             return Ok(());
         }
         if self.snapshot.rules.is_some()
-            && self.judge_sent(now, route.iface, (src, dst), ip.protocol, &packet).is_err()
+            && self.judge_sent(now, route.iface, src, dst, ip.protocol, &packet).is_err()
         {
             self.drop(route.iface, packet, DropReason::FilterOutput, pool);
             return Ok(());
@@ -134,7 +143,8 @@ impl Data {
         let whole = packet.meta.segmentation.is_some() || len <= mtu;
         if let Some(at) = checksum_offset {
             let pseudo = offload::pseudo_sum(src, dst, ip.protocol, packet.len());
-            self.prepare_checksum(route.iface, &mut packet, at, (pseudo, ip.protocol), whole, pool);
+            let sum = TransportSum { at, pseudo, protocol: ip.protocol };
+            self.prepare_checksum(route.iface, &mut packet, sum, whole, pool);
         }
         let cut_beyond = self.link(route.iface).kernel_cuts;
         let ip = match ip.fragmenting {
@@ -143,7 +153,7 @@ impl Data {
             }
             _ => ip,
         };
-        self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+        self.push_ip(now, route.iface, ends, ip, &mut packet);
         let to = (route.iface, route.next_hop);
         let to = self.link_to(now, to, route.hop, route.broadcast);
         self.transmit_to(to, route.iface, packet, route.mtu, pool);
@@ -157,12 +167,12 @@ impl Data {
         &mut self,
         now: Instant,
         route: &Route,
-        (src, dst): (IpAddr, IpAddr),
+        ends: AddressPair,
         ip: Ip,
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+        self.push_ip(now, route.iface, ends, ip, &mut packet);
         self.send_to_self(route.iface, packet, pool)
     }
 
@@ -172,11 +182,11 @@ impl Data {
         &self,
         iface: IfaceId,
         packet: &mut Packet,
-        at: u16,
-        (pseudo, protocol): (u64, u8),
+        sum: TransportSum,
         whole: bool,
         pool: &mut Pool,
     ) {
+        let TransportSum { at, pseudo, protocol } = sum;
         let place = usize::from(at);
         if whole && self.link(iface).offloads.checksum {
             let field = checksum::fold(pseudo).to_be_bytes();
@@ -199,17 +209,17 @@ impl Data {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (src, dst): (IpAddr, IpAddr),
+        ends: AddressPair,
         ip: Ip,
         packet: &mut Packet,
     ) {
         let len = packet.len();
-        match (src, dst) {
+        match (ends.src, ends.dst) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let header = ipv4::Header {
                     tos: ip.tos,
                     total_len: (ipv4::HEADER_LEN + len) as u16,
-                    ident: self.ident_v4(now, (src, dst), ip, packet),
+                    ident: self.ident_v4(now, ends, ip, packet),
                     dont_fragment: ip.fragmenting.sets_df(),
                     more_fragments: false,
                     fragment_offset: 0,
@@ -235,24 +245,18 @@ impl Data {
             }
             _ => unreachable!("a route has addresses of one family"),
         }
-        shift_offsets(packet, if src.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN });
+        shift_offsets(packet, if ends.src.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN });
     }
 
     //= https://www.rfc-editor.org/rfc/rfc6864#section-4.1
     //# Originating sources MAY set the IPv4 ID field of atomic datagrams to any value.
-    fn ident_v4(
-        &mut self,
-        now: Instant,
-        (src, dst): (IpAddr, IpAddr),
-        ip: Ip,
-        packet: &Packet,
-    ) -> u16 {
+    fn ident_v4(&mut self, now: Instant, ends: AddressPair, ip: Ip, packet: &Packet) -> u16 {
         let count = match packet.meta.segmentation {
             Some(how) => how.pieces(packet.len()),
             None if ip.fragmenting.sets_df() => return 0,
             None => 1,
         };
-        self.idents.take_v4(now, src, dst, count as u32)
+        self.idents.take_v4(now, ends.src, ends.dst, count as u32)
     }
 
     /// Sends a packet to this host itself, without checksum and uncut. `Stack::give` separates the
@@ -494,7 +498,7 @@ impl Data {
         };
         let ip = Ip { protocol: protocol.0, ttl, tos, fragmenting, flow_label: 0 };
         let checksum = Some(icmpv4::CHECKSUM_OFFSET as u16);
-        self.send(now, route, (src, dst), ip, packet, checksum, pool)
+        self.send(now, route, AddressPair { src, dst }, ip, packet, checksum, pool)
     }
 }
 

@@ -70,7 +70,8 @@ impl Data {
         config: NetConfig,
         keys: &Keys,
         now: Instant,
-        (n, shards): (usize, usize),
+        n: usize,
+        shards: usize,
     ) -> Self {
         let tables = Keyed(keys.tables);
         Self {
@@ -84,7 +85,7 @@ impl Data {
             next_hops: NextHops::new(tables, config.neighbors(), shards),
             mtus: PathMtus::new(tables, shards),
             reassembly: Reassembly::new(tables),
-            idents: Idents::new(Keyed(keys.idents), (n, shards)),
+            idents: Idents::new(Keyed(keys.idents), n, shards),
             error_limit: ErrorLimit::new(tables, now, shards as u64),
             redirects: RedirectLimit::new(tables),
             random: Random::new(keys.error_limit),
@@ -170,18 +171,5 @@ impl Data {
             self.dropped.push_back(Dropped { iface, reason, arrival_ns, bytes });
         }
         pool.give(packet);
-    }
-
-    /// When [`on_timeout`](Self::on_timeout) wants to be called next.
-    pub(in crate::net) fn next_timeout(&self) -> Instant {
-        self.reassembly.next_timeout().min(self.mtus.next_timeout())
-    }
-
-    /// Gives up expired entries.
-    pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
-        for expired in self.reassembly.on_timeout(now) {
-            self.on_reassembly_expired(now, expired, pool);
-        }
-        self.mtus.expire(now);
     }
 }

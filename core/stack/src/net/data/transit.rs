@@ -45,6 +45,15 @@ struct Head {
     len: u16,
 }
 
+/// Interfaces of a packet that leaves as it is, and the place and length of its IP packet.
+#[derive(Debug, Clone, Copy)]
+struct TransitPass {
+    iface: IfaceId,
+    out: IfaceId,
+    at: usize,
+    len: usize,
+}
+
 /// Packets and bytes of a run, added to the counters at its end.
 #[derive(Debug, Default)]
 struct Sums {
@@ -159,7 +168,7 @@ impl Data {
             sums.received += 1;
             sums.received_bytes += packet.len();
             if has_rules {
-                match self.judge_pass(now, (iface, out), (at, len), packet, pool) {
+                match self.judge_pass(now, TransitPass { iface, out, at, len }, packet, pool) {
                     Some(accepted) => packet = accepted,
                     // The error that its sender gets may wait for control.
                     None if self.has_told() => break,
@@ -199,18 +208,18 @@ impl Data {
         }
     }
 
-    /// Has rules judge a packet whose IP header is at `at`. `None`: it was refused.
+    /// Has rules judge a packet. `None`: it was refused.
     #[inline]
     fn judge_pass(
         &mut self,
         now: Instant,
-        (iface, out): (IfaceId, IfaceId),
-        (at, len): (usize, usize),
+        pass: TransitPass,
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Option<Packet> {
         let Some(set) = &self.snapshot.rules else { return Some(packet) };
         let hooks = set.rules().hooks();
+        let TransitPass { iface, out, at, len } = pass;
         let bytes = packet.linear().get(at..at + len).unwrap_or_default();
         let mut fields = fields_of_plain_v4(bytes);
         fields.iface_in = Some(iface.0);

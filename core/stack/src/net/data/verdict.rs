@@ -27,12 +27,13 @@ pub(super) enum Verdict {
 }
 
 impl Data {
-    /// Decides about a packet with these addresses (source, destination) that came in by `iface`.
+    /// Decides about a packet from `src` to `dst` that came in by `iface`.
     /// `link_group`: the link carried it to a group of stations.
     pub(super) fn verdict(
         &self,
         iface: IfaceId,
-        (src, dst): (IpAddr, IpAddr),
+        src: IpAddr,
+        dst: IpAddr,
         link_group: bool,
     ) -> Verdict {
         let martian = Verdict::Drop(DropReason::Martian);
@@ -57,12 +58,12 @@ impl Data {
         if self.link(iface).any_address || role.owner.is_some() {
             return Verdict::Local { group: link_group };
         }
-        self.verdict_of_transit((src, dst), link_group)
+        self.verdict_of_transit(src, dst, link_group)
     }
 
     /// The verdict on a packet whose unicast destination is another host.
     #[cold]
-    fn verdict_of_transit(&self, (src, dst): (IpAddr, IpAddr), link_group: bool) -> Verdict {
+    fn verdict_of_transit(&self, src: IpAddr, dst: IpAddr, link_group: bool) -> Verdict {
         if self.forwarding.is_none() {
             return Verdict::Drop(DropReason::NotLocal);
         }

@@ -231,7 +231,8 @@ impl Data {
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
-        (src, dst): (IpAddr, IpAddr),
+        src: IpAddr,
+        dst: IpAddr,
         iface: Option<IfaceId>,
         mtu: u32,
     ) -> Option<(HopKey, u32)> {

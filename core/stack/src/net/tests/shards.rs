@@ -2,6 +2,7 @@
 
 use super::super::control::Control;
 use super::super::data::Data;
+use super::super::ip::AddressPair;
 use super::super::told::{News, Order, Parts};
 use super::*;
 
@@ -26,7 +27,7 @@ impl Sharded {
         let config = eth0(&["10.0.0.1/24"]);
         assert_eq!(control.add_interface(now, config), ETH);
         let shards =
-            [0, 1].map(|n| Data::new(settings, &Keys::derive(&[8 + n as u8; 32]), now, (n, 2)));
+            [0, 1].map(|n| Data::new(settings, &Keys::derive(&[8 + n as u8; 32]), now, n, 2));
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host
@@ -74,7 +75,7 @@ impl Sharded {
         let out = Ip { protocol, ttl: None, tos: 0, fragmenting, flow_label: 0 };
         let data = &mut self.shards[shard];
         let route = data.route_to_keep(self.now, None, ip(to), None).unwrap();
-        let ends = (route.src, ip(to));
+        let ends = AddressPair { src: route.src, dst: ip(to) };
         data.send(self.now, &route, ends, out, packet, Some(6), &mut self.pool).unwrap();
     }
 

@@ -98,9 +98,9 @@ fn the_transport_confirms_instead_of_a_probe() {
     let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
     neighbors.on_question(at(0), key(), MAC, true);
     neighbors.on_used(at(0), key(), Parts::FIRST);
-    neighbors.confirm(at(0), Parts::FIRST, (key(), OTHER), at(20_000));
+    neighbors.confirm(at(0), Parts::FIRST, key(), OTHER, at(20_000));
     assert_eq!(state(&neighbors), Some(NeighborState::Delay), "it said nothing of this address");
-    neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
+    neighbors.confirm(at(0), Parts::FIRST, key(), MAC, at(20_000));
     assert!(neighbors.on_timeout(at(5000)).is_empty());
     assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
 }
@@ -114,7 +114,7 @@ fn unasked_answers_make_no_entry_and_only_override_changes_one() {
 
     neighbors.on_question(at(0), key(), MAC, true);
     neighbors.on_used(at(0), key(), Parts::FIRST);
-    neighbors.confirm(at(0), Parts::FIRST, (key(), MAC), at(20_000));
+    neighbors.confirm(at(0), Parts::FIRST, key(), MAC, at(20_000));
     let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
     neighbors.on_advert(at(0), key(), gentle, at(30_000));
     assert_eq!(state(&neighbors), Some(NeighborState::Stale));
@@ -146,7 +146,7 @@ fn users_hear_what_has_changed_and_who_asks_is_answered() {
     }
     assert_eq!(to(&mut neighbors), []);
     neighbors.on_used(at(40_000), key(), part(2));
-    neighbors.confirm(at(40_001), part(3), (key(), MAC), at(60_000));
+    neighbors.confirm(at(40_001), part(3), key(), MAC, at(60_000));
     assert_eq!(to(&mut neighbors), [part(2), part(3)]);
     neighbors.on_question(at(40_002), key(), OTHER, true);
     assert_eq!(to(&mut neighbors), [all]);
