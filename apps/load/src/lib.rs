@@ -38,7 +38,8 @@
 //! - `request`, HTTP requests; `answer` with `response` and `redis`, the end of an answer;
 //! - `verdict`, its outcome;
 //! - `sockets`, `alarm` and `machine`, the kernel;
-//! - `tally`, the counts; `moments`, what threads share.
+//! - `tally`, the counts; `moments`, what threads share;
+//! - [`results`], what reports become for people and programs.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -57,6 +58,7 @@ mod redis;
 mod report;
 mod request;
 mod response;
+pub mod results;
 mod run;
 mod schedule;
 mod sockets;

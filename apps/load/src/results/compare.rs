@@ -1,7 +1,7 @@
 //! `--compare`: two servers in turn, and their differences beside the noise.
 
+use crate::{Failures, Histogram, Report};
 use serde::Serialize;
-use towpath_load::{Failures, Histogram, Report};
 
 use super::figures;
 use super::outcome::{Labelled, has_answers};
@@ -306,7 +306,7 @@ mod tests {
         let compare = |b| Comparison::new(["a:1".into(), "b:1".into()], [a(), b]);
         let dead = |run| Report { received: 0, sent: 25, service: Histogram::new(), ..run };
         let lossy = |mut run: Report| {
-            run.failures.add(towpath_load::Failure::Reset, 40, || "reset".into());
+            run.failures.add(crate::Failure::Reset, 40, || "reset".into());
             run
         };
         let unsent = |mut run: Report| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_load::Histogram;
+use crate::Histogram;
 
 /// Times from `from` to `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

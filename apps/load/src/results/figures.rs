@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_load::{
-    Arrivals, Failure, FellBehind, Histogram, Plan, Protocol, Report, Shape, Spacing,
-};
+use crate::{Arrivals, Failure, FellBehind, Histogram, Plan, Protocol, Report, Shape, Spacing};
 
 /// Percentiles of every table and plot: name and share.
 pub const QUANTILES: [(&str, f64); 6] =
@@ -112,7 +110,6 @@ pub fn protocol(plan: &Plan) -> String {
         Protocol::Udp => "UDP".to_owned(),
         Protocol::Http1(request) => format!("HTTP/1.1 {} {}", request.method, request.path),
         Protocol::Redis { words } => format!("redis {}", words.join(" ")),
-        other => format!("{other:?}"),
     }
 }
 
@@ -128,7 +125,6 @@ pub fn pattern(plan: &Plan) -> String {
             format!("idle connections with a request each {}", time(heartbeat))
         }
         Shape::Burst { every } => format!("a burst of all users each {}", time(every)),
-        other => format!("{other:?}"),
     }
 }
 
@@ -311,8 +307,8 @@ mod tests {
 
     #[test]
     fn connects_after_failures_are_no_closes() {
-        let mut report = crate::load::samples::report();
-        report.plan.protocol = Protocol::Http1(towpath_load::HttpRequest::get("/"));
+        let mut report = crate::results::samples::report();
+        report.plan.protocol = Protocol::Http1(crate::HttpRequest::get("/"));
         report.reconnects = report.received;
         assert!(closes_after_answers(&report));
         (report.received, report.reconnects) = (0, report.failures.total());

@@ -1,7 +1,7 @@
 //! Results of a command: one run, a comparison, or a search.
 
+use crate::Report;
 use serde::Serialize;
-use towpath_load::Report;
 
 use super::compare::Comparison;
 use super::machine::Machine;
@@ -11,6 +11,8 @@ use super::values::Goal;
 /// Everything that the outputs tell.
 #[derive(Debug, Serialize)]
 pub struct Document {
+    /// Version of `towpath`.
+    pub version: &'static str,
     /// Words of the command line.
     pub argv: Vec<String>,
     /// Place of the users' sockets: kernel, rootless or tap.

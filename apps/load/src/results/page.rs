@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use towpath_load::{Ended, Failures, Histogram, Report};
+use crate::{Ended, Failures, Histogram, Report};
 
 use super::compare::{Compared, Comparison};
 use super::figures::{self, QUANTILES, bits, bytes, percent, rate, time};
@@ -136,13 +136,12 @@ fn plots(report: &Report) -> String {
 
 /// Rates and times of the periods.
 fn over_time(report: &Report) -> String {
-    let curve = |name: &str, class, value: &dyn Fn(&towpath_load::Period) -> f64| {
-        let point = |it: &towpath_load::Period| (it.at.as_secs_f64(), value(it));
+    let curve = |name: &str, class, value: &dyn Fn(&crate::Period) -> f64| {
+        let point = |it: &crate::Period| (it.at.as_secs_f64(), value(it));
         let points = report.periods.iter().map(point).collect();
         Curve { name: name.to_owned(), class, points }
     };
-    let each =
-        |it: &towpath_load::Period, count: u64| count as f64 / it.length.as_secs_f64().max(1e-9);
+    let each = |it: &crate::Period, count: u64| count as f64 / it.length.as_secs_f64().max(1e-9);
     if report.plan.shape.is_stream() {
         let curves = [
             curve("sent", "c1", &|it| each(it, it.bytes_sent) * 8.),
@@ -159,9 +158,9 @@ fn over_time(report: &Report) -> String {
     if !report.failures.is_empty() {
         rates.push(curve("failures", "c4", &|it| each(it, it.failed)));
     }
-    let of = |time: fn(&towpath_load::Period) -> Duration| {
+    let of = |time: fn(&crate::Period) -> Duration| {
         // A period without an answer has no time, not one of zero.
-        move |it: &towpath_load::Period| {
+        move |it: &crate::Period| {
             if it.received == 0 { f64::NAN } else { time(it).as_secs_f64() }
         }
     };
@@ -412,7 +411,7 @@ fn foot(document: &Document) -> String {
         "<h2>Command</h2><pre>{}</pre><p class=\"key\">Towpath {}. The tester ran on {}, \
          {} processors, {} of memory, Linux {}; its sockets were on: {}.</p>",
         escaped(&command.join(" ")),
-        env!("TOWPATH_VERSION"),
+        document.version,
         escaped(&machine.cpu),
         machine.cpus,
         bytes(machine.memory_bytes),
@@ -496,6 +495,7 @@ mod tests {
         let argv = ["towpath", "load", "--message", "it's <b>"];
         let assertion = Assertion { bound: "p99<1us".into(), found: "1ms".into(), holds: false };
         Document {
+            version: "1.2",
             argv: argv.map(str::to_owned).to_vec(),
             on: "kernel",
             machine: Machine::here(),
@@ -545,10 +545,8 @@ mod tests {
     #[test]
     fn unsent_requests_and_failures_of_a_comparison_are_in_the_page() {
         let mut run = samples::report();
-        run.plan.arrivals = towpath_load::Arrivals::Open {
-            per_second: 1000.,
-            spacing: towpath_load::Spacing::Uniform,
-        };
+        run.plan.arrivals =
+            crate::Arrivals::Open { per_second: 1000., spacing: crate::Spacing::Uniform };
         run.generator.unsent = 2000;
         run.scheduled += 2000;
         let page = of(&document(Outcome::Run { run: Box::new(run) }));

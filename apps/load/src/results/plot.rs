@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use towpath_load::Histogram;
+use crate::Histogram;
 
 use super::distribution::{Bin, bins};
 use super::figures;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use towpath_load::{
+use crate::{
     Ended, Failure, Failures, Generator, Histogram, Period, Phase, Plan, Report, Snapshot, Target,
 };
 

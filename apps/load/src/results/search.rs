@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Ended, Report};
 use serde::Serialize;
-use towpath_load::{Ended, Report};
 
 use super::figures;
 use super::values::Limit;
@@ -222,8 +222,8 @@ mod tests {
         "p99=1ms".parse().expect("a limit")
     }
 
-    fn mark() -> towpath_load::FellBehind {
-        towpath_load::FellBehind {
+    fn mark() -> crate::FellBehind {
+        crate::FellBehind {
             late: 20,
             late_share: 0.02,
             lateness_p99: Duration::from_millis(2),
@@ -234,7 +234,7 @@ mod tests {
 
     /// A run in which `late` of a thousand requests took 5 ms.
     fn run(late: u64) -> Report {
-        let mut response = towpath_load::Histogram::new();
+        let mut response = crate::Histogram::new();
         (0..1000).for_each(|n| {
             response.record(Duration::from_micros(if n < late { 5000 } else { 100 }));
         });

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use crate::{Arrivals, Histogram};
 use serde::Serialize;
-use towpath_load::{Arrivals, Histogram};
 
 use super::figures::{self, QUANTILES};
 use super::outcome::{Document, Labelled};
@@ -14,17 +13,15 @@ use super::text::quantile;
 const SCHEMA: u32 = 1;
 
 /// A document with everything.
-pub fn json(document: &Document) -> Result<String> {
+pub fn json(document: &Document) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Versioned<'a> {
         schema: u32,
         tool: &'static str,
-        version: &'static str,
         #[serde(flatten)]
         document: &'a Document,
     }
-    let version = env!("TOWPATH_VERSION");
-    let versioned = Versioned { schema: SCHEMA, tool: "towpath load", version, document };
+    let versioned = Versioned { schema: SCHEMA, tool: "towpath load", document };
     Ok(serde_json::to_string_pretty(&versioned)? + "\n")
 }
 
@@ -155,7 +152,7 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use towpath_load::Report;
+    use crate::Report;
 
     use super::super::machine::Machine;
     use super::super::outcome::Outcome;
@@ -164,6 +161,7 @@ mod tests {
 
     fn document(report: Report) -> Document {
         Document {
+            version: "1.2",
             argv: vec!["towpath".into(), "load".into()],
             on: "kernel",
             machine: Machine::here(),

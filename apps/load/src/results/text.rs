@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use towpath_load::{Ended, FellBehind, Histogram, Report};
+use crate::{Ended, FellBehind, Histogram, Report};
 
 use super::compare::Comparison;
 use super::figures::{self, QUANTILES, bits, bytes, counted, percent, rate, time};
@@ -317,11 +317,14 @@ fn searched(search: &Search, on: &str) -> String {
     text
 }
 
-pub use towpath_model::printable;
+/// Returns `text` with U+FFFD in place of control characters, which terminals obey and XML forbids.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
 
 #[cfg(test)]
 mod tests {
-    use towpath_load::{Arrivals, Spacing};
+    use crate::{Arrivals, Spacing};
 
     use super::super::samples;
     use super::*;
@@ -343,7 +346,7 @@ mod tests {
     #[test]
     fn failures_have_a_cause_and_an_example() {
         let mut run = samples::report();
-        run.failures.add(towpath_load::Failure::Other, 1, || "a\u{1b}[2Jb".to_owned());
+        run.failures.add(crate::Failure::Other, 1, || "a\u{1b}[2Jb".to_owned());
         let text = report(&run, "kernel");
         assert!(text.contains("\n3         connection reset: the server"), "{text}");
         assert!(text.contains("first: 127.0.0.1:7: reset <by> peer"), "{text}");

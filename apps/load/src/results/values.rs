@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use towpath_load::{Answer, Report};
+use crate::{Answer, Report};
 
 use super::figures;
 

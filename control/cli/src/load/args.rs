@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use towpath_load::results::values::{
+    Format, Goal, Limit, Output, Place, parse_answer, parse_message, parse_message_size,
+    parse_rate, parse_time,
+};
 use towpath_load::{
     Answer, Arrivals, Header, HttpRequest, HttpUrl, Plan, Protocol, Shape, Spacing, Target,
 };
 
-use super::values::{
-    Format, Goal, Limit, Output, Place, parse_answer, parse_message, parse_message_size,
-    parse_rate, parse_time,
-};
 use crate::args::parse_number;
 use crate::error::{ExitCode, Failure};
 
@@ -515,9 +515,9 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
 mod tests {
     use clap::Parser;
 
-    use super::super::samples::address;
     use super::*;
     use crate::args::{Cli, Command};
+    use towpath_load::results::samples::address;
 
     fn args(words: &[&str]) -> Result<LoadArgs, clap::Error> {
         let cli = Cli::try_parse_from(["towpath", "load"].iter().chain(words))?;

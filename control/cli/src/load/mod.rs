@@ -1,32 +1,21 @@
 //! `towpath load`: the face of the load tester.
 //!
-//! `args` makes plans of options (`values` reads them), `session` runs plans with progress (`live`)
-//! and an end at Ctrl-C (`interrupt`). `compare` and `search` make one command of several runs,
-//! `place` puts the tester on Towpath. The figures then are an `outcome`, which becomes `text`,
-//! `tables` (JSON, CSV) or a `page` with plots (`plot`).
+//! `args` makes plans of options, `session` runs plans with progress (`live`) and an end at Ctrl-C
+//! (`interrupt`). `place` puts the tester on Towpath. `sinks` writes the results, which
+//! [`towpath_load::results`] computes and formats.
 
 mod args;
-mod compare;
-mod distribution;
-mod figures;
 mod interrupt;
 mod live;
-mod machine;
-mod outcome;
-mod page;
 mod place;
-mod plot;
-#[cfg(test)]
-mod samples;
-mod search;
 mod session;
 mod sinks;
-mod statistics;
-mod tables;
-mod text;
-mod values;
 
 use anyhow::{Context, Result};
+use towpath_load::results::figures;
+use towpath_load::results::machine::Machine;
+use towpath_load::results::outcome::{Assertion, Document, Labelled, Outcome};
+use towpath_model::printable;
 
 use crate::error::ExitCode;
 use crate::messages::{self, Messages};
@@ -34,8 +23,6 @@ use crate::messages::{self, Messages};
 pub use args::LoadArgs;
 use interrupt::Interrupt;
 use live::{Live, Screen};
-use machine::Machine;
-use outcome::{Assertion, Document, Labelled, Outcome};
 use session::Session;
 use sinks::Sinks;
 
@@ -60,6 +47,7 @@ pub fn load(args: &LoadArgs) -> Result<u8> {
         _ => Vec::new(),
     };
     let document = Document {
+        version: env!("TOWPATH_VERSION"),
         argv: place::argv(),
         on: on.word(),
         machine: Machine::here(),
@@ -132,7 +120,7 @@ fn no_answer(document: &Document) -> String {
     match run.report.failures.iter().max_by_key(|it| it.count) {
         Some(most) => format!(
             "{what} {name}: {}: {}",
-            text::printable(&most.example),
+            printable(&most.example),
             figures::explanation(most.kind)
         ),
         None => format!("{what} {name}: the run ended before"),

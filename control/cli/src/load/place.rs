@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use towpath_load::results::values::Place;
 
 use super::args::LoadArgs;
-use super::values::Place;
 
 /// The option that tells the tester where it is.
 const INSIDE: &str = "--inside";

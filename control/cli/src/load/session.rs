@@ -3,16 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
+use towpath_load::results::compare::{Compared, Comparison};
+use towpath_load::results::figures;
+use towpath_load::results::outcome::{Outcome, has_answers};
+use towpath_load::results::search::{self, Missed, Search, Step};
+use towpath_load::results::values::{Limit, Place};
 use towpath_load::{Error, HttpUrl, Plan, Report, Target, run};
 
 use super::args::{LoadArgs, usage};
-use super::compare::{Compared, Comparison};
-use super::figures;
 use super::interrupt::Interrupt;
 use super::live::{Heading, Live};
-use super::outcome::Outcome;
-use super::search::{self, Missed, Search, Step};
-use super::values::{Limit, Place};
 use crate::error::{ExitCode, Failure};
 
 /// The options of the command, and how its progress is shown.
@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
                 step = Step::new(rate, limit, self.run(&plan, format!("{words}, again"))?);
                 self.live.tell(&step.line());
             }
-            let is_dead = !super::outcome::has_answers(&step.report);
+            let is_dead = !has_answers(&step.report);
             search.push(step);
             if self.interrupt.is_stopped() || is_dead {
                 break;
@@ -190,6 +190,8 @@ fn line(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use towpath_load::results::samples;
+
     use super::*;
 
     #[test]
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_run_among_several_is_told_in_a_line() {
-        let report = super::super::samples::report();
+        let report = samples::report();
         assert_eq!(line(&report), "1000/s, p50 541µs, p99 982µs, 3 failed");
     }
 }

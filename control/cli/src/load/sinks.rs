@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use towpath_load::results::outcome::Document;
+use towpath_load::results::values::{Format, Output};
+use towpath_load::results::{page, tables, text};
 
-use super::outcome::Document;
-use super::values::{Format, Output};
-use super::{page, tables, text};
 use crate::error::{ExitCode, Failure};
 
 /// Outputs in the order in which they were given.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use towpath_load::results::figures;
 use towpath_load::{Phase, Plan, Snapshot};
 
 use super::{Heading, RunEnd};
-use crate::load::figures;
 use crate::messages::Messages;
 
 /// Least time between two lines.
@@ -84,7 +84,7 @@ fn line(now: &Snapshot, end: RunEnd) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::samples;
+    use towpath_load::results::samples;
 
     fn end(seconds: u64) -> RunEnd {
         RunEnd { duration: Duration::from_secs(seconds), requests: None }

@@ -7,10 +7,10 @@ mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_load::results::figures;
 use towpath_load::{Plan, Snapshot};
 
 use super::args::When;
-use super::figures;
 use crate::messages::Messages;
 
 use lines::Lines;

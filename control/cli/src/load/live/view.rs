@@ -8,12 +8,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
+use towpath_load::results::distribution::{self, Bin};
+use towpath_load::results::figures::{self, QUANTILES};
+use towpath_load::results::text::quantile;
 use towpath_load::{Histogram, Phase, Plan, Snapshot};
+use towpath_model::printable;
 
 use super::{Heading, RunEnd, Screen};
-use crate::load::distribution::{self, Bin};
-use crate::load::figures::{self, QUANTILES};
-use crate::load::text::{printable, quantile};
 
 /// Rates that are kept for the curve: more than the widest terminals have columns.
 const RATES_MAX: usize = 1000;
@@ -309,7 +310,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::load::samples;
+    use towpath_load::results::samples;
 
     fn scene() -> Scene {
         let run = samples::report();
