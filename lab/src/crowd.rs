@@ -8,12 +8,13 @@
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::running::{Running, ip};
+use crate::namespace::{Namespace, route_word};
+use crate::running::Running;
 use crate::{interrupt, workspace};
 
 #[derive(clap::Args)]
@@ -55,10 +56,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let release = workspace::build_release(root, &what)?;
     let binary = |name: &str| release.join(name).display().to_string();
     let (towpath, crowd) = (binary("towpath"), binary("crowd"));
-    let world = Namespace::new()?;
+    let world = Namespace::new("host")?;
     let (port, all) = (PORT.to_string(), options.connections.to_string());
     let mut server =
-        world.start(&[&towpath, "run", "-q", "--tap", "--", &crowd, "serve", &port, &all])?;
+        spawn(&world, &[&towpath, "run", "-q", "--tap", "--", &crowd, "serve", &port, &all])?;
     let ready = server.line()?;
     let program = ready.strip_prefix("ready ").context("the server")?.parse()?;
     let asked = format!("{HOST}:{}", PORT + 1);
@@ -71,11 +72,11 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     for step in 0..=options.steps {
         let (count, start) = (options.connections * step / options.steps - held, Instant::now());
         if count > 0 {
-            let sources = world.add_sources(step, count.div_ceil(A_SOURCE))?;
+            let sources = add_sources(&world, step, count.div_ceil(A_SOURCE))?;
             let (to, count) = (format!("{HOST}:{PORT}"), count.to_string());
             let mut line = vec![&*crowd, "hold", &to, &count];
             line.extend(sources.iter().map(String::as_str));
-            let mut holder = world.start(&line)?;
+            let mut holder = spawn(&world, &line)?;
             ensure!(holder.line()? == "held", "a client");
             holders.push(holder);
         }
@@ -84,7 +85,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         interrupt::sleep(SETTLED)?;
         let memory = Memory::of(server.program.0.id(), program)?;
         let seconds = options.seconds.to_string();
-        let mut asks = world.start(&[&crowd, "ask", &asked, &seconds])?;
+        let mut asks = spawn(&world, &[&crowd, "ask", &asked, &seconds])?;
         let figures = asks.line()?;
         let mut figures = figures.split(' ');
         let before = *first.get_or_insert(memory);
@@ -134,47 +135,22 @@ fn family(parent: u32) -> Result<Vec<u32>> {
     Ok(std::iter::once(parent).chain(children).collect())
 }
 
-/// A network namespace, removed on drop.
-struct Namespace(String);
-
-impl Namespace {
-    fn new() -> Result<Self> {
-        let name = format!("tpc-{}", std::process::id());
-        ip(&["netns", "add", &name])?;
-        let world = Self(name);
-        ip(&["-n", &world.0, "link", "set", "lo", "up"])?;
-        Ok(world)
-    }
-
-    fn start(&self, line: &[&str]) -> Result<Told> {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).args(line);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let lines = BufReader::new(child.stdout.take().context("piped")?).lines();
-        Ok(Told { program: Running(child), lines })
-    }
-
-    /// More addresses of the kernel's on the TAP device.
-    fn add_sources(&self, step: usize, count: usize) -> Result<Vec<String>> {
-        let device =
-            Command::new("ip").args(["-n", &self.0, "-o", "route", "get", HOST]).output()?;
-        let route = String::from_utf8(device.stdout)?;
-        let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
-        let device = words.nth(1).context("the device")?.to_owned();
-        let address = |n| format!("10.77.{step}.{}", 10 + n);
-        for n in 0..count {
-            ip(&["-n", &self.0, "addr", "add", &format!("{}/32", address(n)), "dev", &device])?;
-        }
-        Ok((0..count).map(address).collect())
-    }
+/// Starts a program that says how far it is.
+fn spawn(host: &Namespace, line: &[&str]) -> Result<Told> {
+    let mut command = host.command(line);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let lines = BufReader::new(child.stdout.take().context("piped")?).lines();
+    Ok(Told { program: Running(child), lines })
 }
 
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        if let Err(error) = ip(&["netns", "del", &self.0]) {
-            eprintln!("{error}");
-        }
+/// Adds addresses of the kernel to the TAP device.
+fn add_sources(host: &Namespace, step: usize, count: usize) -> Result<Vec<String>> {
+    let device = route_word(|line| host.command(line), HOST, "dev")?;
+    let address = |n| format!("10.77.{step}.{}", 10 + n);
+    for n in 0..count {
+        host.ip(&format!("addr add {}/32 dev {device}", address(n)))?;
     }
+    Ok((0..count).map(address).collect())
 }
 
 /// A program that says how far it is.

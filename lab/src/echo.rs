@@ -4,7 +4,7 @@
 //! kernel's loopback, directly or by a published port, over a TAP device, or within one run.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::bench::cpu;
 use crate::bench::peers::{Peer, build_rust};
-use crate::running::{Running, ip};
+use crate::namespace::{LOOPBACK, Namespace};
+use crate::running::Running;
 use crate::table::Table;
 use crate::{interrupt, workspace};
 
@@ -40,8 +41,6 @@ pub struct Options {
 }
 
 const PORT: u16 = 7900;
-/// Time that a server has until it accepts connections.
-const READY: Duration = Duration::from_secs(15);
 
 /// A server and its place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -160,7 +159,8 @@ impl Side {
 
     /// Runs the server and the tester once.
     fn measure(self, built: &Built, options: &Options) -> Result<Measured> {
-        let world = Namespace::new()?;
+        let world = Namespace::new("host")?;
+        world.use_cubic(LOOPBACK)?;
         let (port, at) = (PORT.to_string(), format!("127.0.0.1:{PORT}"));
         let path = |path: &Path| path.display().to_string();
         let (ours, rust, go) = (path(&built.ours), path(&built.rust), path(&built.go));
@@ -174,7 +174,8 @@ impl Side {
             Self::Both => return measure_both(&world, built, options),
         };
         let server = Running(world.command(&line).spawn().context("the server")?);
-        world.wait(&host)?;
+        let (address, port) = host.rsplit_once(':').context("a port")?;
+        world.wait_for(address, port.parse()?)?;
         if self == Self::Tap {
             world.use_cubic("10.77.0.0/24 dev tw0 src 10.77.0.1")?;
         }
@@ -295,53 +296,6 @@ fn wanted(names: &[String]) -> Result<Vec<Side>> {
     }
     let is_wanted = |side: &Side| names.is_empty() || names.iter().any(|it| it == side.key());
     Ok(Side::ALL.into_iter().filter(is_wanted).collect())
-}
-
-/// A network namespace with CUBIC, removed on drop.
-struct Namespace(String);
-
-impl Namespace {
-    fn new() -> Result<Self> {
-        let world = Self(format!("tpe-{}", std::process::id()));
-        ip(&["netns", "add", &world.0])?;
-        ip(&["-n", &world.0, "link", "set", "lo", "up"])?;
-        world.use_cubic(
-            "local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1",
-        )?;
-        Ok(world)
-    }
-
-    /// Has the kernel send by CUBIC over a route; its default may be anything.
-    fn use_cubic(&self, route: &str) -> Result<()> {
-        let line = format!("-n {} route replace {route} congctl cubic", self.0);
-        ip(&line.split_whitespace().collect::<Vec<_>>())
-    }
-
-    fn command(&self, line: &[impl AsRef<std::ffi::OsStr>]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).args(line).stdin(Stdio::null());
-        command
-    }
-
-    /// Waits until a server accepts connections.
-    fn wait(&self, host: &str) -> Result<()> {
-        let reach = format!("(: < /dev/tcp/{}) 2>/dev/null", host.replace(':', "/"));
-        let end = Instant::now() + READY;
-        while !self.command(&["bash", "-c", &reach]).status()?.success() {
-            interrupt::check()?;
-            ensure!(Instant::now() < end, "no server on {host} within {READY:?}");
-            interrupt::sleep(Duration::from_millis(50))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        if let Err(error) = ip(&["netns", "del", &self.0]) {
-            eprintln!("{error}");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod crowd;
 mod devices;
 mod echo;
 mod figures;
+mod namespace;
 mod packets;
 mod proxies;
 mod report;

@@ -61,9 +61,9 @@ impl<'a> Server<'a> {
             world.move_client_behind(link, &built.link, seed)?;
         }
         if case.group == Group::Churn {
-            world.allow_many_ports()?;
+            world.client().allow_many_ports()?;
         }
-        let scratch = Scratch::new(&world.names[0])?;
+        let scratch = Scratch::new(world.client().name())?;
         let place = place(&world, &scratch, built, 0);
         let server = case.server(&place);
         let run = if side.is_loopback() {

@@ -32,7 +32,7 @@ impl Server {
         programs: Programs<'_>,
     ) -> Result<Self> {
         let world = World::new(side)?;
-        let scratch = Scratch::new(&world.names[0])?;
+        let scratch = Scratch::new(world.client().name())?;
         let server = words(programs.tools, &scratch.0);
         let line = side.line(programs.towpath, &[PORT.to_string()], server)?;
         let line = [wrap, &line].concat();

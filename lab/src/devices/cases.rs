@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::world::{READY, SERVER, World};
+use super::world::{SERVER, World};
 use crate::bench::cpu;
 use crate::interrupt;
+use crate::namespace::READY;
 use crate::running::Running;
 
 /// A server, and a client that measures it.

@@ -4,15 +4,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::cases::Server;
 use super::contender::Contender;
-use crate::interrupt;
-use crate::running::{Namespace, Running, ip};
+use crate::namespace::{Namespace, quiet, until};
+use crate::running::Running;
 
 /// Address of the server, whoever has it.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
@@ -24,8 +23,6 @@ const NETWORK: &str = "10.1.0.0/24";
 pub const CLIENT_END: &str = "va";
 /// End of the cable with the server.
 pub const SERVER_END: &str = "vb";
-/// Time until a server is there.
-pub const READY: Duration = Duration::from_secs(15);
 
 /// Both hosts, gone on drop, and a folder for files of servers.
 pub struct World {
@@ -39,23 +36,20 @@ impl World {
         let folder = std::env::temp_dir().join(format!("towpath-devices-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let [client, server] = ["client", "server"].map(Namespace::new);
-        let hosts = [client?, server?];
-        let world = Self { contender, hosts, folder };
-        let [client, server] = [0, 1].map(|n| world.hosts[n].name());
-        let pair = ["type", "veth", "peer", "name", SERVER_END, "netns", server];
-        ip(&[&["-n", client, "link", "add", CLIENT_END][..], &pair].concat())?;
-        ip(&["-n", client, "addr", "add", CLIENT_CIDR, "dev", CLIENT_END])?;
+        let world = Self { contender, hosts: [client?, server?], folder };
+        let [client, server] = &world.hosts;
+        client.join(CLIENT_END, server, SERVER_END)?;
+        client.ip(&format!("addr add {CLIENT_CIDR} dev {CLIENT_END}"))?;
         if contender == Contender::Kernel {
-            ip(&["-n", server, "addr", "add", SERVER_CIDR, "dev", SERVER_END])?;
+            server.ip(&format!("addr add {SERVER_CIDR} dev {SERVER_END}"))?;
         }
-        for (host, end) in [(client, CLIENT_END), (server, SERVER_END)] {
-            ip(&["-n", host, "link", "set", end, "up"])?;
+        let ends = [(client, CLIENT_END), (server, SERVER_END)];
+        for (host, end) in ends {
+            host.ip(&format!("link set {end} up"))?;
         }
-        // The machine's default may be another than CUBIC, which Towpath uses.
-        let both = [(client, CLIENT_END), (server, SERVER_END)];
         let count = if contender == Contender::Kernel { 2 } else { 1 };
-        for (host, end) in &both[..count] {
-            ip(&["-n", host, "route", "replace", NETWORK, "dev", end, "congctl", "cubic"])?;
+        for (host, end) in &ends[..count] {
+            host.use_cubic(&format!("{NETWORK} dev {end}"))?;
         }
         Ok(world)
     }
@@ -75,21 +69,15 @@ impl World {
             words.extend(["--address".into(), SERVER_CIDR.into(), "--".into()]);
         }
         words.extend(line);
-        let mut command = self.hosts[1].command(&words);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut running = Running(command.spawn().context("the server")?);
-        let end = Instant::now() + READY;
+        let mut command = self.server(&words);
+        let mut running = Running(quiet(&mut command).spawn().context("the server")?);
         // A connection that is closed at once: bash has one without a program.
         let reach = ["bash", "-c", &format!("exec 3<>/dev/tcp/{SERVER}/{port}")];
-        loop {
+        until(&format!("a server: {words:?}"), || {
             ensure!(running.0.try_wait()?.is_none(), "the server has ended: {words:?}");
-            let mut reach = self.client(&reach);
-            if reach.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success() {
-                return Ok(running);
-            }
-            ensure!(Instant::now() < end, "no server within {READY:?}: {words:?}");
-            interrupt::sleep(Duration::from_millis(50))?;
-        }
+            Ok(quiet(&mut self.client(&reach)).status()?.success())
+        })?;
+        Ok(running)
     }
 
     /// Has the server's end take frames that no socket of the other end made.
@@ -101,16 +89,12 @@ impl World {
 
     /// A program at the server's end, without Towpath.
     pub fn server(&self, line: &[impl AsRef<OsStr>]) -> Command {
-        let mut command = self.hosts[1].command(line);
-        command.stdin(Stdio::null());
-        command
+        self.hosts[1].command(line)
     }
 
     /// A program at the clients' end.
     pub fn client(&self, line: &[impl AsRef<OsStr>]) -> Command {
-        let mut command = self.hosts[0].command(line);
-        command.stdin(Stdio::null());
-        command
+        self.hosts[0].command(line)
     }
 }
 

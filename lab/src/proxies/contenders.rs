@@ -6,9 +6,10 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::built::Built;
-use super::world::{DEVICE, Place, World, until};
+use super::world::{DEVICE, Place, World};
 use crate::bench::cpu;
 use crate::bench::peers::{build_rust, locked, succeed};
+use crate::namespace::until;
 use crate::running::Running;
 
 /// A way from the client to the server.

@@ -10,14 +10,13 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 use super::built::Built;
-use crate::interrupt;
-use crate::running::{Running, ip};
+use crate::namespace::{Namespace, quiet, route_word, until};
+use crate::running::Running;
 
 /// Address of the server, in a network of its own behind the cable.
 pub const SERVER: &str = "10.9.0.2";
@@ -38,8 +37,6 @@ const TABLE: &str = "100";
 /// Ports of `load serve` and of `crowd serve`.
 pub const LOAD: u16 = 7900;
 pub const CROWD: u16 = 7910;
-/// Time until servers and proxies are there.
-const READY: Duration = Duration::from_secs(15);
 
 /// Both hosts with the servers, gone on drop.
 pub struct World {
@@ -47,9 +44,6 @@ pub struct World {
     _servers: Vec<Running>,
     hosts: [Namespace; 2],
 }
-
-/// A network namespace, deleted on drop.
-struct Namespace(String);
 
 /// Place of client programs.
 pub enum Place {
@@ -82,67 +76,42 @@ impl World {
 
     /// The cable, and routes by which all senders use CUBIC: the machine's default may be anything.
     fn join(&self) -> Result<()> {
-        let [client, server] = [0, 1].map(|n| &*self.hosts[n].0);
-        ip(&[
-            &["-n", client, "link", "add", NEAR[0], "type", "veth", "peer", "name", FAR[0]][..],
-            &["netns", server],
-        ]
-        .concat())?;
-        ip(&["-n", server, "addr", "add", &format!("{SERVER}/32"), "dev", "lo"])?;
+        let [client, server] = &self.hosts;
+        client.join(NEAR[0], server, FAR[0])?;
+        server.ip(&format!("addr add {SERVER}/32 dev lo"))?;
         // The server has two addresses, and must answer datagrams from the one that was asked.
         let ends = [(client, NEAR, FAR[1], NEAR[1]), (server, FAR, NEAR[1], SERVER)];
         for (host, [device, own], other, from) in ends {
-            ip(&["-n", host, "addr", "add", own, "peer", other, "dev", device])?;
-            ip(&["-n", host, "link", "set", device, "up"])?;
-            let route = ["-n", host, "route", "replace", other, "dev", device, "src", from];
-            ip(&[&route[..], &["congctl", "cubic"]].concat())?;
+            host.ip(&format!("addr add {own} peer {other} dev {device}"))?;
+            host.ip(&format!("link set {device} up"))?;
+            host.use_cubic(&format!("{other} dev {device} src {from}"))?;
         }
         // Proxies that copy the host's network look for its default route.
-        ip(&["-n", client, "route", "add", "default", "via", FAR[1], "congctl", "cubic"])?;
-        let ports = "echo 10000 65535 > /proc/sys/net/ipv4/ip_local_port_range && \
-                     echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse";
-        let line = ["sh", "-c", ports];
-        for mut command in [self.command(&Place::Host, &line), self.on_server(&line)] {
-            ensure!(command.status()?.success(), "ports of {client} and {server}");
-        }
-        Ok(())
+        client.ip(&format!("route add default via {} congctl cubic", FAR[1]))?;
+        self.hosts.iter().try_for_each(Namespace::allow_many_ports)
     }
 
     /// A TUN device for proxies that want one, with room for the segments of many connections.
     pub fn add_device(&self) -> Result<()> {
-        let host = &*self.hosts[0].0;
-        ip(&["-n", host, "tuntap", "add", "dev", DEVICE, "mode", "tun"])?;
-        ip(&["-n", host, "link", "set", DEVICE, "txqueuelen", QUEUE, "up"])?;
-        ip(&["-n", host, "addr", "add", ON_DEVICE, "dev", DEVICE])
+        let host = &self.hosts[0];
+        host.ip(&format!("tuntap add dev {DEVICE} mode tun"))?;
+        host.ip(&format!("link set {DEVICE} txqueuelen {QUEUE} up"))?;
+        host.ip(&format!("addr add {ON_DEVICE} dev {DEVICE}"))
     }
 
     /// Leads the packets of the client's user into the device, once a proxy has it up.
     pub fn lead_into_device(&self, proxy: &mut Running) -> Result<()> {
-        let host = &*self.hosts[0].0;
+        let host = &self.hosts[0];
+        let show = ["ip", "-o", "link", "show", "dev", DEVICE, "up"];
         until("a device of the proxy", || {
             ensure!(proxy.0.try_wait()?.is_none(), "the proxy has ended");
-            let line = ["-n", host, "-o", "link", "show", "dev", DEVICE, "up"];
-            let shown = Command::new("ip").args(line).stderr(Stdio::null()).output()?;
-            Ok(!shown.stdout.is_empty())
+            Ok(!host.command(&show).stderr(Stdio::null()).output()?.stdout.is_empty())
         })?;
-        ip(&[
-            "-n",
-            host,
-            "rule",
-            "add",
-            "uidrange",
-            &format!("{CLIENT}-{CLIENT}"),
-            "to",
-            PROXIED,
-            "lookup",
-            TABLE,
-        ])?;
-        ip(&[
-            "-n", host, "route", "add", PROXIED, "dev", DEVICE, "table", TABLE, "congctl", "cubic",
-        ])?;
+        host.ip(&format!("rule add uidrange {CLIENT}-{CLIENT} to {PROXIED} lookup {TABLE}"))?;
+        host.ip(&format!("route add {PROXIED} dev {DEVICE} table {TABLE} congctl cubic"))?;
         // Segments that the kernel sends for no socket any more have no user.
         let own = self.own_address(&Place::Proxied)?;
-        ip(&["-n", host, "rule", "add", "from", &own, "lookup", TABLE])
+        host.ip(&format!("rule add from {own} lookup {TABLE}"))
     }
 
     /// Has senders in the namespace of a process use CUBIC.
@@ -159,10 +128,7 @@ impl World {
 
     /// Address from which programs in a place reach the server.
     pub fn own_address(&self, place: &Place) -> Result<String> {
-        let asked = self.command(place, &["ip", "-o", "route", "get", SERVER]).output()?;
-        let route = String::from_utf8(asked.stdout)?;
-        let mut words = route.split_whitespace().skip_while(|word| *word != "src");
-        Ok(words.nth(1).with_context(|| format!("no source in {route:?}"))?.to_owned())
+        route_word(|line| self.command(place, line), SERVER, "src")
     }
 
     /// Waits until programs in a place reach the server.
@@ -170,8 +136,7 @@ impl World {
         let line = [load.as_os_str(), "reach".as_ref(), at(LOAD).as_ref()].map(OsStr::to_owned);
         until("a connection through the proxy", || {
             ensure!(proxy.0.try_wait()?.is_none(), "the proxy has ended");
-            let mut reach = self.command(place, &line);
-            Ok(reach.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success())
+            Ok(quiet(&mut self.command(place, &line)).status()?.success())
         })
     }
 
@@ -179,10 +144,8 @@ impl World {
         let places = [at(LOAD), at(CROWD + 1), format!("{SERVER}:5201")];
         for place in places {
             let line = [load.as_os_str(), "reach".as_ref(), place.as_ref()].map(OsStr::to_owned);
-            until(&place, || {
-                let mut reach = self.command(&Place::Host, &line);
-                Ok(reach.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success())
-            })?;
+            let reach = || self.command(&Place::Host, &line);
+            until(&place, || Ok(quiet(&mut reach()).status()?.success()))?;
         }
         Ok(())
     }
@@ -190,7 +153,7 @@ impl World {
     /// A program in a place.
     pub fn command(&self, place: &Place, line: &[impl AsRef<OsStr>]) -> Command {
         let mut command = match place {
-            Place::Host | Place::Proxied => netns(&self.hosts[0].0),
+            Place::Host | Place::Proxied => self.hosts[0].command(&[""; 0]),
             Place::Of(pid) => {
                 let mut command = Command::new("nsenter");
                 command.args(["-t", &pid.to_string(), "-n"]);
@@ -206,14 +169,12 @@ impl World {
 
     /// Starts a program of the client's host that goes on.
     pub fn start(&self, line: &[impl AsRef<OsStr>]) -> Result<Running> {
-        let mut command = self.command(&Place::Host, line);
-        let child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Running(child))
+        Ok(Running(quiet(&mut self.command(&Place::Host, line)).spawn()?))
     }
 
     fn on_server(&self, line: &[&str]) -> Command {
-        let mut command = netns(&self.hosts[1].0);
-        command.args(line).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = self.hosts[1].command(line);
+        quiet(&mut command);
         command
     }
 }
@@ -221,38 +182,4 @@ impl World {
 /// A port of the server.
 pub fn at(port: u16) -> String {
     format!("{SERVER}:{port}")
-}
-
-fn netns(name: &str) -> Command {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", name]);
-    command
-}
-
-/// Waits until something is so.
-pub fn until(what: &str, mut is: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + READY;
-    while !is()? {
-        ensure!(Instant::now() < end, "not within {READY:?}: {what}");
-        interrupt::sleep(Duration::from_millis(50))?;
-    }
-    Ok(())
-}
-
-impl Namespace {
-    fn new(end: &str) -> Result<Self> {
-        let name = format!("tpx-{}-{end}", std::process::id());
-        ip(&["netns", "add", &name])?;
-        let namespace = Self(name);
-        ip(&["-n", &namespace.0, "link", "set", "lo", "up"])?;
-        Ok(namespace)
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        if let Err(error) = ip(&["netns", "del", &self.0]) {
-            eprintln!("{error}");
-        }
-    }
 }

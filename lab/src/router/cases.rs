@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::world::{READY, SERVER_V4, SERVER_V6, World};
+use super::world::{SERVER_V4, SERVER_V6, World};
 use crate::bench::cpu;
 use crate::interrupt;
+use crate::namespace::READY;
 
 /// A client of iperf3, whose server is at the other side of the router.
 pub struct Case {

@@ -1,0 +1,133 @@
+//! Network namespaces, which are the hosts of measurements: devices, routes and programs.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::interrupt;
+
+/// Limit on the time until a server, a router or a device is there.
+pub const READY: Duration = Duration::from_secs(15);
+/// The kernel's route to its own loopback, for [`Namespace::use_cubic`].
+pub const LOOPBACK: &str =
+    "local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1";
+
+/// A network namespace with loopback, deleted on drop.
+#[derive(Debug)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// Creates the namespace of a host with this name in the measurement.
+    pub fn new(host: &str) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tpl-{}-{n}-{host}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self(name);
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Name for ip-netns(8).
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Runs ip(8) on this host. `words` are separated by white space.
+    pub fn ip(&self, words: &str) -> Result<()> {
+        let line: Vec<&str> = ["-n", &self.0].into_iter().chain(words.split_whitespace()).collect();
+        ip(&line)
+    }
+
+    /// Returns the command for a program of this host, without standard input.
+    pub fn command(&self, line: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).args(line).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a shell line on this host.
+    pub fn shell(&self, script: &str) -> Result<()> {
+        let status = self.command(&["sh", "-c", script]).status().context("ip netns exec")?;
+        ensure!(status.success(), "{script} failed in {}", self.0);
+        Ok(())
+    }
+
+    /// Joins two hosts by a veth pair with an end of this name on each. Both ends are down.
+    pub fn join(&self, end: &str, other: &Self, other_end: &str) -> Result<()> {
+        self.ip(&format!("link add {end} type veth peer name {other_end} netns {}", other.0))
+    }
+
+    /// Sets a route by which the kernel sends with CUBIC, because its default may differ.
+    pub fn use_cubic(&self, route: &str) -> Result<()> {
+        self.ip(&format!("route replace {route} congctl cubic"))
+    }
+
+    /// Lets clients close many connections: their ports are used again after a second.
+    pub fn allow_many_ports(&self) -> Result<()> {
+        self.shell(
+            "echo 10000 65535 > /proc/sys/net/ipv4/ip_local_port_range && \
+             echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse",
+        )
+    }
+
+    /// Waits until a server on this host's network accepts connections. `address` is without
+    /// brackets.
+    pub fn wait_for(&self, address: &str, port: u16) -> Result<()> {
+        // bash connects and closes without a program.
+        let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
+        let line = ["timeout", "1", "bash", "-c", &connect];
+        until(&format!("a server on {address} port {port}"), || {
+            Ok(quiet(&mut self.command(&line)).status()?.success())
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&["netns", "del", &self.0]) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+/// Returns the word behind `key` in the kernel's route to `address`, as `src` or `dev`. `command`
+/// makes a command on the host.
+pub fn route_word(
+    command: impl FnOnce(&[&str]) -> Command,
+    address: &str,
+    key: &str,
+) -> Result<String> {
+    let output = command(&["ip", "-o", "route", "get", address]).output().context("ip")?;
+    let route = String::from_utf8(output.stdout)?;
+    let mut words = route.split_whitespace().skip_while(|word| *word != key);
+    Ok(words.nth(1).with_context(|| format!("no {key} in {route:?}"))?.to_owned())
+}
+
+/// Waits until `is` returns true, [`READY`] at most.
+pub fn until(what: &str, mut is: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + READY;
+    while !is()? {
+        ensure!(Instant::now() < end, "not within {READY:?}: {what}");
+        interrupt::sleep(Duration::from_millis(50))?;
+    }
+    Ok(())
+}
+
+/// Discards the output of a program.
+pub fn quiet(command: &mut Command) -> &mut Command {
+    command.stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+/// Runs ip(8), which the terminal's interrupt does not reach, so that namespaces are deleted.
+fn ip(arguments: &[&str]) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+
+    let mut command = Command::new("ip");
+    let status = command.args(arguments).process_group(0).status().context("ip")?;
+    ensure!(status.success(), "ip {} failed (root is needed)", arguments.join(" "));
+    Ok(())
+}
