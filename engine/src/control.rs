@@ -63,7 +63,7 @@ impl Control {
 
     /// How long all may sleep when the shards may so long.
     pub fn time_left(&self, first: &Shard, timeout: Option<Duration>) -> Option<Duration> {
-        let own = self.registry().and_then(|registry| registry.time_left(first.host.now));
+        let own = self.registry().and_then(|registry| registry.time_left(first.sockets.now));
         own.into_iter().chain(timeout).min()
     }
 
@@ -95,18 +95,18 @@ impl Control {
 }
 
 fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) -> bool {
-    let is_due = registry.time_left(first.host.now) == Some(Duration::ZERO);
-    if std::mem::take(&mut first.registry_calls) || is_due {
+    let is_due = registry.time_left(first.sockets.now) == Some(Duration::ZERO);
+    if std::mem::take(&mut first.sleep.registry_calls) || is_due {
         registry.look(Some(Duration::ZERO));
     }
     let mut told = false;
     for _ in 0..EXCHANGES {
         let mut is_quiet = true;
         for (number, shard) in std::iter::once(&mut *first).chain(&mut *others).enumerate() {
-            is_quiet &= shard.notices.is_empty() && registry.orders[number].is_empty();
-            let mut notices = std::mem::take(&mut shard.notices);
+            is_quiet &= shard.processes.notices.is_empty() && registry.orders[number].is_empty();
+            let mut notices = std::mem::take(&mut shard.processes.notices);
             notices.drain(..).for_each(|notice| registry.heed(notice));
-            shard.notices = notices;
+            shard.processes.notices = notices;
             let mut orders = std::mem::take(&mut registry.orders[number]);
             told |= !orders.is_empty();
             orders.drain(..).for_each(|order| shard.obey(order));
@@ -127,7 +127,7 @@ impl Desk {
 
     /// Says what the shard has to say, and tells it what there is. True: there was something.
     pub fn exchange(&self, shard: &mut Shard) -> bool {
-        self.notices.send(&mut shard.notices);
+        self.notices.send(&mut shard.processes.notices);
         let orders = self.orders.take();
         let told = !orders.is_empty();
         orders.into_iter().for_each(|order| shard.obey(order));
@@ -136,8 +136,8 @@ impl Desk {
 
     /// The shard's loop is over.
     pub fn finish(&self, shard: &mut Shard) {
-        shard.notices.push(Notice::Finished);
-        self.notices.send(&mut shard.notices);
+        shard.processes.notices.push(Notice::Finished);
+        self.notices.send(&mut shard.processes.notices);
         shard.watch_no_more(self.bell());
     }
 
@@ -183,7 +183,7 @@ impl Thread {
     fn end(self, first: &mut Shard, others: &mut [Shard]) -> thread::Result<Box<Registry>> {
         self.desks.iter().for_each(Desk::stop);
         let mut here: Vec<&mut Shard> = std::iter::once(first).chain(others).collect();
-        let desk = |shard: &Shard| &self.desks[shard.host.place.number as usize];
+        let desk = |shard: &Shard| &self.desks[shard.sockets.place.number as usize];
         here.iter_mut().for_each(|shard| desk(shard).finish(shard));
         let registry = self.handle.join()?;
         for shard in here {

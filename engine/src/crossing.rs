@@ -128,7 +128,7 @@ impl Sim {
 
     fn collect(&mut self) {
         self.orders.extend(self.engine.control.registry_mut().unwrap().orders[0].drain(..));
-        self.notices.extend(self.engine.shard.notices.drain(..));
+        self.notices.extend(self.engine.shard.processes.notices.drain(..));
     }
 
     fn look(&mut self) {
@@ -334,7 +334,7 @@ impl Sim {
                 assert!(proc.asked.is_none(), "seed {seed}: cell is not answered");
             }
             if !self.died_asking {
-                assert_eq!(self.engine.shard.host.counters.hostile_channels, 0, "seed {seed}");
+                assert_eq!(self.engine.shard.sockets.counters.hostile_channels, 0, "seed {seed}");
             }
         }
         self.procs.clear();
@@ -348,11 +348,11 @@ impl Sim {
         }
         let registry = self.engine.control.registry().unwrap();
         assert_eq!(registry.len(), 0, "seed {seed}");
-        assert_eq!(self.engine.shard.promised, 0, "seed {seed}");
-        assert_eq!(self.engine.shard.host.holds, 0, "seed {seed}");
-        assert_eq!(self.engine.shard.host.slots.len(), 0, "seed {seed}");
-        assert!(self.engine.shard.host.channels.is_empty(), "seed {seed}");
-        assert!(self.engine.shard.rounds.is_empty(), "seed {seed}");
+        assert_eq!(self.engine.shard.processes.promised, 0, "seed {seed}");
+        assert_eq!(self.engine.shard.processes.holds, 0, "seed {seed}");
+        assert_eq!(self.engine.shard.sockets.slots.len(), 0, "seed {seed}");
+        assert!(self.engine.shard.processes.channels.is_empty(), "seed {seed}");
+        assert!(self.engine.shard.requests.rounds.is_empty(), "seed {seed}");
         assert!(self.orders.iter().all(|it| matches!(it, Order::Stop)), "seed {seed}");
         while self.engine.control.registry().unwrap().closer.is_busy() {
             std::thread::yield_now();
@@ -383,7 +383,7 @@ fn run(hostile: bool, exit: bool) {
         }
         sim.end(seed);
         if exit && !sim.hostile {
-            assert!(sim.left > 0 && sim.engine.shard.stopped, "seed {seed}: it does not end");
+            assert!(sim.left > 0 && sim.engine.shard.sleep.stopped, "seed {seed}: it does not end");
         }
         assert!(sim.answers > 0 || hostile, "seed {seed}: nothing happened");
     }
@@ -414,7 +414,7 @@ fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     let life = std::sync::Arc::new(towpath_shm::Fd::from(OwnedFd::from(file)));
     engine.shard.obey(Order::Open(Newcomer { id: ChannelId(0), family: None, life }));
     (0..9).for_each(|_| engine.turn_and_look());
-    assert!(engine.shard.host.channels.get(ChannelId(0)).is_none());
+    assert!(engine.shard.processes.channels.get(ChannelId(0)).is_none());
 }
 
 /// A process that is killed while it asks has broken no rule.
@@ -437,7 +437,7 @@ fn who_is_killed_while_it_asks_is_not_hostile() {
         });
         // Done is on its way; the process is killed.
         drop(control);
-        for notice in std::mem::take(&mut engine.shard.notices) {
+        for notice in std::mem::take(&mut engine.shard.processes.notices) {
             engine.control.registry_mut().unwrap().heed(notice);
         }
         let orders = std::mem::take(&mut engine.control.registry_mut().unwrap().orders[0]);
@@ -446,7 +446,7 @@ fn who_is_killed_while_it_asks_is_not_hostile() {
         }
         engine.shard.do_turn();
         (0..9).for_each(|_| engine.turn_and_look());
-        assert_eq!(engine.shard.host.counters.hostile_channels, 0, "{number}");
+        assert_eq!(engine.shard.sockets.counters.hostile_channels, 0, "{number}");
     }
 }
 
@@ -459,11 +459,11 @@ fn an_answer_to_the_image_before_is_nobodys() {
     let outside = Request { call: call::OUTSIDE, a: 1, ..Request::default() };
     towpath_ring::ask(&first.channel, &outside);
     engine.shard.do_turn();
-    let asks = std::mem::take(&mut engine.shard.notices);
+    let asks = std::mem::take(&mut engine.shard.processes.notices);
     assert!(matches!(asks[..], [Notice::Asks(..)]));
     // HELLO: fresh rings, in which the next image asks for a list, which waits for a round.
     let second = engine.link(id);
-    engine.shard.notices.clear();
+    engine.shard.processes.notices.clear();
     let list = Request { call: call::SOCKETS, ..Request::default() };
     let number = towpath_ring::ask(&second.channel, &list);
     engine.shard.do_turn();

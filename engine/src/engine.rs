@@ -22,11 +22,11 @@ use crate::lookout::Lookout;
 use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
 use crate::report::Counters;
-use crate::shard::among;
-use crate::shard::host::Host;
-use crate::shard::place::Place;
-use crate::shard::slots::Slots;
-use crate::shard::{DropTrace, DroppedPacket, Shard};
+use crate::shard::net::Net;
+use crate::shard::peers::place::Place;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::slots::Slots;
+use crate::shard::{DropTrace, DroppedPacket, Shard, turn};
 use crate::team::{self, Busy, Helper, Team};
 #[cfg(test)]
 use crate::{ids::ChannelId, link::Given, link::Link, mail::Order};
@@ -114,7 +114,7 @@ impl From<EngineError> for io::Error {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("sockets", &self.shard.host.slots.len())
+            .field("sockets", &self.shard.sockets.slots.len())
             .finish_non_exhaustive()
     }
 }
@@ -180,7 +180,7 @@ impl Engine {
         });
         let mut made = made.collect::<Result<Vec<_>, _>>()?;
         if shards > 1 {
-            among::introduce(&mut made)?;
+            turn::introduce(&mut made)?;
         }
         let mut made = made.into_iter();
         let mut first = made.next().expect("there is one");
@@ -228,8 +228,8 @@ impl Engine {
 
     /// Counters of all layers.
     pub(crate) fn counters(&self) -> Counters {
-        let mut counters = self.shard.counters();
-        self.others.iter().for_each(|other| counters.add(other.counters()));
+        let mut counters = self.shard.view().counters();
+        self.others.iter().for_each(|other| counters.add(other.view().counters()));
         if let Some(registry) = self.control.registry() {
             registry.add_counters(&mut counters);
         }
@@ -238,8 +238,8 @@ impl Engine {
 
     /// Lets time pass, if the clock is by hand.
     pub(crate) fn pass(&mut self, time: Duration) {
-        self.shard.clock.pass(time);
-        self.others.iter_mut().for_each(|other| other.clock.pass(time));
+        self.shard.net.clock.pass(time);
+        self.others.iter_mut().for_each(|other| other.net.clock.pass(time));
         self.here().clock.pass(time);
     }
 
@@ -253,15 +253,15 @@ impl Engine {
     pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
-            shard.stack.net.set_trace_drops(true);
-            shard.drop_trace = Some(Arc::clone(&trace));
+            shard.net.stack.net.set_trace_drops(true);
+            shard.net.drop_trace = Some(Arc::clone(&trace));
         }
     }
 
     /// From now on `tell` is told of each address of the stack that another host on the link has as
     /// well, once.
     pub fn on_conflict(&mut self, tell: impl Fn(&Conflict) + Send + Sync + 'static) {
-        self.shard.on_conflict = Some(Arc::new(tell));
+        self.shard.net.on_conflict = Some(Arc::new(tell));
     }
 
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it
@@ -299,7 +299,7 @@ fn shard(
     config: &EngineConfig,
     domain: &Domain,
     place: Place,
-    mut stack: Stack<Host>,
+    mut stack: Stack<Sockets>,
     (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
     clock: Clock,
 ) -> Result<Shard, EngineError> {
@@ -313,21 +313,22 @@ fn shard(
     }
     let windows = Windows::of_shard(&domain.region, place.number, place.of, config.memory_cap);
     let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
-    let host = Host::new(place, windows, slots, config.buffers, &clock);
-    let mut shard = Shard::new(stack, host, (ports, status), clock)?;
-    (shard.resolver, shard.leave_stalled) = (config.resolver, config.leave_stalled);
-    shard.names = Arc::clone(&config.names);
+    let sockets = Sockets::new(place, windows, slots, config.buffers, &clock);
+    let mut shard = Shard::new(Net::new(stack, ports, status, clock)?, sockets);
+    (shard.requests.resolver, shard.processes.departure.stalled) =
+        (config.resolver, config.leave_stalled);
+    shard.requests.names = Arc::clone(&config.names);
     // A single processor is needed by the program that the engine waits for.
     let are_several = towpath_ring::processors() > 1;
-    shard.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });
+    shard.sleep.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });
     let next = place.number + 1;
-    shard.next_shard = (next < place.of).then(|| first_slot(next, place.of));
+    shard.requests.next_shard = (next < place.of).then(|| first_slot(next, place.of));
     Ok(shard)
 }
 
 /// Gives the stack its interfaces and routes.
 fn join(
-    stack: &mut Stack<Host>,
+    stack: &mut Stack<Sockets>,
     now: Instant,
     interfaces: &[InterfaceConfig],
     routes: &[RouteConfig],
@@ -357,14 +358,16 @@ impl Engine {
     pub(crate) fn open_channel(&mut self) -> (ChannelId, Fd) {
         let (newcomer, theirs) = self.here().open(None).expect("descriptors");
         let id = newcomer.id;
-        self.shard.open(newcomer);
+        let Shard { net, sockets, processes, .. } = &mut self.shard;
+        processes.open(sockets, net, newcomer);
         (id, theirs)
     }
 
     /// Gives it rings.
     pub(crate) fn link(&mut self, id: ChannelId) -> Given {
         let (links, given) = Link::new(false, 1).expect("descriptors");
-        links.into_iter().for_each(|link| self.shard.link(id, link));
+        let Shard { net, processes, .. } = &mut self.shard;
+        links.into_iter().for_each(|link| processes.link(net, id, link));
         given
     }
 

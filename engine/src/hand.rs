@@ -14,7 +14,6 @@ use crate::engine::{Engine, EngineError};
 use crate::ids::ChannelId;
 use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
-use crate::shard::Shard;
 
 /// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock
 /// that only moves as it is told. The same calls have the same results, so a harness can go through
@@ -67,13 +66,14 @@ impl Hand {
     /// All sockets of all programs, as [`crate::Remote::sockets`] tells them.
     pub fn sockets(&self) -> Vec<SocketEntry> {
         let shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
-        shards.flat_map(Shard::sockets).collect()
+        shards.flat_map(|shard| shard.view().sockets()).collect()
     }
 
     /// Interfaces, routes and neighbours, as [`crate::Remote::net`] tells them.
     pub fn net(&self) -> NetState {
-        let mut state = NetState::of(&self.engine.shard.stack.net, self.engine.shard.host.now);
-        self.engine.others.iter().for_each(|other| state.add(other.stack.net.traffic()));
+        let mut state =
+            NetState::of(&self.engine.shard.net.stack.net, self.engine.shard.sockets.now);
+        self.engine.others.iter().for_each(|other| state.add(other.net.stack.net.traffic()));
         state
     }
 
@@ -83,7 +83,7 @@ impl Hand {
     /// None of them was made, and why.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
         let shard = &mut self.engine.shard;
-        shard.stack.net.apply(shard.host.now, changes)
+        shard.net.stack.net.apply(shard.sockets.now, changes)
     }
 
     /// Whether the process whose channel has this number, as the answer to
@@ -91,7 +91,7 @@ impl Hand {
     pub fn is_held(&self, number: u32, slot: u32) -> bool {
         let Some(id) = ChannelId::of_number(number) else { return false };
         let mut shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
-        shards.any(|shard| shard.is_held(id, slot))
+        shards.any(|shard| shard.processes.is_held(id, slot))
     }
 }
 

@@ -60,13 +60,13 @@ impl Engine {
         self.others.extend(self.helpers.drain(..).flat_map(team::join));
         // Helpers' threads end in any order, but the code that tells shards apart by their places
         // counts on this order.
-        self.others.sort_by_key(|shard| shard.host.place.number);
+        self.others.sort_by_key(|shard| shard.sockets.place.number);
     }
 
     /// Makes this thread the one whose end, however it comes, is the engine's for its programs,
     /// until the result is dropped.
     pub fn live(&self) -> Life {
-        self.shard.status.live()
+        self.shard.net.status.live()
     }
 
     /// Does what there is to do now, some of it at least. For threads that wait for other things,
@@ -75,7 +75,7 @@ impl Engine {
         let timeout = self.team().turn();
         let told = self.exchange();
         self.team().end_of_turn();
-        if self.shard.stopped {
+        if self.shard.sleep.stopped {
             Next::End
         } else if told || timeout == Some(Duration::ZERO) {
             Next::Turn
@@ -146,7 +146,7 @@ impl Engine {
     /// Resets the connections whose peers do not have everything, and hangs up.
     pub fn finish(mut self) -> Report {
         let shards = std::iter::once(&self.shard).chain(&self.others);
-        let unsent = shards.map(|shard| shard.unsent(shard.host.now)).sum();
+        let unsent = shards.map(|shard| shard.processes.unsent(&shard.sockets, &shard.net)).sum();
         self.shard.hang_up();
         self.others.iter_mut().for_each(Shard::hang_up);
         self.end_threads();

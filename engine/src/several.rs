@@ -410,7 +410,7 @@ fn a_host_turns_all_shards() {
     }
     let sockets = |engine: &Engine| {
         let shards = std::iter::once(&engine.shard).chain(&engine.others);
-        shards.map(|shard| shard.host.slots.len()).collect::<Vec<_>>()
+        shards.map(|shard| shard.sockets.slots.len()).collect::<Vec<_>>()
     };
     assert_eq!(sockets(&engine), [1; SHARDS as usize]);
     drop(program);

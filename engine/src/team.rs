@@ -88,23 +88,23 @@ impl Team<'_> {
     /// All do what there is to do now, some of it at least. Gives how long they may sleep then;
     /// zero: there is more to do. None: nothing has a deadline.
     pub fn turn(&mut self) -> Option<Duration> {
-        if self.first.is_asleep {
+        if self.first.sleep.is_asleep {
             self.first.wake();
         }
         let mut timeout = self.first.turn();
-        let called = std::mem::take(&mut self.first.shards_call);
-        let now = self.first.host.now;
+        let called = std::mem::take(&mut self.first.sleep.shards_call);
+        let now = self.first.sockets.now;
         for other in &mut *self.others {
-            match called & other.host.place.own() != 0 {
-                true if other.is_asleep => other.sleep(Some(Duration::ZERO)),
+            match called & other.sockets.place.own() != 0 {
+                true if other.sleep.is_asleep => other.sleep(Some(Duration::ZERO)),
                 true => {
                     other.look();
                 }
-                false if other.is_asleep && other.should_wake(now) => other.wake(),
+                false if other.sleep.is_asleep && other.should_wake(now) => other.wake(),
                 false => {}
             }
-            let left = match other.is_asleep {
-                true => other.due.map(|due| due.since(now)),
+            let left = match other.sleep.is_asleep {
+                true => other.sleep.due.map(|due| due.since(now)),
                 false => other.turn(),
             };
             timeout = timeout.into_iter().chain(left).min();
@@ -116,7 +116,7 @@ impl Team<'_> {
         self.first.look_in_time();
         // Shards that have had nothing to do for a while cost the others nothing from now on.
         for other in &mut *self.others {
-            if !other.is_asleep && other.idle_turns >= IDLE_TURNS {
+            if !other.sleep.is_asleep && other.sleep.idle_turns >= IDLE_TURNS {
                 other.begin_sleep();
             }
         }
@@ -127,20 +127,20 @@ impl Team<'_> {
     /// been worth it. Other threads may have the processor meanwhile. Returns whether there is
     /// something.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
-        let mut now = self.first.clock.now();
-        let Some(until) = self.first.lookout.until(now, timeout) else { return false };
+        let mut now = self.first.net.clock.now();
+        let Some(until) = self.first.sleep.lookout.until(now, timeout) else { return false };
         // The time of a shard alone is not measured: its team cannot be halved.
         let is_watched = !self.others.is_empty();
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();
         let mut found = false;
-        self.all().filter(|shard| !shard.is_asleep).for_each(Shard::pause);
-        let is_by_hand = self.first.clock.is_by_hand();
+        self.all().filter(|shard| !shard.sleep.is_asleep).for_each(Shard::pause);
+        let is_by_hand = self.first.net.clock.is_by_hand();
         let looks = if is_by_hand { LOOKS_BY_HAND } else { u32::MAX };
         for _ in 0..looks {
             thread::yield_now();
-            let before = std::mem::replace(&mut now, self.first.clock.now());
-            if self.first.lookout.is_taken(before, now) {
+            let before = std::mem::replace(&mut now, self.first.net.clock.now());
+            if self.first.sleep.lookout.is_taken(before, now) {
                 return false;
             }
             if self.all().any(|shard| shard.has_something()) {
@@ -154,7 +154,7 @@ impl Team<'_> {
                 break;
             }
         }
-        self.first.lookout.learn(found);
+        self.first.sleep.lookout.learn(found);
         self.busy.spun += used().saturating_sub(used_before);
         found
     }
@@ -162,9 +162,9 @@ impl Team<'_> {
     /// After a turn that said that all may sleep for so long: sleeps, unless there is something all
     /// the same.
     pub fn rest(&mut self, timeout: Option<Duration>) {
-        let due = timeout.map(|timeout| self.first.host.now + timeout);
+        let due = timeout.map(|timeout| self.first.sockets.now + timeout);
         if !self.busy_poll(timeout) && self.begin_sleep() {
-            let now = self.first.clock.now();
+            let now = self.first.net.clock.now();
             self.sleep(due.map(|due| due.since(now)));
         }
     }
@@ -174,15 +174,15 @@ impl Team<'_> {
     pub fn begin_sleep(&mut self) -> bool {
         let mut fallen = 0;
         let fall_asleep = |shard: &mut Shard| {
-            if !shard.is_asleep && shard.begin_sleep() {
-                fallen |= shard.host.place.own();
+            if !shard.sleep.is_asleep && shard.begin_sleep() {
+                fallen |= shard.sockets.place.own();
             }
-            shard.is_asleep
+            shard.sleep.is_asleep
         };
         if self.all().all(fall_asleep) {
             return true;
         }
-        self.all().filter(|shard| shard.host.place.own() & fallen != 0).for_each(Shard::wake);
+        self.all().filter(|shard| shard.sockets.place.own() & fallen != 0).for_each(Shard::wake);
         false
     }
 
@@ -226,7 +226,7 @@ pub(crate) type Helper = JoinHandle<Vec<Shard>>;
 
 impl Threads {
     fn desk(&self, shard: &Shard) -> &Desk {
-        &self.desks[shard.host.place.number as usize]
+        &self.desks[shard.sockets.place.number as usize]
     }
 
     /// Turns the shards of a team until all are stopped. The threads that have got some of them are
@@ -245,13 +245,13 @@ impl Threads {
                 told |= self.desk(shard).exchange(shard);
                 shard.end_of_turn();
             }
-            if team.all().all(|shard| shard.stopped) {
+            if team.all().all(|shard| shard.sleep.stopped) {
                 return helpers;
             }
             if !told && timeout != Some(Duration::ZERO) {
                 team.rest(timeout);
             }
-            let (now, need) = (team.first.host.now, self.need.unwrap_or(BUSY));
+            let (now, need) = (team.first.sockets.now, self.need.unwrap_or(BUSY));
             if !team.others.is_empty() && team.busy.is_high(now, need, clock::used_by_thread) {
                 self.halve(team, &mut helpers);
             }
@@ -267,7 +267,7 @@ impl Threads {
             return false;
         };
         let Some(mut theirs) = team.halve() else { return false };
-        theirs.iter_mut().take(1).for_each(|first| first.host.counters.threads += 1);
+        theirs.iter_mut().take(1).for_each(|first| first.sockets.counters.threads += 1);
         // The helper's thread waits for its shards.
         give.send(theirs).expect("the thread has begun");
         helpers.push(helper);

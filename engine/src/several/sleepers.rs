@@ -157,8 +157,8 @@ fn who_sleeps_says_so() {
         }
         for shard in std::iter::once(&engine.shard).chain(&engine.others) {
             let (bell, rung) = (doorbell::create().expect("a descriptor"), Rung::default());
-            ring_engine(&shard.status.view(), &rung, bell.as_fd());
-            assert!(doorbell::clear(bell.as_fd()), "shard {}", shard.host.place.number);
+            ring_engine(&shard.net.status.view(), &rung, bell.as_fd());
+            assert!(doorbell::clear(bell.as_fd()), "shard {}", shard.sockets.place.number);
         }
         engine.end_sleep();
     }
@@ -209,6 +209,6 @@ fn what_the_registry_says_happens_when_it_says_it() {
     engine.control.registry_mut().expect("it is here").look(Some(Duration::ZERO));
     engine.shard.turn();
     engine.exchange();
-    let clocks = engine.others.iter().map(|other| other.host.now);
-    assert_eq!(clocks.collect::<Vec<_>>(), [engine.shard.host.now; SHARDS as usize - 1]);
+    let clocks = engine.others.iter().map(|other| other.sockets.now);
+    assert_eq!(clocks.collect::<Vec<_>>(), [engine.shard.sockets.now; SHARDS as usize - 1]);
 }

@@ -1,150 +1,485 @@
-//! A turn of the stack, and what follows from it for sockets and their programs.
+//! The turn of a shard: the one place that sees all of its parts.
 
-use towpath_ring::take_tx_wanted;
-use towpath_shm::layout::event;
-use towpath_stack::{Budget, Turn};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_ring::{Status, doorbell};
+use towpath_shm::Fd;
+use towpath_stack::{Budget, ShardId, Turn};
 use towpath_tcp::Instant;
 
-use crate::shard::{DroppedPacket, Shard};
+use crate::ids::ChannelId;
+use crate::mail::{Notice, Order, Query, Told};
+use crate::net::NetState;
+use crate::shard::net::Net;
+use crate::shard::net::sources::Source;
+use crate::shard::peers::Peers;
+use crate::shard::peers::place::Peer;
+use crate::shard::peers::word::Word;
+use crate::shard::processes::Processes;
+use crate::shard::requests::commands::COMMANDS_A_TURN;
+use crate::shard::requests::listings::Listing;
+use crate::shard::requests::rounds::Asker;
+use crate::shard::requests::{Cx, Requests, View};
+use crate::shard::sleep::Sleep;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::ends::End;
 
-/// Instructions of filters that take as long as a step of work, some 100 ns.
-const FILTER_STEPS_OF_WORK: usize = 32;
+/// Steps of work for sockets and processes that end in one turn, some 50 µs.
+const ENDS_A_TURN: u64 = 512;
+/// Turns of the stack for the last segments of all connections. A visit sends four packets of
+/// 65,000 bytes, so that the largest window, 16 MiB, takes 65 of them.
+const LAST_TURNS: usize = 80;
+
+/// The part of an engine that one thread turns at a time.
+pub(crate) struct Shard {
+    pub net: Net,
+    pub sockets: Sockets,
+    pub processes: Processes,
+    pub requests: Requests,
+    pub peers: Peers,
+    pub sleep: Sleep,
+}
 
 impl Shard {
-    /// Deals with commands of programs, work of the stack, and its consequences. True: there is
+    /// A shard without processes.
+    pub fn new(net: Net, sockets: Sockets) -> Self {
+        Self {
+            net,
+            sockets,
+            processes: Processes::default(),
+            requests: Requests::default(),
+            peers: Peers::default(),
+            sleep: Sleep::new(),
+        }
+    }
+
+    /// The parts that listings show.
+    pub fn view(&self) -> View<'_> {
+        View { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
+    }
+
+    /// The requests, and the parts below them.
+    pub(crate) fn requests(&mut self) -> (&mut Requests, Cx<'_>) {
+        let Self { net, sockets, processes, requests, peers, .. } = self;
+        (requests, Cx { net, sockets, processes, peers })
+    }
+
+    /// Handles commands of programs, turns the stack, and handles the consequences. True: there is
     /// more to do.
     pub(crate) fn do_turn(&mut self) -> bool {
-        self.host.counters.turns += 1;
-        self.status.begin_beat();
-        let now = self.read_clocks();
-        let commands = self.drain_commands(now);
-        let turn = self.turn_stack(now);
-        self.answer_askers(now, false);
-        self.go_on_with_wholes();
-        self.go_on_listing();
-        let asked = !self.ends.is_empty() || self.rounds.has_work() || !self.to_go_on.is_empty();
-        let asked = asked || !self.to_cut_off.is_empty() || !self.listings.is_empty();
-        let asked = asked || self.host.has_more() || !self.rounds.acknowledged.is_empty();
-        self.status.end_beat();
-        turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
+        self.sockets.counters.turns += 1;
+        self.net.status.begin_beat();
+        self.read_clocks();
+        let (requests, mut cx) = self.requests();
+        let commands = requests.drain_commands(&mut cx);
+        let turn = self.turn_stack();
+        self.answer_requests(false);
+        self.processes.go_on_with_wholes(&mut self.sockets);
+        self.begin_ends();
+        let (requests, mut cx) = self.requests();
+        requests.go_on_listing(&mut cx);
+        let more = self.sockets.has_more() || self.processes.has_more() || self.requests.has_more();
+        self.net.status.end_beat();
+        turn.more || commands || more
     }
 
-    /// A turn of the stack, and what follows from it for sockets, programs and processes. A query
-    /// has one of its own. Ends of sockets after the packets' part are told in the next turn, for
+    /// A turn of the stack, and its consequences for sockets, programs and processes. A query has
+    /// one of its own. Sockets that end after the packets' part are told in the next turn, for
     /// which there is no sleep.
-    pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
-        let turn = self.turn_packets(now);
-        self.go_on_ending(now);
-        self.follow_up(now);
-        self.disinherit_unborn(now);
-        self.restrict_strangers(now);
-        self.cut_off_hostile(now);
-        self.await_threads();
-        self.leave(now);
-        turn
-    }
-
-    /// A turn of the stack; then memory that packets lent is free again, and what failed ends.
-    /// [`Self::follow_up`] is due afterwards.
-    pub(crate) fn turn_packets(&mut self, now: Instant) -> Turn {
-        let turn = self.turn_stack_alone(now);
-        self.heed_shards(now);
-        self.status.set_datagram_mtu(self.stack.net.path_mtu_least());
-        self.return_lent();
-        self.return_pinned();
-        self.show_dropped(now);
-        self.tell_conflicts();
-        self.reset_hostile_sockets(now);
-        self.host.accept_long_deferred();
-        self.offer_deferred(now);
-        self.offer_again(now);
-        self.reset_failed(now);
-        turn
-    }
-
-    /// The stack's turn and nothing else. Its results are looked at after the next
-    /// [`Self::turn_packets`], or before the shard sleeps.
-    pub(crate) fn turn_stack_alone(&mut self, now: Instant) -> Turn {
-        let budget = Budget::default();
-        if self.stack.minds_processor() {
-            self.stack.runs_on(crate::shard::processor::current());
+    pub(crate) fn turn_stack(&mut self) -> Turn {
+        let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
+        self.heed_shards();
+        self.sockets.after_turn(&mut self.net);
+        self.processes.signal_owners(&mut self.sockets);
+        self.go_on_ending();
+        self.sockets.follow_up(&mut self.net, &mut self.processes.channels);
+        self.processes.disinherit_unborn(self.sockets.now);
+        self.processes.restrict_strangers(&mut self.sockets);
+        self.begin_ends();
+        while self.processes.cut_off_next(&mut self.sockets, &mut self.net) {
+            self.begin_ends();
         }
-        let turn = self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
-        self.host.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
-        // `turn.mail` is reported once: wake these shards now, or they sleep on.
-        self.wake_shards(turn.mail);
-        self.acknowledge_ends();
-        self.rounds.settle(turn.more);
+        self.sockets.await_threads(&mut self.processes.channels);
+        self.processes.leave(&mut self.sockets, &self.net);
         turn
     }
 
-    /// Sockets that are gone go, those who wait for memory get it, and programs are told what
-    /// happened.
-    pub(crate) fn follow_up(&mut self, now: Instant) {
-        self.bury();
-        self.feed_starved(now);
-        self.reset_unclaimed(now);
-        self.close_parked(now);
-        self.sweep(now);
-        self.tell(now);
+    /// Answers requests whose time has come, and the queries among them. `looked`: the descriptors
+    /// were looked at just now, and processes that have ended were detached.
+    fn answer_requests(&mut self, looked: bool) {
+        let (requests, mut cx) = self.requests();
+        requests.answer_askers(&mut cx, looked);
+        while let Some((number, query)) = self.requests.queries.pop_front() {
+            self.answer_query(number, query);
+        }
+        self.begin_ends();
     }
 
     /// Notes what the turn has cost, requests included.
     pub(crate) fn end_of_turn(&mut self) {
-        let counters = &mut self.host.counters;
-        let work = counters.work - std::mem::replace(&mut self.worked, counters.work);
+        let counters = &mut self.sockets.counters;
+        let work = counters.work - std::mem::replace(&mut self.sleep.worked, counters.work);
         counters.work_turn_max = counters.work_turn_max.max(work);
     }
 
     pub(crate) fn read_clocks(&mut self) -> Instant {
-        self.host.now = self.clock.now();
-        self.host.unix_ns = self.clock.unix_ns();
-        self.host.windows.set_time(self.host.unix_ns);
-        self.host.now
+        self.sockets.read_clocks(&self.net.clock)
     }
 
-    /// The last packets that pointed to released bytes of some FIFOs have come back: programs that
-    /// wait for room are told. Packets that keep too much memory of FIFOs that are gone are copied.
-    fn return_pinned(&mut self) {
-        while let Some(slot) = self.host.windows.pop_unpinned() {
-            // Another socket may have the slot, whose FIFO looks in vain.
-            let Some(entry) = self.host.slots.get_mut(slot) else { continue };
-            let id = entry.id;
-            if let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) {
-                tx.unpin();
-            }
-            if let Some(tx) = id.and_then(|id| self.stack.send_buffer(id)) {
-                tx.unpin();
-            }
-            self.host.counters.unpinned += 1;
-            if take_tx_wanted(self.host.slots.shared(slot)) {
-                self.host.slots.post(slot, event::TX);
-            }
+    /// Does what other shards have said.
+    pub(crate) fn heed_shards(&mut self) {
+        for at in 0..self.sockets.inbox.len() {
+            let (from, words) = self.sockets.inbox[at];
+            self.sockets.counters.work(1);
+            self.heed(from, words.into());
         }
-        if self.host.windows.take_forsaken() {
-            self.stack.net.copy_forsaken(&mut self.pool);
+        self.sockets.inbox.clear();
+    }
+
+    fn heed(&mut self, from: ShardId, word: Word) {
+        match word {
+            Word::Claimed { listener, child } => {
+                self.sockets.free_child(&mut self.net, listener, child, true);
+            }
+            Word::Forgotten { listener, child } => {
+                self.sockets.free_child(&mut self.net, listener, child, false);
+            }
+            Word::End(slot, generation) => {
+                self.sockets.ends.push(End::Connection(slot, generation));
+                self.sockets.ends.push(End::Told(from));
+            }
+            Word::EndUnclaimed(slot, generation) => {
+                self.sockets.end_unclaimed(&mut self.net, slot, generation);
+            }
+            Word::Ended => self.sockets.ends.elsewhere.entry(from).or_default().1 += 1,
+            Word::AskRound(number) => {
+                self.requests.rounds.next.push_back(Asker::Shard(from, number))
+            }
+            Word::Echo(number) => self.net.tell_shard(from, Word::Done(number)),
+            Word::Done(number) => self.requests.note_done(from, number),
         }
     }
 
-    fn tell_conflicts(&mut self) {
-        let Some(tell) = &self.on_conflict else { return };
-        while let Some(conflict) = self.stack.net.take_conflict() {
-            tell(&conflict);
+    /// Goes on with sockets and processes that end, if some began to since the last time.
+    pub(crate) fn begin_ends(&mut self) {
+        if self.sockets.ends.is_new {
+            self.go_on_ending();
         }
     }
 
-    fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &self.drop_trace else { return };
-        while let Some(dropped) = self.stack.net.take_dropped() {
-            trace(DroppedPacket {
-                now_ns: now.0,
-                interface: dropped.iface.0,
-                outbound: dropped.reason.is_outbound(),
-                reason: dropped.reason.as_str(),
-                bytes: &dropped.bytes,
-            });
+    /// Goes on with sockets and processes that end, until the turn's share is used up.
+    pub(crate) fn go_on_ending(&mut self) {
+        self.sockets.ends.is_new = false;
+        let before = self.sockets.counters.work;
+        while self.sockets.counters.work - before < ENDS_A_TURN
+            && let Some(end) = self.sockets.ends.first()
+        {
+            self.sockets.counters.work(1);
+            match end {
+                End::Holds(id) if self.let_go_of_next(id) => continue,
+                End::Holds(id) => {
+                    self.processes.end_of_holds(&mut self.sockets, &mut self.net, id);
+                }
+                End::Connection(slot, generation) => {
+                    self.sockets.end_unaccepted(&mut self.net, slot, generation);
+                }
+                End::Told(shard) => self.sockets.ends.acknowledge(shard),
+            }
+            self.sockets.ends.end_first();
         }
     }
+
+    /// Makes one step of the end of a process, or of its hold on some sockets. False: it was the
+    /// last.
+    fn let_go_of_next(&mut self, id: ChannelId) -> bool {
+        if self.processes.has_last_commands(id) {
+            // Without progress its ring makes no sense, and it is cut off at the end of the turn.
+            let before = self.sockets.counters.commands;
+            let (requests, mut cx) = self.requests();
+            requests.drain_ring(&mut cx, id, COMMANDS_A_TURN, ENDS_A_TURN);
+            if self.sockets.counters.commands > before {
+                return true;
+            }
+        }
+        self.processes.let_go_of_next(&mut self.sockets, &mut self.net, id)
+    }
+
+    /// Resets what is not delivered by now, as it never will be: otherwise peers would take the
+    /// part that they have for the whole. A connection that has bytes and room for them takes
+    /// several turns to come to its reset.
+    pub(crate) fn hang_up(&mut self) {
+        let now = self.read_clocks();
+        self.net.stack.reset_connections();
+        for _ in 0..LAST_TURNS {
+            let budget = Budget { rx_packets: 0, tx_packets: usize::MAX };
+            let Net { stack, ports, pool, .. } = &mut self.net;
+            let turn = stack.turn(now, &mut self.sockets, ports, pool, budget);
+            if !turn.more {
+                break;
+            }
+        }
+    }
+
+    /// Hears no program any more.
+    pub(crate) fn forget_all(&mut self) {
+        let ids: Vec<_> = self.processes.channels.ids().collect();
+        ids.iter().for_each(|id| self.processes.forget(&mut self.net, *id));
+        // Threads that sleep on one socket look whether this thread lives, and it may.
+        ids.into_iter().for_each(|id| self.net.status.wake(id.number()));
+    }
+
+    /// Does what the registry says, or begins to.
+    pub(crate) fn obey(&mut self, order: Order) {
+        self.sleep.told = true;
+        if self.sleep.is_asleep {
+            // Its thread is awake: what is told happens now.
+            self.read_clocks();
+        }
+        match order {
+            Order::Open(newcomer) => {
+                self.processes.open(&mut self.sockets, &mut self.net, newcomer);
+            }
+            Order::For(id, want) => {
+                let (requests, mut cx) = self.requests();
+                requests.note_want(&mut cx, id, want);
+            }
+            Order::Answer(id, number, reply) => {
+                // A new image asks for itself.
+                let asked = self.processes.channels.get(id).map(|attached| attached.asked);
+                if asked == Some(number) {
+                    self.processes.channels.answer(id, Ok(*reply));
+                }
+            }
+            Order::Gone(id) => self.processes.detach(&mut self.sockets, &mut self.net, id),
+            // Its id may be another's next.
+            Order::CutOff(id) if self.processes.channels.get(id).is_some() => {
+                self.processes.channels.to_cut_off.push(id);
+            }
+            Order::CutOff(_) => {}
+            Order::Query(number, query) => {
+                self.requests.rounds.next.push_back(Asker::Query(number, query));
+            }
+            Order::Apply(number, changes) => {
+                let result = self.net.stack.net.apply(self.sockets.now, &changes);
+                self.processes.notices.push(Notice::Told(number, Told::Applied(result)));
+            }
+            Order::Rules(number) => {
+                let rules = self.net.stack.net.rules().cloned();
+                self.processes.notices.push(Notice::Told(number, Told::Rules(rules)));
+            }
+            Order::SetRules(number, rules) => {
+                self.net.stack.net.set_rules(rules.map(|rules| *rules));
+                self.processes.notices.push(Notice::Told(number, Told::Applied(Ok(()))));
+            }
+            Order::Leave(number, whose) => {
+                self.processes.begin_to_leave(&self.sockets, number, whose);
+            }
+            Order::Stay => self.processes.departure.cancel(),
+            Order::Stop => self.sleep.stopped = true,
+        }
+        self.begin_ends();
+    }
+
+    /// A turn of the stack first, so that a listing of sockets shows bytes that programs wrote
+    /// before it.
+    pub(crate) fn answer_query(&mut self, number: u64, query: Query) {
+        let now = self.sockets.now;
+        self.turn_stack();
+        let told = match query {
+            Query::Sockets => {
+                return self.requests.listings.push_back(Listing {
+                    number,
+                    slot: self.sockets.slots.first(),
+                    without: 0,
+                });
+            }
+            Query::Counters => Told::Counters(Box::new(self.view().counters())),
+            Query::Nothing => {
+                self.net.stack.net.catch_up();
+                Told::Nothing
+            }
+            Query::Net if self.sockets.place.number == 0 => {
+                Told::Net(Box::new(NetState::of(&self.net.stack.net, now)))
+            }
+            Query::Net => Told::Traffic(self.net.stack.net.traffic().to_vec()),
+            Query::Unsent => {
+                let unsent = self.processes.unsent(&self.sockets, &self.net);
+                Told::Unsent(unsent + self.net.stack.net.waiting() as u64)
+            }
+        };
+        self.processes.notices.push(Notice::Told(number, told));
+    }
+
+    /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero:
+    /// there is more to do. None: nothing has a deadline.
+    pub(crate) fn turn(&mut self) -> Option<Duration> {
+        let more = self.do_turn();
+        let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.sockets.now) };
+        self.sleep.note_turn(self.sockets.now, timeout);
+        if timeout == Some(Duration::ZERO) {
+            self.look_in_time();
+        }
+        timeout
+    }
+
+    /// Whether a sleeping shard has something to do, while its thread is awake. Its descriptors are
+    /// not looked at.
+    pub(crate) fn should_wake(&self, now: Instant) -> bool {
+        self.sleep.is_over(now) || self.has_something()
+    }
+
+    /// Instead of a sleep: looks at the descriptors if that was too long ago.
+    pub(crate) fn look_in_time(&mut self) {
+        if self.sleep.is_look_due(self.sockets.now) || self.requests.rounds.is_due() {
+            self.look();
+        }
+    }
+
+    /// False: do not sleep, there is something to do. No program's command is overlooked: see
+    /// [`towpath_ring::EngineStatus::fall_asleep`].
+    pub(crate) fn begin_sleep(&mut self) -> bool {
+        let (channels, stack) = (&self.processes.channels, &self.net.stack);
+        self.net.status.begin_beat();
+        if !self.net.status.fall_asleep(|| !channels.have_something() && !stack.has_mail()) {
+            return false;
+        }
+        self.net.status.end_beat();
+        self.sockets.counters.sleeps += 1;
+        self.net.watch_ports();
+        (self.sleep.is_asleep, self.sleep.told) = (true, false);
+        true
+    }
+
+    /// Looks once more before a pause that is no sleep, as [`Self::begin_sleep`] does. Otherwise a
+    /// program could wait for a turn that does not come.
+    pub(crate) fn pause(&mut self) {
+        self.net.status.begin_beat();
+        if !self.has_something() {
+            self.net.status.end_beat();
+        }
+    }
+
+    /// Sleeps after that, at most so long; zero after a sleep of the host's own.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
+        self.poll(timeout);
+        self.wake();
+        self.sleep.looked = self.sockets.now;
+        self.serve();
+    }
+
+    /// The end of a sleep without a look at the descriptors.
+    pub(crate) fn wake(&mut self) {
+        // Twice, and the page would say that it sleeps.
+        if self.sleep.is_asleep {
+            self.net.status.wake_up();
+        }
+        (self.sleep.is_asleep, self.sleep.told) = (false, false);
+        // The work from here on happens now, not at the time of falling asleep.
+        self.read_clocks();
+    }
+
+    /// Looks at the descriptors without sleeping. Whether there was something.
+    pub(crate) fn look(&mut self) -> bool {
+        self.sleep.looked = self.sockets.now;
+        self.net.watch_ports();
+        self.poll(Some(Duration::ZERO));
+        let found = !self.sleep.woken.is_empty();
+        self.serve();
+        found
+    }
+
+    /// `registry_calls` of [`Sleep`] is set when this is readable.
+    pub(crate) fn watch_registry(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.net.poller.add(fd, Source::Registry)
+    }
+
+    /// Adds the mailbox's bell to the descriptors that wake the shard.
+    pub(crate) fn watch_mail(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
+        self.net.poller.add(bell, Source::Mail)
+    }
+
+    /// `shards_call` of [`Sleep`] says when `other` has something to do while both sleep.
+    pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
+        self.net.poller.add(other.as_fd(), Source::Shard(other.sockets.place.number as u8))
+    }
+
+    /// Removes a descriptor from those that wake the shard.
+    pub(crate) fn watch_no_more(&mut self, fd: BorrowedFd<'_>) {
+        self.net.poller.remove(fd);
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) {
+        self.requests.rounds.gather();
+        let looked = self.net.poller.wait(timeout, &mut self.sleep.woken);
+        if looked.expect("the engine's own epoll works") {
+            for (place, port) in (0..).zip(&mut self.net.ports) {
+                port.looked(self.sleep.woken.contains(&Source::Port(place)));
+            }
+        }
+    }
+
+    /// Detaches processes that are gone. Requests are answered after that, so that the answers
+    /// reflect those ends.
+    fn serve(&mut self) {
+        let woken = std::mem::take(&mut self.sleep.woken);
+        for &source in &woken {
+            match source {
+                Source::Gone(id) => {
+                    self.processes.detach(&mut self.sockets, &mut self.net, id);
+                    self.begin_ends();
+                }
+                Source::Registry => self.sleep.registry_calls = true,
+                Source::Shard(number) => self.sleep.shards_call |= 1 << number,
+                // Rings, orders and ports are looked at in every turn.
+                Source::Doorbell | Source::Mail | Source::Port(_) => {}
+            }
+        }
+        self.sleep.woken = woken;
+        self.answer_requests(true);
+    }
+
+    /// Time to the earliest deadline; None: nothing has a deadline.
+    pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
+        let own =
+            [self.net.next_timeout(), self.sockets.next_timeout(), self.processes.next_timeout()];
+        own.into_iter().flatten().min().map(|at| at.since(now))
+    }
+
+    /// Whether a program or another shard has said something.
+    pub(crate) fn has_something(&self) -> bool {
+        self.processes.channels.have_something() || self.net.stack.has_mail()
+    }
+}
+
+/// A descriptor that is readable when there is something to do, while the shard
+/// [sleeps](Shard::begin_sleep).
+impl AsFd for Shard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.net.poller.as_fd()
+    }
+}
+
+/// A bell and a way to it for each of several shards, all of which get to know the others.
+pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
+    let bells = shards.iter_mut().map(|shard| {
+        let bell = Arc::new(doorbell::create()?);
+        shard.watch_mail(bell.as_fd())?;
+        Ok((shard.net.status.view(), bell))
+    });
+    let bells = bells.collect::<std::io::Result<Vec<_>>>()?;
+    for (number, shard) in shards.iter_mut().enumerate() {
+        let peers = bells.iter().enumerate();
+        let peer = |(n, (status, bell)): (usize, &(Status, Arc<Fd>))| {
+            (n != number).then(|| Peer::new(status.clone(), Arc::clone(bell)))
+        };
+        shard.peers.list = peers.map(peer).collect();
+        // The bell lives as long as another thread, or this one, may ring it.
+        shard.peers.bell = bells.get(number).map(|(_, bell)| Arc::clone(bell));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -155,7 +490,7 @@ mod tests {
     use towpath_ring::{Attach, EngineSend, SendBuffer, lock_tx, program_fifo};
     use towpath_shm::layout::Kind;
 
-    use crate::shard::slots::AF_INET;
+    use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
     /// Bytes of the FIFO of [`pinned`].
@@ -165,7 +500,7 @@ mod tests {
     /// left to be sent.
     fn pinned() -> (Engine, u32, Fragments) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let host = &mut engine.shard.host;
+        let host = &mut engine.shard.sockets;
         let slot = host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         let region = host.windows.region().clone();
         let shared = region.slot(slot).expect("it was allocated");
@@ -190,14 +525,14 @@ mod tests {
     fn who_waits_for_room_is_told_when_packets_have_come_back() {
         let (mut engine, slot, packet) = pinned();
         let shard = &mut engine.shard;
-        let region = shard.host.windows.region().clone();
+        let region = shard.sockets.windows.region().clone();
         let shared = region.slot(slot).expect("it was allocated");
         shard.return_pinned();
         assert_eq!((program_fifo::room(shared), shared.tx_wanted.load(Relaxed)), (0, 1));
         drop(packet);
         shard.return_pinned();
         assert_eq!((program_fifo::room(shared), shared.tx_wanted.load(Relaxed)), (LEN, 0));
-        assert_eq!(shard.host.counters.unpinned, 1);
+        assert_eq!(shard.sockets.counters.unpinned, 1);
     }
 
     /// The sweep takes the memory of an empty FIFO, though the program still waits for room in it.
@@ -206,11 +541,11 @@ mod tests {
     fn who_waits_for_room_is_told_though_the_memory_was_swept_meanwhile() {
         let (mut engine, slot, packet) = pinned();
         let shard = &mut engine.shard;
-        let region = shard.host.windows.region().clone();
+        let region = shard.sockets.windows.region().clone();
         let shared = region.slot(slot).expect("it was allocated");
-        shard.host.watch_memory(slot);
+        shard.sockets.watch_memory(slot);
         shard.return_pinned();
-        let start = shard.host.now;
+        let start = shard.sockets.now;
         for seconds in 0..30 {
             shard.sweep(start + std::time::Duration::from_secs(seconds));
         }

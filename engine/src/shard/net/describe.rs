@@ -1,0 +1,142 @@
+//! Interfaces, routes and neighbors as programs read them.
+
+use std::net::SocketAddr;
+
+use towpath_shm::control::{DATA_MAX, Interface, Neighbor, Reply, Route, route_origin};
+use towpath_shm::layout::{Plain, RawAddr};
+use towpath_stack::net::{NeighborState, Origin};
+
+use crate::report::EngineCounters;
+use crate::shard::net::Net;
+
+fn describe(iface: &towpath_stack::net::Interface) -> Interface {
+    // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST as Ethernet, or
+    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST as a TUN device has them (tun_net_init in
+    // drivers/net/tun.c).
+    const UP: u32 = 0x41;
+    let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
+    let kind = match iface.link() {
+        _ if is_loopback => 0x8,
+        towpath_pool::LinkType::Ethernet => 0x1002,
+        towpath_pool::LinkType::Ip => 0x1090,
+    };
+    let mut name = [0; 16];
+    let n = iface.name().len().min(15);
+    name[..n].copy_from_slice(&iface.name().as_bytes()[..n]);
+    Interface {
+        name,
+        index: u32::from(iface.id().0) + 1,
+        mtu: iface.mtu(),
+        flags: if iface.is_down() { kind } else { UP | kind },
+        mac: iface.mac().0,
+        ..Interface::default()
+    }
+}
+
+/// NUD_INCOMPLETE, _REACHABLE, _STALE, _DELAY, _PROBE and _PERMANENT of linux/neighbour.h.
+const NUD: [u32; 6] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x80];
+
+const NTF_ROUTER: u32 = 0x80;
+
+impl Net {
+    /// As many as fit one message; the first address of every interface comes before the second of
+    /// any.
+    pub(crate) fn interfaces(&self) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Interface>();
+        let mut reply = Reply::default();
+        let mut list: Vec<(usize, Interface)> = Vec::new();
+        for iface in self.stack.net.interfaces() {
+            let base = describe(iface);
+            let usable = iface.addresses().iter().filter(|address| address.is_usable());
+            let before = list.len();
+            for (rank, address) in usable.enumerate() {
+                let prefix = address.prefix;
+                let addr = RawAddr::new(SocketAddr::new(prefix.addr(), 0));
+                list.push((rank, Interface { addr, prefix_len: u32::from(prefix.len()), ..base }));
+            }
+            if list.len() == before {
+                list.push((0, base));
+            }
+        }
+        list.sort_by_key(|(rank, _)| *rank);
+        list.truncate(MAX);
+        list.sort_by_key(|(_, interface)| interface.index);
+        for (to, (_, interface)) in reply.data.chunks_exact_mut(size_of::<Interface>()).zip(&list) {
+            to.copy_from_slice(interface.as_bytes());
+        }
+        reply.a = list.len() as u32;
+        reply.len = (list.len() * size_of::<Interface>()) as u32;
+        reply
+    }
+
+    /// As many routes as fit, from `first` on.
+    pub(crate) fn routes(&self, first: u32) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Route>();
+        let mut reply = Reply::default();
+        let mut rest = self.stack.net.routes().skip(first as usize);
+        let mut count = 0;
+        for (to, entry) in
+            reply.data.chunks_exact_mut(size_of::<Route>()).zip(rest.by_ref().take(MAX))
+        {
+            let addr = |ip| RawAddr::new(SocketAddr::new(ip, 0));
+            let route = Route {
+                dst: addr(entry.prefix.network()),
+                gateway: entry.next_hop.map_or_else(RawAddr::default, addr),
+                prefix_len: entry.prefix.len().into(),
+                index: u32::from(entry.iface.0) + 1,
+                metric: entry.metric,
+                origin: match entry.origin {
+                    Origin::Static => route_origin::STATIC,
+                    Origin::Link => route_origin::LINK,
+                    Origin::Router => route_origin::ROUTER,
+                },
+                mtu: entry.mtu.map_or(0, u32::from),
+                weight: entry.weight.into(),
+            };
+            to.copy_from_slice(route.as_bytes());
+            count += 1;
+        }
+        reply.len = count * size_of::<Route>() as u32;
+        reply.a = if rest.next().is_some() { first + count } else { 0 };
+        reply
+    }
+
+    /// As many neighbours as fit, from `first` on.
+    pub(crate) fn neighbors(&self, counters: &mut EngineCounters, first: u32) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Neighbor>();
+        let mut all: Vec<_> = self.stack.net.neighbors().collect();
+        counters.work(all.len());
+        all.sort_by_key(|known| (known.iface, known.addr));
+        let mut reply = Reply::default();
+        for known in all.iter().skip(first as usize).take(MAX) {
+            let state = match known.state {
+                NeighborState::Incomplete => NUD[0],
+                NeighborState::Reachable => NUD[1],
+                NeighborState::Stale => NUD[2],
+                NeighborState::Delay => NUD[3],
+                NeighborState::Probe => NUD[4],
+                NeighborState::Permanent => NUD[5],
+            };
+            let row = Neighbor {
+                addr: RawAddr::new(SocketAddr::new(known.addr, 0)),
+                index: u32::from(known.iface.0) + 1,
+                state,
+                flags: if known.router { NTF_ROUTER } else { 0 },
+                known: known.mac.is_some().into(),
+                mac: known.mac.map_or([0; 6], |mac| mac.0),
+                reserved: 0,
+            };
+            append(&mut reply, &row);
+        }
+        let next = first as usize + reply.len as usize / size_of::<Neighbor>();
+        reply.a = if next < all.len() { next as u32 } else { 0 };
+        reply
+    }
+}
+
+/// Appends a row to a reply, which has room for it.
+pub(crate) fn append<T: Plain>(reply: &mut Reply, row: &T) {
+    let bytes = row.as_bytes();
+    reply.data[reply.len as usize..][..bytes.len()].copy_from_slice(bytes);
+    reply.len += bytes.len() as u32;
+}

@@ -1,0 +1,181 @@
+//! Sources that wake a shard.
+
+use std::io;
+
+use rustix::event::epoll::EventFlags;
+use towpath_pool::Port;
+
+use crate::ids::ChannelId;
+use crate::poller;
+use crate::poller::Poller;
+
+/// The source of a wake-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A program rang.
+    Doorbell,
+    /// The registry, which is on the same thread, has something to do.
+    Registry,
+    /// Another shard has, which is on the same thread, by its number.
+    Shard(u8),
+    /// The registry, which is on another thread, has something to say.
+    Mail,
+    /// A port has packets, or room again: by its place among the shard's.
+    Port(u32),
+    /// A process is gone.
+    Gone(ChannelId),
+}
+
+const KIND: u64 = 1 << 32;
+
+impl poller::Source for Source {
+    fn token(self) -> u64 {
+        match self {
+            Self::Doorbell => KIND,
+            Self::Registry => 2 * KIND,
+            Self::Port(place) => 3 * KIND + u64::from(place),
+            Self::Mail => 4 * KIND,
+            Self::Shard(number) => 5 * KIND + u64::from(number),
+            Self::Gone(id) => 6 * KIND + u64::from(id.0),
+        }
+    }
+
+    fn of(token: u64) -> Self {
+        match token / KIND {
+            1 => Self::Doorbell,
+            2 => Self::Registry,
+            3 => Self::Port(token as u32),
+            4 => Self::Mail,
+            5 => Self::Shard(token as u8),
+            _ => Self::Gone(ChannelId(token as u32)),
+        }
+    }
+
+    /// Level-triggered, so that what is not dealt with comes again, but for bells: those are never
+    /// read, and each ring comes once.
+    fn wanted(self) -> EventFlags {
+        match self {
+            Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,
+            Self::Registry | Self::Shard(_) | Self::Port(_) => EventFlags::IN,
+            // Messages on the control socket are the registry's to read.
+            Self::Gone(_) => EventFlags::empty(),
+        }
+    }
+}
+
+/// Events of a port that the shard waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Packets.
+    Packets,
+    /// Packets, and room for those that it refused.
+    Room,
+    /// Nothing: its device has gone, or it has no descriptor.
+    Nothing,
+}
+
+/// Watches ports for packets from now on.
+pub(crate) fn watch_new(
+    poller: &mut Poller<Source>,
+    ports: &[Box<dyn Port + Send>],
+    watched: &mut Vec<Watch>,
+) -> io::Result<()> {
+    for (place, port) in (0..).zip(ports) {
+        let fd = port.wake_fd();
+        watched.push(if fd.is_some() { Watch::Packets } else { Watch::Nothing });
+        if let Some(fd) = fd {
+            poller.add(fd, Source::Port(place))?;
+        }
+    }
+    Ok(())
+}
+
+/// Watches ports for room as long as they refuse packets, and for nothing when their device has
+/// gone: it would be reported for ever.
+pub(crate) fn watch(
+    poller: &mut Poller<Source>,
+    ports: &[Box<dyn Port + Send>],
+    watched: &mut [Watch],
+) -> io::Result<()> {
+    for (place, (port, watch)) in (0..).zip(ports.iter().zip(watched)) {
+        let wanted = match () {
+            () if *watch == Watch::Nothing || port.is_gone() => Watch::Nothing,
+            () if port.blocked() => Watch::Room,
+            () => Watch::Packets,
+        };
+        if wanted == *watch {
+            continue;
+        }
+        let Some(fd) = port.wake_fd() else { continue };
+        *watch = wanted;
+        let source = Source::Port(place);
+        match wanted {
+            Watch::Packets => poller.change(fd, source, EventFlags::IN)?,
+            Watch::Room => poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?,
+            Watch::Nothing => poller.remove(fd),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use rustix::fd::BorrowedFd;
+    use towpath_pool::{Batch, LinkType, Offloads, Pool};
+
+    use super::*;
+
+    /// Model of a deleted device's file, which is readable for ever.
+    struct Deleted {
+        fd: OwnedFd,
+        known: Arc<AtomicBool>,
+    }
+
+    impl Port for Deleted {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.fd.as_fd())
+        }
+        fn is_gone(&self) -> bool {
+            self.known.load(Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_device_that_has_gone_does_not_wake_the_engine_for_ever() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(write);
+        let known = Arc::new(AtomicBool::new(false));
+        let ports: [Box<dyn Port + Send>; 1] =
+            [Box::new(Deleted { fd: read, known: known.clone() })];
+        let (mut poller, mut watched) = (Poller::new().unwrap(), Vec::new());
+        watch_new(&mut poller, &ports, &mut watched).unwrap();
+        let mut look = |poller: &mut Poller<Source>| {
+            let mut woken = Vec::new();
+            watch(poller, &ports, &mut watched).unwrap();
+            poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
+            woken
+        };
+        assert_eq!(look(&mut poller), [Source::Port(0)]);
+        known.store(true, Relaxed);
+        assert_eq!(look(&mut poller), []);
+        assert_eq!(look(&mut poller), []);
+    }
+}

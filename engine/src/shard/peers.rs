@@ -1,0 +1,31 @@
+//! The other shards of the engine: which there are, how they are woken, and what they tell each
+//! other.
+
+pub(crate) mod place;
+pub(crate) mod word;
+
+use std::sync::Arc;
+
+use towpath_shm::Fd;
+
+use crate::shard::peers::place::Peer;
+
+/// The other shards of the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Peers by number; `None` for this shard. Empty when it is alone.
+    pub list: Vec<Option<Peer>>,
+    /// Notification that the other shards send.
+    pub bell: Option<Arc<Fd>>,
+}
+
+impl Peers {
+    /// Wakes those of the shards that sleep, a bit each.
+    pub(crate) fn wake_shards(&self, shards: u16) {
+        for (n, peer) in self.list.iter().enumerate() {
+            if let Some(peer) = peer.as_ref().filter(|_| shards & 1 << n != 0) {
+                peer.wake();
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Place of a shard among its engine's, and how it wakes another.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use towpath_ring::{Rung, Status, ring_engine};
+use towpath_shm::Fd;
+use towpath_shm::layout::{SHARDS_MAX, shard_of};
+use towpath_stack::ShardId;
+
+/// A shard's number, and the number of shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub number: u32,
+    pub of: u32,
+}
+
+impl Place {
+    /// The bit of this shard.
+    pub fn own(self) -> u16 {
+        1 << self.number
+    }
+
+    /// The id of this shard in its stack.
+    pub fn id(self) -> ShardId {
+        ShardId(self.number as u8)
+    }
+
+    /// The shards whose bits are set.
+    pub fn shards_of(self, bits: u16) -> impl Iterator<Item = ShardId> {
+        let shards = (0..self.of).filter(move |shard| bits & 1 << shard != 0);
+        shards.map(|shard| ShardId(shard as u8))
+    }
+
+    /// All of them, a bit each.
+    pub fn all(self) -> u16 {
+        u16::MAX >> (SHARDS_MAX - self.of)
+    }
+
+    /// The shard that a slot is in; None: this one.
+    pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
+        let shard = shard_of(slot, self.of);
+        (shard != self.number).then_some(ShardId(shard as u8))
+    }
+}
+
+/// How another shard is woken.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Its page, which says whether it sleeps.
+    status: Status,
+    rung: Rung,
+    bell: Arc<Fd>,
+}
+
+impl Peer {
+    /// The peer that publishes `status`, and has `bell` in its poller.
+    pub fn new(status: Status, bell: Arc<Fd>) -> Self {
+        Self { status, rung: Rung::default(), bell }
+    }
+
+    /// Wakes the peer if it sleeps. The reason was published before.
+    pub fn wake(&self) {
+        ring_engine(&self.status, &self.rung, self.bell.as_fd());
+    }
+}

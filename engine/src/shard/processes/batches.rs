@@ -1,0 +1,304 @@
+//! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new
+//! process image. Both requests are dealt with in portions, with work for others between them, and
+//! are done after the last one.
+//!
+//! ```text
+//!   CLONE   a channel without sockets ─► its hold on each socket ─► done
+//!   HELLO   fresh rings ─► the locks of each socket freed ─► what was not listed let go of, done
+//! ```
+//!
+//! To programs both look as if they were done at once, when the request was taken. A socket that a
+//! process opens or is sent during its CLONE is given to its clone too, as after it. A socket that
+//! it closes meanwhile is given to the clone first. The new image locks no socket before the answer
+//! to HELLO, so that a lock with the channel's number is one of the image before.
+
+use std::time::Duration;
+
+use crate::ids::ChannelId;
+use crate::mail::Notice;
+use crate::shard::processes::Processes;
+use crate::shard::processes::channels::{Portion, Whole};
+use crate::shard::sockets::Sockets;
+
+/// Steps of work for one request before the others have their turn, some 50 µs. The first portion
+/// is done when the request is taken, so that nobody waits for few sockets; then one request a turn
+/// gets one. (In tests of this crate a few sockets take several.)
+pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
+/// How long a process has to begin, and to say what it has, after its channel was cloned. fork and
+/// posix_spawn take milliseconds, on a machine that swaps some seconds. After that it no longer
+/// receives sockets that its parent opens; it lists its own.
+const BORN_WITHIN: Duration = Duration::from_secs(30);
+
+impl Processes {
+    /// Begins with something that may bring about so many holds, and does the first portion.
+    pub(crate) fn begin_whole(
+        &mut self,
+        sockets: &mut Sockets,
+        id: ChannelId,
+        what: Whole,
+        holds: usize,
+    ) {
+        let Some(attached) = self.channels.get_mut(id) else { return };
+        attached.portion = Some(Portion { next: 0, what, holds });
+        if !self.do_portion(sockets, id) {
+            self.to_go_on.push_back(id);
+        }
+    }
+
+    /// Goes on with one of them, each in its turn.
+    pub(crate) fn go_on_with_wholes(&mut self, sockets: &mut Sockets) {
+        if let Some(id) = self.to_go_on.pop_front()
+            && !self.do_portion(sockets, id)
+        {
+            self.to_go_on.push_back(id);
+        }
+    }
+
+    /// True: it is done, or nobody waits for it.
+    fn do_portion(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
+        sockets.counters.request_portions += 1;
+        let before = sockets.counters.work;
+        while sockets.counters.work - before < PORTION {
+            if !self.do_step(sockets, id) {
+                self.end_whole(sockets, id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// False: there was nothing to do.
+    fn do_step(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
+        let channels = &mut self.channels;
+        let Some(attached) = channels.get_mut(id) else { return false };
+        let Some(Portion { next: from, what, .. }) = attached.portion else { return false };
+        let next = match what {
+            Whole::Give { clone, only_listed: true } => {
+                let expected = channels.get(clone).and_then(|clone| clone.expected.as_ref());
+                expected.and_then(|expected| expected.inherits.first_from(from))
+            }
+            _ => attached.holds.first_from(from),
+        };
+        let Some(slot) = next else {
+            sockets.counters.work(1);
+            return what == Whole::Unlock && sockets.free_closed(&mut self.channels, id);
+        };
+        if let Some(portion) = channels.get_mut(id).and_then(|it| it.portion.as_mut()) {
+            portion.next = slot + 1;
+        }
+        match what {
+            Whole::Give { clone, .. } => self.hold(sockets, clone, slot),
+            Whole::Unlock => {
+                sockets.counters.work(1);
+                sockets.release_locks_of(&mut self.channels, id, slot);
+            }
+        }
+        true
+    }
+
+    fn end_whole(&mut self, sockets: &mut Sockets, id: ChannelId) {
+        let Some(attached) = self.channels.get_mut(id) else { return };
+        let Some(portion) = attached.portion.take() else { return };
+        self.promised -= portion.holds;
+        match portion.what {
+            Whole::Give { clone, .. } => self.expect_birth(sockets, clone),
+            Whole::Unlock => {
+                let listed = std::mem::take(&mut attached.listed);
+                self.keep_only(sockets, id, &listed);
+            }
+        }
+        self.notices.push(Notice::Done(id, 0));
+    }
+}
+
+impl Processes {
+    /// A clone is about to be told of: its process begins soon, or never.
+    pub(crate) fn expect_birth(&mut self, sockets: &mut Sockets, clone: ChannelId) {
+        let until = sockets.now + BORN_WITHIN;
+        if let Some(attached) = self.channels.get_mut(clone) {
+            attached.unborn_until = Some(until);
+            self.to_disinherit.push_back((until, clone));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+    use towpath_shm::control::{Request, call, purpose};
+    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
+
+    /// More than one portion has.
+    const MANY: u32 = 3 * PORTION as u32 + 2;
+
+    /// An engine with a process, the process's end of its control socket, and sockets of it.
+    fn engine() -> (Engine, ChannelId, OwnedFd, Vec<u32>) {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let (id, control) = engine.open_channel();
+        engine.link(id);
+        let slots = (0..MANY).map(|_| open(&mut engine, id)).collect();
+        (engine, id, control.into(), slots)
+    }
+
+    fn open(engine: &mut Engine, id: ChannelId) -> u32 {
+        let slots = &mut engine.shard.sockets.slots;
+        let slot = slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        engine.shard.sockets.slots.publish(slot);
+        engine.shard.hold(id, slot);
+        slot
+    }
+
+    fn command(engine: &mut Engine, id: ChannelId, op: u32, slot: u32) {
+        let generation = engine.shard.sockets.slots.get(slot).expect("it is there").generation;
+        let command = Command { op, slot, generation, ..Command::default() };
+        engine.shard.command(engine.shard.sockets.now, id, &command);
+    }
+
+    /// The clone, which is being made.
+    fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
+        engine.grant(id, &Request { call: call::CLONE, a: wanted, ..Request::default() });
+        let clone =
+            engine.shard.processes.channels.get(id).expect("it is there").clones.last().copied();
+        assert!(!engine.shard.processes.to_go_on.is_empty(), "one portion does not do");
+        clone.expect("it was begun")
+    }
+
+    fn go_on(engine: &mut Engine) {
+        let before = engine.shard.sockets.counters.work;
+        engine.shard.go_on_with_wholes();
+        assert!(engine.shard.sockets.counters.work - before <= PORTION + 1);
+    }
+
+    fn end(engine: &mut Engine) {
+        while !engine.shard.processes.to_go_on.is_empty() {
+            go_on(engine);
+        }
+        assert_eq!(engine.shard.processes.promised, 0);
+        engine.exchange();
+        assert!(engine.shard.processes.channels.to_cut_off.is_empty(), "the answer was sent");
+    }
+
+    #[test]
+    fn a_clone_has_what_its_parent_had_when_it_asked_and_came_by_since() {
+        let (mut engine, id, _control, slots) = engine();
+        let clone = begin_clone(&mut engine, id, purpose::FORK);
+        let (first, last) = (slots[0], slots[MANY as usize - 1]);
+        assert!(engine.shard.is_held(clone, first) && !engine.shard.is_held(clone, last));
+        command(&mut engine, id, op::CLOSE, first);
+        command(&mut engine, id, op::CLOSE, last);
+        go_on(&mut engine);
+        let new = open(&mut engine, id);
+        end(&mut engine);
+        assert!(slots.iter().chain([&new]).all(|&slot| engine.shard.is_held(clone, slot)));
+        assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
+    }
+
+    /// The program that the process becomes may never say HELLO: then it has what was listed, and
+    /// nothing that got a slot of that meanwhile.
+    #[test]
+    fn what_is_listed_for_a_program_is_held_by_it() {
+        for wanted in [purpose::EXEC, purpose::SPAWN] {
+            let (mut engine, id, _control, slots) = engine();
+            let (apart, listed) = slots.split_first().expect("there are some");
+            listed.iter().for_each(|&slot| command(&mut engine, id, op::LIST, slot));
+            let clone = begin_clone(&mut engine, id, wanted);
+            let last = slots[MANY as usize - 1];
+            command(&mut engine, id, op::CLOSE, last);
+            engine.shard.turn_stack();
+            assert_ne!(open(&mut engine, id), last, "its slot is not free");
+            end(&mut engine);
+            let clones = engine.shard.processes.channels.get(clone).expect("it is there");
+            let inherits = &clones.expected.as_ref().expect("it has said nothing").inherits;
+            assert_eq!(inherits.iter().collect::<Vec<_>>(), listed);
+            assert!(listed.iter().all(|&slot| engine.shard.is_held(clone, slot)));
+            assert_eq!(engine.shard.is_held(clone, *apart), wanted == purpose::SPAWN);
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_dies_while_it_clones_nothing_is_left() {
+        let (mut engine, id, control, _) = engine();
+        let clone = begin_clone(&mut engine, id, purpose::FORK);
+        drop(control);
+        engine.shard.detach(engine.shard.sockets.now, id);
+        assert_eq!(engine.shard.processes.promised, 0);
+        for _ in 0..MANY {
+            engine.shard.turn_stack();
+        }
+        go_on(&mut engine);
+        assert!(engine.shard.processes.to_go_on.is_empty());
+        assert!([id, clone].iter().all(|id| engine.shard.processes.channels.get(*id).is_none()));
+        assert_eq!((engine.shard.processes.holds, engine.shard.sockets.slots.len()), (0, 0));
+    }
+
+    /// Threads of the image before stood still at sockets that it had, and at one that it had
+    /// closed.
+    #[test]
+    fn locks_of_the_image_before_are_free_when_hello_is_answered() {
+        let (mut engine, id, _control, slots) = engine();
+        let owner = id.number() << LOCK_CHANNEL_SHIFT | 5;
+        let other = (id.number() + 1) << LOCK_CHANNEL_SHIFT | 5;
+        let closed = slots[1];
+        let (second, _second_control) = engine.open_channel();
+        engine.shard.hold(second, closed);
+        command(&mut engine, id, op::CLOSE, closed);
+        let locks = |engine: &Engine, slot| {
+            let shared = engine.shard.sockets.slots.shared(slot);
+            (shared.rx_lock.load(Relaxed), shared.tx_lock.load(Relaxed))
+        };
+        for &slot in &slots {
+            let shared = engine.shard.sockets.slots.shared(slot);
+            shared.rx_lock.store(owner, Relaxed);
+            shared.tx_lock.store(other, Relaxed);
+        }
+        slots.iter().filter(|slot| **slot != closed).for_each(|&slot| {
+            command(&mut engine, id, op::LIST, slot);
+        });
+        engine.grant(id, &Request { call: call::HELLO, ..Request::default() });
+        assert_eq!(locks(&engine, slots[MANY as usize - 1]), (owner, other), "not at once");
+        end(&mut engine);
+        assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
+    }
+
+    /// A process waits for its answer: otherwise its waiting work would have no bound.
+    #[test]
+    fn who_asks_again_before_such_an_answer_is_cut_off() {
+        let (mut engine, id, control, _) = engine();
+        begin_clone(&mut engine, id, purpose::FORK);
+        let again = Request { call: call::CLONE, ..Request::default() };
+        rustix::net::send(&control, again.wire(), rustix::net::SendFlags::empty()).expect("room");
+        (0..4).for_each(|_| engine.turn_and_look());
+        assert_eq!(engine.shard.sockets.counters.hostile_channels, 1);
+        let attached = engine.shard.processes.channels.get(id);
+        assert!(attached.is_none_or(|attached| attached.has_ended));
+    }
+
+    #[test]
+    fn requests_go_on_in_turn() {
+        let (mut engine, one, _control, slots) = engine();
+        let (other, _other_control) = engine.open_channel();
+        engine.link(other);
+        slots.iter().for_each(|&slot| engine.shard.hold(other, slot));
+        begin_clone(&mut engine, one, purpose::FORK);
+        begin_clone(&mut engine, other, purpose::FORK);
+        let goes_on = |engine: &Engine| {
+            [one, other].map(|id| {
+                engine.shard.processes.channels.get(id).expect("it lives").portion.is_some()
+            })
+        };
+        // The first one needs two more and a step, which comes after the other's second portion.
+        for _ in 0..4 {
+            go_on(&mut engine);
+            assert_eq!(goes_on(&engine), [true, true]);
+        }
+        go_on(&mut engine);
+        assert_eq!(goes_on(&engine), [false, true]);
+        end(&mut engine);
+    }
+}

@@ -1,0 +1,131 @@
+//! Sockets that are let go of in numbers are ended in portions, with the turns of others between
+//! them. A process ends, or becomes a program that does not have them, or closes a listener with a
+//! full queue.
+//!
+//! A process that ends stays on its channel until that is done, with nobody at the other end:
+//!
+//! ```text
+//!   its commands → its locks and holds, socket by socket → locks of closed sockets → gone
+//! ```
+//!
+//! Ends before a request count for its answer, as on Linux, where they are done when the last
+//! process has been waited for. The queue of ends counts those that are done
+//! ([`crate::shard::sockets::ends`]).
+
+use std::os::fd::AsFd;
+
+use crate::errno::{EPROTO, Errno};
+use crate::ids::ChannelId;
+use crate::mail::Notice;
+use crate::shard::net::Net;
+use crate::shard::processes::Processes;
+use crate::shard::processes::channels::{Portion, Whole};
+use crate::shard::sockets::Sockets;
+
+impl Processes {
+    /// A process is gone, or has to go: what only it held is closed, as the kernel does with a
+    /// process that is killed.
+    pub(crate) fn detach(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
+        let Some(attached) = self.channels.get_mut(id) else { return };
+        if std::mem::replace(&mut attached.has_ended, true) {
+            return;
+        }
+        let (portion, want) = (attached.portion.take(), attached.want.take());
+        // Commands from before the process's death count, except in a ring that makes no sense.
+        // Commands that others with the memory write later, as its children may, do not.
+        if let Some(link) = &mut attached.link {
+            link.ring.mark();
+            link.ring.end();
+        }
+        if std::mem::take(&mut attached.is_watched) {
+            net.poller.remove(attached.life.as_fd());
+        }
+        net.status.wake(id.number());
+        if let Some(portion) = portion {
+            self.abandon(sockets, net, id, portion);
+        }
+        if want.is_some() {
+            self.notices.push(Notice::Refused(id, Errno(EPROTO), want));
+        }
+        self.no_more_a_clone(id);
+        self.begin_end_of_holds(sockets, id);
+    }
+
+    /// Detaches a process that broke the rules of the channel, and looks at nothing more that it
+    /// wrote. False: there is none.
+    pub(crate) fn cut_off_next(&mut self, sockets: &mut Sockets, net: &mut Net) -> bool {
+        let Some(id) = self.channels.to_cut_off.pop() else { return false };
+        let Some(attached) = self.channels.get_mut(id) else { return true };
+        if !attached.has_ended {
+            sockets.counters.hostile_channels += 1;
+            self.notices.push(Notice::CutOff(id));
+        }
+        if let Some(link) = attached.link.take() {
+            self.unlink(net, id, link);
+        }
+        sockets.close_parked_by(net, id);
+        self.detach(sockets, net, id);
+        true
+    }
+
+    /// Whether a process that has ended said something before that is not dealt with.
+    pub(crate) fn has_last_commands(&self, id: ChannelId) -> bool {
+        let attached = self.channels.get(id).filter(|attached| attached.has_ended);
+        let link = attached.and_then(|attached| attached.link.as_ref());
+        link.is_some_and(|link| link.ring.is_behind_mark())
+    }
+
+    /// Makes one step of the end of a process whose commands are done, or of its hold on some
+    /// sockets. False: it was the last.
+    pub(crate) fn let_go_of_next(
+        &mut self,
+        sockets: &mut Sockets,
+        net: &mut Net,
+        id: ChannelId,
+    ) -> bool {
+        let Some(attached) = self.channels.get_mut(id) else { return false };
+        if !attached.has_ended {
+            let next = attached.former.first();
+            next.inspect(|&slot| self.let_go(sockets, net, id, slot));
+            return next.is_some();
+        }
+        if let Some(slot) = attached.holds.first().or_else(|| attached.former.first()) {
+            sockets.release_locks_of(&mut self.channels, id, slot);
+            self.let_go(sockets, net, id, slot);
+            return true;
+        }
+        sockets.free_closed(&mut self.channels, id)
+    }
+
+    /// Nothing is left of what a process held no more, or of a process.
+    pub(crate) fn end_of_holds(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
+        let Some(attached) = self.channels.get_mut(id) else { return };
+        attached.is_ending = false;
+        if !attached.has_ended {
+            return;
+        }
+        self.spawned(sockets, id);
+        self.orphan_clones(id);
+        self.forget(net, id);
+        sockets.counters.work(sockets.released.to_close_parked.len() / 64);
+        for by in sockets.released.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
+            *by = None;
+        }
+        self.channels.to_cut_off.retain(|hostile| *hostile != id);
+    }
+
+    /// The process that asked is gone: nobody will have the clone.
+    pub(crate) fn abandon(
+        &mut self,
+        sockets: &mut Sockets,
+        net: &mut Net,
+        id: ChannelId,
+        portion: Portion,
+    ) {
+        self.promised -= portion.holds;
+        if let Whole::Give { clone, .. } = portion.what {
+            self.detach(sockets, net, clone);
+        }
+        self.notices.push(Notice::Refused(id, Errno(EPROTO), None));
+    }
+}

@@ -1,0 +1,140 @@
+//! Sockets that processes hold: taken, passed on, and let go of.
+
+use towpath_shm::layout::event;
+
+use crate::ids::ChannelId;
+use crate::shard::net::Net;
+use crate::shard::processes::Processes;
+use crate::shard::processes::channels::{Portion, Whole};
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::slot_set::SlotSet;
+
+impl Processes {
+    /// Whether the process on channel `id` holds the socket in `slot`.
+    pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
+        self.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
+    }
+
+    /// A process has a descriptor for the socket.
+    pub(crate) fn hold(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
+        sockets.counters.work(1);
+        let (Some(entry), Some(attached)) =
+            (sockets.slots.get_mut(slot), self.channels.get_mut(id))
+        else {
+            return;
+        };
+        let is_new = attached.holds.insert(slot);
+        // Otherwise it stands in `holders` still: it was about to be taken out, and stays.
+        if is_new && !attached.former.remove(slot) {
+            entry.holders.push(id);
+            attached.held += 1;
+            self.holds += 1;
+            sockets.counters.holds_made += 1;
+        }
+        let clones = attached.clones.len();
+        sockets.unpark(slot);
+        // Children that were forked just now may have it too; they will say.
+        for at in 0..clones {
+            let Some(&clone) = self.channels.get(id).and_then(|it| it.clones.get(at)) else {
+                break;
+            };
+            self.hold(sockets, clone, slot);
+        }
+    }
+
+    /// A process has got a descriptor for the socket without opening it: by accept, by SCM_RIGHTS,
+    /// or from the process that started it.
+    pub(crate) fn adopt(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
+        if sockets.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
+            self.claim(sockets, net, id, slot);
+        } else {
+            self.hold(sockets, id, slot);
+        }
+    }
+
+    /// A process took the connection off an accept queue.
+    pub(crate) fn claim(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
+        // A connection that is being closed already, with its listener or because it was claimed
+        // too late, comes to its end. A holder would outlive it, and hold the next socket in the
+        // slot.
+        let entry = sockets.slots.get(slot).filter(|entry| !entry.closing);
+        let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
+            sockets.counters.commands_stale += 1;
+            return;
+        };
+        sockets.end_deferral(slot);
+        let own = sockets.slots.get(slot).map_or(0, |entry| entry.generation);
+        sockets.leave_listener(net, (listener, generation), (slot, own), true);
+        self.hold(sockets, id, slot);
+        // Events from before the claim were told to no process: bytes may have come since the
+        // program looked. An event too many costs a look, one too few a connection.
+        sockets.slots.post(slot, event::RX);
+    }
+
+    /// A process has no descriptor for the socket any more. When the last holder lets go the socket
+    /// is closed.
+    pub(crate) fn let_go(
+        &mut self,
+        sockets: &mut Sockets,
+        net: &mut Net,
+        id: ChannelId,
+        slot: u32,
+    ) {
+        sockets.counters.work(1);
+        self.give_to_clone(sockets, id, slot);
+        if let Some(attached) = self.channels.get_mut(id)
+            && (attached.holds.remove(slot) || attached.former.remove(slot))
+        {
+            attached.held -= 1;
+            self.holds -= 1;
+            attached.closed.insert(slot);
+            // Another socket may have the slot next.
+            attached.listed.remove(slot);
+            if let Some(expected) = &mut attached.expected {
+                expected.inherits.remove(slot);
+            }
+        }
+        let Some(entry) = sockets.slots.get_mut(slot) else { return };
+        entry.holders.remove(id);
+        if !entry.holders.is_empty() {
+            sockets.catch_up(net, slot);
+        } else if entry.unclaimed().is_none() {
+            // A process that broke the rules of the channel has no link and is not believed.
+            let is_honest = self.channels.get(id).is_some_and(|attached| attached.link.is_some());
+            if !is_honest || !sockets.park(id, slot) {
+                sockets.close(net, slot);
+            }
+        }
+    }
+
+    /// Before a process lets go of a socket: a clone that is being made has held it since it was
+    /// asked for.
+    pub(crate) fn give_to_clone(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
+        let Some(attached) = self.channels.get(id) else { return };
+        let Some(Portion { what: Whole::Give { clone, only_listed }, .. }) = attached.portion
+        else {
+            return;
+        };
+        let expected = || self.channels.get(clone)?.expected.as_ref();
+        let is_its =
+            !only_listed || expected().is_some_and(|expected| expected.inherits.contains(slot));
+        if is_its && attached.holds.contains(slot) {
+            self.hold(sockets, clone, slot);
+        }
+    }
+
+    /// A process holds what is listed and nothing else.
+    pub(crate) fn keep_only(&mut self, sockets: &mut Sockets, id: ChannelId, listed: &SlotSet) {
+        let Some(attached) = self.channels.get_mut(id) else { return };
+        attached.holds.move_others(listed, &mut attached.former);
+        self.begin_end_of_holds(sockets, id);
+    }
+
+    /// Lets go of the sockets that a process does not hold any more, in batches.
+    pub(crate) fn begin_end_of_holds(&mut self, sockets: &mut Sockets, id: ChannelId) {
+        let Some(attached) = self.channels.get_mut(id) else { return };
+        if !std::mem::replace(&mut attached.is_ending, true) {
+            sockets.ends.push_holds(id);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Data that programs leave behind: how much of it no peer has taken yet, and how long a run waits
+//! for that.
+
+use std::time::Duration;
+
+use towpath_stack::net::limits::RESOLUTION_TIME;
+use towpath_stack::{SocketId, SocketInfo, SocketState};
+use towpath_tcp::{Instant, State};
+
+use crate::mail::{Leavers, Notice};
+use crate::shard::net::Net;
+use crate::shard::processes::Processes;
+use crate::shard::sockets::Sockets;
+
+/// Time between two counts of the last program's data, times the number of its sockets. A look at
+/// one takes some 100 ns, so that counting takes a twentieth of the time, however many they are.
+const COUNT_AGAIN: Duration = Duration::from_micros(2);
+
+/// How far the sending is of what the last program left behind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaving {
+    /// The least that [`Processes::unsent`] has been since the last program went.
+    unsent: u64,
+    /// When it fell to that.
+    moved: Instant,
+    /// When it may be counted again.
+    count_at: Instant,
+    /// A turn came before `count_at`: the shard does not sleep beyond that time.
+    is_due: bool,
+}
+
+impl Leaving {
+    /// When it is over if no less is unsent by then; `stalled` is for streams. Behind them only
+    /// packets wait for devices and neighbours, among them a program's last datagram, which knows
+    /// by then whether its neighbour is there. The engine cannot tell which of these packets are
+    /// answers to strangers, and there are some as long as strangers ask. So it does not ask
+    /// whether these packets become fewer.
+    fn until(&self, stalled: Duration) -> Instant {
+        self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
+    }
+
+    /// When a turn is due for it.
+    pub fn next(&self, stalled: Duration) -> Instant {
+        let until = self.until(stalled).max(self.count_at);
+        if self.is_due { until.min(self.count_at) } else { until }
+    }
+}
+
+impl Processes {
+    /// From now on [`Self::leave`] looks what is left of these.
+    pub(crate) fn begin_to_leave(&mut self, sockets: &Sockets, number: u64, whose: Leavers) {
+        (self.departure.number, self.departure.progress) = (Some(number), None);
+        self.departure.left_behind = match whose {
+            Leavers::All => None,
+            // Sockets that others close from now on are not waited for.
+            Leavers::Gone => {
+                let closing = sockets.slots.iter().filter(|(_, entry)| entry.closing);
+                Some(closing.filter_map(|(_, entry)| entry.id).collect())
+            }
+        };
+    }
+
+    /// Tells the registry when the last program has gone and nothing of it is left to be sent, or
+    /// when no peer takes it. While some of it moves it may take as long as it does: the kernel too
+    /// sends for processes that ended. Behind devices that have all gone there are no peers.
+    pub(crate) fn leave(&mut self, sockets: &mut Sockets, net: &Net) {
+        let now = sockets.now;
+        let Some(number) = self.departure.number else { return };
+        if let Some(leaving) =
+            self.departure.progress.as_mut().filter(|leaving| now < leaving.count_at)
+        {
+            leaving.is_due = true;
+            return;
+        }
+        let unsent = self.unsent(sockets, net);
+        sockets.counters.work(sockets.slots.len());
+        let count_at = now + COUNT_AGAIN * sockets.slots.len() as u32;
+        let first = Leaving { unsent, moved: now, count_at, is_due: false };
+        let leaving = self.departure.progress.get_or_insert(first);
+        (leaving.count_at, leaving.is_due) = (count_at, false);
+        if unsent < leaving.unsent {
+            (leaving.unsent, leaving.moved) = (unsent, now);
+        }
+        let delivered =
+            unsent == 0 && net.stack.net.waiting() == 0 && sockets.outgoing.to_send.is_empty();
+        let is_cut_off = !net.ports.is_empty() && net.ports.iter().all(|port| port.is_gone());
+        if delivered || is_cut_off || now >= leaving.until(self.departure.stalled) {
+            self.departure.number = None;
+            self.notices.push(Notice::Left(number));
+        }
+    }
+
+    /// Units that would be lost now. Each of these counts: resets that have not left, bytes that
+    /// ports hold, and unacknowledged bytes and ends of streams. A shard that waits for some
+    /// sockets alone counts these, and bytes that ports hold of streams that have ended.
+    pub(crate) fn unsent(&self, sockets: &Sockets, net: &Net) -> u64 {
+        let now = sockets.now;
+        let of_socket = |info: SocketInfo| match info.state {
+            SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
+            SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
+            // Its reset, and bytes before that, wait for their turn.
+            SocketState::Tcp(State::Closed) if info.closing && info.tcp.is_some() => 1,
+            _ => 0,
+        };
+        let of_id = |id: SocketId| net.stack.info(now, id).map_or(0, of_socket);
+        let Some(some) = &self.departure.left_behind else {
+            let ids = sockets.slots.iter().filter_map(|(_, entry)| entry.id);
+            return ids.map(of_id).chain(net.ports.iter().map(|port| port.undelivered())).sum();
+        };
+        let ports = net.ports.iter().map(|port| port.undelivered_of_ended());
+        some.iter().copied().map(of_id).chain(ports).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::mail::Order;
+    use crate::shard::Shard;
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+    use towpath_shm::layout::Kind;
+
+    #[test]
+    fn what_is_left_of_many_sockets_is_counted_now_and_then() {
+        const SOCKETS: u64 = 1000;
+        let clock = Clock::ByHand(Instant(1_000_000_000));
+        let engine = Engine::with_clock(EngineConfig::default(), vec![Vec::new()], [7; 32], clock);
+        let mut engine = engine.expect("memory");
+        let shard = &mut engine.shard;
+        for _ in 0..SOCKETS {
+            shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        }
+        shard.obey(Order::Leave(1, Leavers::All));
+        // Something has not been sent yet.
+        shard.sockets.outgoing.to_send.push_back(0);
+        let count = |shard: &mut Shard, passed: Duration| {
+            shard.net.clock.pass(passed);
+            let now = shard.read_clocks();
+            let before = shard.sockets.counters.work;
+            (0..100).for_each(|_| shard.leave(now));
+            shard.sockets.counters.work - before
+        };
+        assert_eq!(count(shard, Duration::ZERO), SOCKETS);
+        assert_eq!(count(shard, Duration::from_micros(100)), 0);
+        let again = COUNT_AGAIN * SOCKETS as u32;
+        // The sleep before the next count is not longer, and there is none without a reason.
+        shard.sockets.outgoing.to_send.clear();
+        let due =
+            shard.processes.departure.progress.map(|leaving| (leaving.is_due, leaving.count_at));
+        assert_eq!(due, Some((true, shard.sockets.now + (again - Duration::from_micros(100)))));
+        assert!(shard.time_left(shard.sockets.now).is_some_and(|left| left <= again));
+        shard.leave(shard.sockets.now + again);
+        assert!(shard.processes.departure.progress.is_some_and(|leaving| !leaving.is_due));
+        shard.obey(Order::Stay);
+        assert_eq!(shard.time_left(shard.sockets.now), None);
+    }
+}

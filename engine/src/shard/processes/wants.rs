@@ -1,0 +1,102 @@
+//! Wants of processes that came on their control sockets.
+
+use crate::errno::{EPROTO, Errno};
+use crate::ids::ChannelId;
+use crate::link::Link;
+use crate::mail::{Notice, Want};
+use crate::shard::net::Net;
+use crate::shard::processes::Processes;
+use crate::shard::processes::channels::{Attached, Whole};
+use crate::shard::sockets::Sockets;
+
+impl Processes {
+    /// The time has come for what a process wants.
+    pub(crate) fn grant(
+        &mut self,
+        sockets: &mut Sockets,
+        net: &mut Net,
+        id: ChannelId,
+        want: Want,
+    ) {
+        sockets.counters.work(1);
+        let is_there = |it: &&Attached| it.link.is_some() && !it.has_ended;
+        let has_link = self.channels.get(id).filter(is_there).is_some();
+        let (errno, back) = match want {
+            Want::Nothing => return self.notices.push(Notice::Done(id, 0)),
+            Want::MayClone(purpose) if has_link => match self.may_clone(id, purpose) {
+                Ok(()) => return self.notices.push(Notice::Done(id, 0)),
+                Err(errno) => (errno, None),
+            },
+            Want::List(handles) => {
+                self.list_all(sockets, net, id, &handles);
+                return self.notices.push(Notice::Done(id, 0));
+            }
+            Want::Hello { pid, listed, link } => {
+                return self.hello(sockets, net, id, pid, &listed, link);
+            }
+            Want::Tokens(handles) if has_link => {
+                let held = self.which_are_held(sockets, id, &handles);
+                return self.notices.push(Notice::Done(id, held));
+            }
+            Want::Clone { purpose, clone, link } if has_link => {
+                match self.clone_channel(sockets, net, id, purpose, clone, link) {
+                    Ok(()) => return,
+                    Err((errno, want)) => (errno, Some(want)),
+                }
+            }
+            Want::NoClone(errno) => (errno, None),
+            want => (Errno(EPROTO), Some(Box::new(want))),
+        };
+        // Its list was for this clone.
+        if let Some(attached) = self.channels.get_mut(id) {
+            attached.listed = Default::default();
+        }
+        self.notices.push(Notice::Refused(id, errno, back));
+    }
+
+    fn list_all(
+        &mut self,
+        sockets: &mut Sockets,
+        net: &mut Net,
+        id: ChannelId,
+        handles: &[(u32, u32)],
+    ) {
+        for &(slot, generation) in handles {
+            sockets.counters.work(1);
+            self.list(sockets, net, id, slot, generation);
+        }
+    }
+
+    fn which_are_held(
+        &mut self,
+        sockets: &mut Sockets,
+        id: ChannelId,
+        handles: &[(u32, u32)],
+    ) -> u64 {
+        sockets.counters.work(handles.len());
+        let mut is_its = |&(slot, generation): &(u32, u32)| {
+            sockets.slots.find(slot, generation).is_some() && self.is_held(id, slot)
+        };
+        handles.iter().zip(0..).map(|(handle, n)| u64::from(is_its(handle)) << n).sum()
+    }
+
+    /// A process image begins.
+    fn hello(
+        &mut self,
+        sockets: &mut Sockets,
+        net: &mut Net,
+        id: ChannelId,
+        pid: u32,
+        listed: &[(u32, u32)],
+        link: Link,
+    ) {
+        if let Some(attached) = self.channels.get_mut(id) {
+            attached.pid = pid;
+        }
+        self.list_all(sockets, net, id, listed);
+        self.no_more_a_clone(id);
+        // Fresh rings: whatever the old image left half done in its own is forgotten with them.
+        self.link(net, id, link);
+        self.begin_whole(sockets, id, Whole::Unlock, 0);
+    }
+}

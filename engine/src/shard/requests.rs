@@ -1,0 +1,64 @@
+//! Commands and requests of programs, and queries of other threads.
+
+pub(crate) mod commands;
+mod diag;
+pub(crate) mod listings;
+mod ordering;
+pub(crate) mod rounds;
+mod socket_requests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::config::ResolverConfig;
+use crate::mail::Query;
+use crate::shard::net::Net;
+use crate::shard::peers::Peers;
+use crate::shard::processes::Processes;
+use crate::shard::processes::channels::Channels;
+use crate::shard::requests::listings::Listing;
+use crate::shard::requests::rounds::Rounds;
+use crate::shard::sockets::Sockets;
+
+/// Requests that are not answered yet, and what their answers are made of.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    pub rounds: Rounds,
+    /// Queries whose turn has come, by number: the shard turns its stack and answers them.
+    pub queries: VecDeque<(u64, Query)>,
+    pub listings: VecDeque<Listing>,
+    /// First slot of the next shard, with which a listing of all sockets goes on.
+    pub next_shard: Option<u32>,
+    pub resolver: Option<ResolverConfig>,
+    /// See [`crate::EngineConfig::names`].
+    pub names: Arc<str>,
+}
+
+/// The parts of a shard below its requests.
+pub(crate) struct Cx<'a> {
+    pub net: &'a mut Net,
+    pub sockets: &'a mut Sockets,
+    pub processes: &'a mut Processes,
+    pub peers: &'a Peers,
+}
+
+/// The parts of a shard that listings show.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub net: &'a Net,
+    pub sockets: &'a Sockets,
+    pub channels: &'a Channels,
+}
+
+impl Requests {
+    /// Whether the next turn has something to do.
+    pub fn has_more(&self) -> bool {
+        self.rounds.has_work() || !self.queries.is_empty() || !self.listings.is_empty()
+    }
+}
+
+impl Cx<'_> {
+    pub fn view(&self) -> View<'_> {
+        View { net: self.net, sockets: self.sockets, channels: &self.processes.channels }
+    }
+}

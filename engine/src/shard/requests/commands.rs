@@ -1,0 +1,120 @@
+//! Commands of programs, from their command rings.
+
+use towpath_shm::layout::{Command, op};
+
+use crate::ids::ChannelId;
+use crate::shard::processes::channels::Attached;
+use crate::shard::requests::{Cx, Requests};
+
+/// Commands taken from the rings of one family of processes before the others have their turn. A
+/// share takes some 12 µs, about as long as waking a program.
+pub(crate) const COMMANDS_A_TURN: usize = 128;
+/// Steps of work for the same. A command is one or more: a process with clones gives each of them
+/// what it opens.
+const WORK_A_TURN: u64 = 256;
+
+impl Requests {
+    /// Takes commands from all rings. True: there are more.
+    pub(crate) fn drain_commands(&mut self, cx: &mut Cx<'_>) -> bool {
+        let mut more = false;
+        for id in cx.processes.channels.ids() {
+            if cx.processes.channels.get(id).is_some_and(Attached::asks) {
+                self.rounds.note_request(&mut cx.processes.channels, id);
+            }
+            more |= self.drain_share(cx, id);
+        }
+        cx.sockets.send_put_off(cx.net);
+        more
+    }
+
+    /// Takes commands that were in the rings at the last [`Channels::mark`], which is all of them
+    /// as a rule.
+    pub(crate) fn drain_marked(&mut self, cx: &mut Cx<'_>) {
+        for id in cx.processes.channels.ids() {
+            let link = cx.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
+            if link.is_some_and(|link| link.ring.is_behind_mark()) {
+                self.drain_share(cx, id);
+            }
+        }
+    }
+
+    /// Takes a process's share. A program does not get more of the engine by making more processes.
+    /// In a family of a hundred each process has a hundredth of the family's share, and at least
+    /// one command.
+    pub(crate) fn drain_share(&mut self, cx: &mut Cx<'_>, id: ChannelId) -> bool {
+        let kin = cx.processes.channels.kin(id);
+        let commands = (COMMANDS_A_TURN / kin).max(1);
+        self.drain_ring(cx, id, commands, (WORK_A_TURN / kin as u64).max(1))
+    }
+
+    /// Takes up to `max` commands of one program, and begins none after `work` steps of work. True:
+    /// there are more.
+    pub(crate) fn drain_ring(
+        &mut self,
+        cx: &mut Cx<'_>,
+
+        id: ChannelId,
+        max: usize,
+        work: u64,
+    ) -> bool {
+        let before = cx.sockets.counters.work;
+        for _ in 0..max {
+            if cx.sockets.counters.work - before >= work {
+                break;
+            }
+            let Some(link) =
+                cx.processes.channels.get_mut(id).and_then(|attached| attached.link.as_mut())
+            else {
+                return false;
+            };
+            match link.ring.pop_command() {
+                Ok(Some(command)) => self.command(cx, id, &command),
+                Ok(None) => return false,
+                Err(_) => {
+                    cx.processes.channels.to_cut_off.push(id);
+                    return false;
+                }
+            }
+        }
+        let link = cx.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
+        link.is_some_and(|link| link.ring.has_commands())
+    }
+
+    pub(crate) fn command(&mut self, cx: &mut Cx<'_>, id: ChannelId, command: &Command) {
+        let &Command { op, slot, generation, a, .. } = command;
+        cx.sockets.counters.commands += 1;
+        cx.sockets.counters.work(1);
+        match op {
+            op::LIST => cx.processes.list(cx.sockets, cx.net, id, slot, generation),
+            op::SPAWNED => cx.processes.spawned(cx.sockets, id),
+            op::SETTLED => cx.processes.settled(cx.sockets, id, a),
+            _ => self.about_socket(cx, id, command),
+        }
+    }
+}
+
+impl Requests {
+    /// A command about a socket. If the process does not hold the socket, the command has come too
+    /// late, or from a program that breaks the rules: nothing happens.
+    pub(crate) fn about_socket(&mut self, cx: &mut Cx<'_>, id: ChannelId, command: &Command) {
+        let &Command { slot, generation, .. } = command;
+        if command.op == op::UNLOCKED {
+            return cx.sockets.unlocked(&mut cx.processes.channels, slot);
+        }
+        if cx.sockets.slots.find(slot, generation).is_none() {
+            cx.sockets.counters.commands_stale += 1;
+            return;
+        }
+        let held = cx.processes.is_held(id, slot);
+        match command.op {
+            op::ACCEPTED if !held => cx.processes.adopt(cx.sockets, cx.net, id, slot),
+            op::TX if held => cx.sockets.transmit(cx.net, slot),
+            op::RX_SPACE if held => cx.sockets.received(cx.net, slot),
+            op::CLOSE if held => cx.processes.let_go(cx.sockets, cx.net, id, slot),
+            op::SHUTDOWN if held => cx.sockets.shut_down(cx.net, slot, command.a),
+            op::SETTING if held => cx.sockets.options(cx.net, slot).set(command.a, command.b),
+            op::TX_WINDOW if held => cx.sockets.give_memory(cx.net, slot),
+            _ => cx.sockets.counters.commands_stale += 1,
+        }
+    }
+}

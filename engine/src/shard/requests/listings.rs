@@ -1,0 +1,332 @@
+//! Sockets and counters as `towpath ss` and `--stats` show them. Listings are made in portions.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_shm::control::{DATA_MAX, Reply};
+use towpath_shm::layout::{Kind, option_bit};
+use towpath_stack::{SocketInfo, SocketState};
+use towpath_tcp::{Info, TimerKind};
+
+use crate::mail::{Notice, Told};
+use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
+use crate::shard::requests::{Cx, Requests, View};
+use crate::shard::sockets::linux::{congestion_name, state, state_number};
+use crate::shard::sockets::option_bits::has_bit;
+use crate::shard::sockets::slots::Entry;
+
+/// Slots that one SOCKETS looks at: a look costs some ns.
+pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
+/// Steps of work for listings in one turn, some 50 µs.
+const WORK_A_TURN: u64 = 512;
+/// An entry of a listing in steps of work.
+pub(crate) const ENTRY: usize = 8;
+/// Value of Linux and [`Info`] when there is no threshold.
+pub(crate) const SSTHRESH_NONE: u32 = 0x7fff_ffff;
+/// As `ss` names them, by Linux's number.
+const STATES: [&str; 12] = [
+    "UNKNOWN",
+    "ESTAB",
+    "SYN-SENT",
+    "SYN-RECV",
+    "FIN-WAIT-1",
+    "FIN-WAIT-2",
+    "TIME-WAIT",
+    "UNCONN",
+    "CLOSE-WAIT",
+    "LAST-ACK",
+    "LISTEN",
+    "CLOSING",
+];
+
+/// A listing that is being made.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// Number of the query.
+    pub number: u64,
+    /// The first slot that was not looked at.
+    pub slot: u32,
+    /// Connections without one that were listed.
+    pub without: usize,
+}
+
+impl Requests {
+    /// Goes on with the first listing, until the turn's share is used up.
+    pub(crate) fn go_on_listing(&mut self, cx: &mut Cx<'_>) {
+        let Some(mut listing) = self.listings.pop_front() else { return };
+        let mut entries = Vec::new();
+        let before = cx.sockets.counters.work;
+        let end = cx.sockets.slots.end();
+        while cx.sockets.counters.work - before < WORK_A_TURN && listing.slot < end {
+            cx.sockets.counters.work(1);
+            if let Some(entry) = cx.view().entry(listing.slot) {
+                cx.sockets.counters.work(ENTRY);
+                entries.push(entry);
+            }
+            listing.slot += 1;
+        }
+        let left = WORK_A_TURN.saturating_sub(cx.sockets.counters.work - before) / ENTRY as u64;
+        // Embryos have no numbers. Where some come or go meanwhile, an entry may be listed twice,
+        // or not.
+        let mut without = cx.net.stack.embryos().skip(listing.without);
+        for (local, remote, at) in without.by_ref().take(left as usize) {
+            entries.push(no_socket(local, remote, at));
+            cx.sockets.counters.work(ENTRY);
+            listing.without += 1;
+        }
+        let is_last = listing.slot >= end && without.next().is_none();
+        let (number, told) = match is_last {
+            true => (listing.number, Told::Last(entries)),
+            false => (listing.number, Told::Some(entries)),
+        };
+        cx.processes.notices.push(Notice::Told(number, told));
+        if !is_last {
+            self.listings.push_back(listing);
+        }
+    }
+
+    /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none,
+    /// with more beyond.
+    pub(crate) fn list_sockets(&mut self, cx: &mut Cx<'_>, first: u32) -> Reply {
+        let mut reply = Reply::default();
+        let mut lines = Vec::new();
+        let first = first.max(cx.sockets.slots.first());
+        let end = first.saturating_add(SLOTS_A_REQUEST).min(cx.sockets.slots.end());
+        reply.a = if end < cx.sockets.slots.end() { end } else { self.next_shard.unwrap_or(0) };
+        for slot in first..end {
+            cx.sockets.counters.slots_listed += 1;
+            cx.sockets.counters.work(1);
+            let Some(mut shown) = cx.view().entry(slot) else { continue };
+            // A message has room for a line with one.
+            shown.pids.truncate(1);
+            let line = serde_json::to_vec(&shown).unwrap_or_default();
+            if lines.len() + line.len() + 1 > DATA_MAX {
+                reply.a = slot;
+                break;
+            }
+            lines.extend_from_slice(&line);
+            lines.push(b'\n');
+        }
+        reply.len = lines.len() as u32;
+        reply.data[..lines.len()].copy_from_slice(&lines);
+        reply
+    }
+}
+
+impl View<'_> {
+    /// All of them at once.
+    pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
+        let sockets = self.sockets.slots.iter().map(|(slot, entry)| self.show(slot, entry));
+        let without = self.net.stack.embryos();
+        sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
+    }
+
+    /// The entry of a slot; `None` if there is no socket.
+    fn entry(&self, slot: u32) -> Option<SocketEntry> {
+        self.sockets.slots.get(slot).map(|entry| self.show(slot, entry))
+    }
+
+    fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
+        let info = entry.id.and_then(|id| self.net.info(id));
+        let state = info.map_or(state::CLOSE, |info| state_number(info.state));
+        let tcp = info.and_then(|info| info.tcp);
+        let (recv_q, send_q) = queues(entry, info.as_ref());
+        let holders = entry.holders.iter().filter_map(|it| self.channels.get(it.id));
+        // 0: a process that has not begun, or a program that says nothing.
+        let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
+        let shared = self.sockets.slots.shared(slot);
+        let (recv_buffer, send_buffer) = self.sockets.buffers_of(slot, entry);
+        let device = self
+            .sockets
+            .device(slot)
+            .and_then(|id| self.net.stack.net.interfaces().get(id.index()));
+        SocketEntry {
+            proto: match entry.kind {
+                Kind::Datagram => "udp",
+                Kind::Echo => "icmp",
+                _ => "tcp",
+            },
+            state: STATES.get(state as usize).unwrap_or(&STATES[0]),
+            recv_q,
+            send_q,
+            local: info.and_then(|info| info.local).map(|addr| addr.to_string()),
+            remote: info.and_then(|info| info.remote).map(|addr| addr.to_string()),
+            cwnd: tcp.map_or(0, |tcp| tcp.cwnd),
+            rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
+            congestion: tcp.map(|tcp| congestion_name(tcp.congestion)),
+            tcp: tcp.map(|tcp| figures(&tcp, info.and_then(|info| info.mtu).unwrap_or(0))),
+            pids: pids.take(HOLDERS_SHOWN).collect(),
+            recv_buffer,
+            send_buffer,
+            v6_only: has_bit(shared, option_bit::V6ONLY),
+            device: device.map(|interface| interface.name().to_owned()),
+            slot,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let net = self.net.stack.net.counters();
+        let mut engine = self.sockets.counters.list();
+        let memory = self.sockets.windows.usage();
+        let output = self.net.stack.net.output_waiting();
+        engine.extend([
+            ("sockets", self.sockets.slots.len() as u64),
+            // The registry's to add.
+            ("channels", 0),
+            ("descriptors_to_close", 0),
+            ("events_lost", self.channels.events_lost()),
+            ("memory_touched", memory.touched),
+            ("memory_kept", memory.kept),
+            ("memory_returning", memory.returning),
+            ("memory_limit", memory.limit),
+            ("memory_refused", memory.refused),
+            ("windows_assigned", u64::from(memory.assigned)),
+            ("slots_awaited", self.sockets.released.to_reuse.len() as u64),
+            ("packets_allocated", self.net.pool.allocated()),
+            ("output_packets", output.packets as u64),
+            ("output_bytes", output.bytes as u64),
+        ]);
+        Counters {
+            engine,
+            sockets: self.net.stack.counters().iter().collect(),
+            net: net.iter().collect(),
+            drops: net.data.drops.iter().collect(),
+        }
+    }
+}
+
+fn figures(info: &Info, pmtu: u32) -> TcpFigures {
+    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let scale = |shift: u8| info.window_scaling.then_some(shift);
+    TcpFigures {
+        ts: info.timestamps,
+        sack: info.sack,
+        snd_wscale: scale(info.snd_wscale),
+        rcv_wscale: scale(info.rcv_wscale),
+        rto_us: micros(info.rto),
+        backoff: info.backoff,
+        timer: info.timer.and_then(|(kind, _)| timer_name(kind)).map(Cow::Borrowed),
+        timer_ms: info.timer.map_or(0, |(_, left)| millis(left)),
+        rttvar_us: micros(info.rttvar),
+        minrtt_us: micros(info.min_rtt),
+        ato_us: micros(info.ato),
+        mss: info.snd_mss,
+        pmtu,
+        rcvmss: info.rcv_mss,
+        advmss: info.advmss,
+        ssthresh: Some(info.ssthresh).filter(|segments| *segments < SSTHRESH_NONE),
+        bytes_sent: info.bytes_sent,
+        bytes_retrans: info.bytes_retrans,
+        bytes_acked: info.bytes_acked,
+        bytes_received: info.bytes_received,
+        segs_out: info.segs_out,
+        segs_in: info.segs_in,
+        data_segs_out: info.data_segs_out,
+        data_segs_in: info.data_segs_in,
+        lastsnd_ms: info.since_data_sent.map(millis),
+        lastrcv_ms: info.since_data_recv.map(millis),
+        lastack_ms: info.since_ack_recv.map(millis),
+        pacing_rate: info.max_pacing_rate,
+        delivered: info.delivered,
+        busy_ms: millis(info.busy_time),
+        rwnd_limited_ms: millis(info.rwnd_limited),
+        sndbuf_limited_ms: millis(info.sndbuf_limited),
+        unacked: info.unacked,
+        retrans: info.retrans,
+        retrans_total: info.total_retrans,
+        lost: info.lost,
+        sacked: info.sacked,
+        notsent: info.notsent_bytes,
+        rcv_ooopack: info.rcv_ooopack,
+        snd_wnd: info.snd_wnd,
+        rcv_wnd: info.rcv_wnd,
+    }
+}
+
+/// An entry for a connection without a slot: half-open, or in TIME-WAIT.
+fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
+    SocketEntry {
+        proto: "tcp",
+        state: STATES.get(state_number(at) as usize).unwrap_or(&STATES[0]),
+        recv_q: 0,
+        send_q: 0,
+        local: Some(local.to_string()),
+        remote: Some(remote.to_string()),
+        cwnd: 0,
+        rtt_us: 0,
+        congestion: None,
+        tcp: None,
+        pids: Vec::new(),
+        recv_buffer: 0,
+        send_buffer: 0,
+        v6_only: false,
+        device: None,
+        slot: u32::MAX,
+    }
+}
+
+/// As `ss -o` names them; it shows no others.
+fn timer_name(kind: TimerKind) -> Option<&'static str> {
+    match kind {
+        TimerKind::Retransmit => Some("on"),
+        TimerKind::Persist => Some("persist"),
+        TimerKind::KeepAlive => Some("keepalive"),
+        TimerKind::FinWait2 => Some("timewait"),
+        _ => None,
+    }
+}
+
+pub(crate) fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
+    match (&entry.owned, entry.kind) {
+        (Some(owned), Kind::Datagram | Kind::Echo) => {
+            let unread = owned.rx.as_ref().map_or(0, RecvBuffer::unread);
+            (unread, owned.tx.as_ref().map_or(0, SendBuffer::len))
+        }
+        _ => info.map_or((0, 0), |info| (info.recv_queue, info.send_queue)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mail::{Order, Query};
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+
+    #[test]
+    fn a_long_listing_is_made_in_portions() {
+        const SOCKETS: u32 = 3000;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let shard = &mut engine.shard;
+        for _ in 0..SOCKETS {
+            let slot = shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            shard.sockets.slots.publish(slot);
+        }
+        shard.obey(Order::Query(7, Query::Sockets));
+        let mut listed = Vec::new();
+        let ends = (0..SOCKETS).any(|_| {
+            let before = shard.sockets.counters.work;
+            let (requests, mut cx) = shard.requests();
+            requests.go_on_listing(&mut cx);
+            assert!(shard.sockets.counters.work - before <= WORK_A_TURN + 2 * ENTRY as u64);
+            shard.do_turn();
+            shard.look();
+            shard.processes.notices.drain(..).fold(false, |_, notice| match notice {
+                Notice::Told(7, Told::Some(some)) => {
+                    listed.extend(some.into_iter().map(|entry| entry.slot));
+                    false
+                }
+                Notice::Told(7, Told::Last(rest)) => {
+                    listed.extend(rest.into_iter().map(|entry| entry.slot));
+                    true
+                }
+                other => panic!("{other:?}"),
+            })
+        });
+        assert!(ends);
+        assert_eq!(listed, (0..SOCKETS).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,578 @@
+//! Requests, and what has to be dealt with before they are answered.
+//!
+//! The process's own commands from before its request come first. When its request is read, its
+//! command ring is empty, or the request waits until it is.
+//!
+//! The process may know of earlier acts of others, too: one has ended and was waited for, or it
+//! closed a socket and said so. On Linux such an act is done when the call returns. Where the
+//! answer has to reflect that, requests are taken in rounds. A round begins when all descriptors
+//! have just been looked at: an ended process may be known by the hang-up of its control socket
+//! alone. The end of each command ring is marked, and the sockets that are ending are counted. The
+//! round is answered when all rings have been read up to their marks and all of those ends are
+//! done. Both go on in portions, so that a request waits for what others said before, and no
+//! connection waits for it. Commands that arrive later belong to the next round, so that a request
+//! waits for a bounded amount of work.
+//!
+//! With several shards the others may have read what matters: a port may be a socket's of another
+//! shard, and so may a listener. Then there is a round in each of those that it concerns, and the
+//! request waits for all of them under a number. Rounds do not wait for each other, but for
+//! connections that were closed with their listener in another shard.
+//!
+//! Most answers need no round ([`Sockets::depends_on_shards`]). An unread command of another
+//! process can only have given up a resource that a request wants. So the request is tried, and
+//! waits for a round when it is refused for want. A shared port is an exception: a socket on it may
+//! have left it, or have ceased to share.
+
+use towpath_shm::control::{Request, call, goes_by_socket};
+use towpath_stack::ShardId;
+
+use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, EPROTO, Errno};
+use crate::ids::ChannelId;
+use crate::mail::{Notice, Want};
+use crate::report::{REQUEST, STACK_TURN};
+use crate::shard::peers::word::Word;
+use crate::shard::requests::rounds::{Answer, Asker, Then, Waiting};
+use crate::shard::requests::{Cx, Requests};
+
+/// Steps of work in one turn for answers that need no round, and for those of a round. Each limit
+/// is some 50 µs, or one request that takes longer.
+const WORK_A_TURN: u64 = 512;
+
+impl Requests {
+    /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and
+    /// who has ended was detached.
+    pub(crate) fn answer_askers(&mut self, cx: &mut Cx<'_>, looked: bool) {
+        if !self.rounds.has_work() {
+            return;
+        }
+        let before = cx.sockets.counters.work;
+        while cx.sockets.counters.work - before < WORK_A_TURN
+            && let Some(id) = self.rounds.heard.pop_front()
+        {
+            self.hear(cx, id);
+        }
+        while cx.sockets.counters.work - before < WORK_A_TURN
+            && let Some(then) = self.rounds.ready.pop_front()
+        {
+            self.go_on_after(cx, then);
+        }
+        if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
+            self.rounds.begin();
+            cx.sockets.ends.begin_round();
+            cx.processes.channels.mark();
+            self.drain_marked(cx);
+        }
+        if !self.rounds.has_begun || cx.processes.channels.are_behind_marks() {
+            return;
+        }
+        let rounds = &mut self.rounds;
+        let ends = *rounds.ends.get_or_insert_with(|| {
+            rounds.awaited = cx.sockets.ends.told_elsewhere();
+            cx.sockets.ends.begun()
+        });
+        if cx.sockets.ends.done() < ends || !cx.sockets.ends.is_settled(&self.rounds.awaited) {
+            return;
+        }
+        // A share of its own: many who are heard do not keep a round from its end.
+        let before = cx.sockets.counters.work;
+        while cx.sockets.counters.work - before < WORK_A_TURN
+            && let Some(asker) = self.rounds.now.pop_front()
+        {
+            self.answer_asker(cx, asker);
+        }
+        self.rounds.has_begun = !self.rounds.now.is_empty();
+    }
+
+    /// The request, which may depend on what was said to `shards`, a bit each, waits for a round in
+    /// all of them.
+    fn wait_for_rounds(&mut self, cx: &mut Cx<'_>, asker: Asker, shards: u16) {
+        let place = cx.sockets.place;
+        if shards & !place.own() == 0 {
+            return self.rounds.next.push_back(asker);
+        }
+        let number = self.wait_for(shards, Then::Ask(asker));
+        for shard in place.shards_of(shards & !place.own()) {
+            cx.net.tell_shard(shard, Word::AskRound(number));
+        }
+        if shards & place.own() != 0 {
+            self.rounds.next.push_back(Asker::Shard(place.id(), number));
+        }
+    }
+
+    /// Waits for words of shards under a number, which this gives.
+    fn wait_for(&mut self, left: u16, then: Then) -> u64 {
+        let number = self.rounds.count;
+        self.rounds.count += 1;
+        self.rounds.waiting.insert(number, Waiting { left, then });
+        number
+    }
+
+    /// Notes that the shard `from` has finished the round of the number.
+    pub(crate) fn note_done(&mut self, from: ShardId, number: u64) {
+        let Some(waiting) = self.rounds.waiting.get_mut(&number) else { return };
+        waiting.left &= !(1 << from.0);
+        if waiting.left == 0 {
+            let done = self.rounds.waiting.remove(&number);
+            self.rounds.ready.extend(done.map(|waiting| waiting.then));
+        }
+    }
+
+    fn go_on_after(&mut self, cx: &mut Cx<'_>, then: Then) {
+        match then {
+            Then::Ask(asker) => self.answer_asker(cx, asker),
+            Then::Give(id, serial, answer) => {
+                let attached = cx.processes.channels.get(id);
+                if attached.is_some_and(|it| it.serial == serial && !it.has_ended) {
+                    cx.processes.channels.answer(id, *answer);
+                }
+            }
+        }
+    }
+
+    /// Answers a process when the shards in `others`, a bit each, have dealt with what they were
+    /// told before.
+    fn answer_after(&mut self, cx: &mut Cx<'_>, id: ChannelId, answer: Answer, others: u16) {
+        let Some(serial) = cx.processes.channels.get(id).map(|attached| attached.serial) else {
+            return;
+        };
+        let number = self.wait_for(others, Then::Give(id, serial, Box::new(answer)));
+        for shard in cx.sockets.place.shards_of(others) {
+            cx.net.tell_shard(shard, Word::Echo(number));
+        }
+    }
+
+    fn answer_asker(&mut self, cx: &mut Cx<'_>, asker: Asker) {
+        match asker {
+            Asker::Query(number, query) => {
+                cx.sockets.counters.work(STACK_TURN);
+                self.queries.push_back((number, query));
+            }
+            Asker::Shard(shard, number) if shard == cx.sockets.place.id() => {
+                self.note_done(shard, number);
+            }
+            Asker::Shard(shard, number) => cx.net.tell_shard(shard, Word::Done(number)),
+            Asker::Process(id, serial) => {
+                // Ids are used again.
+                let attached = cx.processes.channels.get_mut(id);
+                let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
+                let request = attached.request.take();
+                if let Some(request) = request.filter(|_| !attached.has_ended) {
+                    cx.sockets.counters.work(1);
+                    match request.call {
+                        call::OUTSIDE => self.pass_on(cx, id, request),
+                        _ => {
+                            let answer = self.handle(cx, id, &request);
+                            self.answer_visibly(cx, id, &request, answer);
+                        }
+                    }
+                }
+            }
+            Asker::Want(id, serial) => {
+                let attached = cx.processes.channels.get_mut(id);
+                let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
+                if let Some(want) = attached.want.take() {
+                    cx.processes.grant(cx.sockets, cx.net, id, *want);
+                }
+            }
+        }
+    }
+
+    /// Reads a request and answers it, unless it has to wait for a round, or is for the registry.
+    /// Only one request is read: the next may have been made since the descriptors were looked at.
+    fn hear(&mut self, cx: &mut Cx<'_>, id: ChannelId) {
+        cx.sockets.counters.work(1);
+        let Some(attached) = cx.processes.channels.get_mut(id) else { return };
+        attached.is_heard = false;
+        if !attached.asks() {
+            return;
+        }
+        let asked = attached.link.as_mut().and_then(|link| link.ring.take_request());
+        let Some(request) = asked else { return };
+        attached.asked += 1;
+        cx.sockets.counters.requests += 1;
+        cx.sockets.counters.work(REQUEST);
+        // Commands from before the request are in the ring by now.
+        let has_more = self.drain_share(cx, id);
+        match request.call {
+            number if goes_by_socket(number) => {
+                return cx.processes.channels.answer(id, Err(Errno(EPROTO)));
+            }
+            call::OUTSIDE if !has_more => return self.pass_on(cx, id, request),
+            _ => {}
+        }
+        let own = u16::from(has_more) << cx.sockets.place.number;
+        let shards = own | cx.sockets.depends_on_shards(cx.net, id, &request);
+        if shards != 0 {
+            return self.wait_for_others(cx, id, request, shards);
+        }
+        let answer = self.handle(cx, id, &request);
+        if wants(&request) && answer.as_ref().is_err_and(is_want) {
+            self.wait_for_others(cx, id, request, cx.sockets.place.all());
+        } else {
+            self.answer_visibly(cx, id, &request, answer);
+        }
+    }
+
+    fn wait_for_others(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: ChannelId,
+        request: Box<Request>,
+        shards: u16,
+    ) {
+        if let Some(attached) = cx.processes.channels.get_mut(id) {
+            attached.request = Some(request);
+            let asker = Asker::Process(id, attached.serial);
+            self.wait_for_rounds(cx, asker, shards);
+        }
+    }
+
+    /// Answers a request. Over loopback a connection is in the accept queue before connect(2)
+    /// returns, as on Linux; if that is another shard's, it is waited for.
+    fn answer_visibly(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: ChannelId,
+        request: &Request,
+        answer: Answer,
+    ) {
+        let others = match request.call {
+            call::CONNECT if answer.is_ok() => {
+                cx.sockets.listening_shards(cx.net, request) & !cx.sockets.place.own()
+            }
+            _ => 0,
+        };
+        match others {
+            0 => cx.processes.channels.answer(id, answer),
+            others => self.answer_after(cx, id, answer, others),
+        }
+    }
+
+    /// Notes a want until earlier commands are done: the process's own, and those of others, of
+    /// which it may know. A clone's want has waited before ([`Want::MayClone`]), so it is granted
+    /// at once.
+    pub(crate) fn note_want(&mut self, cx: &mut Cx<'_>, id: ChannelId, want: Box<Want>) {
+        if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
+            return cx.processes.grant(cx.sockets, cx.net, id, *want);
+        }
+        let attached = cx.processes.channels.get_mut(id);
+        match attached.filter(|it| !it.has_ended && it.want.is_none() && it.portion.is_none()) {
+            Some(attached) => {
+                attached.want = Some(want);
+                self.rounds.next.push_back(Asker::Want(id, attached.serial));
+            }
+            None => cx.processes.notices.push(Notice::Refused(id, Errno(EPROTO), Some(want))),
+        }
+    }
+
+    /// The registry answers it.
+    fn pass_on(&mut self, cx: &mut Cx<'_>, id: ChannelId, request: Box<Request>) {
+        if let Some(attached) = cx.processes.channels.get(id) {
+            cx.processes.notices.push(Notice::Asks(id, attached.asked, attached.pid, request));
+        }
+    }
+}
+
+/// Whether a request was refused for want of something.
+fn is_want(Errno(errno): &Errno) -> bool {
+    matches!(*errno, EADDRINUSE | EADDRNOTAVAIL | EAGAIN | ENOBUFS)
+}
+
+/// Whether a request wants what others may have, and may have given up since.
+fn wants(request: &Request) -> bool {
+    matches!(
+        request.call,
+        call::SOCKET | call::BIND | call::LISTEN | call::CONNECT | call::SET_OPTION
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+    use rustix::net::{RecvFlags, SendFlags, recv, send};
+    use towpath_ring::{Channel, push_command};
+    use towpath_shm::control::Reply;
+    use towpath_shm::layout::{Command, Plain, RawAddr, op, option_bit, setting};
+
+    use super::*;
+    use crate::shard::requests::commands::COMMANDS_A_TURN;
+    use crate::{Engine, EngineConfig};
+
+    const TCP: u32 = 6;
+    const UDP: u32 = 17;
+    const ECONNREFUSED: u32 = 111;
+
+    fn engine() -> Engine {
+        Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory")
+    }
+
+    /// The loop's step between two sleeps.
+    fn turn(engine: &mut Engine) {
+        engine.turn_and_look();
+    }
+
+    /// The program's end.
+    struct Program {
+        id: ChannelId,
+        control: OwnedFd,
+        channel: Channel,
+        /// The number of the request in its cell.
+        asked: Cell<Option<u32>>,
+        _bell: OwnedFd,
+    }
+
+    impl Program {
+        fn new(engine: &mut Engine) -> Self {
+            let (id, control) = engine.open_channel();
+            let given = engine.link(id);
+            let (channel, asked) = (given.channel, Cell::default());
+            Self { id, control: control.into(), channel, asked, _bell: given.doorbell.into() }
+        }
+
+        fn ask(&self, request: &Request) {
+            self.asked.set(Some(towpath_ring::ask(&self.channel, request)));
+        }
+
+        fn answer(&self) -> Option<Reply> {
+            let reply = towpath_ring::answer_to(&self.channel, self.asked.get()?)?;
+            self.asked.take();
+            Some(reply)
+        }
+
+        fn ask_on_socket(&self, request: &Request) {
+            send(&self.control, request.wire(), SendFlags::empty()).expect("the engine lives");
+        }
+
+        fn answer_on_socket(&self) -> Option<Reply> {
+            let mut bytes = [0; size_of::<Reply>()];
+            let (len, _) = recv(&self.control, &mut bytes, RecvFlags::DONTWAIT).ok()?;
+            Some(Reply::from_bytes(&bytes[..len]))
+        }
+
+        fn answered(&self, engine: &mut Engine, request: &Request) -> Reply {
+            self.ask(request);
+            for _ in 0..100 {
+                turn(engine);
+                if let Some(reply) = self.answer() {
+                    return reply;
+                }
+            }
+            panic!("{request:?} is not answered");
+        }
+
+        fn socket(&self, engine: &mut Engine, protocol: u32) -> Reply {
+            let request = Request { call: call::SOCKET, a: 2, b: protocol, ..Request::default() };
+            self.answered(engine, &request)
+        }
+
+        /// A socket on a port, which is given, too.
+        fn bound(&self, engine: &mut Engine, protocol: u32) -> (Reply, u16) {
+            let socket = self.socket(engine, protocol);
+            let reply = self.answered(engine, &bind(&socket, 0));
+            (socket, reply.addr.to_socket_addr().expect("it has one").port())
+        }
+
+        fn listener(&self, engine: &mut Engine) -> (Reply, u16) {
+            let (socket, port) = self.bound(engine, TCP);
+            let reply = self.answered(engine, &about(call::LISTEN, &socket));
+            assert_eq!(reply.errno, 0);
+            (socket, port)
+        }
+
+        fn tell(&self, of: &Reply, op: u32, a: u32) {
+            let Reply { slot, generation, .. } = *of;
+            let command = Command { op, slot, generation, a, b: 0, c: 0 };
+            push_command(&self.channel, &command).expect("it fits");
+        }
+
+        /// More than the engine takes in one turn, of no consequence.
+        fn chatter(&self, of: &Reply) {
+            (0..2 * COMMANDS_A_TURN + 9).for_each(|_| self.tell(of, op::SETTING, setting::NODELAY));
+        }
+    }
+
+    fn about(number: u32, socket: &Reply) -> Request {
+        let Reply { slot, generation, .. } = *socket;
+        Request { call: number, slot, generation, ..Request::default() }
+    }
+
+    fn bind(socket: &Reply, port: u16) -> Request {
+        let addr = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        Request { addr, ..about(call::BIND, socket) }
+    }
+
+    #[test]
+    fn a_request_comes_after_what_its_process_said() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let socket = program.socket(&mut engine, TCP);
+        let id = program.id;
+        let has_commands = |engine: &Engine| {
+            let link =
+                engine.shard.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
+            link.expect("it lives").ring.has_commands()
+        };
+        for _ in 0..3 {
+            program.chatter(&socket);
+            program.ask(&Request { call: call::INTERFACES, ..Request::default() });
+            while program.answer().is_none() {
+                turn(&mut engine);
+            }
+            assert!(!has_commands(&engine));
+        }
+    }
+
+    /// A request whose answer carries no descriptors goes through the cell, and any other does not.
+    #[test]
+    fn each_request_has_one_way() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        program.ask_on_socket(&Request { call: call::INTERFACES, ..Request::default() });
+        (0..4).for_each(|_| turn(&mut engine));
+        assert_eq!(program.answer_on_socket().map(|reply| reply.errno), Some(EPROTO));
+        for number in [call::HELLO, call::REGION, call::CLONE, call::TOKENS] {
+            let request = Request { call: number, ..Request::default() };
+            assert_eq!(program.answered(&mut engine, &request).errno, EPROTO);
+        }
+        assert!(program.answer_on_socket().is_none());
+    }
+
+    /// A second request before the answer is taken after the first is answered.
+    #[test]
+    fn a_request_in_the_cell_is_taken_when_the_one_before_is_answered() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let list = Request { call: call::SOCKETS, ..Request::default() };
+        program.ask(&list);
+        engine.shard.do_turn();
+        assert!(program.answer().is_none(), "it waits for a round");
+        let interfaces = Request { call: call::INTERFACES, ..Request::default() };
+        program.ask(&interfaces);
+        engine.shard.do_turn();
+        assert!(program.answer().is_none() && engine.shard.sockets.counters.requests == 1);
+        (0..4).for_each(|_| turn(&mut engine));
+        let addresses_of_loopback = program.answer().map(|reply| reply.a);
+        assert_eq!((addresses_of_loopback, engine.shard.sockets.counters.requests), (Some(2), 2));
+    }
+
+    /// A request that waits in the cell does not hold up another on the socket.
+    #[test]
+    fn each_way_has_a_request_at_a_time() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let list = Request { call: call::SOCKETS, ..Request::default() };
+        program.ask(&list);
+        engine.shard.do_turn();
+        program.ask_on_socket(&Request { call: call::CLONE, ..Request::default() });
+        (0..4).for_each(|_| turn(&mut engine));
+        assert!(program.answer_on_socket().is_some() && program.answer().is_some());
+    }
+
+    /// A thread that waits for an answer is woken when there will be none.
+    #[test]
+    fn who_is_cut_off_waits_for_no_answer() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let (word, expected) = towpath_ring::await_answer(&program.channel);
+        program.ask(&Request { call: call::SOCKETS, ..Request::default() });
+        engine.shard.do_turn();
+        engine.shard.detach(engine.shard.sockets.now, program.id);
+        assert_ne!(word.load(SeqCst), expected);
+        assert!(towpath_ring::has_ended(&program.channel));
+        (0..9).for_each(|_| turn(&mut engine));
+        assert!(program.answer().is_none());
+    }
+
+    /// The process's end is known by its control socket only, at which a busy engine seldom looks.
+    #[test]
+    fn a_process_that_ended_before_holds_nothing() {
+        let mut engine = engine();
+        let (ends, asks) = (Program::new(&mut engine), Program::new(&mut engine));
+        let (_, port) = ends.listener(&mut engine);
+        let socket = asks.socket(&mut engine, TCP);
+        drop(ends);
+        asks.ask(&bind(&socket, port));
+        engine.shard.do_turn();
+        assert_eq!(asks.answer().map(|reply| reply.errno), None, "it has not looked");
+        for _ in 0..9 {
+            turn(&mut engine);
+        }
+        assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
+    }
+
+    /// Requests that are answered at once never keep a round from its end.
+    #[test]
+    fn a_round_ends_beside_any_number_of_requests() {
+        let mut engine = engine();
+        let many: Vec<_> = (0..100).map(|_| Program::new(&mut engine)).collect();
+        let asks = Program::new(&mut engine);
+        let question = Request { call: call::INTERFACES, ..Request::default() };
+        asks.ask(&Request { call: call::SOCKETS, ..Request::default() });
+        for _ in 0..10 {
+            many.iter().for_each(|program| {
+                while program.answer().is_some() {}
+                program.ask(&question);
+            });
+            turn(&mut engine);
+        }
+        assert!(asks.answer().is_some());
+    }
+
+    #[test]
+    fn a_listener_that_was_closed_before_takes_no_connection() {
+        for near in [[127, 0, 0, 1], [0, 0, 0, 0]] {
+            let mut engine = engine();
+            let (server, client) = (Program::new(&mut engine), Program::new(&mut engine));
+            let (listener, port) = server.listener(&mut engine);
+            let socket = client.socket(&mut engine, TCP);
+            server.chatter(&listener);
+            server.tell(&listener, op::CLOSE, 0);
+            let addr = RawAddr::new(SocketAddr::from((near, port)));
+            let connect = Request { addr, ..about(call::CONNECT, &socket) };
+            assert_eq!(client.answered(&mut engine, &connect).errno, 0);
+            turn(&mut engine);
+            let error = engine.shard.sockets.slots.shared(socket.slot).error.load(SeqCst);
+            assert_eq!(error as u32, ECONNREFUSED, "{near:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_was_shared_and_is_so_no_more_is_taken() {
+        let mut engine = engine();
+        let (one, other) = (Program::new(&mut engine), Program::new(&mut engine));
+        let share = |engine: &Engine, socket: &Reply, yes: bool| {
+            let bits = &engine.shard.sockets.slots.shared(socket.slot).option_bits;
+            bits.store(if yes { option_bit::REUSEADDR } else { 0 }, Relaxed);
+        };
+        let first = one.socket(&mut engine, UDP);
+        share(&engine, &first, true);
+        let reply = one.answered(&mut engine, &bind(&first, 0));
+        let port = reply.addr.to_socket_addr().expect("it has one").port();
+        let second = other.socket(&mut engine, UDP);
+        share(&engine, &second, true);
+        one.chatter(&first);
+        share(&engine, &first, false);
+        one.tell(&first, op::SETTING, setting::REUSEADDR);
+        assert_eq!(other.answered(&mut engine, &bind(&second, port)).errno, EADDRINUSE);
+    }
+
+    /// A round that waited for them would never end, and nobody's would be after it.
+    #[test]
+    fn commands_that_are_taken_back_hold_up_nobody() {
+        let mut engine = engine();
+        let (hostile, asks) = (Program::new(&mut engine), Program::new(&mut engine));
+        let socket = hostile.socket(&mut engine, TCP);
+        asks.ask(&Request { call: call::SOCKETS, ..Request::default() });
+        hostile.chatter(&socket);
+        turn(&mut engine);
+        assert!(asks.answer().is_none(), "it comes after what others have said");
+        let header = hostile.channel.header();
+        header.command_tail.store(header.command_head.load(SeqCst), SeqCst);
+        (0..9).for_each(|_| turn(&mut engine));
+        assert!(asks.answer().is_some());
+    }
+}

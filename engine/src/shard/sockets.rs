@@ -1,0 +1,135 @@
+//! The sockets of programs: the slots that programs see, and their sockets in the stack.
+
+mod accept_queue;
+pub(crate) mod children;
+mod closing;
+pub(crate) mod connecting;
+pub(crate) mod datagrams;
+mod deferred;
+mod disconnect;
+pub(crate) mod ends;
+mod events;
+mod feeding;
+pub(crate) mod host;
+mod lifecycle;
+mod lingering;
+pub(crate) mod linux;
+pub(crate) mod option_bits;
+pub(crate) mod options;
+mod packets;
+mod parked;
+pub(crate) mod payers;
+pub(crate) mod queues;
+mod reuse;
+pub(crate) mod slot_set;
+pub(crate) mod slots;
+pub(crate) mod starved;
+pub(crate) mod sweep;
+pub(crate) mod tcp_info;
+mod transfer;
+mod urgent;
+
+use towpath_ring::Windows;
+use towpath_stack::ShardId;
+use towpath_tcp::Instant;
+
+use crate::clock::Clock;
+use crate::config::Buffers;
+use crate::report::EngineCounters;
+use crate::shard::peers::place::Place;
+use crate::shard::sockets::ends::Ends;
+use crate::shard::sockets::options::filter_room::Filters;
+use crate::shard::sockets::payers::Payers;
+use crate::shard::sockets::queues::{Deferred, Outgoing, Released, Sweep, Tellings};
+use crate::shard::sockets::slots::Slots;
+use crate::shard::sockets::starved::Starved;
+
+/// The sockets of a shard, and the host of its stack.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pub place: Place,
+    /// The shard's part of the region's FIFO memory, and how much of it there may be.
+    pub windows: Windows,
+    pub slots: Slots,
+    pub buffers: Buffers,
+    pub counters: EngineCounters,
+    /// Time at which this turn began.
+    pub now: Instant,
+    /// The same as Unix time in ns.
+    pub unix_ns: u64,
+    pub deferred: Deferred,
+    pub sweep: Sweep,
+    /// Sockets whose programs wait for transmit memory.
+    pub starved: Starved,
+    pub telling: Tellings,
+    pub outgoing: Outgoing,
+    pub released: Released,
+    pub filters: Filters,
+    pub ends: Ends,
+    /// Messages of other shards that came in this turn.
+    pub inbox: Vec<(ShardId, [u64; 3])>,
+    /// Slots with new urgent data, whose owners get SIGURG.
+    pub to_signal: Vec<u32>,
+    pub payers: Payers,
+}
+
+impl Sockets {
+    /// No sockets, at the clock's time.
+    pub fn new(
+        place: Place,
+        windows: Windows,
+        slots: Slots,
+        buffers: Buffers,
+        clock: &Clock,
+    ) -> Self {
+        let now = clock.now();
+        Self {
+            place,
+            windows,
+            slots,
+            buffers,
+            counters: EngineCounters::default(),
+            now,
+            unix_ns: clock.unix_ns(),
+            deferred: Deferred::default(),
+            sweep: Sweep::new(now),
+            starved: Starved::new(now),
+            telling: Tellings::default(),
+            outgoing: Outgoing::default(),
+            released: Released::default(),
+            filters: Filters::default(),
+            ends: Ends::default(),
+            inbox: Vec::new(),
+            to_signal: Vec::new(),
+            payers: Payers::default(),
+        }
+    }
+
+    /// Begins a turn at the clock's time.
+    pub fn read_clocks(&mut self, clock: &Clock) -> Instant {
+        self.now = clock.now();
+        self.unix_ns = clock.unix_ns();
+        self.windows.set_time(self.unix_ns);
+        self.now
+    }
+
+    /// Whether the next turn has something to do.
+    pub fn has_more(&self) -> bool {
+        let waits = self.deferred.has_more() || self.telling.has_more() || self.ends.has_more();
+        let released = !self.released.to_bury.is_empty() || !self.to_signal.is_empty();
+        waits || released || !self.inbox.is_empty() || self.slots.has_news()
+    }
+
+    /// Time of the earliest deadline.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let own = [
+            self.starved.next(),
+            self.telling.lingering_at,
+            self.deferred.next_timeout(),
+            self.sweep.next_timeout(),
+            self.released.next_timeout(),
+            (!self.outgoing.to_send.is_empty()).then_some(self.now),
+        ];
+        own.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,133 @@
+//! Accept queues: connections of this shard and of others that wait for a listener's program.
+
+use towpath_shm::layout::Kind;
+use towpath_stack::Linger;
+
+use crate::shard::net::Net;
+use crate::shard::peers::word::Word;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::children::Parent;
+use crate::shard::sockets::ends::End;
+
+impl Sockets {
+    /// A connection of another shard is not a child of that listener any more. `place`: nor does it
+    /// count against the backlog.
+    pub(crate) fn free_child(
+        &mut self,
+        net: &mut Net,
+        listener: (u32, u32),
+        child: (u32, u32),
+        place: bool,
+    ) {
+        // A connection that is in no queue, which a program may name as well, has no place.
+        if self.remove_child(listener, child) && place {
+            self.free_place(net, listener);
+        }
+    }
+
+    /// Takes a connection out of the listener's children: it was popped and claimed, or is gone.
+    /// False: it was not there.
+    fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
+        let Some(entry) = self.slots.find(listener.0, listener.1) else { return false };
+        let children = &mut entry.owned().children;
+        self.counters.work(children.len() / 64);
+        let at = children.iter().position(|it| (it.slot, it.generation) == child);
+        at.is_some_and(|at| children.remove(at).is_some())
+    }
+
+    /// A connection will not be accepted, or has been: it counts no more against its listener's
+    /// backlog.
+    pub(crate) fn free_place(&mut self, net: &mut Net, listener: (u32, u32)) {
+        if let Some(id) = self.slots.find(listener.0, listener.1).and_then(|entry| entry.id) {
+            net.stack.accepted(id);
+        }
+    }
+
+    /// The same, wherever the listener is.
+    pub(crate) fn leave_listener(
+        &mut self,
+        net: &mut Net,
+
+        listener: (u32, u32),
+        child: (u32, u32),
+        place: bool,
+    ) {
+        let word = match place {
+            true => Word::Claimed { listener, child },
+            false => Word::Forgotten { listener, child },
+        };
+        match self.place.elsewhere(listener.0) {
+            Some(shard) => net.tell_shard(shard, word),
+            None => {
+                // A connection that waits for its first bytes has a place, and is not in the queue.
+                self.remove_child(listener, child);
+                if place {
+                    self.free_place(net, listener);
+                }
+            }
+        }
+    }
+
+    /// Resets a connection that was popped, unless a process has claimed it.
+    pub(crate) fn end_unclaimed(&mut self, net: &mut Net, slot: u32, generation: u32) {
+        let Some(entry) = self.slots.find(slot, generation) else { return };
+        let Some(listener) = entry.unclaimed() else { return };
+        self.counters.unclaimed += 1;
+        self.end(net, slot, Linger::Abort);
+        self.leave_listener(net, listener, (slot, generation), true);
+    }
+
+    /// Lets other shards know what has changed of a listener.
+    pub(crate) fn renote(&mut self, net: &mut Net, slot: u32) {
+        let Some(entry) = self.slots.get(slot) else { return };
+        if self.place.of > 1 && entry.kind == Kind::Listener {
+            let note = Parent::of_entry(slot, entry).note();
+            if let Some(id) = entry.id {
+                net.stack.set_note(id, note);
+            }
+        }
+    }
+
+    /// Ends a connection, perhaps in another shard, that no process will accept.
+    pub(crate) fn end_child(&mut self, net: &mut Net, slot: u32, generation: u32) {
+        let Some(shard) = self.place.elsewhere(slot) else {
+            return self.ends.push(End::Connection(slot, generation));
+        };
+        self.ends.elsewhere.entry(shard).or_default().0 += 1;
+        net.tell_shard(shard, Word::End(slot, generation));
+    }
+
+    /// The stack has had a turn since these shards' connections were closed.
+    pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
+        for shard in self.ends.take_acknowledged() {
+            net.tell_shard(shard, Word::Ended);
+        }
+    }
+
+    /// Offers connections whose first bytes have come to their listeners in other shards.
+    pub(crate) fn offer_deferred(&mut self, net: &mut Net) {
+        let now = self.now;
+        for (slot, generation, listener) in std::mem::take(&mut self.deferred.to_offer) {
+            let Some(entry) = self.slots.find(slot, generation) else { continue };
+            let id = entry.id;
+            if !id.is_some_and(|id| net.stack.offer_to(now, listener, id, generation)) {
+                // The listener has ended meanwhile, so no process hears of the connection.
+                self.end(net, slot, Linger::Abort);
+            }
+        }
+    }
+
+    /// Lets other shards offer connections again for which there was no memory.
+    pub(crate) fn offer_again(&mut self, net: &mut Net) {
+        let now = self.now;
+        if self.deferred.offer_again_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.deferred.offer_again_at = None;
+        for (slot, generation) in std::mem::take(&mut self.deferred.to_offer_again) {
+            if let Some(id) = self.slots.find(slot, generation).and_then(|entry| entry.id) {
+                net.stack.offer_again(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Connections of listeners: their slots, options and buffers.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_ring::{EngineRecv, EngineSend};
+use towpath_shm::layout::{Kind, flags, option_bit};
+use towpath_stack::{Elsewhere, IfaceId, ListenerNote, SocketId};
+
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::linux::state;
+use crate::shard::sockets::option_bits::has_bit;
+use crate::shard::sockets::queues::Swept;
+use crate::shard::sockets::slots::{AF_INET6, Entry, Holders, Rare, UNPACED, inherit, present};
+
+/// Properties that a listener passes on to its connections, apart from those in its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parent {
+    pub slot: u32,
+    pub generation: u32,
+    pub family: u32,
+    pub backlog: u32,
+    pub rcvbuf: u32,
+    pub sndbuf: u32,
+    pub window_clamp: u32,
+    pub device: u32,
+    pub defer_accept_s: u32,
+    pub max_pacing_rate: u64,
+}
+
+impl Parent {
+    pub fn of_entry(slot: u32, entry: &Entry) -> Self {
+        let Rare { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *entry.rare();
+        let max_pacing_rate = entry.rare().max_pacing_rate;
+        let backlog = entry.owned.as_deref().map_or(0, |owned| owned.backlog);
+        let (generation, family) = (entry.generation, entry.family);
+        Self {
+            slot,
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+            max_pacing_rate,
+        }
+    }
+
+    /// The listener as the other shards know it.
+    pub fn note(&self) -> ListenerNote {
+        let Self { slot: _, generation, family, backlog, .. } = *self;
+        let Self { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *self;
+        let (rate, rate_high) = (self.max_pacing_rate as u32, (self.max_pacing_rate >> 32) as u32);
+        [
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+            rate,
+            rate_high,
+        ]
+    }
+
+    pub(super) fn of(listener: &Elsewhere) -> Self {
+        let [
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+            rate,
+            rate_high,
+        ] = listener.note;
+        Self {
+            slot: listener.user,
+            generation,
+            family,
+            backlog,
+            rcvbuf,
+            sndbuf,
+            window_clamp,
+            device,
+            defer_accept_s,
+            max_pacing_rate: u64::from(rate_high) << 32 | u64::from(rate),
+        }
+    }
+}
+
+/// Whether the client of a connection is a program of the run.
+pub(super) fn is_near(local: SocketAddr, remote: SocketAddr) -> bool {
+    local.ip() == remote.ip() || remote.ip().is_loopback()
+}
+
+/// A size that a program set, or the range that autotuning works in.
+pub(crate) fn fixed_or(fixed: u32, first: u32, max: u32) -> (u32, u32) {
+    if fixed != 0 { (fixed, fixed) } else { (first, max) }
+}
+
+/// Whether an address may be used with a socket of this family.
+pub(crate) fn fits(family: u32, addr: &SocketAddr) -> bool {
+    addr.is_ipv4() || family == AF_INET6
+}
+
+impl Sockets {
+    /// Sizes of the receive and send buffers of a socket, as programs are told.
+    pub(crate) fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
+        let (rare, sizes) = (entry.rare(), &self.buffers);
+        let (recv, send) = match entry.is_datagram() {
+            true => (sizes.datagram, sizes.datagram),
+            false => (sizes.recv, sizes.send),
+        };
+        let shared = self.slots.shared(slot);
+        let or = |fixed: u32, now: u32, first: u32| if fixed != 0 { fixed } else { now.max(first) };
+        let in_use = (shared.rx_cap.load(Relaxed), shared.tx_limit.load(Relaxed));
+        (or(rare.recv_fixed(), in_use.0, recv), or(rare.sndbuf, in_use.1, send))
+    }
+
+    /// The interface that a socket is bound to (SO_BINDTODEVICE).
+    pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
+        let index = self.slots.get(slot).map_or(0, |entry| entry.rare().device);
+        u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
+    }
+
+    /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
+    /// spares the program a round trip with its first write. `near`: the peer is this host itself
+    /// (loopback).
+    pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
+        let (rcvbuf, sndbuf) = self
+            .slots
+            .get(slot)
+            .map_or((0, 0), |entry| (entry.rare().recv_fixed(), entry.rare().sndbuf));
+        let buffers = &self.buffers;
+        let (rx, rx_max) = fixed_or(rcvbuf, buffers.recv, buffers.recv_max);
+        let (tx, tx_max) = fixed_or(sndbuf, buffers.send, buffers.send_max);
+        let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
+        let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
+        if near {
+            // Linux makes room for twenty segments, as large as loopback's, when a connection
+            // begins: programs write to themselves before they read.
+            send.set_generous(true);
+        }
+        send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
+        if self.windows.is_ample() {
+            // A fresh slot: nobody holds its lock. If not, the program asks.
+            send.attach();
+            self.watch_memory(slot);
+        }
+        (recv, send)
+    }
+
+    /// Lets the sweep look at the slot.
+    pub fn watch_memory(&mut self, slot: u32) {
+        if let Some(entry) = self.slots.get_mut(slot)
+            && !std::mem::replace(&mut entry.swept, true)
+            && self.sweep.queued.insert(slot)
+        {
+            self.sweep.queue.push_back(Swept { slot, position: 0, since: self.now });
+        }
+    }
+
+    fn new_child(
+        &mut self,
+        parent: &Parent,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<u32> {
+        let Parent { family, rcvbuf, sndbuf, window_clamp, device, max_pacing_rate, .. } = *parent;
+        let slot = self.slots.allocate(Kind::Stream, family, 6)?;
+        inherit(self.slots.shared(slot), self.slots.shared(parent.slot));
+        let shared = self.slots.shared(slot);
+        shared.local.store(&present(family, local));
+        shared.remote.store(&present(family, remote));
+        shared.state.store(state::ESTABLISHED, Relaxed);
+        let entry = self.slots.get_mut(slot)?;
+        entry.id = Some(child);
+        entry.holders = Holders::Unclaimed(parent.slot, parent.generation);
+        let set = (rcvbuf, sndbuf, window_clamp, device) != (0, 0, 0, 0);
+        if set || max_pacing_rate != UNPACED {
+            entry.set_rare(|rare| {
+                (rare.rcvbuf, rare.sndbuf, rare.device) = (rcvbuf, sndbuf, device);
+                (rare.window_clamp, rare.max_pacing_rate) = (window_clamp, max_pacing_rate);
+            });
+        }
+        let near = if is_near(local, remote) { flags::NEAR } else { 0 };
+        self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND | near, 0);
+        Some(slot)
+    }
+
+    /// A connection with its buffers.
+    pub(super) fn make_child(
+        &mut self,
+        parent: &Parent,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, EngineRecv, EngineSend)> {
+        let slot = self.new_child(parent, child, local, remote)?;
+        let (recv, send) = self.stream_buffers(slot, is_near(local, remote));
+        // Before the record: the program that pops it uses the slot at once.
+        self.slots.publish(slot);
+        Some((slot, recv, send))
+    }
+
+    pub(super) fn recv_room_of(&self, rcvbuf: u32) -> u32 {
+        let (first, _) = fixed_or(rcvbuf, self.buffers.recv, self.buffers.recv_max);
+        first.min(u32::try_from(self.windows.receivable_first()).unwrap_or(u32::MAX))
+    }
+}

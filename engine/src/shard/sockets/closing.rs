@@ -1,0 +1,63 @@
+//! The stack closes a socket.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_stack::Linger;
+
+use crate::shard::net::Net;
+use crate::shard::sockets::Sockets;
+
+/// The end of a socket in steps of work: the stack lets go of it, tells the peer, and its slot is
+/// used again.
+const END: usize = 4;
+
+impl Sockets {
+    /// Resets a connection that no process has accepted.
+    pub(crate) fn end_unaccepted(&mut self, net: &mut Net, slot: u32, generation: u32) {
+        let entry = self.slots.find(slot, generation);
+        if entry.is_some_and(|entry| entry.unclaimed().is_some()) {
+            self.end(net, slot, Linger::Abort);
+        }
+    }
+
+    pub(crate) fn end(&mut self, net: &mut Net, slot: u32, linger: Linger) {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        if !std::mem::replace(&mut entry.closing, true) {
+            self.end_of_closing(net, slot, linger);
+        }
+    }
+
+    /// The stack closes a socket that has nothing more to send of its own; without one in the stack
+    /// it is buried.
+    pub(crate) fn end_of_closing(&mut self, net: &mut Net, slot: u32, linger: Linger) {
+        let now = self.now;
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        self.counters.work(END);
+        match entry.id {
+            Some(id) => {
+                net.stack.close(now, id, linger);
+                self.ends.unsettle();
+                if self.slots.shared(slot).linger.load(Relaxed) > 1 {
+                    self.telling.lingering.push_back(slot);
+                }
+            }
+            None => self.released.to_bury.push(slot),
+        }
+    }
+
+    /// Resets a socket in whose slot a program wrote nonsense; the slot's words are not read any
+    /// more. All processes that can write to it are of one trust domain, so the socket is reset,
+    /// and no process is cut off.
+    pub(crate) fn reset_socket(&mut self, net: &mut Net, slot: u32) {
+        let now = self.now;
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        if std::mem::replace(&mut entry.hostile, true) {
+            return;
+        }
+        self.counters.hostile_sockets += 1;
+        if let (false, Some(id)) = (entry.closing, entry.id) {
+            // The slot stays with its holders; `Closed` tells them.
+            net.stack.close(now, id, Linger::Abort);
+        }
+    }
+}

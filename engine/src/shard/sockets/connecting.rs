@@ -1,0 +1,307 @@
+//! Opens, binds and connects sockets.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use towpath_ring::{EngineRecv, EngineSend};
+use towpath_shm::control::{FAST_OPEN, IF_FAILED, Reply, Request, call};
+use towpath_shm::layout::{AcceptRecord, Kind, RawAddr, event, flags, option_bit};
+use towpath_stack::{ConnectError, Family, SocketId, SocketKind, scope_of};
+
+use crate::errno::{
+    EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTONOSUPPORT,
+    Errno,
+};
+use crate::ids::ChannelId;
+use crate::report::STACK_TURN;
+use crate::shard::net::Net;
+use crate::shard::peers::Peers;
+use crate::shard::processes::channels::Channels;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::children::{Parent, fits};
+use crate::shard::sockets::linux::state;
+use crate::shard::sockets::option_bits::bind_options;
+use crate::shard::sockets::slots::{AF_INET, AF_INET6, present_on};
+
+const RECORD: u32 = size_of::<AcceptRecord>() as u32;
+
+/// Linux's `somaxconn`.
+pub(super) const BACKLOG_MAX: u32 = 4096;
+
+impl Sockets {
+    /// The shards, a bit each, to which others may have said something before that makes the answer
+    /// another one.
+    pub(crate) fn depends_on_shards(&self, net: &Net, id: ChannelId, request: &Request) -> u16 {
+        let (own, all) = (self.place.own(), self.place.all());
+        match request.call {
+            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER => return 0,
+            call::TALLY | call::NEIGHBORS | call::NAMES => return 0,
+            call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
+            call::ERROR_QUEUE | call::CHECK_LENGTH => {}
+            call::OUTSIDE => return all,
+            _ => return own,
+        }
+        let entry = self.slots.get(request.slot);
+        let Some(entry) = entry.filter(|entry| entry.generation == request.generation) else {
+            return own;
+        };
+        let shared = match entry.holders[..] {
+            [only] if only.id == id => 0,
+            _ => own,
+        };
+        let addr = request.addr.to_socket_addr();
+        let is_taken = |port| entry.id.is_some_and(|id| net.stack.is_port_taken(id, port));
+        let options = bind_options(self.slots.shared(request.slot), entry.rare());
+        let shares = options.reuse_addr || options.reuse_port;
+        let others = match request.call {
+            call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
+            call::LISTEN | call::SET_OPTION => shares,
+            // A listener that somebody has closed takes no more connections.
+            call::CONNECT => return shared | self.listening_shards(net, request),
+            _ => false,
+        };
+        shared | if others { all } else { 0 }
+    }
+
+    /// The shards that listen where a stream is to connect to on this host, a bit each.
+    pub(crate) fn listening_shards(&self, net: &Net, request: &Request) -> u16 {
+        let entry = self.slots.get(request.slot);
+        let is_stream = entry.is_some_and(|entry| !entry.is_datagram());
+        let addr =
+            request.addr.to_socket_addr().filter(|addr| is_stream && net.stack.is_near(addr.ip()));
+        addr.map_or(0, |addr| net.stack.listening_shards(addr))
+    }
+
+    /// Opens a socket, which no process holds yet. Returns its slot and generation.
+    pub(crate) fn open(
+        &mut self,
+        net: &mut Net,
+        family: u32,
+        protocol: u32,
+    ) -> Result<(u32, u32), Errno> {
+        let stack_family = match family {
+            AF_INET => Family::V4,
+            AF_INET6 => Family::V6,
+            _ => return Err(Errno(EAFNOSUPPORT)),
+        };
+        let (kind, stack_kind) = match (protocol, family) {
+            (6, _) => (Kind::Stream, SocketKind::Stream),
+            (17, _) => (Kind::Datagram, SocketKind::Datagram),
+            (1, AF_INET) | (58, AF_INET6) => (Kind::Echo, SocketKind::Echo),
+            _ => return Err(Errno(EPROTONOSUPPORT)),
+        };
+        let slot = self.slots.allocate(kind, family, protocol).ok_or(Errno(ENOBUFS))?;
+        let socket = match net.stack.open(stack_kind, stack_family, slot) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.slots.release(slot);
+                return Err(error.into());
+            }
+        };
+        let size = self.buffers.datagram;
+        let windows = &self.windows;
+        let entry = self.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
+        entry.id = Some(socket);
+        if kind != Kind::Stream {
+            let rx = EngineRecv::new(windows, slot, size, size);
+            let tx = EngineSend::new(windows, slot, size, size).for_records();
+            let owned = entry.owned();
+            (owned.rx, owned.tx) = (Some(rx), Some(tx));
+        }
+        let generation = entry.generation;
+        if kind == Kind::Echo {
+            // INET_PROTOSW_REUSE: Linux's ping sockets share idents unless they are told not to.
+            let bits = &self.slots.shared(slot).option_bits;
+            bits.fetch_or(option_bit::REUSEADDR, Relaxed);
+        }
+        self.slots.publish(slot);
+        Ok((slot, generation))
+    }
+
+    /// bind(2).
+    pub(crate) fn bind(
+        &mut self,
+        net: &mut Net,
+        slot: u32,
+        addr: &RawAddr,
+    ) -> Result<Reply, Errno> {
+        let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        let addr =
+            addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        let options = bind_options(self.slots.shared(slot), entry.rare());
+        let bound = net.stack.bind(id, addr, options)?;
+        let local = net.present_own(family, bound);
+        self.slots.shared(slot).local.store(&local);
+        self.slots.set_flags(slot, flags::BOUND, 0);
+        Ok(Reply { addr: local, ..Reply::default() })
+    }
+
+    /// listen(2).
+    pub(crate) fn listen(
+        &mut self,
+        net: &mut Net,
+        slot: u32,
+        backlog: u32,
+    ) -> Result<Reply, Errno> {
+        let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
+        if entry.is_datagram() {
+            return Err(Errno(EOPNOTSUPP));
+        }
+        // A socket whose connect was refused may listen instead, as on Linux.
+        let id = match entry.flags & flags::CONNECTED {
+            0 => self.renew(net, slot)?,
+            _ => entry.id.ok_or(Errno(EINVAL))?,
+        };
+        let backlog = backlog.min(BACKLOG_MAX);
+        let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
+        net.stack.listen_with(id, backlog, note)?;
+        // The FIFO has a record for each connection of the backlog and one more, as on Linux;
+        // another may be half read.
+        let size = (backlog + 2) * RECORD;
+        let windows = &self.windows;
+        let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        entry.kind = Kind::Listener;
+        entry.owned().backlog = backlog;
+        match &mut entry.owned().rx {
+            Some(rx) => rx.set_capacity(size),
+            none => *none = Some(EngineRecv::new(windows, slot, size, size)),
+        }
+        self.publish_local(net, slot, id);
+        let shared = self.slots.shared(slot);
+        shared.state.store(state::LISTEN, Release);
+        shared.kind.store(Kind::Listener as u32, Release);
+        Ok(Reply::default())
+    }
+
+    /// connect(2).
+    pub(crate) fn connect(
+        &mut self,
+        net: &mut Net,
+        channels: &mut Channels,
+        peers: &Peers,
+        slot: u32,
+        request: &Request,
+    ) -> Result<Reply, Errno> {
+        let now = self.now;
+        let addr = &request.addr;
+        let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        let datagram = entry.is_datagram();
+        if addr.family == 0 {
+            let failed = entry.flags & (flags::DEAD | flags::CONNECTED) == flags::DEAD;
+            return match datagram {
+                true => self.dissolve(net, slot),
+                false if request.a == IF_FAILED && !failed => Ok(Reply::default()),
+                false => self.disconnect(net, peers, slot),
+            };
+        }
+        let remote =
+            addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        let waits = match datagram {
+            true => {
+                self.connect_datagram(net, slot, id, remote)?;
+                false
+            }
+            false if entry.flags & flags::CONNECTING != 0 => return Err(Errno(EALREADY)),
+            false if entry.flags & flags::CONNECTED != 0 => return Err(Errno(EISCONN)),
+            false => self.connect_stream(net, slot, remote, request.b == FAST_OPEN)?,
+        };
+        // After a connect that failed it is another socket of the stack.
+        let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        let info = net.stack.info(now, id);
+        // An echo socket's port says nothing of the peer, and getpeername(2) gives it back.
+        let port = remote.port();
+        let on = scope_of(&remote).or_else(|| self.device(slot));
+        let remote = info.and_then(|info| info.remote).unwrap_or(remote);
+        let shown = SocketAddr::new(remote.ip(), port);
+        self.slots.shared(slot).remote.store(&present_on(family, shown, on));
+        self.publish_local(net, slot, id);
+        if datagram {
+            self.slots.post(slot, event::TX);
+        } else if waits {
+            // The first write sends the SYN: for the program the socket is connected.
+            self.slots.set_flags(slot, flags::CONNECTED | flags::OPENING, 0);
+            self.slots.post(slot, event::TX);
+            return Ok(Reply { a: FAST_OPEN, ..Reply::default() });
+        } else {
+            self.slots.set_flags(slot, flags::CONNECTING, 0);
+            // Over loopback Linux has shaken hands before connect(2) returns. Programs that connect
+            // several times count on a full accept queue being full for the next one.
+            if net.stack.is_near(remote.ip()) {
+                self.counters.work(STACK_TURN);
+                self.turn_packets(net, peers);
+                self.follow_up(net, channels);
+                self.await_threads(channels);
+            }
+        }
+        Ok(Reply::default())
+    }
+
+    fn connect_datagram(
+        &mut self,
+        net: &mut Net,
+
+        slot: u32,
+        id: SocketId,
+        remote: SocketAddr,
+    ) -> Result<(), Errno> {
+        let now = self.now;
+        let connected = net.stack.connect_datagram(now, id, remote);
+        if connected.is_ok() {
+            self.options(net, slot).bind_to_scope(id, &remote);
+        }
+        self.publish_local(net, slot, id);
+        connected.map_err(|error| match error {
+            // EAGAIN as in Linux, where a socket is bound without bind(2).
+            ConnectError::NoPort => Errno(EAGAIN),
+            error => error.into(),
+        })?;
+        let near = if net.stack.is_near(remote.ip()) { flags::NEAR } else { 0 };
+        self.slots.set_flags(slot, flags::CONNECTED | near, flags::NEAR);
+        Ok(())
+    }
+
+    /// Begins to open a connection. True: with Fast Open, and its SYN waits for the first bytes.
+    pub(crate) fn connect_stream(
+        &mut self,
+        net: &mut Net,
+
+        slot: u32,
+        remote: SocketAddr,
+        fast_open: bool,
+    ) -> Result<bool, Errno> {
+        let now = self.now;
+        // New FIFOs would take the slot from its accept queue.
+        if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+            return Err(Errno(EISCONN));
+        }
+        let id = self.renew(net, slot)?;
+        let near = net.stack.is_near(remote.ip());
+        let (recv, send) = self.stream_buffers(slot, near);
+        self.slots.set_flags(slot, if near { flags::NEAR } else { 0 }, flags::NEAR);
+        let waits = match fast_open {
+            true => net.stack.connect_fast_open(now, id, remote, recv, send)?,
+            false => net.stack.connect(now, id, remote, recv, send).map(|()| false)?,
+        };
+        let shared = self.slots.shared(slot);
+        // An earlier connection may have left its error and state behind.
+        shared.error.store(0, Release);
+        shared.state.store(state::SYN_SENT, Release);
+        Ok(waits)
+    }
+
+    /// Takes the peer of a datagram socket away.
+    fn dissolve(&mut self, net: &mut Net, slot: u32) -> Result<Reply, Errno> {
+        let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        net.stack.disconnect(id);
+        if let Some(entry) = self.slots.get_mut(slot) {
+            entry.set_rare(|rare| rare.device = 0);
+        }
+        self.slots.set_flags(slot, 0, flags::CONNECTED);
+        self.slots.shared(slot).remote.store(&RawAddr::default());
+        self.publish_local(net, slot, id);
+        Ok(Reply::default())
+    }
+}

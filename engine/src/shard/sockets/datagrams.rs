@@ -1,0 +1,418 @@
+//! Datagrams on their way out.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Release;
+
+use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
+use towpath_shm::control::{COPIED_REPORT, LOCAL_REPORT, Reply, Request, STAMP_REPORT};
+use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
+use towpath_stack::net::IfaceId;
+use towpath_stack::{DatagramOut, Linger, Message, SendError, SocketError, SocketId};
+
+use crate::errno::{EAGAIN, EINVAL, Errno};
+use crate::shard::net::Net;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::children::fits;
+use crate::shard::sockets::host::ERRORS_MAX;
+use crate::shard::sockets::slots::{Owned, SentAt, present, present_on};
+
+const HEADER: u32 = size_of::<DatagramHeader>() as u32;
+/// Datagrams of one socket before the others have their turn.
+const DATAGRAMS_A_TURN: u32 = 64;
+/// Sockets with more datagrams than [`DATAGRAMS_A_TURN`] that go on in one turn; together they send
+/// as many packets as connections may.
+const BACKLOG_A_TURN: usize = 4;
+/// Bytes of the address and its scope id at the front of a report.
+const REPORTER: usize = 16 + 4;
+
+impl Sockets {
+    /// The program queued datagrams.
+    pub(crate) fn send_datagrams(&mut self, net: &mut Net, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        let Some(owned) = entry.owned.as_deref_mut() else { return };
+        let Some(tx) = &mut owned.tx else { return };
+        // A socket in `to_send` sends when its turn comes, however often its program says that
+        // there is more.
+        if tx.pull() && !owned.backlogged && self.send_some(net, slot, true) {
+            self.put_off(slot);
+        }
+    }
+
+    /// Puts a socket off to the next turn. A socket stands in `to_send` once, so that a turn sends
+    /// as much however often its program says that there is more.
+    pub(crate) fn put_off(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        if !std::mem::replace(&mut entry.owned().backlogged, true) {
+            self.outgoing.to_send.push_back(slot);
+        }
+    }
+
+    pub(crate) fn is_put_off(&mut self, slot: u32) -> Option<&mut bool> {
+        let owned = self.slots.get_mut(slot)?.owned.as_deref_mut()?;
+        Some(&mut owned.backlogged).filter(|backlogged| **backlogged)
+    }
+
+    /// Goes on with sockets that had more to send than a turn allowed, in their order.
+    pub(crate) fn send_put_off(&mut self, net: &mut Net) {
+        for _ in 0..self.outgoing.to_send.len().min(BACKLOG_A_TURN) {
+            let Some(slot) = self.outgoing.to_send.pop_front() else { return };
+            // Another socket may have the slot.
+            let Some(backlogged) = self.is_put_off(slot) else { continue };
+            *backlogged = false;
+            let is_closing = self.slots.get(slot).is_some_and(|entry| entry.closing);
+            if self.send_some(net, slot, !is_closing) {
+                self.put_off(slot);
+            } else if is_closing {
+                self.end_of_closing(net, slot, Linger::Default);
+            }
+        }
+    }
+
+    /// Sends what a socket has queued, before it is closed. False: the rest goes in later turns,
+    /// and the socket with the last of it. A flush waits for no device: datagrams that it has no
+    /// room for are lost.
+    pub(crate) fn flush_datagrams(&mut self, net: &mut Net, slot: u32) -> bool {
+        self.send_datagrams(net, slot);
+        if self.is_put_off(slot).is_none() && self.send_some(net, slot, false) {
+            self.put_off(slot);
+        }
+        self.is_put_off(slot).is_none()
+    }
+
+    /// The devices have taken half of what these sockets have in their queues: they go on.
+    fn resume_senders(&mut self) {
+        for slot in std::mem::take(&mut self.outgoing.to_resume) {
+            // Another socket may have the slot, which has nothing to send then.
+            self.put_off(slot);
+        }
+    }
+
+    /// Whether a datagram would be refused for its length. send(2) asks, because the program waits
+    /// for no answer of ours to queued datagrams.
+    pub(crate) fn check_length(
+        &mut self,
+        net: &mut Net,
+
+        slot: u32,
+        request: &Request,
+    ) -> Result<Reply, Errno> {
+        let now = self.now;
+        let entry = self.slots.get(slot).ok_or(Errno(EINVAL))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        if !entry.is_datagram() || request.payload().len() < HEADER as usize {
+            return Err(Errno(EINVAL));
+        }
+        let header = DatagramHeader::from_bytes(request.payload());
+        let out = out(family, &header).ok_or(Errno(EINVAL))?;
+        let checked = net.stack.check_datagram(now, id, &out, header.len);
+        // Errors found on the way are to be in the queue when the program looks.
+        net.stack.tell(self);
+        checked?;
+        Ok(Reply::default())
+    }
+
+    /// The oldest report of the error queue. As on Linux the socket's pending error is the next
+    /// one's then, if that came from the network. An error that this host found itself was told by
+    /// the call that met it.
+    pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<Reply, Errno> {
+        let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
+        let family = entry.family;
+        let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
+        let popped = errors.and_then(|errors| Some((errors.pop_front()?, errors)));
+        let Some((report, errors)) = popped else { return self.take_sent(slot) };
+        let next = errors.front().filter(|next| next.message.is_some());
+        let pending = next.map(|next| Errno::from(next.reason).0);
+        let pending = pending.or(report.message.is_some().then_some(0));
+        self.look_for_reports(slot);
+        if let Some(errno) = pending {
+            self.slots.shared(slot).error.store(errno, Release);
+        }
+        let mut reply = Reply {
+            a: Errno::from(report.reason).0 as u32,
+            b: report.message.map_or(LOCAL_REPORT, |message| {
+                u32::from(message.kind) << 8 | u32::from(message.code)
+            }),
+            addr: present(family, report.remote),
+            ..Reply::default()
+        };
+        // An error that this host finds itself names no link, as on Linux.
+        let scope_on = |message: &Message, addr: SocketAddr| {
+            let iface = net.stack.net.link_of(message.iface, addr.ip());
+            present_on(family, addr, Some(iface)).scope
+        };
+        reply.addr.scope = report.message.map_or(0, |message| scope_on(&message, report.remote));
+        if let SocketError::MessageTooBig(mtu) = report.reason {
+            reply.slot = mtu;
+        }
+        let scope = report
+            .message
+            .map_or(0, |message| scope_on(&message, SocketAddr::new(message.from, 0)));
+        let (from, payload) = reply.data.split_at_mut(REPORTER);
+        from[16..].copy_from_slice(&scope.to_ne_bytes());
+        match report.message.map(|message| message.from) {
+            Some(IpAddr::V4(v4)) => from[..4].copy_from_slice(&v4.octets()),
+            Some(IpAddr::V6(v6)) => from[..16].copy_from_slice(&v6.octets()),
+            None => {}
+        }
+        let n = report.payload.len().min(payload.len());
+        payload[..n].copy_from_slice(&report.payload[..n]);
+        reply.len = (REPORTER + n) as u32;
+        Ok(reply)
+    }
+
+    /// When a datagram was sent: what the error queue has when there are no errors.
+    fn take_sent(&mut self, slot: u32) -> Result<Reply, Errno> {
+        let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
+        let sent = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());
+        let Some(sent) = sent else { return self.take_copied(slot) };
+        self.look_for_reports(slot);
+        let mut reply = Reply { b: STAMP_REPORT, slot: sent.id, ..Reply::default() };
+        reply.data[..8].copy_from_slice(&sent.unix_ns.to_ne_bytes());
+        reply.len = 8;
+        Ok(reply)
+    }
+
+    /// All sends with MSG_ZEROCOPY that were not reported, as one, as
+    /// `skb_zerocopy_notify_extend` makes them.
+    fn take_copied(&mut self, slot: u32) -> Result<Reply, Errno> {
+        let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
+        let (first, next) = entry.rare().zero_copied;
+        if first == next {
+            return Err(Errno(EAGAIN));
+        }
+        entry.set_rare(|rare| rare.zero_copied.0 = next);
+        self.look_for_reports(slot);
+        let last = next.wrapping_sub(1);
+        Ok(Reply { a: last, b: COPIED_REPORT, slot: first, ..Reply::default() })
+    }
+
+    /// MSG_ZEROCOPY: the FIFO has a copy of what a call sent.
+    pub(crate) fn note_copied(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        entry.set_rare(|rare| rare.zero_copied.1 = rare.zero_copied.1.wrapping_add(1));
+        self.slots.set_flags(slot, flags::ERRORS, 0);
+        self.slots.post(slot, event::ERROR);
+    }
+
+    /// Takes the flag back that says so if there is nothing in the error queue.
+    fn look_for_reports(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get(slot) else { return };
+        let queued = |owned: &Owned| !owned.errors.is_empty() || !owned.sent.is_empty();
+        let (first, next) = entry.rare().zero_copied;
+        if first == next && !entry.owned.as_deref().is_some_and(queued) {
+            self.slots.set_flags(slot, 0, flags::ERRORS);
+        }
+    }
+
+    /// SO_TIMESTAMPING: numbers begin anew when they are asked for.
+    pub(crate) fn set_stamping(&mut self, slot: u32, flags: u32) {
+        // SOF_TIMESTAMPING_TX_SOFTWARE and SOF_TIMESTAMPING_OPT_ID.
+        const TX_SOFTWARE: u32 = 1 << 1;
+        const OPT_ID: u32 = 1 << 7;
+        let Some(entry) = self.slots.get_mut(slot).filter(|entry| entry.is_datagram()) else {
+            return;
+        };
+        let stamping = &mut entry.owned().stamping;
+        stamping.on = flags & TX_SOFTWARE != 0;
+        let counted = stamping.next_id.unwrap_or(0);
+        stamping.next_id = (flags & OPT_ID != 0).then_some(counted);
+    }
+
+    /// The stack has taken a datagram: the program may want to know when.
+    fn note_sent(&mut self, slot: u32) {
+        let unix_ns = self.unix_ns;
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        let owned = entry.owned();
+        if !owned.stamping.on {
+            return;
+        }
+        let id = owned.stamping.next_id.unwrap_or(0);
+        if let Some(next) = &mut owned.stamping.next_id {
+            *next = next.wrapping_add(1);
+        }
+        if owned.sent.len() >= ERRORS_MAX {
+            self.counters.errors_lost += 1;
+            return;
+        }
+        owned.sent.push_back(SentAt { id, unix_ns });
+        self.slots.set_flags(slot, flags::ERRORS, 0);
+        self.slots.post(slot, event::ERROR);
+    }
+
+    /// IP_RECVERR was switched off.
+    pub(crate) fn forget_reports(&mut self, slot: u32) {
+        let owned = self.slots.get_mut(slot).and_then(|entry| entry.owned.as_deref_mut());
+        if let Some(owned) = owned {
+            owned.errors.clear();
+            self.look_for_reports(slot);
+        }
+    }
+
+    /// After the turn: what packets lent from the FIFOs may be overwritten, and who waited for a
+    /// device sends in the next.
+    pub(crate) fn return_lent(&mut self) {
+        self.resume_senders();
+        for slot in std::mem::take(&mut self.outgoing.to_return) {
+            let Some(entry) = self.slots.get_mut(slot) else { continue };
+            let Some(owned) = entry.owned.as_deref_mut() else { continue };
+            let n = std::mem::take(&mut owned.tx_lent);
+            if let Some(tx) = &mut owned.tx {
+                tx.release(n);
+            }
+            if take_tx_wanted(self.slots.shared(slot)) {
+                self.slots.post(slot, event::TX);
+            }
+        }
+    }
+
+    /// Sends up to a turn's worth. True: there are more. `may_wait`: what comes when the socket has
+    /// its share of a device's queue stays where it is, until the stack says that it is
+    /// [`SocketEvent::Writable`].
+    fn send_some(&mut self, net: &mut Net, slot: u32, may_wait: bool) -> bool {
+        let now = self.now;
+        for _ in 0..DATAGRAMS_A_TURN {
+            let Some(entry) = self.slots.get_mut(slot) else { return false };
+            let (family, Some(id), false) = (entry.family, entry.id, entry.hostile) else {
+                return false;
+            };
+            let Some(owned) = entry.owned.as_deref_mut() else { return false };
+            let Some(tx) = &mut owned.tx else { return false };
+            let (header, len) = match next(tx, owned.tx_lent) {
+                Next::Datagram(header, len) => (header, len),
+                Next::None => return false,
+                Next::Nonsense => {
+                    self.reset_socket(net, slot);
+                    return false;
+                }
+            };
+            if may_wait && net.stack.datagram_waits(id) {
+                return false;
+            }
+            let payload = Payload::new(&[], tx.peek(owned.tx_lent + HEADER, header.len));
+            self.counters.work(1);
+            if owned.tx_lent == 0 {
+                self.outgoing.to_return.push(slot);
+            }
+            owned.tx_lent += len;
+            let sent = match out(family, &header) {
+                Some(out) => net.stack.send_datagram(now, id, &out, &payload, &mut net.pool),
+                None => Err(SendError::Invalid),
+            };
+            self.after_send(net, slot, id, sent);
+        }
+        true
+    }
+
+    fn after_send(&mut self, net: &mut Net, slot: u32, id: SocketId, sent: Result<(), SendError>) {
+        match sent {
+            Ok(()) => self.note_sent(slot),
+            Err(error) => {
+                self.counters.datagrams_refused += 1;
+                self.set_error(slot, Errno::from(error));
+            }
+        }
+        if self.slots.get(slot).is_some_and(|entry| entry.flags & flags::BOUND == 0) {
+            self.publish_local(net, slot, id);
+        }
+    }
+
+    /// Publishes where the socket is bound now, if it is. A bound socket may have an address and no
+    /// port.
+    pub(crate) fn publish_local(&mut self, net: &mut Net, slot: u32, id: SocketId) {
+        let now = self.now;
+        let Some(entry) = self.slots.get(slot) else { return };
+        let local = net.stack.info(now, id).and_then(|info| info.local);
+        let local = local.map_or(RawAddr::default(), |local| net.present_own(entry.family, local));
+        self.slots.shared(slot).local.store(&local);
+        let (set, clear) = if local.port == 0 { (0, flags::BOUND) } else { (flags::BOUND, 0) };
+        self.slots.set_flags(slot, set, clear);
+    }
+}
+
+enum Next {
+    Datagram(DatagramHeader, u32),
+    None,
+    Nonsense,
+}
+
+/// The datagram that begins `skip` bytes from the front, and the bytes that it takes.
+fn next(tx: &EngineSend, skip: u32) -> Next {
+    let queued = tx.len().saturating_sub(skip);
+    if queued == 0 {
+        return Next::None;
+    }
+    if queued < HEADER {
+        return Next::Nonsense;
+    }
+    let mut bytes = [0; HEADER as usize];
+    if !tx.read(skip, &mut bytes) {
+        return Next::Nonsense;
+    }
+    let header = DatagramHeader::from_bytes(&bytes);
+    let len = header.len.checked_add(HEADER).and_then(|len| len.checked_next_multiple_of(8));
+    match len {
+        Some(len) if header.len <= 65_535 && len <= queued => Next::Datagram(header, len),
+        _ => Next::Nonsense,
+    }
+}
+
+/// Destination and options of a datagram, for the stack; None: an address that cannot be used.
+fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
+    let remote = match header.remote.to_socket_addr() {
+        None if header.remote.family != 0 => return None,
+        Some(remote) if !fits(family, &remote) => return None,
+        remote => remote,
+    };
+    let local = header
+        .local
+        .to_socket_addr()
+        .map(|addr| addr.ip())
+        .filter(|ip: &IpAddr| !ip.is_unspecified());
+    let iface = match header.ifindex {
+        0 => None,
+        index => Some(IfaceId(u16::try_from(index - 1).ok()?)),
+    };
+    // Values beyond a byte stand for none, DatagramHeader::DEFAULT among them.
+    let or_default = |value: u16| u8::try_from(value).ok();
+    Some(DatagramOut {
+        remote,
+        local,
+        iface,
+        ttl: or_default(header.ttl),
+        tos: or_default(header.tos),
+        segment_size: (header.segment_size != 0).then_some(header.segment_size),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+    use towpath_shm::layout::Kind;
+
+    #[test]
+    fn a_socket_is_put_off_once() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        let slot = engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        (0..3).for_each(|_| engine.shard.sockets.put_off(slot));
+        assert_eq!(engine.shard.sockets.outgoing.to_send, [slot]);
+        engine.shard.send_put_off(now);
+        assert!(
+            engine.shard.sockets.outgoing.to_send.is_empty()
+                && engine.shard.sockets.is_put_off(slot).is_none()
+        );
+        assert!(engine.shard.flush_datagrams(now, slot));
+        // A socket that is closed while it is put off ends when its last datagram is sent.
+        engine.shard.sockets.put_off(slot);
+        assert!(!engine.shard.flush_datagrams(now, slot));
+        engine.shard.sockets.slots.get_mut(slot).expect("it is there").closing = true;
+        assert!(engine.shard.sockets.released.to_bury.is_empty());
+        engine.shard.send_put_off(now);
+        assert!(
+            engine.shard.sockets.outgoing.to_send.is_empty()
+                && engine.shard.sockets.is_put_off(slot).is_none()
+        );
+        assert_eq!(engine.shard.sockets.released.to_bury, [slot]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections that wait for their first bytes (TCP_DEFER_ACCEPT).
+
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+use towpath_ring::Payload;
+use towpath_shm::layout::{AcceptRecord, Plain, RawAddr, event};
+use towpath_stack::ListenerName;
+
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::children::Parent;
+use crate::shard::sockets::slots::Child;
+
+/// When a connection that waited found no memory for its place in the accept queue.
+pub(super) const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
+
+impl Sockets {
+    /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to
+    /// be accepted at once.
+    pub(super) fn defer(
+        &mut self,
+        parent: &Parent,
+        slot: u32,
+        elsewhere: Option<ListenerName>,
+    ) -> bool {
+        let seconds = parent.defer_accept_s;
+        let until = self.now + Duration::from_secs(seconds.into());
+        let Some(entry) = self.slots.get_mut(slot).filter(|_| seconds > 0) else { return false };
+        entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (Some(until), elsewhere));
+        self.deferred.to_accept.insert((until, slot), entry.generation);
+        if elsewhere.is_some() {
+            *self.deferred.by_listener.entry(parent.slot).or_default() += 1;
+        }
+        true
+    }
+
+    /// The connection does not wait for its first bytes any more. False: it did not.
+    pub fn end_deferral(&mut self, slot: u32) -> bool {
+        let Some(entry) = self.slots.get_mut(slot) else { return false };
+        let Some(until) = entry.rare().deferred else { return false };
+        let is_elsewhere = entry.rare().to_offer.is_some();
+        entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (None, None));
+        if let Some((listener, _)) = entry.unclaimed().filter(|_| is_elsewhere)
+            && let Entry::Occupied(mut count) = self.deferred.by_listener.entry(listener)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        self.deferred.to_accept.remove(&(until, slot)).is_some()
+    }
+
+    /// Something came on a connection: if it waited for that it is to be accepted now.
+    pub(super) fn arrived(&mut self, slot: u32) {
+        if self.slots.get(slot).is_some_and(|entry| entry.rare().deferred.is_some()) {
+            self.accept_deferred(slot);
+        }
+    }
+
+    /// Puts a connection that waited into the accept queue.
+    fn accept_deferred(&mut self, slot: u32) {
+        let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().to_offer);
+        if !self.end_deferral(slot) {
+            return;
+        }
+        let Some(entry) = self.slots.get(slot) else { return };
+        let (generation, parent) = (entry.generation, entry.unclaimed());
+        if let Some(listener) = to_offer {
+            return self.deferred.to_offer.push((slot, generation, listener));
+        }
+        let Some((listener, _)) =
+            parent.filter(|&(slot, generation)| self.slots.find(slot, generation).is_some())
+        else {
+            return;
+        };
+        let shared = self.slots.shared(slot);
+        let ends = (shared.local.load(), shared.remote.load());
+        if !self.enqueue(listener, (slot, generation), ends)
+            && let Some(entry) = self.slots.get_mut(slot)
+        {
+            // There is a place for it in the backlog, but no memory at the moment.
+            let again = self.now + DEFERRAL_RETRY;
+            entry.set_rare(|rare| rare.deferred = Some(again));
+            self.deferred.to_accept.insert((again, slot), generation);
+        }
+    }
+
+    /// Accepts connections without bytes that have waited long enough.
+    pub fn accept_long_deferred(&mut self) {
+        while let Some(entry) = self.deferred.to_accept.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let slot = entry.key().1;
+            self.accept_deferred(slot);
+        }
+    }
+
+    /// Puts a connection, by slot and generation, into the accept queue, with its ends.
+    pub(super) fn enqueue(
+        &mut self,
+        listener: u32,
+        (slot, generation): (u32, u32),
+        (local, remote): (RawAddr, RawAddr),
+    ) -> bool {
+        let record = AcceptRecord { slot, generation, remote, local, reserved: 0 };
+        let nothing = Payload::new(&[], towpath_shm::Fragments::empty());
+        let Some(owned) = self.slots.get_mut(listener).and_then(|entry| entry.owned.as_deref_mut())
+        else {
+            return false;
+        };
+        let Some(rx) = &mut owned.rx else {
+            return false;
+        };
+        if !rx.push_record(record.as_bytes(), &nothing) {
+            return false;
+        }
+        let end = rx.tail();
+        owned.children.push_back(Child { slot, generation, end, orphaned: false });
+        self.watch_memory(listener);
+        self.slots.post(listener, event::RX);
+        true
+    }
+}

@@ -1,0 +1,242 @@
+//! A stream socket becomes unconnected again under its slot. The causes are connect(2) to
+//! AF_UNSPEC, shutdown(2) of a listener or of a connect under way, and a new connect after one that
+//! failed.
+
+use std::sync::atomic::Ordering::Release;
+
+use towpath_shm::control::Reply;
+use towpath_shm::layout::{Kind, RawAddr, event, flags};
+use towpath_stack::{Family, Linger, SocketId, SocketKind, SocketState};
+use towpath_tcp::State;
+
+use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
+use crate::report::STACK_TURN;
+use crate::shard::net::Net;
+use crate::shard::peers::Peers;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::linux::state;
+use crate::shard::sockets::slots::{AF_INET6, present};
+
+impl Sockets {
+    /// The peer gets a reset, connections that nobody took do too, and the socket is as after bind.
+    pub(crate) fn disconnect(
+        &mut self,
+        net: &mut Net,
+        peers: &Peers,
+        slot: u32,
+    ) -> Result<Reply, Errno> {
+        let now = self.now;
+        let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (kind, id) = (entry.kind, entry.id.ok_or(Errno(EINVAL))?);
+        let at = net.stack.info(now, id).map(|info| info.state);
+        if at == Some(SocketState::Unconnected) && entry.flags & flags::DEAD == 0 {
+            return Ok(Reply::default());
+        }
+        let errno = if at.is_some_and(is_cut_off) { ECONNRESET } else { 0 };
+        if kind == Kind::Listener {
+            self.close_queue(net, slot);
+            if let Some(entry) = self.slots.get_mut(slot) {
+                entry.kind = Kind::Stream;
+                entry.owned = None;
+            }
+            self.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
+        }
+        // Bytes that were written and not announced yet.
+        self.transmit(net, slot);
+        self.replace(net, slot, id)?;
+        // The turn gives the reset to its port, and ends the old connection.
+        self.counters.work(STACK_TURN);
+        self.turn_stack(net, peers);
+        self.slots.shared(slot).error.store(errno, Release);
+        let bits = event::RX | event::TX | event::HUP;
+        self.slots.post(slot, bits | if errno == 0 { 0 } else { event::ERROR });
+        Ok(Reply::default())
+    }
+
+    /// The socket to connect: after a connect that failed a fresh one, as Linux lets programs try
+    /// again.
+    pub(crate) fn renew(&mut self, net: &mut Net, slot: u32) -> Result<SocketId, Errno> {
+        let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
+        let id = entry.id.ok_or(Errno(EINVAL))?;
+        if entry.flags & flags::DEAD == 0 {
+            return Ok(id);
+        }
+        self.replace(net, slot, id)
+    }
+
+    /// Puts a fresh socket of the stack into the slot, bound and set as the program wanted the old
+    /// one, which is closed.
+    pub(crate) fn replace(
+        &mut self,
+        net: &mut Net,
+        slot: u32,
+        old: SocketId,
+    ) -> Result<SocketId, Errno> {
+        let now = self.now;
+        let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
+        let fresh = net.stack.open(SocketKind::Stream, family, slot)?;
+        entry.id = Some(fresh);
+        // The old one's `Closed` is not ours.
+        entry.former += 1;
+        let (family, congestion) = (entry.family, entry.rare().congestion);
+        net.stack.hand_over(old, fresh);
+        net.stack.close(now, old, Linger::Abort);
+        // Written bytes leave before their buffer does, and before other connections' turns: the
+        // program may connect to the same peer from the same port next.
+        net.stack.send_now(now, self, old, &mut net.pool);
+        retire_buffers(net, old);
+        let shared = self.slots.shared(slot);
+        shared.state.store(state::CLOSE, Release);
+        let held = net.stack.info(now, fresh).and_then(|info| info.local);
+        let mut local = held.map_or(RawAddr::default(), |local| present(family, local));
+        let bound = if local.port == 0 { 0 } else { flags::BOUND };
+        if bound == 0 {
+            // On Linux, too, getsockname(2) goes on to tell the number of a port that was let go.
+            local = RawAddr { family: family as u16, port: shared.local.load().port, ..local };
+        }
+        shared.local.store(&local);
+        shared.remote.store(&RawAddr::default());
+        self.slots.set_flags(slot, bound, !bound);
+        self.options(net, slot).set_again(congestion);
+        Ok(fresh)
+    }
+}
+
+/// Detaches the FIFOs of a socket whose slot is about to get new ones. The stack may keep the
+/// socket until its reset is out.
+fn retire_buffers(net: &mut Net, old: SocketId) {
+    if let Some(recv) = net.stack.recv_buffer(old) {
+        recv.retire();
+    }
+    if let Some(send) = net.stack.send_buffer(old) {
+        send.retire();
+    }
+}
+
+/// Whether a disconnect in this state is an error for the threads and processes that still use the
+/// connection.
+fn is_cut_off(at: SocketState) -> bool {
+    let SocketState::Tcp(at) = at else { return false };
+    matches!(
+        at,
+        State::SynSent
+            | State::SynReceived
+            | State::Established
+            | State::CloseWait
+            | State::FinWait1
+            | State::FinWait2
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+    use std::sync::atomic::Ordering::Relaxed;
+    use towpath_ring::RecvBuffer;
+    use towpath_shm::layout::LOCK_ENGINE;
+
+    /// An engine and a socket of it that has begun to connect.
+    fn connecting() -> (Engine, u32) {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let slot = engine.shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let id = engine.shard.net.stack.open(SocketKind::Stream, Family::V4, slot).expect("room");
+        engine.shard.sockets.slots.get_mut(slot).expect("it is there").id = Some(id);
+        engine.shard.sockets.slots.publish(slot);
+        connect(&mut engine, slot);
+        (engine, slot)
+    }
+
+    fn connect(engine: &mut Engine, slot: u32) {
+        let remote = "127.0.0.1:9".parse().expect("an address");
+        engine
+            .shard
+            .connect_stream(engine.shard.sockets.now, slot, remote, false)
+            .expect("a fresh socket");
+    }
+
+    /// The stack goes through what it has to send under a budget, so that the old connection may
+    /// end when there is a new one.
+    #[test]
+    fn an_old_connection_leaves_the_new_one_its_memory() {
+        let (mut engine, slot) = connecting();
+        let now = engine.shard.sockets.now;
+        let old =
+            engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        engine.shard.replace(now, slot, old).expect("room for one more");
+        connect(&mut engine, slot);
+        let cap = engine.shard.sockets.slots.shared(slot).tx_cap.load(Relaxed);
+        assert_ne!(cap, 0, "there is plenty");
+        engine.shard.turn_stack();
+        assert!(engine.shard.net.stack.info(now, old).is_none(), "the old one is gone");
+        assert_eq!(engine.shard.sockets.slots.shared(slot).tx_cap.load(Relaxed), cap);
+        assert_eq!(engine.shard.sockets.windows.usage().assigned, 1);
+    }
+
+    /// More of them have something to send than one turn of the stack lets send.
+    #[test]
+    fn a_disconnected_socket_connects_again_while_others_wait_for_their_turn() {
+        let (mut engine, slot) = connecting();
+        let now = engine.shard.sockets.now;
+        let id =
+            engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        let local =
+            engine.shard.net.stack.info(now, id).and_then(|info| info.local).expect("it connects");
+        engine.shard.disconnect(now, slot).expect("it is open");
+        let id =
+            engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        engine.shard.net.stack.bind(id, local, Default::default()).expect("it was let go");
+        for _ in 0..2 * towpath_stack::Budget::default().tx_packets {
+            let other =
+                engine.shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            let id =
+                engine.shard.net.stack.open(SocketKind::Stream, Family::V4, other).expect("room");
+            engine.shard.sockets.slots.get_mut(other).expect("it is there").id = Some(id);
+            connect(&mut engine, other);
+        }
+        connect(&mut engine, slot);
+        engine.shard.disconnect(now, slot).expect("it is open");
+        connect(&mut engine, slot);
+    }
+
+    /// A thread is in send(2) and another one in recv(2), as far as in the midst of their copies.
+    #[test]
+    fn who_is_inside_while_it_is_disconnected_does_no_harm_to_the_next_connection() {
+        let (mut engine, slot) = connecting();
+        let now = engine.shard.sockets.now;
+        let old =
+            engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        let owner = 1 << towpath_shm::layout::LOCK_CHANNEL_SHIFT | 5;
+        let shared = engine.shard.sockets.slots.shared(slot);
+        let window = shared.tx_base.load(Relaxed);
+        shared.rx_lock.store(owner, Relaxed);
+        shared.tx_lock.store(owner, Relaxed);
+        let _owner = engine.open_channel();
+        engine.shard.replace(now, slot, old).expect("room for one more");
+        connect(&mut engine, slot);
+        let shared = engine.shard.sockets.slots.shared(slot);
+        assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
+        assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
+        // The thread's last step publishes, for the old connection.
+        shared.tx_tail.store(5, Relaxed);
+        let fresh =
+            engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        assert!(engine.shard.net.stack.send_buffer(fresh).expect("it is connecting").pull());
+        engine.shard.sockets.slots.shared(slot).tx_lock.store(0, Relaxed);
+        let byte = towpath_ring::Payload::new(b"n", towpath_shm::Fragments::empty());
+        let recv = engine.shard.net.stack.recv_buffer(fresh).expect("it is connecting");
+        assert!(!recv.write_at(0, &byte), "its reader may be at the old positions");
+        engine.shard.sockets.slots.shared(slot).rx_lock.store(0, Relaxed);
+        let recv = engine.shard.net.stack.recv_buffer(fresh).expect("it is connecting");
+        assert!(recv.write_at(0, &byte));
+        let send = engine.shard.net.stack.send_buffer(fresh).expect("it is connecting");
+        assert_eq!(send.attach(), towpath_ring::Attach::Done);
+        assert!(send.pull());
+        assert_eq!(towpath_ring::SendBuffer::len(send), 0);
+        let shared = engine.shard.sockets.slots.shared(slot);
+        assert_ne!(shared.tx_base.load(Relaxed), window, "the old memory is not free yet");
+        assert_eq!(towpath_ring::program_fifo::queued(shared), 0);
+    }
+}

@@ -1,0 +1,142 @@
+//! Events for programs: one per socket and process; one ring per process; one futex per socket.
+//!
+//! A listener may have thousands of holders. So the holders of one socket are told in portions,
+//! with those of other sockets between them, and the work of a turn is bounded.
+
+use crate::shard::net::Net;
+use crate::shard::processes::channels::Channels;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::queues::Telling;
+
+/// Events of one socket before the others have their turn. Most sockets have one holder.
+const EVENTS_A_PORTION: usize = 16;
+/// Events of sockets with more holders than that, in one turn; each costs some 50 ns.
+const EVENTS_A_TURN: usize = 4096;
+
+impl Sockets {
+    /// Tells programs what happened in this turn.
+    pub(crate) fn tell(&mut self, net: &mut Net, channels: &mut Channels) {
+        self.tell_lingering(net);
+        let mut changed = std::mem::take(&mut self.telling.to_publish);
+        for slot in changed.drain(..) {
+            self.publish_state(net, slot);
+            self.slots.set_flags(slot, 0, 0);
+        }
+        self.telling.to_publish = changed;
+        let before = self.counters.events;
+        let posted = self.slots.take_posted();
+        for &slot in &posted {
+            self.begin_telling(channels, slot);
+        }
+        self.slots.reuse_posted(posted);
+        self.go_on_telling(channels);
+        channels.ring();
+        let told = self.counters.events - before;
+        self.counters.events_turn_max = self.counters.events_turn_max.max(told);
+    }
+
+    fn begin_telling(&mut self, channels: &mut Channels, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        // Otherwise its socket is gone, and another one has the slot.
+        if entry.news != 0 {
+            // Holders that still have to be told of an earlier change are told of this one
+            // afterwards.
+            if !self.telling.queued.contains(slot) {
+                let bits = std::mem::take(&mut entry.news);
+                let (generation, left) = (entry.generation, entry.holders.len());
+                self.tell_portion(channels, Telling { slot, generation, bits, left });
+            }
+            let woken = towpath_ring::wake(self.slots.shared(slot));
+            self.counters.wakes += u64::from(woken);
+        }
+    }
+
+    /// Goes on with sockets that have many holders, until the turn's share is used up.
+    fn go_on_telling(&mut self, channels: &mut Channels) {
+        let mut budget = EVENTS_A_TURN;
+        while budget > 0
+            && let Some(telling) = self.telling.to_tell.pop_front()
+        {
+            self.telling.queued.remove(telling.slot);
+            let told = self.tell_portion(channels, telling);
+            if !self.telling.queued.contains(telling.slot) {
+                // The news may be of this socket or of the next one in its slot.
+                self.slots.post_again(telling.slot);
+            }
+            budget = budget.saturating_sub(told.max(1));
+        }
+    }
+
+    /// Tells some holders and puts the rest off; how many.
+    fn tell_portion(&mut self, channels: &mut Channels, telling: Telling) -> usize {
+        let Telling { slot, generation, bits, left } = telling;
+        let entry = self.slots.get_mut(slot);
+        let Some(entry) = entry.filter(|entry| entry.generation == generation) else { return 0 };
+        // Some may have gone meanwhile.
+        let end = left.min(entry.holders.len());
+        let start = end.saturating_sub(EVENTS_A_PORTION);
+        for holder in entry.holders[start..end].iter_mut().rev() {
+            if !channels.push_event(holder, slot, bits) {
+                channels.to_cut_off.push(holder.id);
+            }
+        }
+        self.counters.events += (end - start) as u64;
+        self.counters.work((end - start).max(1));
+        if start > 0 {
+            self.telling.to_tell.push_back(Telling { left: start, ..telling });
+            self.telling.queued.insert(slot);
+        }
+        end - start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ChannelId;
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+    use towpath_shm::layout::{Kind, event};
+
+    #[test]
+    fn a_turn_of_telling_has_an_end() {
+        const SOCKETS: u64 = 300;
+        const HOLDERS: u64 = 40;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        let open = |engine: &mut Engine| engine.open_channel();
+        let holders: Vec<_> = (0..HOLDERS).map(|_| open(&mut engine)).collect();
+        let ids: Vec<ChannelId> = holders.iter().map(|(id, _)| *id).collect();
+        let mut slots = Vec::new();
+        for _ in 0..SOCKETS {
+            let slot =
+                engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            ids.iter().for_each(|&id| engine.shard.hold(id, slot));
+            engine.shard.sockets.slots.post(slot, event::RX);
+            slots.push(slot);
+        }
+        let portion = EVENTS_A_PORTION as u64;
+        let most = SOCKETS * portion + EVENTS_A_TURN as u64 + portion;
+        engine.shard.tell(now);
+        let first = engine.shard.sockets.counters.events;
+        assert!(first <= most && first >= SOCKETS * portion, "{first}");
+        assert!(!engine.shard.sockets.telling.to_tell.is_empty());
+        // A socket with one holder is told of at once; what happens to the others meanwhile is told
+        // afterwards.
+        let alone = engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        engine.shard.hold(ids[0], alone);
+        engine.shard.sockets.slots.post(alone, event::RX);
+        let last = slots[SOCKETS as usize - 1];
+        assert!(engine.shard.sockets.telling.queued.contains(last));
+        engine.shard.sockets.slots.post(last, event::RX);
+        engine.shard.tell(now);
+        assert!(!engine.shard.sockets.telling.queued.contains(alone));
+        while engine.shard.sockets.slots.has_news()
+            || !engine.shard.sockets.telling.to_tell.is_empty()
+        {
+            engine.shard.tell(now);
+        }
+        assert_eq!(engine.shard.sockets.counters.events, (SOCKETS + 1) * HOLDERS + 1);
+        assert!(engine.shard.sockets.counters.events_turn_max <= most);
+    }
+}

@@ -1,0 +1,148 @@
+//! Programs that wait for transmit memory get it in the order in which they asked. The attempts of
+//! one turn are bounded, however many programs wait.
+
+use std::time::Duration;
+
+use towpath_ring::Attach;
+use towpath_shm::layout::{event, flags};
+
+use crate::shard::net::Net;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::starved::LOCK_AGAIN;
+
+/// When somebody waits for memory, the sweep comes so soon.
+const SWEEP_WITHIN: Duration = Duration::from_millis(20);
+/// Between two tries when there is no memory: it comes back when somebody reads, or with the sweep.
+const MEMORY_AGAIN: Duration = Duration::from_millis(5);
+/// Between two tries in the end, when the thread has been stopped in the midst of it. Each pause is
+/// twice as long as the one before: nobody waits for more than twice as long as the lock was held.
+const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
+/// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
+const TRIES_A_TURN: usize = 64;
+/// After this many refusals in one turn the rest are not tried: there is no memory. More than one,
+/// because a socket may want more than those behind it.
+const REFUSALS_A_TURN: usize = 8;
+
+impl Sockets {
+    /// Attaches transmit memory to a slot; if there is none now, it is tried again later.
+    pub(crate) fn give_memory(&mut self, net: &mut Net, slot: u32) {
+        if self.starved.queued.contains(slot) {
+            return;
+        }
+        let attached = self.try_memory(net, slot);
+        if attached == Attach::Busy {
+            self.starved.try_locked_soon(self.now);
+        }
+        if attached != Attach::Done {
+            self.counters.starved += 1;
+            self.sweep.at = self.sweep.at.min(self.now + SWEEP_WITHIN);
+        }
+    }
+
+    /// Tries to attach memory; a slot that cannot have it becomes the last in its queue.
+    fn try_memory(&mut self, net: &mut Net, slot: u32) -> Attach {
+        self.counters.memory_tries += 1;
+        self.counters.work(1);
+        let attached = self.attach_send(net, slot);
+        let queue = match attached {
+            Attach::Done => return attached,
+            Attach::Busy => &mut self.starved.locked,
+            Attach::NoMemory => &mut self.starved.memory,
+        };
+        queue.push_back(slot);
+        self.starved.queued.insert(slot);
+        attached
+    }
+
+    fn try_again(&mut self, net: &mut Net, slot: u32) -> Attach {
+        self.starved.queued.remove(slot);
+        self.try_memory(net, slot)
+    }
+
+    /// Gives memory to those who wait for it.
+    pub(crate) fn feed_starved(&mut self, net: &mut Net) {
+        let now = self.now;
+        if now >= self.starved.locked_at {
+            let all = self.starved.locked.len();
+            for _ in 0..all.min(TRIES_A_TURN) {
+                let Some(slot) = self.starved.locked.pop_front() else { break };
+                self.try_again(net, slot);
+            }
+            self.starved.locked_at = now + self.starved.locked_pause;
+            // With more slots than one turn tries, the next ones are tried soon: they do not wait
+            // for the locks of those in front.
+            let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
+            self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
+        }
+        if now >= self.starved.memory_at {
+            let more = self.feed_hungry(net);
+            self.starved.memory_at = if more { now } else { now + MEMORY_AGAIN };
+        }
+    }
+
+    /// True: there is memory for more of them.
+    fn feed_hungry(&mut self, net: &mut Net) -> bool {
+        let tries = self.starved.memory.len();
+        let mut refusals = 0;
+        for _ in 0..tries.min(TRIES_A_TURN) {
+            let Some(slot) = self.starved.memory.pop_front() else { return false };
+            match self.try_again(net, slot) {
+                Attach::Done => {}
+                Attach::Busy => self.starved.try_locked_soon(self.now),
+                Attach::NoMemory => refusals += 1,
+            }
+            if refusals == REFUSALS_A_TURN {
+                return false;
+            }
+        }
+        tries > TRIES_A_TURN
+    }
+}
+
+impl Sockets {
+    /// Attaches transmit memory, or more of it.
+    pub(crate) fn attach_send(&mut self, net: &mut Net, slot: u32) -> Attach {
+        let default = self.buffers.datagram;
+        let windows = self.windows.clone();
+        let Some(entry) = self.slots.get_mut(slot) else {
+            return Attach::Done;
+        };
+        let send = if entry.is_datagram() {
+            let limit = match entry.rare().sndbuf {
+                0 => default,
+                sndbuf => sndbuf,
+            };
+            let make = || towpath_ring::EngineSend::new(&windows, slot, limit, limit).for_records();
+            Some(entry.owned().tx.get_or_insert_with(make))
+        } else {
+            entry.id.and_then(|id| net.stack.send_buffer(id))
+        };
+        // Not connected (any more): nothing will be sent.
+        let Some(send) = send else { return Attach::Done };
+        let had = send.is_attached();
+        let attached = match send.attach() {
+            Attach::Done if had => match send.enlarge() {
+                // `NoMemory` is an answer, too: the socket gets no more than it has.
+                Attach::NoMemory => Attach::Done,
+                enlarged => enlarged,
+            },
+            attached => attached,
+        };
+        let was_starved =
+            self.slots.get(slot).is_some_and(|entry| entry.flags & flags::TX_STARVED != 0);
+        match attached {
+            Attach::Done => {
+                self.slots.set_flags(slot, 0, flags::TX_STARVED);
+                self.watch_memory(slot);
+                self.slots.post(slot, event::TX);
+            }
+            // A non-blocking writer and poll have to see that a write would block.
+            Attach::NoMemory if !was_starved => {
+                self.slots.set_flags(slot, flags::TX_STARVED, 0);
+                self.slots.post(slot, event::TX);
+            }
+            Attach::NoMemory | Attach::Busy => {}
+        }
+        attached
+    }
+}

@@ -1,0 +1,366 @@
+//! How sockets are shared, let go of and end; how processes end.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use towpath_ring::EngineRecv;
+use towpath_shm::layout::Kind;
+use towpath_stack::Linger;
+
+use crate::ids::ChannelId;
+use crate::shard::net::Net;
+use crate::shard::peers::word::Word;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::ends::End;
+use crate::shard::sockets::slots::Child;
+
+/// Time after a process died, or a listener closed, in which a connection may be claimed that was
+/// taken off the accept queue. The command may be in another process's ring.
+const CLAIM_WITHIN: Duration = Duration::from_secs(1);
+
+/// Connections that nobody claimed, reset in one turn: each is looked for in its listener's queue,
+/// which takes some microseconds.
+const ORPHANS_A_TURN: usize = 16;
+
+/// Parked sockets closed in one turn when their time is up.
+const PARKED_A_TURN: usize = 64;
+
+impl Sockets {
+    /// Closes sockets in flight that no process received in time. `is_alone`: there is no process
+    /// that could receive one.
+    pub(crate) fn close_parked(&mut self, net: &mut Net, is_alone: bool) {
+        let now = self.now;
+        for _ in 0..PARKED_A_TURN {
+            let Some(first) = self.released.to_close_parked.first_entry() else { return };
+            let (until, slot) = *first.key();
+            if until > now && !is_alone {
+                return;
+            }
+            first.remove();
+            self.close_unadopted(net, slot);
+        }
+    }
+
+    /// Closes what a process left in messages that broke the rules.
+    pub(crate) fn close_parked_by(&mut self, net: &mut Net, id: ChannelId) {
+        self.counters.work(self.released.to_close_parked.len() / 64);
+        let its = self.released.to_close_parked.iter().filter(|(_, by)| **by == Some(id));
+        let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
+        its.into_iter().for_each(|slot| self.close_unadopted(net, slot));
+    }
+
+    fn close_unadopted(&mut self, net: &mut Net, slot: u32) {
+        self.counters.work(1);
+        self.unpark(slot);
+        self.close(net, slot);
+    }
+
+    /// A killed process may have written a word in shared memory and not sent the command that
+    /// tells of it. So may a process that became another program. The other holders rely on that
+    /// command: a set flag says that it was sent, and the process that popped a connection claims
+    /// it. So the engine does now what the command would have asked for.
+    pub(crate) fn catch_up(&mut self, net: &mut Net, slot: u32) {
+        if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+            self.expect_claims(slot);
+        } else {
+            self.transmit(net, slot);
+            self.received(net, slot);
+        }
+    }
+
+    /// close(2) by the last holder. A stream sends what was written and then FIN. If bytes are
+    /// unread, or with SO_LINGER 0, it sends what the windows have room for and then RST.
+    pub(crate) fn close(&mut self, net: &mut Net, slot: u32) {
+        let now = self.now;
+        let Some(kind) = self.slots.get(slot).map(|entry| entry.kind) else { return };
+        match kind {
+            Kind::Listener => self.close_queue(net, slot),
+            Kind::Datagram | Kind::Echo => {
+                if !self.flush_datagrams(net, slot) {
+                    // Its handles are not valid any more, and its port is another one's to bind.
+                    let entry = self.slots.get_mut(slot);
+                    if let Some(id) = entry.and_then(|entry| {
+                        entry.closing = true;
+                        entry.id
+                    }) {
+                        net.stack.withdraw(now, id);
+                    }
+                    return;
+                }
+            }
+            _ => self.transmit(net, slot),
+        }
+        // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program
+        // wait in close(2), and is nothing to the stack.
+        let abort = kind == Kind::Stream && self.slots.shared(slot).linger.load(Relaxed) == 1;
+        self.end(net, slot, if abort { Linger::Abort } else { Linger::Default });
+    }
+
+    /// Resets the connections that nobody took; those that somebody took, and has not claimed, get
+    /// a while.
+    pub(crate) fn close_queue(&mut self, net: &mut Net, listener: u32) {
+        self.expect_claims(listener);
+        let entry = self.slots.get_mut(listener);
+        let children = entry.map(|entry| std::mem::take(&mut entry.owned().children));
+        for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
+            self.end_child(net, child.slot, child.generation);
+        }
+        self.counters.work(self.deferred.to_accept.len() / 64);
+        let is_its = |slot: &u32| {
+            let unclaimed = self.slots.get(*slot).and_then(|entry| entry.unclaimed());
+            unclaimed.is_some_and(|(parent, _)| parent == listener)
+        };
+        let deferred = self.deferred.to_accept.keys().map(|(_, slot)| *slot).filter(is_its);
+        for slot in deferred.collect::<Vec<_>>() {
+            self.end_deferral(slot);
+            let generation = self.slots.get(slot).map_or(0, |entry| entry.generation);
+            self.ends.push(End::Connection(slot, generation));
+        }
+    }
+
+    /// Notes the connections that were popped and are not claimed, each once: a process may receive
+    /// a listener and close it any number of times.
+    fn expect_claims(&mut self, listener: u32) {
+        let now = self.now;
+        let Some(entry) = self.slots.get_mut(listener) else { return };
+        let Some(owned) = entry.owned.as_deref_mut() else { return };
+        let Some(head) = owned.rx.as_ref().map(EngineRecv::head) else { return };
+        self.counters.work(owned.children.len() / 64);
+        let is_popped = |child: &Child| head.wrapping_sub(child.end) < 1 << 31;
+        for child in owned.children.iter_mut().filter(|child| !child.orphaned && is_popped(child)) {
+            child.orphaned = true;
+            self.released.to_reset_unclaimed.push_back((
+                now + CLAIM_WITHIN,
+                child.slot,
+                child.generation,
+            ));
+        }
+    }
+
+    /// Connections that were popped and are not claimed in time are reset.
+    pub(crate) fn reset_unclaimed(&mut self, net: &mut Net) {
+        let now = self.now;
+        for _ in 0..ORPHANS_A_TURN {
+            let Some(&(due, slot, generation)) = self.released.to_reset_unclaimed.front() else {
+                return;
+            };
+            if due > now {
+                return;
+            }
+            self.released.to_reset_unclaimed.pop_front();
+            self.counters.work(1);
+            match self.place.elsewhere(slot) {
+                None => self.end_unclaimed(net, slot, generation),
+                Some(shard) => net.tell_shard(shard, Word::EndUnclaimed(slot, generation)),
+            }
+        }
+    }
+
+    /// Resets the sockets whose programs wrote impossible positions.
+    pub(crate) fn reset_hostile_sockets(&mut self, net: &mut Net) {
+        for slot in self.windows.take_hostile() {
+            self.counters.work(1);
+            self.reset_socket(net, slot);
+        }
+    }
+
+    /// Connections that failed while they waited for their first bytes go, and with them their
+    /// places in the backlog.
+    pub(crate) fn reset_failed(&mut self, net: &mut Net) {
+        while let Some(slot) = self.deferred.to_reset.pop() {
+            self.free_place_of(net, slot);
+            self.end(net, slot, Linger::Abort);
+        }
+    }
+
+    /// The same for one that waited for its first bytes. Only with a listener of this shard it has
+    /// a place by then.
+    fn free_place_of(&mut self, net: &mut Net, slot: u32) {
+        let unclaimed = self.slots.get(slot).and_then(|entry| entry.unclaimed());
+        unclaimed.inspect(|listener| self.free_place(net, *listener));
+    }
+
+    /// Slots of sockets that are gone are free again.
+    pub(crate) fn bury(&mut self, net: &mut Net) {
+        while let Some(slot) = self.released.to_bury.pop() {
+            self.counters.work(1);
+            // A connection that ended in an accept queue stays there: its record names it.
+            let deferred = self.end_deferral(slot);
+            if deferred {
+                self.free_place_of(net, slot);
+            }
+            let Some(entry) = self.slots.get(slot) else { continue };
+            if entry.unclaimed().is_some() && !entry.closing && !deferred {
+                self.slots.fail(slot, crate::errno::ECONNRESET);
+                continue;
+            }
+            if entry.kind == Kind::Listener && !entry.closing {
+                // The listener was reset while it lay in a message, so that no holder has closed
+                // it.
+                self.close_queue(net, slot);
+            }
+            self.forget_unclaimed(net, slot);
+            self.unpark(slot);
+            self.slots.release(slot);
+        }
+    }
+
+    fn forget_unclaimed(&mut self, net: &mut Net, slot: u32) {
+        let entry = self.slots.get(slot);
+        let unclaimed = entry.and_then(|entry| Some((entry.unclaimed()?, entry.generation)));
+        if let Some((listener, own)) = unclaimed {
+            self.leave_listener(net, listener, (slot, own), false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::sockets::lingering::{LINGERING_A_TURN, LINGERING_AGAIN};
+    use crate::shard::sockets::linux::state;
+    use crate::shard::sockets::parked::{ADOPT_WITHIN, PARKED_MAX};
+    use crate::shard::sockets::slots::{AF_INET, Holders, Slots};
+    use crate::{Engine, EngineConfig};
+
+    #[test]
+    fn a_turn_looks_at_some_of_those_that_linger() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        for _ in 0..3 * LINGERING_A_TURN {
+            let slot = engine.shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            engine.shard.sockets.slots.get_mut(slot).expect("it is there").closing = true;
+            engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
+            engine.shard.sockets.telling.lingering.push_back(slot);
+        }
+        // Half of them come to an end; the others stay, and all are looked at in three turns.
+        for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
+            engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
+        }
+        let gone = LINGERING_A_TURN / 2;
+        for turn in 1..=3 {
+            engine.shard.tell_lingering(now);
+            assert_eq!(
+                engine.shard.sockets.telling.lingering.len(),
+                3 * LINGERING_A_TURN - turn * gone
+            );
+            assert_eq!(engine.shard.sockets.telling.lingering_at, Some(now + LINGERING_AGAIN));
+        }
+        engine.shard.sockets.telling.lingering.truncate(LINGERING_A_TURN);
+        engine.shard.tell_lingering(now);
+        assert_eq!(engine.shard.sockets.telling.lingering_at, None);
+    }
+
+    /// A server that hands its connections to other processes closes each at once. As a rule the
+    /// receiver has not yet taken it out of the message.
+    #[test]
+    fn sockets_in_messages_count_until_they_arrive_or_end() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        let (id, _control) = engine.open_channel();
+        let _descriptors = engine.link(id);
+        let open = |engine: &mut Engine| {
+            let slot =
+                engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            engine.shard.sockets.slots.shared(slot).in_flight.store(1, Relaxed);
+            engine.shard.hold(id, slot);
+            slot
+        };
+        let arrives = open(&mut engine);
+        for _ in 0..2 * PARKED_MAX {
+            engine.shard.let_go(now, id, arrives);
+            assert!(!engine.shard.sockets.slots.get(arrives).expect("it is kept").closing);
+            engine.shard.adopt(id, arrives);
+        }
+        assert_eq!(engine.shard.sockets.released.to_close_parked.len(), 0);
+        for _ in 0..PARKED_MAX {
+            let ends = open(&mut engine);
+            engine.shard.let_go(now, id, ends);
+            engine.shard.sockets.released.to_bury.push(ends);
+            engine.shard.bury();
+        }
+        engine.shard.let_go(now, id, arrives);
+        assert_eq!(engine.shard.sockets.released.to_close_parked.len(), 1);
+        engine.shard.close_parked(now + ADOPT_WITHIN);
+        assert!(
+            engine.shard.sockets.released.to_close_parked.is_empty()
+                && engine.shard.sockets.slots.get(arrives).expect("not yet").closing
+        );
+    }
+
+    /// A process that shares a listener may close it and receive it again as often as it likes.
+    #[test]
+    fn a_connection_that_nobody_claims_is_noted_once() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        let channels = [(); 2].map(|()| engine.open_channel());
+        let [stays, goes] = [channels[0].0, channels[1].0];
+        let [listener, slot] = with_queue(&mut engine);
+        engine.shard.hold(stays, listener);
+        for _ in 0..100 {
+            engine.shard.hold(goes, listener);
+            engine.shard.let_go(now, goes, listener);
+        }
+        assert_eq!(engine.shard.sockets.released.to_reset_unclaimed.len(), 1);
+        engine.shard.let_go(now, stays, listener);
+        assert_eq!(engine.shard.sockets.released.to_reset_unclaimed.len(), 1);
+        engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
+        assert!(engine.shard.sockets.released.to_reset_unclaimed.is_empty());
+        assert!(engine.shard.sockets.slots.get(slot).expect("not buried").closing);
+        assert_eq!(engine.shard.sockets.counters.unclaimed, 1);
+    }
+
+    /// Its connections are in nobody's queue then.
+    #[test]
+    fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        let (id, _control) = engine.open_channel();
+        let _bell = engine.link(id);
+        let [listener, slot] = with_queue(&mut engine);
+        engine.shard.hold(id, listener);
+        engine.shard.sockets.slots.shared(listener).in_flight.store(1, Relaxed);
+        engine.shard.let_go(now, id, listener);
+        assert_eq!(engine.shard.sockets.released.to_close_parked.len(), 1);
+        // As when the stack says that it is closed.
+        engine.shard.sockets.released.to_bury.push(listener);
+        engine.shard.bury();
+        engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
+        assert!(engine.shard.sockets.slots.get(slot).expect("not buried").closing);
+    }
+
+    /// A listener and a connection in its queue.
+    fn with_queue(engine: &mut Engine) -> [u32; 2] {
+        let slots = &mut engine.shard.sockets.slots;
+        let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
+        let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let of = |slots: &Slots, slot| slots.get(slot).expect("it is there").generation;
+        let (parent, generation) = (of(slots, listener), of(slots, slot));
+        slots.get_mut(slot).expect("it is there").holders = Holders::Unclaimed(listener, parent);
+        let owned = slots.get_mut(listener).expect("it is there").owned();
+        owned.rx = Some(EngineRecv::new(&engine.shard.sockets.windows, listener, 4096, 4096));
+        owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
+        [listener, slot]
+    }
+
+    /// A program that takes a connection off the queue after its listener was closed.
+    #[test]
+    fn what_is_ending_is_not_claimed_any_more() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.shard.sockets.now;
+        let (id, _control) = engine.open_channel();
+        let _descriptors = engine.link(id);
+        let slots = &mut engine.shard.sockets.slots;
+        let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
+        let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let [parent, generation] =
+            [listener, slot].map(|slot| slots.get(slot).expect("it is there").generation);
+        slots.get_mut(slot).expect("it is there").holders = Holders::Unclaimed(listener, parent);
+        engine.shard.hold(id, listener);
+        engine.shard.end_unclaimed(now, slot, generation);
+        engine.shard.adopt(id, slot);
+        engine.shard.bury();
+        assert!(engine.shard.sockets.slots.get(slot).is_none());
+        assert!(!engine.shard.is_held(id, slot), "the next socket in the slot would be");
+    }
+}

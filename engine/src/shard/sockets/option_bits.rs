@@ -1,0 +1,25 @@
+//! Options that programs keep in their slots.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_shm::layout::{Slot, option_bit};
+
+use crate::shard::sockets::slots::Rare;
+
+/// Whether a bit of [`option_bit`] is set.
+pub(crate) fn has_bit(slot: &Slot, bit: u32) -> bool {
+    slot.option_bits.load(Relaxed) & bit != 0
+}
+
+/// How a program wants to bind.
+pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptions {
+    towpath_stack::BindOptions {
+        reuse_addr: has_bit(slot, option_bit::REUSEADDR),
+        reuse_port: has_bit(slot, option_bit::REUSEPORT),
+        v6_only: has_bit(slot, option_bit::V6ONLY),
+        free_bind: rare.free_bind,
+        ports: rare.local_ports,
+        // Negative numbers choose nothing.
+        processor: rare.processor.and_then(|(value, _)| u32::try_from(value).ok()),
+    }
+}

@@ -1,0 +1,426 @@
+//! Socket options that matter to the stack. Options that only the program needs stay in its slot.
+
+mod device;
+pub(crate) mod filter_room;
+mod filters;
+mod groups;
+mod pacing;
+pub(crate) mod processor;
+mod tcp;
+pub(crate) mod value;
+
+use std::num::NonZeroU8;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use number::*;
+use towpath_ring::take_tx_wanted;
+use towpath_shm::control::{Reply, Request};
+use towpath_shm::layout::{Slot, event, option_bit, setting};
+use towpath_stack::{MtuDiscovery, SocketOption};
+use towpath_tcp::{CongestionKind, KeepAlive};
+
+use crate::errno::{EINVAL, ENOPROTOOPT, ENOTCONN, Errno};
+use crate::shard::net::Net;
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::option_bits::{bind_options, has_bit};
+use crate::shard::sockets::options::value::{
+    SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP, array, int, put,
+};
+use crate::shard::sockets::slots::{Rare, UNPACED};
+
+/// Options as Linux numbers them.
+mod number {
+    pub(super) const SO_RCVBUF: u32 = 8;
+    pub(super) const SO_BINDTODEVICE: u32 = 25;
+    pub(super) const SO_ATTACH_FILTER: u32 = 26;
+    pub(super) const SO_DETACH_FILTER: u32 = 27;
+    pub(super) const SO_LOCK_FILTER: u32 = 44;
+    pub(super) const SO_MAX_PACING_RATE: u32 = 47;
+    pub(super) const SO_INCOMING_CPU: u32 = 49;
+    pub(super) const SO_BINDTOIFINDEX: u32 = 62;
+    pub(super) const IP_MTU: u32 = 14;
+    pub(super) const IP_FREEBIND: u32 = 15;
+    pub(super) const IP_LOCAL_PORT_RANGE: u32 = 51;
+    pub(super) const IPV6_MTU: u32 = 24;
+    pub(super) const IPV6_FREEBIND: u32 = 78;
+}
+
+/// Linux's bounds: `rmem_max` and `wmem_max` double 212992, the least double 1152 and 2304.
+const RCVBUF_MIN: u32 = 2304;
+const SNDBUF_MIN: u32 = 4608;
+/// Linux caps at 212992; our FIFOs may be as large as autotuning makes them.
+const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
+/// Linux counts it in repeated SYN-ACKs, 255 at most: more than eight hours.
+const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
+
+/// The options of one socket.
+pub(crate) struct Options<'a> {
+    pub sockets: &'a mut Sockets,
+    pub net: &'a mut Net,
+    pub slot: u32,
+}
+
+impl Sockets {
+    /// The options of the socket in a slot.
+    pub(crate) fn options<'a>(&'a mut self, net: &'a mut Net, slot: u32) -> Options<'a> {
+        Options { sockets: self, net, slot }
+    }
+}
+
+impl Options<'_> {
+    /// An option that cannot fail any more for the program; the stack may still find it meaningless
+    /// for this kind of socket.
+    pub(crate) fn set(&mut self, what: u32, value: u64) {
+        let option = plain(what, value).or_else(|| self.option_of_slot(what, value));
+        let Some(option) = option else { return self.set_here(what, value) };
+        if let Some(id) = self.sockets.slots.get(self.slot).and_then(|entry| entry.id)
+            && self.net.stack.set_option(id, option).is_ok()
+            && matches!(what, setting::CORK | setting::NODELAY)
+        {
+            self.sockets.transmit(self.net, self.slot);
+        }
+    }
+
+    /// The stack's form of an option that depends on the slot, or is kept there for connections to
+    /// come.
+    fn option_of_slot(&mut self, what: u32, value: u64) -> Option<SocketOption> {
+        let shared = self.sockets.slots.shared(self.slot);
+        let on = value != 0;
+        Some(match what {
+            setting::KEEPALIVE => SocketOption::KeepAlive(on.then(|| keepalive(shared))),
+            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => SocketOption::Binding(
+                bind_options(shared, self.sockets.slots.get(self.slot)?.rare()),
+            ),
+            // As on Linux, either one empties the queue for both.
+            setting::RECVERR | setting::RECVERR_V6 => {
+                if !on {
+                    self.sockets.forget_reports(self.slot);
+                }
+                let v4 = what == setting::RECVERR;
+                if v4 { SocketOption::RecvErrors(on) } else { SocketOption::RecvErrorsV6(on) }
+            }
+            setting::URGENT => SocketOption::UrgentEnd(self.urgent_end(value as u32)?),
+            setting::MAXSEG => {
+                let mss = u16::try_from(value).unwrap_or(u16::MAX);
+                self.keep(|rare| rare.mss_max = mss);
+                SocketOption::MaxSegment(mss)
+            }
+            setting::SYNCNT => {
+                let retries = value.clamp(1, 127) as u8;
+                self.keep(|rare| rare.syn_retries = retries);
+                SocketOption::SynRetries(retries)
+            }
+            setting::MIN_TTL => {
+                let ttl = value.min(255) as u8;
+                self.keep(|rare| rare.min_ttl = ttl);
+                SocketOption::MinTtl(ttl)
+            }
+            setting::MIN_HOPS => {
+                let hops = value.min(255) as u8;
+                self.keep(|rare| rare.min_hops = hops);
+                SocketOption::MinHops(hops)
+            }
+            setting::LINGER2 => {
+                let seconds = (value as i32).clamp(-1, 120) as i8;
+                self.keep(|rare| rare.linger2_s = seconds);
+                SocketOption::FinWait2(self.fin_wait2_timeout(seconds))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Sets an option that the stack need not know.
+    fn set_here(&mut self, what: u32, value: u64) {
+        match what {
+            setting::ZERO_COPY => self.sockets.note_copied(self.slot),
+            setting::OPEN => {
+                if let Some(id) = self.sockets.slots.get(self.slot).and_then(|entry| entry.id) {
+                    self.net.stack.open_without_bytes(id);
+                }
+            }
+            setting::TIMESTAMPING => self.sockets.set_stamping(self.slot, clamp(value)),
+            setting::WINDOW_CLAMP => self.set_window_clamp(clamp(value)),
+            setting::RCVBUF => self.set_recv_capacity(clamp(value)),
+            setting::SNDBUF => self.set_send_capacity(clamp(value)),
+            // Read from the self.slot by those who wait.
+            setting::RCVLOWAT => self.sockets.slots.post(self.slot, event::RX),
+            setting::NOTSENT_LOWAT => self.set_notsent_lowat(value != 0),
+            // Read from the self.slot when it matters: at close.
+            setting::LINGER => {}
+            // Only a connection has urgent data.
+            setting::URGENT => {}
+            setting::DEFER_ACCEPT => {
+                let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
+                self.keep(|rare| rare.defer_accept_s = seconds);
+                self.sockets.renote(self.net, self.slot);
+            }
+            _ => self.sockets.counters.commands_stale += 1,
+        }
+    }
+
+    fn keep(&mut self, change: impl FnOnce(&mut Rare)) {
+        if let Some(entry) = self.sockets.slots.get_mut(self.slot) {
+            entry.set_rare(change);
+        }
+    }
+
+    /// Linux takes a negative value for no wait, and 0 for the default.
+    fn fin_wait2_timeout(&self, seconds: i8) -> Duration {
+        match u64::try_from(seconds) {
+            Ok(0) => self.net.stack.config().tcp.fin_wait2_timeout,
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// Sets what the program had set on a fresh socket of the stack, which has taken the place of
+    /// another.
+    pub(crate) fn set_again(&mut self, congestion: Option<CongestionKind>) {
+        let shared = self.sockets.slots.shared(self.slot);
+        let Some(entry) = self.sockets.slots.get(self.slot) else { return };
+        let (id, rare) = (entry.id, entry.rare());
+        let (rate, places, save_syn) = (rare.max_pacing_rate, rare.fast_open_queue, rare.save_syn);
+        let values = [
+            // Tells of SO_REUSEPORT and IPV6_V6ONLY, too.
+            (setting::REUSEADDR, 1),
+            (setting::NODELAY, has_bit(shared, option_bit::NODELAY).into()),
+            (setting::KEEPALIVE, has_bit(shared, option_bit::KEEPALIVE).into()),
+            (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed).into()),
+            (setting::TOS, shared.tos.load(Relaxed).into()),
+            (setting::TRAFFIC_CLASS, shared.tclass.load(Relaxed).into()),
+            (setting::TTL, shared.ttl.load(Relaxed).into()),
+            (setting::HOPS, shared.hops.load(Relaxed).into()),
+            (setting::MIN_TTL, rare.min_ttl.into()),
+            (setting::MIN_HOPS, rare.min_hops.into()),
+            (setting::SYNCNT, rare.syn_retries.into()),
+            (setting::LINGER2, rare.linger2_s as u64),
+            (setting::MAXSEG, rare.mss_max.into()),
+        ];
+        for (what, value) in values {
+            if value != 0 {
+                self.set(what, value);
+            }
+        }
+        if rate != UNPACED {
+            self.set_max_pacing_rate(rate);
+        }
+        if let (Some(id), true) = (id, places != 0 || save_syn) {
+            // A fresh socket takes both.
+            let _ = self.net.stack.set_option(id, SocketOption::FastOpenQueue(places));
+            let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(save_syn));
+        }
+        if let (Some(id), Some(device)) = (id, self.sockets.device(self.slot)) {
+            // Every stream has it.
+            let _ = self.net.stack.set_option(id, SocketOption::Device(Some(device)));
+        }
+        if let (Some(id), Some(kind)) = (id, congestion) {
+            // Every stream has it.
+            let _ = self.net.stack.set_option(id, SocketOption::Congestion(kind));
+        }
+    }
+
+    fn set_recv_capacity(&mut self, bytes: u32) {
+        let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
+        let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
+        entry.set_rare(|rare| rare.rcvbuf = doubled);
+        self.sockets.renote(self.net, self.slot);
+        self.apply_recv_capacity();
+    }
+
+    /// TCP_WINDOW_CLAMP: a buffer of that size offers no larger window. 0: none.
+    fn set_window_clamp(&mut self, bytes: u32) {
+        let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
+        entry.set_rare(|rare| rare.window_clamp = bytes);
+        self.sockets.renote(self.net, self.slot);
+        self.apply_recv_capacity();
+    }
+
+    fn apply_recv_capacity(&mut self) {
+        let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
+        let fixed = entry.rare().recv_fixed();
+        if fixed == 0 {
+            return;
+        }
+        let is_queue = !entry.is_datagram();
+        let recv = match entry.owned.as_deref_mut() {
+            // An accept queue is as long as the backlog says.
+            Some(_) if is_queue => None,
+            Some(owned) => owned.rx.as_mut(),
+            None => entry.id.and_then(|id| self.net.stack.recv_buffer(id)),
+        };
+        if let Some(recv) = recv {
+            recv.set_capacity(fixed);
+        }
+    }
+
+    fn set_send_capacity(&mut self, bytes: u32) {
+        let doubled = bytes.saturating_mul(2).clamp(SNDBUF_MIN, BUF_MAX);
+        let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
+        entry.set_rare(|rare| rare.sndbuf = doubled);
+        self.sockets.renote(self.net, self.slot);
+        let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
+        let send = match entry.owned.as_deref_mut() {
+            Some(owned) => owned.tx.as_mut(),
+            None => entry.id.and_then(|id| self.net.stack.send_buffer(id)),
+        };
+        if let Some(send) = send {
+            send.set_capacity(doubled);
+            // As sock_setsockopt, for those who wait for room.
+            self.sockets.slots.post(self.slot, event::TX);
+        }
+    }
+
+    /// TCP_NOTSENT_LOWAT, which the slot has: who waits for room may have some by a higher mark.
+    fn set_notsent_lowat(&mut self, is_set: bool) {
+        let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
+        if let Some(send) = id.and_then(|id| self.net.stack.send_buffer(id)) {
+            send.set_scarce(is_set);
+        }
+        if take_tx_wanted(self.sockets.slots.shared(self.slot)) {
+            self.sockets.slots.post(self.slot, event::TX);
+        }
+    }
+
+    /// getsockopt(2) of options whose value the program's side does not have.
+    pub(crate) fn get_option(&mut self, request: &Request) -> Result<Reply, Errno> {
+        let now = self.sockets.now;
+        let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
+        let info = id.and_then(|id| self.net.stack.info(now, id));
+        let mut reply = Reply::default();
+        match (request.a, request.b) {
+            (SOL_TCP, _) => return self.get_tcp_option(id, info.as_ref(), request),
+            (SOL_SOCKET, SO_RCVBUF) => put(&mut reply, &self.recv_capacity(id).to_ne_bytes()),
+            (SOL_SOCKET, SO_BINDTODEVICE) => put(&mut reply, self.device_name()?),
+            (SOL_SOCKET, SO_ATTACH_FILTER) => {
+                let first = int(request.payload())?;
+                reply = self.told_filter(id, u32::try_from(first).unwrap_or(u32::MAX));
+            }
+            (SOL_SOCKET, SO_INCOMING_CPU) => {
+                put(&mut reply, &self.processor(info.as_ref()).to_ne_bytes());
+            }
+            (SOL_SOCKET, SO_LOCK_FILTER) => {
+                put(&mut reply, &u32::from(self.is_filter_locked()).to_ne_bytes());
+            }
+            (SOL_SOCKET, SO_MAX_PACING_RATE) => {
+                put(&mut reply, &self.max_pacing_rate().to_ne_bytes());
+            }
+            (SOL_SOCKET, SO_BINDTOIFINDEX) => {
+                let index =
+                    self.sockets.slots.get(self.slot).map_or(0, |entry| entry.rare().device);
+                put(&mut reply, &index.to_ne_bytes());
+            }
+            (SOL_IP, IP_MTU) | (SOL_IPV6, IPV6_MTU) => {
+                let mtu = info.and_then(|info| info.mtu).ok_or(Errno(ENOTCONN))?;
+                put(&mut reply, &mtu.to_ne_bytes());
+            }
+            _ => return Err(Errno(ENOPROTOOPT)),
+        }
+        Ok(reply)
+    }
+
+    /// setsockopt(2) of options that the stack may refuse.
+    pub(crate) fn set_fallible(&mut self, request: &Request) -> Result<(), Errno> {
+        let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
+        let data = request.payload();
+        if (request.a, request.b) == (SOL_SOCKET, SO_MAX_PACING_RATE) {
+            self.set_max_pacing_rate(u64::from_ne_bytes(array(data, 0)?));
+            return Ok(());
+        }
+        let id = entry.id.ok_or(Errno(EINVAL))?;
+        match (request.a, request.b) {
+            (SOL_TCP, _) => self.set_tcp_option(id, request),
+            (SOL_IP, IP_FREEBIND) | (SOL_IPV6, IPV6_FREEBIND) => {
+                let free_bind = int(data)? != 0;
+                entry.set_rare(|rare| rare.free_bind = free_bind);
+                Ok(())
+            }
+            (SOL_IP, IP_LOCAL_PORT_RANGE) => {
+                let value = int(data)? as u32;
+                entry.set_rare(|rare| rare.local_ports = (value as u16, (value >> 16) as u16));
+                let rare = entry.rare().clone();
+                let options = bind_options(self.sockets.slots.shared(self.slot), &rare);
+                Ok(self.net.stack.set_option(id, SocketOption::Binding(options))?)
+            }
+            (SOL_SOCKET, SO_BINDTODEVICE) => self.bind_to_named(id, data),
+            (SOL_SOCKET, SO_BINDTOIFINDEX) => {
+                let index = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
+                self.bind_to_device(id, index.into())
+            }
+            (SOL_SOCKET, SO_INCOMING_CPU) => self.set_processor(int(data)?),
+            (SOL_SOCKET, SO_ATTACH_FILTER) => self.attach_filter(id, request),
+            (SOL_SOCKET, SO_DETACH_FILTER) => self.detach_filter(id),
+            (SOL_SOCKET, SO_LOCK_FILTER) => {
+                let lock = int(data)? != 0;
+                self.lock_filter(lock)
+            }
+            _ => self.set_multicast(id, request),
+        }
+    }
+
+    /// A position of the transmit FIFO as a place in the send buffer, counted from the front.
+    /// None: there can be no byte in front of it.
+    fn urgent_end(&mut self, position: u32) -> Option<u32> {
+        let id = self.sockets.slots.get(self.slot)?.id?;
+        let front = self.net.stack.send_buffer(id)?.position();
+        Some(position.wrapping_sub(front)).filter(|end| *end <= towpath_ring::WINDOW_MAX)
+    }
+}
+
+/// Options that are for the stack alone, and say all themselves.
+fn plain(what: u32, value: u64) -> Option<SocketOption> {
+    let on = value != 0;
+    Some(match what {
+        setting::NODELAY => SocketOption::NoDelay(on),
+        setting::CORK => SocketOption::Cork(on),
+        setting::MORE => SocketOption::MoreComing(on),
+        setting::QUICKACK => SocketOption::QuickAck(on),
+        setting::USER_TIMEOUT => {
+            let ms = u64::from(clamp(value));
+            SocketOption::UserTimeout(on.then(|| Duration::from_millis(ms)))
+        }
+        setting::TOS => SocketOption::Tos(value as u8),
+        setting::TRAFFIC_CLASS => SocketOption::TrafficClass(value as u8),
+        setting::TTL => SocketOption::Ttl(NonZeroU8::new(value as u8)),
+        setting::HOPS => SocketOption::UnicastHops(value.checked_sub(1).map(|hops| hops as u8)),
+        setting::BROADCAST => SocketOption::Broadcast(on),
+        setting::MTU_DISCOVER => SocketOption::MtuDiscover(mtu_discovery(value)),
+        setting::MTU_DISCOVER_V6 => SocketOption::MtuDiscoverV6(mtu_discovery(value)),
+        setting::FRAGMENT_SIZE => SocketOption::FragmentSize(on.then(|| clamp(value))),
+        setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
+        setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
+        setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
+        setting::MULTICAST_LOOP_V6 => SocketOption::MulticastLoopV6(on),
+        setting::NO_CHECK => SocketOption::NoChecksum(on),
+        _ => return None,
+    })
+}
+
+/// The times that a program set in its slot, within what Linux takes.
+fn keepalive(slot: &Slot) -> KeepAlive {
+    let seconds = |word: &std::sync::atomic::AtomicU32| {
+        Duration::from_secs(u64::from(word.load(Relaxed).clamp(1, 32_767)))
+    };
+    KeepAlive {
+        idle: seconds(&slot.keepidle),
+        interval: seconds(&slot.keepintvl),
+        probes: slot.keepcnt.load(Relaxed).clamp(1, 127) as u8,
+    }
+}
+
+/// IP_PMTUDISC_DONT and its kin, which the program's side has checked; one that goes around it gets
+/// the default.
+fn mtu_discovery(value: u64) -> MtuDiscovery {
+    match value {
+        0 => MtuDiscovery::Dont,
+        2 => MtuDiscovery::Do,
+        3 => MtuDiscovery::Probe,
+        4 => MtuDiscovery::Interface,
+        5 => MtuDiscovery::Omit,
+        _ => MtuDiscovery::Want,
+    }
+}
+
+fn clamp(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

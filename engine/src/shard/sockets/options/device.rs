@@ -1,0 +1,52 @@
+//! The interface that a socket is bound to: SO_BINDTODEVICE and SO_BINDTOIFINDEX.
+
+use std::net::SocketAddr;
+
+use towpath_stack::net::{IfaceId, Interface};
+use towpath_stack::{SocketId, SocketOption, scope_of};
+
+use crate::errno::{ENODEV, Errno};
+use crate::shard::sockets::options::Options;
+
+impl Options<'_> {
+    /// SO_BINDTODEVICE. No name: any interface.
+    pub(crate) fn bind_to_named(&mut self, id: SocketId, name: &[u8]) -> Result<(), Errno> {
+        let named = |iface: &&Interface| iface.name().as_bytes() == name;
+        let iface = match name {
+            [] => 0,
+            _ => {
+                let found = self.net.stack.net.interfaces().iter().find(named);
+                u32::from(found.ok_or(Errno(ENODEV))?.id().0) + 1
+            }
+        };
+        self.bind_to_device(id, iface)
+    }
+
+    /// Numbers of interfaces that are not there are taken too, as on Linux: they may come.
+    pub(crate) fn bind_to_device(&mut self, id: SocketId, index: u32) -> Result<(), Errno> {
+        let device = u16::try_from(index).ok().and_then(|index| index.checked_sub(1)).map(IfaceId);
+        self.net.stack.set_option(id, SocketOption::Device(device))?;
+        if let Some(entry) = self.sockets.slots.get_mut(self.slot) {
+            entry.set_rare(|rare| rare.device = index);
+            self.sockets.renote(self.net, self.slot);
+        }
+        Ok(())
+    }
+
+    /// As in Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names
+    /// the interface, binds the socket to that interface for all further traffic. An address of
+    /// this host itself is excepted: it is reached over loopback.
+    pub(crate) fn bind_to_scope(&mut self, id: SocketId, peer: &SocketAddr) {
+        if let Some(iface) = scope_of(peer).filter(|_| !self.net.stack.net.is_local(peer.ip())) {
+            // Every datagram socket can be bound to one.
+            let _ = self.bind_to_device(id, u32::from(iface.0) + 1);
+        }
+    }
+
+    /// Name of that interface; nothing for a socket that is bound to none.
+    pub(crate) fn device_name(&self) -> Result<&[u8], Errno> {
+        let Some(iface) = self.sockets.device(self.slot) else { return Ok(&[]) };
+        let interface = self.net.stack.net.interfaces().get(iface.index());
+        Ok(interface.ok_or(Errno(ENODEV))?.name().as_bytes())
+    }
+}

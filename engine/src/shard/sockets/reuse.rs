@@ -1,0 +1,319 @@
+//! Slots and memory that a thread of a program is still in when its socket is gone.
+//!
+//! Both are not used again before the thread has given its lock back
+//! ([`towpath_ring::end_generation`]). The thread tells then, because the engine has marked the
+//! lock; or its process dies, and the engine gives the lock back. Nothing is tried again before
+//! either happens.
+
+use crate::ids::ChannelId;
+use crate::shard::processes::channels::Channels;
+use crate::shard::sockets::Sockets;
+
+/// Slots that one process may keep from being used again. A thread keeps one, for the time of a
+/// copy, if another one closes its socket meanwhile. A stopped process keeps as many as it had
+/// threads at that point. Beyond this limit the engine seizes the locks and ignores lock words that
+/// name the process. The words were forged, or its threads left their calls by longjmp. The process
+/// itself is not punished, since every program of the run can write that number.
+const INSIDE_MAX: u32 = 1024;
+/// Attempts at a slot in a row. A single one is enough unless locks go from one dead process to
+/// another.
+const ATTEMPTS: u32 = 4;
+
+impl Sockets {
+    /// Arranges that slots which could not be used again in this turn will be.
+    pub(crate) fn await_threads(&mut self, channels: &mut Channels) {
+        let mut awaited = self.slots.take_awaited();
+        awaited.extend(self.windows.take_awaited());
+        for slot in awaited {
+            self.reuse(channels, slot);
+        }
+    }
+
+    /// Uses a slot and its memory again if no thread is inside any more.
+    pub(crate) fn reuse(&mut self, channels: &mut Channels, slot: u32) {
+        for _ in 0..ATTEMPTS {
+            self.counters.work(1);
+            let (windows, place) = (self.windows.collect(slot), self.slots.collect(slot));
+            let Err(number) = windows.and(place) else { return self.awaits(channels, slot, None) };
+            let owner = ChannelId::of_number(number);
+            let attached = owner.and_then(|id| Some((id, channels.get(id)?)));
+            // Otherwise the thread's process is gone, or never was.
+            if let Some((id, attached)) = attached.filter(|(_, attached)| !attached.has_ended) {
+                if attached.inside < INSIDE_MAX || self.released.to_reuse.get(&slot) == Some(&id) {
+                    return self.awaits(channels, slot, Some(id));
+                }
+                self.counters.locks_disbelieved += 1;
+            }
+            towpath_ring::release_dead(self.slots.shared(slot), number);
+        }
+        self.awaits(channels, slot, None);
+        self.slots.await_again(slot);
+    }
+
+    /// A thread has given back a lock that was marked.
+    pub(crate) fn unlocked(&mut self, channels: &mut Channels, slot: u32) {
+        if self.released.to_reuse.contains_key(&slot) {
+            self.reuse(channels, slot);
+        }
+    }
+
+    /// The threads that a process had are gone: the locks of a socket that they were at are free.
+    pub(crate) fn release_locks_of(&mut self, channels: &mut Channels, id: ChannelId, slot: u32) {
+        towpath_ring::release_dead(self.slots.shared(slot), id.number());
+        if self.released.to_reuse.contains_key(&slot) {
+            self.reuse(channels, slot);
+        }
+    }
+
+    /// The same for one of the sockets that the process had closed: a thread of it may have been at
+    /// one. False: there is none.
+    pub(crate) fn free_closed(&mut self, channels: &mut Channels, id: ChannelId) -> bool {
+        let Some(attached) = channels.get_mut(id) else { return false };
+        let Some(slot) = attached.closed.first() else { return false };
+        attached.closed.remove(slot);
+        self.release_locks_of(channels, id, slot);
+        true
+    }
+
+    /// Notes for a thread of which process a slot waits; None: it waits for none any more.
+    fn awaits(&mut self, channels: &mut Channels, slot: u32, id: Option<ChannelId>) {
+        let before = match id {
+            Some(id) => self.released.to_reuse.insert(slot, id),
+            None => self.released.to_reuse.remove(&slot),
+        };
+        if let Some(attached) = before.and_then(|before| channels.get_mut(before)) {
+            attached.inside = attached.inside.saturating_sub(1);
+        }
+        let Some(id) = id else { return };
+        let Some(attached) = channels.get_mut(id) else { return };
+        attached.inside += 1;
+        // So that its locks are freed when the process dies.
+        attached.closed.insert(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::IoSliceMut;
+    use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+    use super::*;
+    use crate::shard::Shard;
+    use crate::shard::sockets::queues::Released;
+    use crate::shard::sockets::slots::{AF_INET, Holder};
+    use crate::{Engine, EngineConfig};
+    use towpath_qdisc::Dice;
+    use towpath_ring::{Attach, EngineSend};
+    use towpath_shm::control::{Reply, Request, call, purpose};
+    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};
+    use towpath_tcp::Instant;
+
+    struct World {
+        engine: Engine,
+        now: Instant,
+        dice: Dice,
+        /// The programs' ends of control sockets, by their channels, which stay open.
+        controls: BTreeMap<ChannelId, OwnedFd>,
+    }
+
+    impl World {
+        fn new(seed: u64) -> Self {
+            let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+            let now = engine.shard.sockets.now;
+            Self { engine, now, dice: Dice::new(seed, 0), controls: BTreeMap::new() }
+        }
+
+        fn channel(&mut self) -> Option<ChannelId> {
+            let all: Vec<ChannelId> = self.channels();
+            (!all.is_empty()).then(|| all[self.dice.index(all.len())])
+        }
+
+        fn channels(&self) -> Vec<ChannelId> {
+            let channels = &self.engine.shard.processes.channels;
+            channels.ids().filter(|id| channels.get(*id).is_some()).collect()
+        }
+
+        fn begin(&mut self) {
+            let (id, control) = self.engine.open_channel();
+            self.engine.link(id);
+            self.controls.insert(id, control.into());
+        }
+
+        /// Takes the answers to CLONEs, and with them the ends of the clones.
+        fn take_answers(&mut self) {
+            for id in self.channels() {
+                while let Some((clone, control)) = self.controls.get(&id).and_then(take_answer) {
+                    self.controls.insert(clone, control);
+                }
+            }
+        }
+
+        fn open(&mut self, id: ChannelId) {
+            let Some(slot) = self.engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17)
+            else {
+                return;
+            };
+            let mut tx = EngineSend::new(&self.engine.shard.sockets.windows, slot, 4096, 4096);
+            let attached = tx.attach();
+            assert_ne!(attached, Attach::NoMemory);
+            self.engine.shard.sockets.slots.get_mut(slot).expect("it is there").owned().tx =
+                Some(tx);
+            self.engine.shard.sockets.slots.publish(slot);
+            self.engine.shard.hold(id, slot);
+        }
+
+        fn command(&mut self, id: ChannelId, slot: u32) {
+            let ops = [op::CLOSE, op::LIST, op::SPAWNED, op::SETTLED, op::UNLOCKED, op::ACCEPTED];
+            let op = ops[self.dice.index(ops.len())];
+            let generation =
+                self.engine.shard.sockets.slots.get(slot).map_or(0, |entry| entry.generation);
+            let command = Command { op, slot, generation, ..Command::default() };
+            self.engine.shard.command(self.now, id, &command);
+        }
+
+        fn scribble(&mut self, slot: u32) {
+            let number = self.dice.below(12) as u32;
+            let owner = if number < 4 { 0 } else { (number - 4) << LOCK_CHANNEL_SHIFT | 5 };
+            let ends = self.dice.below(3) as u32;
+            let shared = self.engine.shard.sockets.slots.shared(slot);
+            if ends != 0 {
+                shared.rx_lock.store(owner, Relaxed);
+            }
+            if ends != 1 {
+                shared.tx_lock.store(owner, Relaxed);
+            }
+            shared.in_flight.store(self.dice.below(2) as u32, Relaxed);
+        }
+
+        fn turn(&mut self, seconds: u32) {
+            self.now += Duration::from_secs(seconds.into());
+            self.engine.shard.sockets.now = self.now;
+            self.engine.shard.turn_stack();
+            self.engine.shard.go_on_with_wholes();
+            self.engine.shard.look();
+            self.engine.exchange();
+        }
+
+        fn ask_for_clone(&mut self, id: ChannelId) {
+            let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
+            let wanted = wanted[self.dice.index(3)];
+            // A process waits for its answer before it asks again.
+            let attached = self.engine.shard.processes.channels.get(id);
+            if attached.is_some_and(|it| it.portion.is_none() && !it.has_ended) {
+                // Refused when it has not begun itself.
+                let request = Request { call: call::CLONE, a: wanted, ..Request::default() };
+                self.engine.grant(id, &request);
+            }
+        }
+
+        fn step(&mut self) {
+            self.take_answers();
+            let slot = self.dice.below(24) as u32;
+            match ((self.dice.below(16) as u32), self.channel()) {
+                (0, _) | (_, None) => self.begin(),
+                (1..=4, Some(id)) => self.open(id),
+                (5, Some(id)) => self.ask_for_clone(id),
+                (6..=9, Some(id)) => self.command(id, slot),
+                (10 | 11, _) => self.scribble(slot),
+                (12, Some(id)) => self.engine.shard.detach(self.now, id),
+                (13, Some(id)) if (self.dice.below(4) as u32) == 0 => {
+                    self.engine.shard.processes.channels.to_cut_off.push(id)
+                }
+                _ => {
+                    let seconds = self.dice.below(8) as u32;
+                    self.turn(seconds);
+                }
+            }
+        }
+
+        /// Checks that counts match the sets, and that every named process is there.
+        fn check(&self) {
+            let Shard { sockets, processes, .. } = &self.engine.shard;
+            let Released { to_reuse: awaited, to_close_parked: parked, .. } = &sockets.released;
+            let mut held = 0;
+            for id in self.channels() {
+                let attached = processes.channels.get(id).expect("it is there");
+                assert_eq!(attached.held, attached.holds.iter().count());
+                held += attached.held;
+                let inside = awaited.iter().filter(|(_, owner)| **owner == id);
+                assert_eq!(attached.inside as usize, inside.clone().count());
+                assert!(inside.clone().all(|(slot, _)| attached.closed.contains(*slot)));
+            }
+            let promised = self
+                .channels()
+                .into_iter()
+                .filter_map(|id| processes.channels.get(id)?.portion.map(|portion| portion.holds));
+            assert_eq!(processes.promised, promised.sum::<usize>());
+            assert!(awaited.values().all(|id| processes.channels.get(*id).is_some()));
+            assert_eq!(processes.holds, held);
+            for (slot, entry) in sockets.slots.iter() {
+                let holds = |holder: &Holder| {
+                    processes
+                        .channels
+                        .get(holder.id)
+                        .is_some_and(|attached| attached.holds.contains(slot))
+                };
+                assert!(entry.holders.iter().all(holds));
+                held -= entry.holders.len();
+                let until = entry.rare().parked;
+                assert!(until.is_none_or(|until| parked.contains_key(&(until, slot))));
+            }
+            assert_eq!(held, 0);
+            let is_parked = |&(until, slot): &(Instant, u32)| {
+                sockets.slots.get(slot).and_then(|entry| entry.rare().parked) == Some(until)
+            };
+            assert!(parked.keys().all(is_parked));
+        }
+    }
+
+    fn take_answer(control: &OwnedFd) -> Option<(ChannelId, OwnedFd)> {
+        let mut bytes = [0; size_of::<Reply>()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(control, &mut parts, &mut ancillary, flags).ok()?;
+        let first = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+            _ => None,
+        });
+        Some((ChannelId::of_number(Reply::from_bytes(&bytes).b)?, first?))
+    }
+
+    /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any
+    /// order.
+    #[test]
+    fn nothing_is_left_of_processes_whatever_they_did() {
+        for seed in 1..=40 {
+            let mut world = World::new(seed);
+            for _ in 0..600 {
+                world.step();
+                world.check();
+            }
+            for id in world.channels() {
+                world.engine.shard.detach(world.now, id);
+                world.check();
+            }
+            (0..4).for_each(|_| world.turn(60));
+            let shard = &world.engine.shard;
+            let host = &shard.sockets;
+            assert!(shard.processes.to_go_on.is_empty() && shard.processes.promised == 0);
+            assert_eq!((shard.processes.holds, host.slots.len()), (0, 0), "seed {seed}");
+            assert!(
+                world.engine.shard.sockets.released.to_reuse.is_empty()
+                    && world.engine.shard.sockets.released.to_close_parked.is_empty()
+            );
+            assert!(
+                world.engine.shard.processes.to_disinherit.is_empty()
+                    && world.engine.shard.processes.to_restrict.is_empty()
+            );
+            assert_eq!(host.windows.usage().assigned, 0);
+        }
+    }
+}

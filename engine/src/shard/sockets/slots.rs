@@ -1,0 +1,359 @@
+//! The engine's private half of every socket that programs can see.
+//!
+//! The shared [`Slot`] is for programs to read; the engine decides by its own [`Entry`].
+
+mod entry;
+mod holders;
+mod options;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use towpath_ring::{Region, are_out, end_generation};
+use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
+use towpath_stack::is_on_link;
+use towpath_stack::net::IfaceId;
+
+use self::options::reset;
+use crate::shard::sockets::linux::state;
+use crate::shard::sockets::slot_set::SlotSet;
+
+pub(crate) use self::entry::{Child, Entry, Owned, Rare, SentAt, UNPACED};
+pub(crate) use self::holders::{Holder, Holders};
+pub(crate) use self::options::inherit;
+
+/// AF_INET.
+pub(crate) const AF_INET: u32 = 2;
+/// AF_INET6.
+pub(crate) const AF_INET6: u32 = 10;
+
+/// All sockets, in chunks: growing moves nothing and wastes less than a chunk.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    region: Region,
+    /// The first of the shard's.
+    first: u32,
+    chunks: Vec<Vec<Place>>,
+    free: Vec<u32>,
+    max: u32,
+    count: usize,
+    /// Slots with news.
+    posted: Vec<u32>,
+    /// Free slots that a thread is inside still, which came for the last socket there.
+    in_use: SlotSet,
+    /// Slots that came into `in_use` since somebody asked.
+    awaited: Vec<u32>,
+}
+
+/// A slot that was used at least once.
+#[derive(Debug)]
+enum Place {
+    Taken(Entry),
+    /// The generation of the last socket there, plus one: odd ones are in use.
+    Free {
+        generation: u32,
+    },
+}
+
+const CHUNK: usize = 256;
+
+impl Slots {
+    /// From the slot `first` on, `max` of them.
+    pub fn new(region: &Region, first: u32, max: u32) -> Self {
+        Self {
+            region: region.clone(),
+            first,
+            chunks: Vec::new(),
+            free: Vec::new(),
+            max,
+            count: 0,
+            posted: Vec::new(),
+            in_use: SlotSet::default(),
+            awaited: Vec::new(),
+        }
+    }
+
+    /// A fresh socket that nobody holds. Nothing of its slot is known to programs before
+    /// [`Slots::publish`]. None: the table is full.
+    pub fn allocate(&mut self, kind: Kind, family: u32, protocol: u32) -> Option<u32> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow()?,
+        };
+        let place = self.place_mut(index)?;
+        let Place::Free { generation } = *place else { unreachable!("a free slot is taken") };
+        *place = Place::Taken(Entry::new(generation.wrapping_add(1), kind, family));
+        self.count += 1;
+        reset(self.shared(index));
+        let shared = self.shared(index);
+        shared.kind.store(kind as u32, Relaxed);
+        shared.family.store(family, Relaxed);
+        shared.protocol.store(protocol as u8, Relaxed);
+        Some(index)
+    }
+
+    /// Adds a slot. None: there are as many as there may be.
+    fn grow(&mut self) -> Option<u32> {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut()?;
+        let index = u32::try_from(before + chunk.len()).ok().filter(|index| *index < self.max)?;
+        chunk.push(Place::Free { generation: 0 });
+        Some(self.first + index)
+    }
+
+    fn place(&self, index: u32) -> Option<&Place> {
+        let nth = index.checked_sub(self.first)? as usize;
+        self.chunks.get(nth / CHUNK)?.get(nth % CHUNK)
+    }
+
+    fn place_mut(&mut self, index: u32) -> Option<&mut Place> {
+        let nth = index.checked_sub(self.first)? as usize;
+        self.chunks.get_mut(nth / CHUNK)?.get_mut(nth % CHUNK)
+    }
+
+    /// From here on handles of it are valid.
+    pub fn publish(&self, index: u32) {
+        if let Some(entry) = self.get(index) {
+            self.shared(index).generation.store(entry.generation, Release);
+        }
+    }
+
+    /// The socket is gone for good. Its slot is used again when no thread is inside any more.
+    pub fn release(&mut self, index: u32) {
+        let Some(place) = self.place_mut(index) else { return };
+        let Place::Taken(entry) = place else { return };
+        let generation = entry.generation.wrapping_add(1);
+        *place = Place::Free { generation };
+        self.count -= 1;
+        let shared = self.shared(index);
+        let are_out = end_generation(shared, generation);
+        shared.kind.store(Kind::Free as u32, Relaxed);
+        // A thread that still sleeps on it finds the generation changed.
+        towpath_ring::wake(shared);
+        if are_out.is_ok() {
+            self.free.push(index);
+        } else {
+            self.in_use.insert(index);
+            self.awaited.push(index);
+        }
+    }
+
+    /// Slots that cannot be used again yet, since the last call. The caller
+    /// [collects](Self::collect) them.
+    pub fn take_awaited(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.awaited)
+    }
+
+    /// A slot that could not be collected is to be looked at once more.
+    pub fn await_again(&mut self, index: u32) {
+        self.awaited.push(index);
+    }
+
+    /// Puts a slot among the free ones if no thread is inside any more. Err: one is, which tells
+    /// when it is out; the number of its process's channel.
+    pub fn collect(&mut self, index: u32) -> Result<(), u32> {
+        if self.in_use.contains(index) {
+            are_out(self.shared(index))?;
+            self.in_use.remove(index);
+            self.free.push(index);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&Entry> {
+        match self.place(index)? {
+            Place::Taken(entry) => Some(entry),
+            Place::Free { .. } => None,
+        }
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Entry> {
+        match self.place_mut(index)? {
+            Place::Taken(entry) => Some(entry),
+            Place::Free { .. } => None,
+        }
+    }
+
+    /// The socket of a handle that a program gave.
+    pub fn find(&mut self, index: u32, generation: u32) -> Option<&mut Entry> {
+        self.get_mut(index).filter(|entry| entry.generation == generation && !entry.closing)
+    }
+
+    /// The part that programs see.
+    ///
+    /// # Panics
+    /// When there is no such slot; indexes come from `allocate`.
+    pub fn shared(&self, index: u32) -> &Slot {
+        self.region.slot(index).expect("slots of the engine exist")
+    }
+
+    /// Notes that something happened; programs are told at the end of the turn.
+    pub fn post(&mut self, index: u32, bits: u8) {
+        let Some(entry) = self.get_mut(index) else { return };
+        let is_first = entry.news == 0;
+        entry.news |= bits;
+        if is_first {
+            self.posted.push(index);
+        }
+    }
+
+    /// Puts it among those that something happened to, if that has been noted and not told.
+    pub fn post_again(&mut self, index: u32) {
+        if self.get(index).is_some_and(|entry| entry.news != 0) {
+            self.posted.push(index);
+        }
+    }
+
+    /// The slots that something happened to since the last call.
+    pub fn take_posted(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.posted)
+    }
+
+    /// Gives the list back for the next turn.
+    pub fn reuse_posted(&mut self, mut list: Vec<u32>) {
+        list.clear();
+        if self.posted.is_empty() {
+            self.posted = list;
+        }
+    }
+
+    /// Whether somebody is to be told something.
+    pub fn has_news(&self) -> bool {
+        !self.posted.is_empty()
+    }
+
+    /// Sets flags that are published at the end of the turn, after the state that goes with them. A
+    /// program that sees the flags relies on that state.
+    pub fn note_flags(&mut self, index: u32, set: u32) {
+        if let Some(entry) = self.get_mut(index) {
+            entry.flags |= set;
+        }
+    }
+
+    /// Changes the published flags.
+    pub fn set_flags(&mut self, index: u32, set: u32, clear: u32) {
+        let Some(entry) = self.get_mut(index) else {
+            return;
+        };
+        entry.flags = entry.flags & !clear | set;
+        let now = entry.flags;
+        let published = &self.shared(index).flags;
+        // The receive FIFO has set that one (`EngineRecv::mark_urgent`).
+        published.store(now | published.load(Relaxed) & flags::URGENT, Release);
+    }
+
+    /// The connection is over, in both directions: `errno` 0 when in peace.
+    pub fn fail(&mut self, index: u32, errno: i32) {
+        let shared = self.shared(index);
+        if errno != 0 {
+            shared.error.store(errno, Release);
+        }
+        shared.state.store(state::CLOSE, Release);
+        let over = flags::TX_CLOSED | flags::DEAD;
+        let opening = self.get(index).map_or(0, |entry| entry.flags & flags::OPENING);
+        // A connection that never was one may be tried again.
+        let connected = if opening != 0 { flags::CONNECTED } else { 0 };
+        self.set_flags(index, over, flags::CONNECTING | flags::OPENING | connected);
+        self.post(
+            index,
+            event::RX
+                | event::TX
+                | event::RDHUP
+                | event::HUP
+                | if errno != 0 { event::ERROR } else { 0 },
+        );
+    }
+
+    /// Indexes and entries of all sockets.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
+        self.chunks.iter().flatten().zip(self.first..).filter_map(|(place, index)| match place {
+            Place::Taken(entry) => Some((index, entry)),
+            Place::Free { .. } => None,
+        })
+    }
+
+    /// Beyond the last slot that was ever used.
+    pub fn end(&self) -> u32 {
+        let last = self.chunks.last().map_or(0, Vec::len);
+        self.first + (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
+    }
+
+    /// The first slot of the shard's.
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Whether less than an eighth of the table is free.
+    pub fn is_almost_full(&self) -> bool {
+        self.count >= (self.max - self.max / 8) as usize
+    }
+
+    /// Number of sockets.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+}
+
+/// An address as a program with a socket of `family` sees it: IPv4-mapped on AF_INET6.
+pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
+    match addr {
+        SocketAddr::V4(v4) if family == AF_INET6 => {
+            RawAddr::new(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()))
+        }
+        _ => RawAddr::new(addr),
+    }
+}
+
+/// The same, with the interface that a link-local address is one of (RFC 4007 §6) by the number
+/// that programs know it by.
+pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) -> RawAddr {
+    let scope = match addr.ip() {
+        IpAddr::V6(ip) if is_on_link(ip) => iface.map_or(0, |iface| u32::from(iface.0) + 1),
+        _ => 0,
+    };
+    RawAddr { scope, ..present(family, addr) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(max: u32) -> Slots {
+        Slots::new(&Region::create().expect("memory"), 0, max)
+    }
+
+    #[test]
+    fn a_slot_used_again_has_another_generation() {
+        let mut slots = slots(2);
+        let index = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let generation = slots.get(index).expect("it is there").generation;
+        assert!(slots.find(index, generation).is_some());
+        slots.release(index);
+        slots.release(index);
+        assert!(slots.find(index, generation).is_none());
+        assert_eq!((slots.len(), slots.free.len()), (0, 1));
+        assert_eq!(slots.allocate(Kind::Stream, AF_INET, 6), Some(index));
+        assert!(slots.find(index, generation).is_none());
+        assert!(slots.find(index, generation + 2).is_some());
+    }
+
+    #[test]
+    fn the_table_has_an_end_and_crosses_chunks() {
+        let max = CHUNK as u32 + 3;
+        let mut slots = slots(max);
+        for index in 0..max {
+            assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), Some(index));
+        }
+        assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), None);
+        assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), None);
+        slots.release(5);
+        assert_eq!(slots.iter().map(|(index, _)| index).filter(|index| *index < 7).count(), 6);
+        assert_eq!(slots.len() as u32, max - 1);
+        assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), Some(5));
+    }
+}

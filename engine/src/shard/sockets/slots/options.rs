@@ -1,0 +1,88 @@
+//! Options in the shared part of a slot: those of a fresh socket, and those that an accepted
+//! connection has of its listener.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_shm::layout::{RawAddr, Slot};
+
+use crate::shard::sockets::linux::state;
+
+/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. The
+/// locks stay: late threads take them, find the generation changed, and give them back. `asleep`
+/// stays, too: a thread that slept on the socket before is woken with the next one's first event,
+/// and finds the generation changed.
+pub(super) fn reset(slot: &Slot) {
+    for word in [
+        &slot.flags,
+        &slot.rx_cap,
+        &slot.tx_cap,
+        &slot.tx_shift,
+        &slot.rx_shift,
+        &slot.rx_tail,
+        &slot.tx_head,
+        &slot.rx_wanted,
+        &slot.tx_unacked,
+        &slot.tx_limit,
+        &slot.tx_goal,
+        &slot.more,
+        &slot.rx_head,
+        &slot.tx_tail,
+        &slot.tx_dirty,
+        &slot.tx_wanted,
+        &slot.file_flags,
+        &slot.shut,
+        &slot.rcvtimeo_us,
+        &slot.sndtimeo_us,
+        &slot.option_bits,
+        &slot.rcvbuf,
+        &slot.sndbuf,
+        &slot.user_timeout_ms,
+        &slot.linger,
+        &slot.tclass,
+        &slot.in_flight,
+        &slot.notsent_lowat,
+        &slot.peek_off,
+    ] {
+        word.store(0, Relaxed);
+    }
+    slot.connect_asked.store(0, Relaxed);
+    slot.urgent.store(0, Relaxed);
+    slot.tos.store(0, Relaxed);
+    slot.ttl.store(0, Relaxed);
+    slot.hops.store(0, Relaxed);
+    slot.error.store(0, Relaxed);
+    slot.owner.store(0, Relaxed);
+    slot.state.store(state::CLOSE, Relaxed);
+    slot.rcvlowat.store(1, Relaxed);
+    slot.keepidle.store(7200, Relaxed);
+    slot.keepintvl.store(75, Relaxed);
+    slot.keepcnt.store(9, Relaxed);
+    slot.local.store(&RawAddr::default());
+    slot.remote.store(&RawAddr::default());
+}
+
+/// Options that an accepted connection takes over from its listener, as on Linux.
+pub(crate) fn inherit(child: &Slot, listener: &Slot) {
+    for (to, from) in [
+        (&child.option_bits, &listener.option_bits),
+        (&child.rcvlowat, &listener.rcvlowat),
+        (&child.rcvtimeo_us, &listener.rcvtimeo_us),
+        (&child.sndtimeo_us, &listener.sndtimeo_us),
+        (&child.rcvbuf, &listener.rcvbuf),
+        (&child.sndbuf, &listener.sndbuf),
+        (&child.keepidle, &listener.keepidle),
+        (&child.keepintvl, &listener.keepintvl),
+        (&child.user_timeout_ms, &listener.user_timeout_ms),
+        (&child.linger, &listener.linger),
+        (&child.tclass, &listener.tclass),
+        (&child.notsent_lowat, &listener.notsent_lowat),
+        (&child.peek_off, &listener.peek_off),
+    ] {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    child.keepcnt.store(listener.keepcnt.load(Relaxed), Relaxed);
+    for (to, from) in [(&child.tos, &listener.tos), (&child.ttl, &listener.ttl)] {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    child.hops.store(listener.hops.load(Relaxed), Relaxed);
+}

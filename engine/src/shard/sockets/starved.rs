@@ -1,0 +1,56 @@
+//! Programs that wait for transmit memory (`feeding.rs` gives it to them).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use towpath_tcp::Instant;
+
+use crate::shard::sockets::slot_set::SlotSet;
+
+/// Before the first try when a program has the FIFO's lock: it is held for a copy.
+pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
+
+/// Sockets whose programs wait for transmit memory, in the order in which they asked.
+#[derive(Debug)]
+pub(crate) struct Starved {
+    /// Slots for which there is no memory.
+    pub memory: VecDeque<u32>,
+    pub memory_at: Instant,
+    /// Slots whose lock a program has.
+    pub locked: VecDeque<u32>,
+    pub locked_at: Instant,
+    pub locked_pause: Duration,
+    /// Slots in either queue. A slot may be used again meanwhile; it stands there once all the
+    /// same.
+    pub queued: SlotSet,
+}
+
+impl Starved {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            memory: VecDeque::new(),
+            memory_at: now,
+            locked: VecDeque::new(),
+            locked_at: now,
+            locked_pause: LOCK_AGAIN,
+            queued: SlotSet::default(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.locked.is_empty()
+    }
+
+    /// When the next is tried.
+    pub fn next(&self) -> Option<Instant> {
+        let memory = (!self.memory.is_empty()).then_some(self.memory_at);
+        let locked = (!self.locked.is_empty()).then_some(self.locked_at);
+        memory.into_iter().chain(locked).min()
+    }
+
+    /// A thread has a lock now for which nobody has waited yet.
+    pub fn try_locked_soon(&mut self, now: Instant) {
+        self.locked_pause = LOCK_AGAIN;
+        self.locked_at = self.locked_at.min(now + LOCK_AGAIN);
+    }
+}

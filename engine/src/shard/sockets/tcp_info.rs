@@ -1,0 +1,173 @@
+//! `struct tcp_info` of Linux, up to and including `tcpi_rehash`.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use towpath_stack::{SocketInfo, SocketState};
+use towpath_tcp::Info;
+
+use crate::shard::sockets::Sockets;
+use crate::shard::sockets::children::fixed_or;
+use crate::shard::sockets::linux::{state, state_number};
+
+/// Bytes that are filled: what Linux 6.1 has. Programs with an older or newer struct take as much
+/// as both know, as they do with the kernel.
+pub(crate) const TCP_INFO_LEN: usize = 240;
+
+/// Fields of `tcp_info` that are not in [`Info`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Beside {
+    /// As Linux numbers it.
+    pub state: u32,
+    /// Path MTU in bytes, 0 when there is no route.
+    pub mtu: u32,
+    /// Room for received bytes.
+    pub recv_capacity: u32,
+    /// Accept queue of a listener; `None` for connections.
+    pub accept_queue: Option<AcceptQueue>,
+}
+
+/// Connections that wait at a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AcceptQueue {
+    pub len: u32,
+    pub backlog: u32,
+}
+
+/// Value of `tcpi_reordering` and of `tcpi_snd_cwnd` of a listener (TCP_FASTRETRANS_THRESH and
+/// TCP_INIT_CWND of Linux).
+const REORDERING: u32 = 3;
+const INITIAL_WINDOW: u32 = 10;
+
+/// Lays the figures out. `info` is None for a socket without connection: all but the state and a
+/// listener's figures is zero.
+pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN] {
+    let mut out = Layout([0; TCP_INFO_LEN]);
+    out.byte(0, beside.state as u8);
+    let Some(info) = info else {
+        if let Some(queue) = beside.accept_queue {
+            out.accept_queue(queue);
+        }
+        return out.0;
+    };
+    out.byte(1, info.ca_state);
+    out.byte(2, info.retransmits);
+    out.byte(3, info.probes);
+    out.byte(4, info.backoff);
+    // TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE, TCPI_OPT_SYN_DATA.
+    out.byte(
+        5,
+        u8::from(info.timestamps)
+            | u8::from(info.sack) << 1
+            | u8::from(info.window_scaling) << 2
+            | u8::from(info.fast_open.data_acked) << 5,
+    );
+    out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
+    // tcpi_fastopen_client_fail, above tcpi_delivery_rate_app_limited.
+    out.byte(7, info.fast_open.failure.map_or(0, |failure| failure as u8) << 1);
+    out.round_trips(info, beside);
+    out.figures(info);
+    out.0
+}
+
+struct Layout([u8; TCP_INFO_LEN]);
+
+impl Layout {
+    /// Writes a listener's queue, into fields that have another meaning for connections.
+    fn accept_queue(&mut self, queue: AcceptQueue) {
+        self.word(24, queue.len);
+        self.word(28, queue.backlog);
+        self.word(80, INITIAL_WINDOW);
+        self.word(88, REORDERING);
+        self.long(104, u64::MAX);
+        self.long(112, u64::MAX);
+    }
+
+    fn round_trips(&mut self, info: &Info, beside: Beside) {
+        self.word(8, micros(info.rto));
+        self.word(12, micros(info.ato));
+        self.word(16, info.snd_mss);
+        self.word(20, info.rcv_mss);
+        self.word(24, info.unacked);
+        self.word(28, info.sacked);
+        self.word(32, info.lost);
+        self.word(36, info.retrans);
+        self.word(44, millis(info.since_data_sent));
+        self.word(52, millis(info.since_data_recv));
+        self.word(56, millis(info.since_ack_recv));
+        self.word(60, beside.mtu);
+        self.word(64, beside.recv_capacity);
+        self.word(68, micros(info.rtt));
+        self.word(72, micros(info.rttvar));
+        self.word(76, info.ssthresh);
+        self.word(80, info.cwnd);
+        self.word(84, info.advmss);
+        self.word(88, info.reordering);
+        self.word(96, beside.recv_capacity);
+        self.word(100, info.total_retrans);
+    }
+
+    fn figures(&mut self, info: &Info) {
+        // The largest rate is Linux's word for "no limit". Nothing but the program bounds the rate,
+        // so that the one in use is the one that was set.
+        let rate = info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get);
+        self.long(104, rate);
+        self.long(112, rate);
+        self.long(120, info.bytes_acked);
+        self.long(128, info.bytes_received);
+        self.word(136, info.segs_out);
+        self.word(140, info.segs_in);
+        self.word(144, info.notsent_bytes);
+        self.word(148, micros(info.min_rtt));
+        self.word(152, info.data_segs_in);
+        self.word(156, info.data_segs_out);
+        self.long(168, micros_long(info.busy_time));
+        self.long(176, micros_long(info.rwnd_limited));
+        self.long(184, micros_long(info.sndbuf_limited));
+        self.word(192, info.delivered);
+        self.long(200, info.bytes_sent);
+        self.long(208, info.bytes_retrans);
+        self.word(224, info.rcv_ooopack);
+        self.word(228, info.snd_wnd);
+        self.word(232, info.rcv_wnd);
+    }
+
+    fn byte(&mut self, at: usize, value: u8) {
+        self.0[at] = value;
+    }
+
+    fn word(&mut self, at: usize, value: u32) {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn long(&mut self, at: usize, value: u64) {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn micros_long(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Never: Linux shows the time since boot, which says as little as 0.
+fn millis(since: Option<Duration>) -> u32 {
+    since.map_or(0, |since| u32::try_from(since.as_millis()).unwrap_or(u32::MAX))
+}
+
+impl Sockets {
+    pub(crate) fn tcp_info(&self, slot: u32, info: Option<&SocketInfo>) -> [u8; TCP_INFO_LEN] {
+        let fixed = self.slots.get(slot).map_or(0, |entry| entry.rare().recv_fixed());
+        let (recv_capacity, _) = fixed_or(fixed, self.buffers.recv, self.buffers.recv_max);
+        let tcp = info.and_then(|info| info.tcp);
+        let state = info.map_or(state::CLOSE, |info| state_number(info.state));
+        let mtu = info.and_then(|info| info.mtu).unwrap_or(0);
+        let listener = info.filter(|info| info.state == SocketState::Listening);
+        let accept_queue =
+            listener.map(|info| AcceptQueue { len: info.recv_queue, backlog: info.send_queue });
+        tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity, accept_queue })
+    }
+}
