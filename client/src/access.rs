@@ -31,6 +31,14 @@ impl Socket {
         }
     }
 
+    /// State of the socket's input: a value that differs when more has arrived, or the input or the
+    /// connection has ended.
+    pub(crate) fn input(self, client: &Client) -> u64 {
+        use ready::{ERR, HUP, PRI, RDHUP};
+        let tail = client.slot(self).map_or(0, |slot| slot.rx_tail.load(Acquire));
+        u64::from(tail) << 32 | u64::from(self.readiness(client) & (ERR | HUP | PRI | RDHUP))
+    }
+
     /// Asks for an event when there is room to send. Look at [`Self::readiness`] once more
     /// afterwards.
     pub fn want_room(self, client: &Client) {

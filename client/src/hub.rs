@@ -71,6 +71,9 @@ pub(crate) struct Watch {
     pub(crate) queued: bool,
     /// Events since the last look: without any, an edge-triggered interest has nothing to report.
     pub(crate) fresh: u32,
+    /// State of the socket's input at the last report of an edge-triggered interest, or when the
+    /// interest was set ([`Socket::input`](crate::Socket::input)).
+    pub(crate) seen: u64,
     /// Removed; the place is free once it leaves the ready list.
     pub(crate) gone: bool,
     /// Index of the slot's next watch, plus one.

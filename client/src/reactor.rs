@@ -333,6 +333,7 @@ impl Locked<'_> {
             data,
             queued: false,
             fresh: 0,
+            seen: 0,
             gone: false,
             next,
         };
@@ -406,6 +407,7 @@ impl Locked<'_> {
                 self.free.push(index);
                 continue;
             }
+            watch.note_input(client);
             let mask = watch.report(client);
             watch.fresh = 0;
             if mask == 0 {
@@ -484,6 +486,7 @@ impl Locked<'_> {
 
     /// A new or changed interest is reported at once when it is ready already.
     fn check_new(&mut self, client: &Client, index: u32) {
+        self.watches[index as usize].note_input(client);
         if self.watches[index as usize].ready_now(client) != 0 {
             self.queue(index, u32::MAX);
             self.kick_ready();
@@ -521,6 +524,14 @@ impl Locked<'_> {
 }
 
 impl Watch {
+    /// Notes the state of the socket's input before a report of an edge-triggered interest. What
+    /// arrives during the report has an event of its own.
+    fn note_input(&mut self, client: &Client) {
+        if self.events & EPOLLET != 0 {
+            self.seen = self.socket.input(client);
+        }
+    }
+
     /// Events for epoll_wait: 0 for none.
     fn report(&self, client: &Client) -> u32 {
         let mask = self.ready_now(client);

@@ -41,6 +41,9 @@ use crate::{Client, Deadline, Socket};
 const SPINS: u32 = 200;
 /// A reader waits so long for a turn at most: far longer than the engine takes.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Times that the reader leaves the processor to the engine before its patience ends. Otherwise a
+/// machine that stands still for longer than [`PATIENCE`] would end the wait without a turn.
+const YIELDS_MIN: u32 = 100;
 /// Turns that a thread makes of an engine in its own process.
 const TURNS: u32 = 4;
 /// Turns to wait for: the end of a socket is sent in the turn after the one that takes the command.
@@ -194,7 +197,7 @@ impl<'a> UnderWay<'a> {
         let missing = || self.missing.iter().flatten();
         let shards = client.shards();
         for _ in 0..if shards == 1 { ROUNDS } else { ROUNDS_OF_SHARDS } {
-            (0..shards).for_each(|shard| client.await_turn(shard));
+            client.await_turns();
             if missing().any(|it| it.socket.readiness(client) & ARRIVED != 0) {
                 return true;
             }
@@ -296,6 +299,11 @@ impl Client {
         }
     }
 
+    /// Waits for the end of a turn of each shard that begins now.
+    pub(crate) fn await_turns(&self) {
+        (0..self.shards()).for_each(|shard| self.await_turn(shard));
+    }
+
     /// Waits for the end of a turn of a shard that begins now.
     fn await_turn(&self, shard: u32) {
         let status = self.status(shard);
@@ -321,8 +329,10 @@ impl Client {
         // The sender has rung, but an engine that has taken the command may sleep since.
         self.ring_shard(shard);
         let deadline = Deadline::after(PATIENCE);
-        while !is_over() && !deadline.left().is_zero() {
+        let mut yields = 0;
+        while !is_over() && (yields < YIELDS_MIN || !deadline.left().is_zero()) {
             sched_yield();
+            yields += 1;
         }
     }
 }

@@ -23,13 +23,13 @@ macro_rules! programs {
 }
 
 programs! {
-    addresses answers bind_listen chroot connect control_messages cork device disconnect duplex
-    duplicates epoll_errors epoll_modes epoll_threads error_queue exec files fork fork_threads
-    handlers hop_limits identity ioctls limit linger listeners many masks memory_lock messages
-    modules multicast names nonblocking nothing null_pointers opening options options_rare peeking
-    poll_room poll_select ports printing queue_sizes receive_flags reset rights sandbox segments
-    sendfile_more settings_in_order shutdown signals spawn tcp_options timeouts transfer udp
-    udp_shared unconnected urgent vectors waiting
+    addresses answers at_once bind_listen chroot connect control_messages cork device disconnect
+    duplex duplicates epoll_errors epoll_modes epoll_threads error_queue exec files fork
+    fork_threads handlers hop_limits identity ioctls limit linger listeners many masks memory_lock
+    messages modules multicast names nonblocking nothing null_pointers opening options options_rare
+    peeking poll_room poll_select ports printing queue_sizes receive_flags reset rights sandbox
+    segments sendfile_more settings_in_order shutdown signals spawn tcp_options timeouts transfer
+    udp udp_shared unconnected urgent vectors waiting
 }
 
 /// A program that nobody runs would be no test.

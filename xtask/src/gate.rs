@@ -60,6 +60,7 @@ const SMOKE: &[&str] = &[
     "proxy_run",
     "proxy_bad_days",
     "urgent",
+    "at_once",
 ];
 
 /// Runs all of it, or up to the first step that fails, of which all failures are shown.

@@ -361,8 +361,8 @@ addresses, and for own copies of datagrams to groups and broadcast addresses. \
 The engine has had its turn when a call that does not wait, as recv(2), poll(2),
 select(2), epoll_wait(2) or FIONREAD, says that nothing is there. Such a call waits for the turn,
 some microseconds, only where something is missing that was sent. It may still be too early for
-sockets in an epoll set of more than 32, in about one of a thousand calls for a smaller set, and for
-datagrams that sendto(2) takes to an own address other than loopback from a socket bound to none. \
+sockets in an epoll set of more than 32, and for datagrams that sendto(2) takes to an own address
+other than loopback from a socket bound to none. \
 Nor is the room there at once that a peer has made
 by reading, nor an ICMP error.
 

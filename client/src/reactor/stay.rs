@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 
-use super::{Locked, Result};
+use super::{EPOLLET, Locked, Result};
 use crate::hub::{Bed, Hub, Nested};
-use crate::{Client, Error, Process, UnderWay};
+use crate::{Client, Error, Process, UnderWay, ready};
 
 /// Calls without a look at the kernel's descriptors while our sockets keep a thread busy. The look
 /// is a system call, and most kernel descriptors of event loops are seldom ready.
@@ -14,6 +14,11 @@ const EAGER: u32 = 16;
 
 /// Sockets of a set up to which [`Stay::await_senders`] asks each whether something is under way.
 const AWAITED_MAX: usize = 32;
+
+/// Turns of the engine that [`Stay::await_senders`] waits for the event of a ready socket. The
+/// event is in the ring at the end of the turn in which the slot changed, as a rule; after that of
+/// the next one if the change came after the turn's events.
+const EVENT_TURNS: u32 = 3;
 
 /// Descriptors to look at, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +76,37 @@ impl Locked<'_> {
                 set.nested.push(nested);
             }
         }
+    }
+}
+
+impl Locked<'_> {
+    /// Queues level-triggered sockets of a set that are ready, though their event has not arrived.
+    /// True: edge-triggered ones are ready, too. Their events have to be awaited, because an event
+    /// after the report would be a second edge. `is_last`: report them no later than that event.
+    fn queue_unreported(&mut self, client: &Client, number: u32, is_last: bool) -> bool {
+        let mut awaits = false;
+        let mut indices = [0; AWAITED_MAX];
+        let count = self.set(number).map_or(0, |set| {
+            indices.iter_mut().zip(set.by_fd.values()).map(|(to, &index)| *to = index).count()
+        });
+        for &index in &indices[..count] {
+            let watch = &self.watches[index as usize];
+            if watch.queued {
+                continue;
+            }
+            let mask = watch.ready_now(client);
+            if watch.events & EPOLLET == 0 {
+                if mask != 0 {
+                    self.queue(index, mask);
+                }
+            } else if mask & !ready::OUT != 0 && watch.seen != watch.socket.input(client) {
+                awaits = true;
+                if is_last {
+                    self.watches[index as usize].note_input(client);
+                }
+            }
+        }
+        awaits
     }
 }
 
@@ -161,7 +197,22 @@ impl<'a> Stay<'a> {
                 under_way.add(watches[index as usize].socket);
             }
         }
-        Ok(under_way.wait())
+        if !under_way.wait() {
+            return Ok(false);
+        }
+        // The slot of a socket changes before the engine reports the event, so the ready list may
+        // lack sockets that are ready.
+        for turns_left in (0..EVENT_TURNS).rev() {
+            let mut hub = self.process.lock_reactor()?;
+            hub.known(self.number, self.id.unwrap_or_default())?;
+            hub.drain(client);
+            if !hub.queue_unreported(client, self.number, turns_left == 0) {
+                break;
+            }
+            drop(hub);
+            client.await_turns();
+        }
+        Ok(true)
     }
 
     /// The kernel's descriptors were looked at: so many were ready.
