@@ -268,9 +268,16 @@ impl Client {
     }
 
     /// [`Self::socket_command`], about the end of what a socket sends: `op` is SHUTDOWN or CLOSE.
+    ///
+    /// Waits for an end that the peer has sent before, as [`Self::await_senders`] does. Otherwise
+    /// the engine might take both commands in one turn, so that both ends would close at once and
+    /// go to TIME-WAIT. On Linux only the end that closes first does.
     pub fn tell_end(&self, socket: Socket, op: u32, a: u32) {
         // Afterwards the slot may be another socket's.
         let way = self.slot(socket).and_then(Way::out_of);
+        if way.is_some() {
+            self.await_senders(socket);
+        }
         self.socket_command(socket, op, a, 0);
         if let Some(way) = way {
             self.mark(socket, way, ENDED);

@@ -91,3 +91,21 @@ thread.start()
 time.sleep(0.1)
 waiting.shutdown(socket.SHUT_RDWR)
 thread.join()
+
+# Both ends close one after the other: only the first one goes to TIME-WAIT.
+def in_time_wait(*ports):
+    lines = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
+    ends = [[int(end.split(":")[1], 16) for end in line[1:3]] for line in lines if line[3] == "06"]
+    return [local for local, remote in ends if {local, remote} == set(ports)]
+
+
+for first in 0, 1:
+    seen = []
+    for _ in range(20):
+        ends = pair()
+        ports = [end.getsockname()[1] for end in ends]
+        ends[first].close()
+        ends[not first].close()
+        eventually(lambda: in_time_wait(*ports))
+        seen.append(in_time_wait(*ports) == [ports[first]])
+    print("TIME-WAIT at the first end only:", seen.count(True))
