@@ -37,8 +37,9 @@ pub struct Config {
     pub user_timeout: Option<Duration>,
     /// Most bytes of payload a second (SO_MAX_PACING_RATE); `None` is no bound.
     pub max_pacing_rate: Option<NonZeroU64>,
-    /// Times a SYN is sent again. 7 gives up after 4 min 15 s: RFC 9293 asks for at least three
-    /// minutes (MUST-23), Linux's 6 are two.
+    /// Times a SYN is sent again at doubled intervals, after [`SYN_LINEAR_TIMEOUTS`] repetitions at
+    /// the first one. 7 gives up after 4 min 11 s: RFC 9293 asks for at least three minutes
+    /// (MUST-23), Linux's 6 are two.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for
     //# at least 3 minutes (MUST-23).
@@ -119,6 +120,11 @@ impl Default for KeepAlive {
         KeepAlive { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
+
+/// Times that an active open repeats its SYN at the initial timeout, before the interval doubles:
+/// default of Linux's `net.ipv4.tcp_syn_linear_timeouts` (since 6.5), "1, 1, 1, 1, 1, 2, 4, ..."
+/// in its documentation. As there, these do not count as [`Config::syn_retries`].
+pub const SYN_LINEAR_TIMEOUTS: u8 = 4;
 
 /// Least segment size by which payload is cut, whatever a peer or a router says: 24 bytes remain
 /// under the longest options. Linux draws the line at 48 (`TCP_MIN_SND_MSS`).

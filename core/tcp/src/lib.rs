@@ -120,7 +120,7 @@ mod urgent;
 mod urgent_mark;
 mod watch;
 
-pub use config::{Config, KeepAlive};
+pub use config::{Config, KeepAlive, SYN_LINEAR_TIMEOUTS};
 pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use core::time::Duration;

@@ -1,5 +1,6 @@
 //! Timeouts (RFC 9293 §3.10.8): when the next is due, and what is done then.
 
+use crate::config::SYN_LINEAR_TIMEOUTS;
 use crate::connection::{Connection, LastReset};
 use crate::event::pending;
 use crate::receive_space::WhenRead;
@@ -87,11 +88,18 @@ impl Connection {
     }
 
     fn on_syn_timeout(&mut self, now: Instant) {
-        if self.timers.retransmits >= self.settings.syn_retries {
+        let linear = if self.state == State::SynSent { SYN_LINEAR_TIMEOUTS } else { 0 };
+        if self.timers.retransmits >= self.settings.syn_retries.saturating_add(linear) {
             return self.give_up();
         }
         self.timers.retransmits += 1;
-        self.rtt.back_off();
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+        //= type=exception
+        //= reason=The first SYNs are repeated at the initial timeout, as by Linux: a listener that had no place is asked again soon, and a SYN is small. From then on the timeout doubles.
+        //# (5.5) The host MUST set RTO <- RTO * 2 ("back off the timer").
+        if self.timers.retransmits > linear {
+            self.rtt.back_off();
+        }
         self.owed.syn = true;
         let rare = self.counters.rare_mut();
         rare.retransmitted = rare.retransmitted.wrapping_add(1);

@@ -109,9 +109,22 @@ fn a_lost_syn_is_sent_again_and_a_dead_peer_times_out() {
     let took = pair.run_until(Duration::from_secs(600), |pair| {
         pair.a.events.contains(&ConnectionEvent::TimedOut)
     });
-    assert_eq!(pair.sent(A, |packet| packet.has(Flags::SYN)), 8);
+    assert_eq!(pair.sent(A, |packet| packet.has(Flags::SYN)), 12);
     assert!(took >= Duration::from_secs(180), "MUST-23, {took:?}");
     assert_eq!(pair.a.events.last(), Some(&ConnectionEvent::Closed));
+}
+
+/// As Linux documents `net.ipv4.tcp_syn_linear_timeouts`: timeouts of "1, 1, 1, 1, 1, 2, 4, ...".
+#[test]
+fn syns_are_repeated_each_second_before_the_interval_doubles() {
+    let mut pair = Pair::new(Config::default(), Config::default());
+    pair.fate = Box::new(|_| Fate::Drop);
+    pair.connect(A);
+    let start = pair.now;
+    pair.run_for(Duration::from_secs(80));
+    let syns = pair.log.iter().filter(|packet| packet.from == A && packet.has(Flags::SYN));
+    let times: Vec<u64> = syns.map(|packet| packet.sent.since(start).as_secs()).collect();
+    assert_eq!(times, [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67]);
 }
 
 #[test]
