@@ -524,8 +524,8 @@ impl Locked<'_> {
 }
 
 impl Watch {
-    /// Notes the state of the socket's input before a report of an edge-triggered interest. What
-    /// arrives during the report has an event of its own.
+    /// Notes the state of the socket's input before a report of an edge-triggered interest.
+    /// Bytes that arrive during the report have an event of their own.
     fn note_input(&mut self, client: &Client) {
         if self.events & EPOLLET != 0 {
             self.seen = self.socket.input(client);

@@ -15,9 +15,9 @@ const EAGER: u32 = 16;
 /// Sockets of a set up to which [`Stay::await_senders`] asks each whether something is under way.
 const AWAITED_MAX: usize = 32;
 
-/// Turns of the engine that [`Stay::await_senders`] waits for the event of a ready socket. The
-/// event is in the ring at the end of the turn in which the slot changed, as a rule; after that of
-/// the next one if the change came after the turn's events.
+/// Turns of the engine that [`Stay::await_senders`] waits for the event of a ready socket. Usually
+/// the event is in the ring at the end of the turn in which the slot changed. A change after the
+/// turn's events were pushed has its event at the end of the next turn.
 const EVENT_TURNS: u32 = 3;
 
 /// Descriptors to look at, and their order.
