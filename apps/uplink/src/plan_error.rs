@@ -98,6 +98,17 @@ pub enum PlanError {
         /// Where the host has it.
         why: String,
     },
+    /// The host itself has an address on the device that leads to the stack.
+    #[error(
+        "{own}: this host has that address on {interface} itself, and would answer in place of the \
+         stack; give the stack another address of that network"
+    )]
+    AddressOfHost {
+        /// The address that was asked for.
+        own: Prefix,
+        /// The device.
+        interface: String,
+    },
     /// Another run has the address on the interface.
     #[error(
         "{address}: another run of towpath has it on {interface} already (process {process}): \

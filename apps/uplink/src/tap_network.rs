@@ -41,16 +41,9 @@ impl Choosing {
         if asked.is_empty() {
             return choose(&held, device).map(Vec::from).ok_or(PlanError::NoNetwork);
         }
-        match asked.iter().find_map(|own| Some((own, collision(&held, device, own)?))) {
+        match asked.iter().find_map(|own| refusal(&held, device, own)) {
             None => Ok(asked.to_vec()),
-            Some((&own, held)) => {
-                let (interface, network) = (&held.interface, held.network.trunc());
-                let why = match held.own {
-                    Some(ip) => format!("{ip} is on {interface} already"),
-                    None => format!("{network} is reached by {interface} already"),
-                };
-                Err(PlanError::AddressTaken { own, why })
-            }
+            Some(error) => Err(error),
         }
     }
 }
@@ -80,6 +73,21 @@ fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     free().find(|networks| meets(&ours, networks)).or_else(|| free().next())
 }
 
+/// Why the stack behind `device` cannot have an address, if it cannot.
+fn refusal(held: &[Held], device: &str, own: &Prefix) -> Option<PlanError> {
+    let own = *own;
+    if of_host(held, &own).is_some_and(|held| held.interface == device) {
+        return Some(PlanError::AddressOfHost { own, interface: device.to_owned() });
+    }
+    let held = collision(held, device, &own)?;
+    let (interface, network) = (&held.interface, held.network.trunc());
+    let why = match held.own {
+        Some(ip) => format!("{ip} is on {interface} already"),
+        None => format!("{network} is reached by {interface} already"),
+    };
+    Some(PlanError::AddressTaken { own, why })
+}
+
 /// The part of this host that a network would take away: a network of the host, or a route to no
 /// larger network. A part of a larger network behind a router may be taken on purpose.
 fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
@@ -100,8 +108,12 @@ fn system(source: std::io::Error) -> PlanError {
 /// An address of `asked` that an interface of this host has, with the interface.
 pub(crate) fn own_address(asked: &[Prefix]) -> Result<Option<(Prefix, String)>> {
     let held = held_by_host()?;
-    let has = |own: &Prefix| held.iter().find(|held| held.own == Some(own.addr()));
-    Ok(asked.iter().find_map(|own| Some((*own, has(own)?.interface.clone()))))
+    Ok(asked.iter().find_map(|own| Some((*own, of_host(&held, own)?.interface.clone()))))
+}
+
+/// The entry of an interface that has the very address.
+fn of_host<'a>(held: &'a [Held], own: &Prefix) -> Option<&'a Held> {
+    held.iter().find(|held| held.own == Some(own.addr()))
 }
 
 /// Addresses that this host has on an interface, but for those of the link alone.
@@ -180,6 +192,16 @@ mod tests {
         );
         let all = [("a", "10.0.0.1/8"), ("b", "via 172.16.0.0/12"), ("c", "192.168.0.1/16")];
         assert!(choose(&held(&all), "tp1").is_none());
+    }
+
+    #[test]
+    fn an_address_that_the_host_has_on_the_device_is_refused() {
+        let held = held(&[("tp1", "192.168.6.1/24"), ("tp1", "fd00::1/64")]);
+        let why = |own: &str| refusal(&held, "tp1", &own.parse().unwrap()).map(|it| it.to_string());
+        let refused = why("192.168.6.1/24").expect("it is refused");
+        assert!(refused.contains("192.168.6.1/24: this host has that address on tp1 itself"));
+        assert!(why("192.168.6.1/16").is_some() && why("fd00::1/64").is_some());
+        assert_eq!((why("192.168.6.2/24"), why("fd00::2/64")), (None, None));
     }
 
     #[test]

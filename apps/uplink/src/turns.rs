@@ -5,11 +5,17 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
+use crate::unix_owner::unix_owner;
+
 /// Longest time for which a run may hold the lock, as while it opens a device.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Names of one lock. Each name that another user has is left out.
+const NAMES: usize = 8;
 
-/// A lock: an abstract name of a Unix socket, which one socket of a network namespace can have. The
-/// kernel releases the lock when the process ends.
+/// A lock among the runs of a user, which also waits for those of root: an abstract name of a Unix
+/// socket, which one socket of a network namespace can have. The kernel releases the lock when the
+/// process ends. Every user can bind such a name, so those of other users count for nothing:
+/// otherwise each of them could delay the starts of all runs.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _lock: Option<UnixListener>,
@@ -22,14 +28,74 @@ impl Turn {
     /// # Errors
     /// The name is too long.
     pub fn wait(name: &str) -> io::Result<Self> {
-        let name = SocketAddr::from_abstract_name(name)?;
+        let own = rustix::process::geteuid().as_raw();
+        Self::wait_unless(name, |name| holder(name).is_some_and(|user| user != 0 && user != own))
+    }
+
+    /// The same, without names of which `is_foreign` says that another user has them.
+    fn wait_unless(name: &str, is_foreign: impl Fn(&str) -> bool) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
-        loop {
-            match UnixListener::bind_addr(&name) {
-                Ok(lock) => return Ok(Self { _lock: Some(lock) }),
-                Err(_) if Instant::now() > end => return Ok(Self { _lock: None }),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        for number in 0..NAMES {
+            let name = if number == 0 { name.to_owned() } else { format!("{name}.{number}") };
+            let address = SocketAddr::from_abstract_name(&name)?;
+            loop {
+                match UnixListener::bind_addr(&address) {
+                    Ok(lock) => return Ok(Self { _lock: Some(lock) }),
+                    Err(_) if is_foreign(&name) => break,
+                    Err(_) if Instant::now() > end => return Ok(Self { _lock: None }),
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
             }
         }
+        Ok(Self { _lock: None })
+    }
+}
+
+/// The user of the socket with an abstract name, if the kernel tells.
+fn holder(name: &str) -> Option<u32> {
+    let sockets = std::fs::read_to_string("/proc/net/unix").ok()?;
+    let end = format!(" @{name}");
+    let line = sockets.lines().find(|line| line.ends_with(&end))?;
+    // Num RefCount Protocol Flags Type St Inode Path
+    unix_owner(line.split_whitespace().nth(6)?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(name: &str) -> UnixListener {
+        let address = SocketAddr::from_abstract_name(name).expect("a short name");
+        UnixListener::bind_addr(&address).expect("a free name")
+    }
+
+    #[test]
+    fn a_lock_of_another_user_delays_nothing() {
+        let name = format!("towpath-test-turns/{}", std::process::id());
+        let _first = held(&name);
+        let began = Instant::now();
+        let turn = Turn::wait_unless(&name, |at| at == name).expect("a short name");
+        assert!(turn._lock.is_some() && began.elapsed() < PATIENCE);
+        // The second name excludes other runs of this user.
+        let again = Turn::wait_unless(&name, |at| at == name).expect("a short name");
+        assert!(again._lock.is_none() && began.elapsed() >= PATIENCE);
+    }
+
+    #[test]
+    fn a_lock_of_this_user_is_waited_for() {
+        let name = format!("towpath-test-turns-own/{}", std::process::id());
+        let first = held(&name);
+        // A kernel without unix_diag shows no owner.
+        let own = rustix::process::geteuid().as_raw();
+        assert!(holder(&name).is_none_or(|user| user == own));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Turn::wait(&name));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waiting.is_finished());
+            drop(first);
+            let turn = waiting.join().expect("no panic").expect("a short name");
+            assert!(turn._lock.is_some());
+        });
+        assert!(UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).is_ok());
     }
 }

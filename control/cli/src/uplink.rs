@@ -136,6 +136,7 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         ),
         PlanError::PortTaken { .. } => format!("-p {error}"),
         PlanError::AddressTaken { .. }
+        | PlanError::AddressOfHost { .. }
         | PlanError::AddressMissing { .. }
         | PlanError::AddressClaimed { .. } => format!("--address {error}"),
         PlanError::PortsClaimed { .. } => format!("--ports {error}"),
