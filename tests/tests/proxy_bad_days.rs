@@ -248,33 +248,54 @@ fn flows_that_begin_between_two_addresses_leave_from_the_next() {
     }
 }
 
-#[test]
-fn connections_beyond_a_share_of_few_descriptors_wait() {
-    let Some(day) = Day::new() else { return };
+/// A proxy that may have 200 descriptors serves 300 connections, which begin at once from each of
+/// `clients` in turn. Returns what it wrote.
+fn with_few_descriptors(day: &Day, clients: &[String]) -> String {
     let towpath = towpath();
     let routed = ROUTED.join(" ");
     let line = format!("ulimit -n 200; exec {towpath} proxy --tun tw0 {routed} --stats=json");
     let proxy = day.lab.here.spawn(&["bash", "-c", &line]);
     eventually("the device is up", || proxy.stderr().contains("Ctrl-C ends"));
-    // All connections are of one client, which leaves some descriptors to other clients. The rest
-    // of its connections wait until earlier ones end.
-    let script = "import socket,select\n\
-        def begin():\n\
-        \x20s=socket.socket(); s.setblocking(False); s.connect_ex(('10.9.0.1',7810)); return s\n\
-        all=[begin() for _ in range(300)]; served=0\n\
-        while all:\n\
-        \x20ready=select.select([],all,[],60)[1]\n\
-        \x20assert ready, len(all)\n\
-        \x20for s in ready:\n\
-        \x20\x20assert s.getsockopt(1,4)==0\n\
-        \x20\x20s.setblocking(True); s.settimeout(30); s.sendall(b'ehello')\n\
-        \x20\x20assert s.recv(9)==b'hello'; s.close(); all.remove(s); served+=1\n\
-        print(served)";
-    assert_eq!(day.lab.python(script), "300\n");
+    let script = format!(
+        "import socket,select\n\
+         clients={clients:?}\n\
+         def begin(n):\n\
+         \x20s=socket.socket(); s.bind((clients[n%len(clients)],0)); s.setblocking(False)\n\
+         \x20s.connect_ex(('10.9.0.1',7810)); return s\n\
+         all=[begin(n) for n in range(300)]; served=0\n\
+         while all:\n\
+         \x20ready=select.select([],all,[],60)[1]\n\
+         \x20assert ready, len(all)\n\
+         \x20for s in ready:\n\
+         \x20\x20assert s.getsockopt(1,4)==0\n\
+         \x20\x20s.setblocking(True); s.settimeout(30); s.sendall(b'ehello')\n\
+         \x20\x20assert s.recv(9)==b'hello'; s.close(); all.remove(s); served+=1\n\
+         print(served)"
+    );
+    assert_eq!(day.lab.python(&script), "300\n");
     assert!(day.works());
-    assert!(proxy.stderr().contains("as many as one client may have"), "{}", proxy.stderr());
-    let output = proxy.stop();
-    assert!(counter(&output.stderr, "gateway", "tcp_client_full") > 0, "{}", output.stderr);
+    proxy.stop().stderr
+}
+
+/// One client leaves some descriptors to other clients. The rest of its connections wait until
+/// earlier ones end.
+#[test]
+fn connections_beyond_a_share_of_few_descriptors_wait() {
+    let Some(day) = Day::new() else { return };
+    let said = with_few_descriptors(&day, &["192.0.2.1".to_owned()]);
+    assert!(said.contains("as many as one client may have"), "{said}");
+    assert!(counter(&said, "gateway", "tcp_client_full") > 0, "{said}");
+}
+
+/// Many clients use up the descriptors together, none of which has a large part.
+#[test]
+fn descriptors_that_ran_out_come_back() {
+    let Some(day) = Day::new() else { return };
+    let clients: Vec<String> = (1..=60).map(|n| format!("10.8.0.{n}")).collect();
+    day.lab.here.shell("for n in $(seq 60); do ip addr add 10.8.0.$n/32 dev lo; done").ok();
+    let said = with_few_descriptors(&day, &clients);
+    assert!(said.contains("the limit of 200 descriptors"), "{said}");
+    assert!(counter(&said, "gateway", "tcp_flows_full") > 0, "{said}");
 }
 
 /// Connections of clients that are all open at once.
