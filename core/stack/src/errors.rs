@@ -83,9 +83,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return false;
         };
         let (Some(connection), Some(seq)) = (&mut stream.connection, error.tcp_seq) else {
@@ -115,9 +113,7 @@ impl<H: Host> Stack<H> {
     /// A segment of this connection was too long for a link of its path.
     fn lower_path_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) {
         let id = SocketId(self.sockets.id(index));
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return;
         };
         if !stream.path.as_mut().is_some_and(|path| path.lower(mtu)) {
@@ -141,10 +137,8 @@ impl<H: Host> Stack<H> {
 
     fn forget_mtu(&mut self, learnt: LearntMtu) {
         let LearntMtu { id, mtu, .. } = learnt;
-        let socket = self.index(id).and_then(|index| self.sockets.get_mut(index));
-        let Some(SocketRole::Stream(stream)) = socket.map(|socket| &mut socket.kind) else {
-            return;
-        };
+        let stream = self.index(id).and_then(|index| self.sockets.stream_mut(index));
+        let Some(stream) = stream else { return };
         if stream.path.as_mut().is_some_and(|path| path.forget(mtu)) {
             stream.on_path_mtu();
         }
@@ -183,8 +177,8 @@ impl<H: Host> Stack<H> {
             self.events.report(user, report);
             return true;
         }
-        // As on Linux an unconnected socket gets errors only if it asked. Transient errors (RFC
-        // 1122 §3.2.2.1) need IP_RECVERR.
+        // As on Linux an unconnected socket gets errors only with IP_RECVERR. Transient errors (RFC
+        // 1122 §3.2.2.1) need the option, too.
         if taker.connected && hard {
             self.events.push(user, SocketEvent::Error(reason));
         }

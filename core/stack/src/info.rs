@@ -26,7 +26,7 @@ pub struct SocketInfo {
     pub state: SocketState,
     /// Its own end, if it is bound or connected. For echo sockets the port is the ident.
     pub local: Option<SocketAddr>,
-    /// The other end, if it is connected.
+    /// Address of the peer, if it is connected.
     pub remote: Option<SocketAddr>,
     /// Bytes that the program has not read; of a listener, children not accepted.
     pub recv_queue: u32,

@@ -65,8 +65,7 @@ impl<H: Host> Stack<H> {
     /// dropped it. The time at which the connection is given up stays the same.
     pub fn repeat_syn(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        if let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        if let Some(stream) = self.sockets.stream_mut(index)
             && let Some(connection) = &mut stream.connection
         {
             connection.repeat_syn();
@@ -94,8 +93,7 @@ impl<H: Host> Stack<H> {
     /// The SYN of a connect with Fast Open no longer waits for bytes.
     pub fn open_without_bytes(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        let kind = self.sockets.get_mut(index).map(|socket| &mut socket.kind);
-        if let Some(SocketRole::Stream(stream)) = kind
+        if let Some(stream) = self.sockets.stream_mut(index)
             && let Some(connection) = &mut stream.connection
         {
             connection.open_without_bytes();
@@ -149,9 +147,7 @@ impl<H: Host> Stack<H> {
     pub fn reset_connections(&mut self) {
         let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
         for index in connections {
-            let Some(SocketRole::Stream(stream)) =
-                self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-            else {
+            let Some(stream) = self.sockets.stream_mut(index) else {
                 continue;
             };
             if let Some(connection) = &mut stream.connection

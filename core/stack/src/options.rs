@@ -201,10 +201,7 @@ impl<H: Host> Stack<H> {
         filter: Option<Arc<Program>>,
     ) -> Result<(), OptionError> {
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
-        match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-            Some(SocketRole::Datagram(datagram)) => datagram.filter = filter,
-            _ => return Err(OptionError::NotApplicable),
-        }
+        self.datagram_mut(index)?.filter = filter;
         Ok(())
     }
 
@@ -227,10 +224,7 @@ impl<H: Host> Stack<H> {
 
     /// The program that [`Stack::set_filter`] set.
     pub fn filter(&self, id: SocketId) -> Option<Arc<Program>> {
-        match self.sockets.get(self.index(id)?).map(|socket| &socket.kind) {
-            Some(SocketRole::Datagram(datagram)) => datagram.filter.clone(),
-            _ => None,
-        }
+        self.sockets.datagram(self.index(id)?)?.filter.clone()
     }
 
     /// The interface need not exist: then nothing comes or goes.
@@ -316,7 +310,7 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), OptionError> {
         self.catch_up();
         let (index, iface) = self.membership(now, id, group, iface)?;
-        let datagram = self.members_mut(index)?;
+        let datagram = self.datagram_mut(index)?;
         let known = datagram.memberships.iter_mut().find(|m| (m.group, m.iface) == (group, iface));
         match (known.map(|membership| &mut membership.sources), source) {
             (Some(Some(sources)), Some(source)) if sources.contains(&source) => {
@@ -337,7 +331,7 @@ impl<H: Host> Stack<H> {
         if !self.net.join_group(now, iface, group, source) {
             return Err(OptionError::TooMany);
         }
-        let memberships = &mut self.members_mut(index)?.memberships;
+        let memberships = &mut self.datagram_mut(index)?.memberships;
         let known = memberships.iter_mut().find(|m| (m.group, m.iface) == (group, iface));
         if let Some(sources) = known.and_then(|membership| membership.sources.as_mut()) {
             sources.extend(source);
@@ -354,13 +348,13 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), OptionError> {
         let GroupMembership { group, iface, ref sources } = membership;
         let source = sources.as_ref().and_then(|sources| sources.first().copied());
-        let datagram = self.members_mut(index)?;
+        let datagram = self.datagram_mut(index)?;
         if datagram.memberships.len() >= MEMBERSHIPS_MAX
             || !self.net.join_group(now, iface, group, source)
         {
             return Err(OptionError::TooMany);
         }
-        self.members_mut(index)?.memberships.push(membership);
+        self.datagram_mut(index)?.memberships.push(membership);
         self.datagrams.memberships += 1;
         Ok(())
     }
@@ -380,7 +374,7 @@ impl<H: Host> Stack<H> {
         source: Option<IpAddr>,
     ) -> Result<(), OptionError> {
         let (index, iface) = self.membership(now, id, group, iface)?;
-        let datagram = self.members_mut(index)?;
+        let datagram = self.datagram_mut(index)?;
         let at = datagram.memberships.iter().position(|m| (m.group, m.iface) == (group, iface));
         let missing = if source.is_some() { OptionError::Invalid } else { OptionError::Membership };
         let at = at.ok_or(missing)?;
@@ -399,11 +393,8 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    fn members_mut(&mut self, index: u32) -> Result<&mut DatagramSocket, OptionError> {
-        match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
-            Some(SocketRole::Datagram(datagram)) => Ok(datagram),
-            _ => Err(OptionError::NotApplicable),
-        }
+    fn datagram_mut(&mut self, index: u32) -> Result<&mut DatagramSocket, OptionError> {
+        self.sockets.datagram_mut(index).ok_or(OptionError::NotApplicable)
     }
 
     pub(crate) fn end_membership(&mut self, now: Instant, membership: &GroupMembership) {

@@ -104,6 +104,7 @@ impl<H: Host> Stack<H> {
 }
 
 /// A packet of the TCP header, with room for a short payload.
+#[inline]
 pub(crate) fn segment_packet(
     flow: &Flow,
     outgoing: &Outgoing,
@@ -140,6 +141,7 @@ pub(crate) fn segment_packet(
 }
 
 /// Header fields of a segment.
+#[inline]
 pub(crate) fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
     // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that
     // segments are cut to, it has to fragment them.

@@ -149,7 +149,7 @@ pub(crate) struct FlowSettings {
 }
 
 impl FlowSettings {
-    /// Applies the change of a socket option. Values for the other family change nothing.
+    /// Applies the change of a socket option. Values for the other address family are ignored.
     pub fn change<T>(
         &mut self,
         remote: IpAddr,

@@ -26,6 +26,7 @@ use crate::host::{BindOptions, Family, Host};
 use crate::net::IfaceId;
 use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::settings::StreamSettings;
+use crate::tables::slab::Slab;
 use crate::tcp::listener::{AmongShards, ListeningSocket};
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 use crate::udp::socket::DatagramSocket;
@@ -78,7 +79,7 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Whether it stands for a socket of another shard.
+    /// Whether it is the shadow of a socket of another shard.
     pub fn is_shadow(&self) -> bool {
         match &self.kind {
             SocketRole::Listener(listener) => {
@@ -92,6 +93,62 @@ impl<H: Host> StackSocket<H> {
     /// Whether it holds a port by a bind.
     pub fn has_port(&self) -> bool {
         self.bound.as_deref().is_some_and(BoundAddr::has_port)
+    }
+}
+
+impl<H: Host> Slab<StackSocket<H>> {
+    /// The stream at `index`.
+    #[inline]
+    pub fn stream(&self, index: u32) -> Option<&StreamSocket<H>> {
+        match &self.get(index)?.kind {
+            SocketRole::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The stream at `index`, to be changed.
+    #[inline]
+    pub fn stream_mut(&mut self, index: u32) -> Option<&mut StreamSocket<H>> {
+        match &mut self.get_mut(index)?.kind {
+            SocketRole::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The listener at `index`.
+    #[inline]
+    pub fn listener(&self, index: u32) -> Option<&ListeningSocket> {
+        match &self.get(index)?.kind {
+            SocketRole::Listener(listener) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// The listener at `index`, to be changed.
+    #[inline]
+    pub fn listener_mut(&mut self, index: u32) -> Option<&mut ListeningSocket> {
+        match &mut self.get_mut(index)?.kind {
+            SocketRole::Listener(listener) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// The datagram socket at `index`.
+    #[inline]
+    pub fn datagram(&self, index: u32) -> Option<&DatagramSocket> {
+        match &self.get(index)?.kind {
+            SocketRole::Datagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
+    /// The datagram socket at `index`, to be changed.
+    #[inline]
+    pub fn datagram_mut(&mut self, index: u32) -> Option<&mut DatagramSocket> {
+        match &mut self.get_mut(index)?.kind {
+            SocketRole::Datagram(datagram) => Some(datagram),
+            _ => None,
+        }
     }
 }
 

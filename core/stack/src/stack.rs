@@ -141,8 +141,9 @@ impl<H: Host> Stack<H> {
     ///
     /// # The caller's duty
     /// * Give the first of them the host's interfaces, addresses and routes, which all have from
-    ///   then on; the others refuse them with a panic. Give each a queue of every device. A packet
-    ///   may come in at any of them; one that comes in at its owner ([`Owners`]) costs least.
+    ///   then on; all other shards panic on such a call.
+    /// * Give each a queue of every device. A packet may come in at any shard; one that comes in at
+    ///   its owner ([`Owners`]) costs least.
     /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake
     ///   those that sleep. Before a thread sleeps, and after it has announced that, ask
     ///   [`Stack::has_mail`] once more: it sees work by other threads since

@@ -11,7 +11,7 @@ use crate::net::{IfaceId, Load};
 use crate::stack::{Stack, TimerOwner};
 
 impl<H: Host> Stack<H> {
-    /// Whether a socket asked for a processor ([`BindOptions`](crate::BindOptions)).
+    /// Whether a socket has set a processor ([`BindOptions`](crate::BindOptions)).
     pub fn minds_processor(&self) -> bool {
         self.ports.tcp.receivers.minds_processor() || self.ports.udp.receivers.minds_processor()
     }
@@ -135,7 +135,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a batch of a router: runs of packets to other hosts, and the others one by one.
+    /// Receives a batch of a router: packets to other hosts in runs, packets to this host one by
+    /// one.
     #[cold]
     fn receive_in_runs(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, batch: &mut Batch) -> usize {
         let mut bytes = 0;
@@ -148,7 +149,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a packet of a device. With several shards its own one is found first.
+    /// Receives a packet of a device. With several shards, its shard is found first.
     #[inline]
     fn take_packet(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         match self.shards.is_alone() {

@@ -19,7 +19,7 @@ pub(crate) struct LocalPorts {
 pub(crate) struct PortPass {
     /// Ports without connections only.
     pub vacant: bool,
-    /// Ports that make this shard the flow's owner, or only the others.
+    /// Ports that make this shard the flow's owner; false: ports that make a peer shard the owner.
     pub home: bool,
 }
 

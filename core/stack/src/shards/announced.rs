@@ -1,5 +1,5 @@
-//! Sockets of each shard as the others know them, in one table a protocol. Its lock puts changes in
-//! order: two sockets that compete for packets are in the same order in every shard.
+//! Sockets of each shard as its peer shards know them, in one table a protocol. Its lock puts
+//! changes in order: two sockets that compete for packets are in the same order in every shard.
 //!
 //! Listeners are known to all. A port of UDP, or an echo identifier, that only one shard has is not
 //! announced: its packets go to that shard. When a second shard comes, all shards are told of the

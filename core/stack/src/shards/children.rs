@@ -8,7 +8,7 @@
 //!  waits here                   ◄─ Full ── no
 //!                               ◄─ Room ── Stack::accepted
 //!  the oldest                   ─ Offer ─► ...
-//!  or nobody                    ─ Pass ──► Room for another shard
+//!  or no child                  ─ Pass ──► Room for another shard
 //! ```
 //!
 //! Two connections of one client enter the queue in their order, whichever shards have them. For
@@ -89,7 +89,7 @@ impl<H: Host> Stack<H> {
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.shards.member else { return };
         match answer {
-            // Several places may have become free, but only one shard is told at a time: go on with
+            // Several places may have become free, but only one shard is notified at a time: notify
             // the next.
             Queued::Yes => {
                 if let Some(index) = self.index(listener) {

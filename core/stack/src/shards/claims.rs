@@ -1,6 +1,6 @@
 //! Flows that are not with their owner: a program chose the port that it connects from, and its
 //! socket is in another shard. The owner knows whether the flow is free, for a connection of its
-//! own or one in TIME-WAIT may have it. So it is asked before the SYN leaves; from then on every
+//! own or one in TIME-WAIT may have it. So the SYN waits for its answer; from then on every
 //! shard knows where the packets go.
 //!
 //! ```text
@@ -100,9 +100,7 @@ impl<H: Host> Stack<H> {
         if let Some(member) = &mut self.shards.member {
             member.claims.remove(&index);
         }
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return self.shards.give_back(&flow);
         };
         if let (Some(connection), Some(iss_min)) = (&mut stream.connection, iss_min) {

@@ -1,4 +1,4 @@
-//! Packets of several shards: whose each is, and how it gets there.
+//! Packets of several shards: finds the shard that a packet belongs to, and hands it over.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -176,7 +176,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Publishes mail to the other shards. Returns those with mail, a bit each.
+    /// Publishes mail to the peer shards. Returns those with mail, a bit each.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
@@ -216,8 +216,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Whether other shards sent something or gave this one work, or messages for them found no
-    /// room. A thread that is about to sleep announces that, and then asks once more. Takes no
-    /// lock.
+    /// room. A thread that is about to sleep announces that, and then calls this once more. Takes
+    /// no lock.
     pub fn has_mail(&self) -> bool {
         self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()

@@ -14,7 +14,7 @@ use crate::ports::bind_addr::PortProtocol;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::AmongShards;
 
-/// The other shards of a host, as a stack sees them; a single stack has none.
+/// Peer shards of a stack; a single stack has none.
 #[derive(Debug, Default)]
 pub(crate) struct PeerShards {
     /// State as one shard of several.
@@ -62,7 +62,7 @@ impl PeerShards {
         self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
     }
 
-    /// The other shards in a set.
+    /// Returns the peer shards in a set.
     pub fn others_in(&self, shards: u16) -> impl Iterator<Item = ShardId> + use<> {
         let own = self.member.as_ref().map(|member| member.id);
         let all = (0..u16::BITS as u8).filter(move |n| shards & 1 << n != 0).map(ShardId);
@@ -75,7 +75,7 @@ impl PeerShards {
 pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
-    /// To the other shards, each at the place of its number.
+    /// Rings to the peer shards, by their number.
     pub pairs: Vec<Option<ShardPair>>,
     /// Flows that are not with their owner, because the program chose their port. As a rule there
     /// are none.
@@ -124,20 +124,20 @@ impl Member {
         all
     }
 
-    /// The shard that has a flow, or that would have it.
+    /// Returns the shard that has a flow, or that would have it.
     #[inline]
     pub fn home(&self, flow: &Flow) -> ShardId {
         self.home_of_hashed(flow, self.common.owners.hash(flow))
     }
 
-    /// Likewise, of a flow whose hash is `hash`.
+    /// Returns the shard of a flow with this hash.
     #[inline]
     pub fn home_of_hashed(&self, flow: &Flow, hash: u64) -> ShardId {
         let excepted = (!self.excepted.is_empty()).then(|| self.excepted.get(flow)).flatten();
         excepted.copied().unwrap_or_else(|| self.common.owners.of_hash(hash))
     }
 
-    /// A listener that is about to be known in all shards.
+    /// Creates the state of a listener that all shards will know.
     pub fn original(&self, note: ListenerNote) -> AmongShards {
         let room = Arc::default();
         AmongShards::Original { room, turned_away: 0, told_last: self.id, note }

@@ -9,7 +9,6 @@ use super::ShardId;
 use super::post::{Offer, OfferedChild, ShardMessage};
 use crate::host::{Host, ListenerName, SocketId};
 use crate::net::IfaceId;
-use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tcp::active::{loopback_if_unspecified, with_scope};
 use crate::tcp::stream::StreamSocket;
@@ -31,7 +30,8 @@ impl<H: Host> Stack<H> {
         self.offer(now, listener, OfferedChild { id: child, user, tag }, None)
     }
 
-    /// The same. `more`: it was put off, and others wait behind it, or none.
+    /// Offers a child to the listener `to`. `more` is set for a child that waited: whether further
+    /// children wait behind it.
     pub(super) fn offer(
         &mut self,
         at: Instant,
@@ -39,11 +39,9 @@ impl<H: Host> Stack<H> {
         child: OfferedChild,
         more: Option<bool>,
     ) -> bool {
-        let socket = self.index(child.id).and_then(|index| self.sockets.get(index));
-        let Some(SocketRole::Stream(stream)) = socket.map(|socket| &socket.kind) else {
-            return false;
-        };
-        let StreamSocket { flow, iface, .. } = **stream;
+        let stream = self.index(child.id).and_then(|index| self.sockets.stream(index));
+        let Some(stream) = stream else { return false };
+        let StreamSocket { flow, iface, .. } = *stream;
         // Only link-local addresses need it, and their connections have it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
@@ -75,10 +73,7 @@ impl<H: Host> Stack<H> {
             if n == LOOKED_AT {
                 return self.shards.member.as_ref().map_or(1, |member| member.everybody());
             }
-            let socket = self.sockets.get(index);
-            let Some(SocketRole::Listener(listener)) = socket.map(|socket| &socket.kind) else {
-                continue;
-            };
+            let Some(listener) = self.sockets.listener(index) else { continue };
             let shard = listener.elsewhere(0).map_or(own, |listener| listener.name.shard.0);
             shards |= 1 << shard;
         }
@@ -96,10 +91,7 @@ impl<H: Host> Stack<H> {
     /// whether it has further children.
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
-        let socket = self.sockets.get_mut(index);
-        let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind) else {
-            return;
-        };
+        let Some(state) = self.sockets.listener_mut(index) else { return };
         state.publish();
         if let (Some(shard), Some(from)) = (state.next_turned_away(), self.shards.own()) {
             self.shards.tell(shard, ShardMessage::Room { listener, from });

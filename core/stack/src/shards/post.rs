@@ -65,7 +65,7 @@ pub(crate) struct OfferedChild {
     pub id: SocketId,
     /// The owner's number for it.
     pub user: u32,
-    /// And another one beside it.
+    /// Tag that the owner gave it.
     pub tag: u32,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Offer {
     pub at: Instant,
     /// The offer was answered `Full` before.
     pub again: bool,
-    /// So were others, which wait behind it.
+    /// Further children that were answered `Full` wait behind it.
     pub more: bool,
 }
 
@@ -165,7 +165,7 @@ impl ShardPair {
         !self.has_waiting()
     }
 
-    /// Publishes mail to the other shard. True when there is any.
+    /// Publishes mail to the peer shard. Returns whether there is any.
     pub fn flush(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         self.out.publish()
@@ -185,12 +185,12 @@ impl ShardPair {
         !self.waiting.is_empty()
     }
 
-    /// Whether the other shard has sent anything.
+    /// Whether the peer shard has sent anything.
     pub fn has_mail(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// Takes mail of the other shard, within a turn's limit. In exchange for each packet it gets an
+    /// Takes mail of the peer shard, within a turn's limit. In exchange for each packet it gets an
     /// empty one, so that neither's pool runs dry if packets go one way.
     pub fn take(&mut self, pool: &mut Pool, batch: &mut VecDeque<Mail>) {
         for _ in 0..MAIL_A_TURN {

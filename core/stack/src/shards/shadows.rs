@@ -1,5 +1,5 @@
-//! Shadows: sockets of one shard as the others know them. Lookups find a shadow in the tables of
-//! its shard like a socket, but packets for it go to the socket's shard.
+//! Shadows: sockets of one shard as its peer shards know them. Lookups find a shadow in the tables
+//! of its shard like a socket, but packets for it go to the socket's shard.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -21,7 +21,8 @@ impl<H: Host> Stack<H> {
         self.catch_up_with_sockets();
     }
 
-    /// The same before a batch of packets, without waiting for a thread that changes the host.
+    /// Takes the changes before a batch of packets, without waiting for a thread that changes the
+    /// host.
     #[inline]
     pub(crate) fn catch_up_for_batch(&mut self) {
         self.net.catch_up_if_free();
@@ -170,7 +171,7 @@ impl<H: Host> Stack<H> {
         self.sockets.insert(StackSocket { bound, ..StackSocket::new(user, family, kind) })
     }
 
-    /// From now on packets for the socket that a shadow stands for are recognised.
+    /// Lets look-ups find a shadow for packets of its socket.
     fn take_as_shadow(&mut self, index: u32) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };

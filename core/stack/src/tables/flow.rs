@@ -22,12 +22,12 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Our end.
+    /// End of this host.
     pub fn local(&self) -> SocketAddr {
         SocketAddr::new(self.local, self.local_port)
     }
 
-    /// The other end.
+    /// End of the peer.
     pub fn remote(&self) -> SocketAddr {
         SocketAddr::new(self.remote, self.remote_port)
     }

@@ -17,8 +17,8 @@ use crate::tcp::fast_open::Beginning;
 use crate::tcp::path::TcpPath;
 use crate::tcp::stream::StreamSocket;
 
-/// An active open whose SYN has not left yet.
-struct Opened {
+/// Connection of an active open whose SYN has not been sent yet.
+struct ActiveOpen {
     connection: Connection,
     path: TcpPath,
     beginning: Beginning,
@@ -113,7 +113,7 @@ impl<H: Host> Stack<H> {
         if opened.is_err() {
             self.ports.end_use(local_port, PortUse { local, sharing: uses_port });
         }
-        let Opened { connection, path, beginning } = opened?;
+        let ActiveOpen { connection, path, beginning } = opened?;
         if held.is_some() {
             // The bind stays, but now for the address in use only.
             self.ports.tcp.narrow(local_port, index, local);
@@ -203,7 +203,7 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
         settings: &StreamSettings,
         fast_open: bool,
-    ) -> Result<Opened, ConnectError> {
+    ) -> Result<ActiveOpen, ConnectError> {
         let hash = self.keys.table.ends(&flow);
         let mut iss_min = None;
         match self.find_flow(hash, &flow) {
@@ -226,7 +226,7 @@ impl<H: Host> Stack<H> {
             true => self.fast_opens.connect(now, &flow, config, iss, offset),
             false => (Connection::connect(config, iss, offset, now), Beginning::Plain),
         };
-        Ok(Opened { connection, path, beginning })
+        Ok(ActiveOpen { connection, path, beginning })
     }
 }
 

@@ -12,10 +12,12 @@ use towpath_tcp::{Config, Connection, Instant, SeqNum};
 use towpath_wire::fast_open::{Cookie, FastOpen};
 
 use crate::host::SocketId;
+use crate::incoming::IncomingSegment;
 use crate::limits;
 use crate::net::hash::Keyed;
 use crate::net::lru::Lru;
 use crate::tables::flow::Flow;
+use crate::tcp::listener::ListeningSocket;
 
 /// MSS of a server that announced none, for the bytes of a SYN (RFC 7413 §4.1.3).
 const MSS_UNKNOWN: u16 = 536;
@@ -96,6 +98,18 @@ impl FastOpens {
             }
         }
         Cookie::new(&hasher.finish().to_be_bytes()).expect("eight bytes are a cookie")
+    }
+
+    /// Whether a SYN has the cookie that its sender's address gets here, and the listener takes it.
+    pub fn has_valid_cookie(&self, listener: &ListeningSocket, segment: &IncomingSegment) -> bool {
+        listener.settings.fast_open_queue > 0
+            && FastOpen::find(segment.header())
+                .is_some_and(|option| option == self.cookie_option(&segment.flow))
+    }
+
+    /// The option of a SYN-ACK: the cookie for its receiver.
+    pub fn cookie_option(&self, flow: &Flow) -> FastOpen {
+        FastOpen::Cookie(self.cookie_for(flow))
     }
 
     /// Beginning of a connect to a server.

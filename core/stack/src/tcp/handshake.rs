@@ -2,7 +2,7 @@
 //! decision.
 //!
 //! Neither has buffers. Half-open connections stand in the line of their listener, oldest first. A
-//! listener may have as many as there are places left for all others. Beyond that a new SYN
+//! listener may have as many as there are places left for all listeners. Beyond that a new SYN
 //! displaces the oldest of its listener if that one had time to answer
 //! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), and is dropped if not.
 //!
@@ -15,10 +15,12 @@ use std::net::IpAddr;
 use towpath_pool::Packet;
 use towpath_tcp::{HalfOpen, Instant, Segment, SeqNum};
 
+use crate::limits::HALF_OPEN_PATIENCE;
 use crate::net::{IfaceId, Local};
 use crate::tables::flow::Flow;
 use crate::tables::slab::{List, Queue};
 use crate::tables::timer::TimerId;
+use crate::tcp::listener::ListeningSocket;
 
 /// An entry of the SYN cache.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub(crate) struct UndecidedSyn {
     pub quote: Quote,
 }
 
-/// Connections that are not established, and what their children keep of them.
+/// Tables of connections that are not established.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
@@ -72,6 +74,30 @@ pub(crate) struct Handshakes {
     pub pending_line: List,
     /// Headers of the SYNs of children (TCP_SAVED_SYN), by the index of their sockets.
     pub saved_syns: BTreeMap<u32, Box<[u8]>>,
+}
+
+impl Handshakes {
+    /// Whether one more half-open connection of the listener has a place among `max`, or may have
+    /// another's.
+    pub fn has_place(&self, now: Instant, listener: &ListeningSocket, max: usize) -> bool {
+        self.has_share(listener, max) || self.displaceable(now, listener).is_some()
+    }
+
+    /// Whether a listener has fewer half-open connections than places are left for all listeners.
+    /// Hence half of the cache is free when one listener is flooded, a third with two (Choudhury
+    /// and Hahne, "Dynamic queue length thresholds", 1998).
+    pub fn has_share(&self, listener: &ListeningSocket, max: usize) -> bool {
+        listener.half_open.len() < max.saturating_sub(self.half_open.len())
+    }
+
+    /// The listener's oldest half-open connection, if its peer has had time for an answer. A
+    /// younger one may be part of a flood, or a client's with a long round trip, whose answer would
+    /// find no connection. The new SYN is dropped instead, and its sender repeats it.
+    pub fn displaceable(&self, now: Instant, listener: &ListeningSocket) -> Option<u32> {
+        let oldest = listener.half_open.front()?;
+        let entry = self.half_open.get(oldest)?;
+        (entry.since + HALF_OPEN_PATIENCE <= now).then_some(oldest)
+    }
 }
 
 /// The headers of a packet, kept to be quoted in an ICMP error.

@@ -14,7 +14,7 @@ use crate::tables::flow::FlowRef;
 use crate::tcp::time_wait::TimeWaitFlow;
 
 impl<H: Host> Stack<H> {
-    /// A segment of a connection in TIME-WAIT.
+    /// Handles a segment of a connection in TIME-WAIT.
     pub(crate) fn on_time_wait_segment(
         &mut self,
         cx: &mut Cx<'_, H>,

@@ -21,8 +21,8 @@ impl<H: Host> Stack<H> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
 
-    /// The same, with the listener's note for other shards from its first connection on. See
-    /// [`Stack::set_note`].
+    /// As [`Stack::listen`], with a note for peer shards from the first connection on
+    /// ([`Stack::set_note`]).
     ///
     /// # Errors
     /// As for [`Stack::listen`].
@@ -82,21 +82,17 @@ impl<H: Host> Stack<H> {
     /// The program took a child off the accept queue: its place is free. Call once for each child,
     /// also when the owner closes it instead: with all places taken, the listener answers no SYN.
     pub fn accepted(&mut self, listener: SocketId) {
-        let index = self.index(listener);
-        let socket = index.and_then(|index| self.sockets.get_mut(index));
-        if let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind) {
+        let Some(index) = self.index(listener) else { return };
+        if let Some(state) = self.sockets.listener_mut(index) {
             state.waiting = state.waiting.saturating_sub(1);
         }
-        if let Some(index) = index {
-            self.tell_of_room(index);
-        }
+        self.tell_of_room(index);
     }
 
-    /// Says something else of a listener from now on, for connections that are made afterwards.
+    /// Replaces the note of a listener. Connections that are made afterwards have the new one.
     pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
         let Some(index) = self.index(listener) else { return };
-        let socket = self.sockets.get_mut(index);
-        if let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind)
+        if let Some(state) = self.sockets.listener_mut(index)
             && let Some(AmongShards::Original { note: before, .. }) = state.among.as_deref_mut()
             && *before != note
         {

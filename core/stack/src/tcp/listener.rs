@@ -105,8 +105,8 @@ impl ListeningSocket {
         }
     }
 
-    /// Takes the next shard that was turned away, if the queue has room again. Shards have their
-    /// turn one after the other, so that none waits for ever.
+    /// Takes the next shard that was turned away, if the queue has room again. Shards take turns,
+    /// so that none waits for ever.
     pub fn next_turned_away(&mut self) -> Option<ShardId> {
         let is_full = self.is_full();
         let Some(AmongShards::Original { turned_away, told_last, .. }) = self.among.as_deref_mut()
@@ -131,13 +131,13 @@ impl ListeningSocket {
 pub(crate) enum AmongShards {
     /// The socket itself, which has the accept queue.
     Original {
-        /// Places that are left in the queue, for the other shards.
+        /// Places left in the queue, which peer shards read.
         room: Arc<AtomicU32>,
         /// Shards that have children for which there was no place, a bit each.
         turned_away: u16,
-        /// The shard that was told last that there is a place.
+        /// Shard that was notified last of a free place.
         told_last: ShardId,
-        /// Data of its owner for the other shards.
+        /// Data of its owner for peer shards.
         note: ListenerNote,
     },
     /// Stand-in for a listener of another shard, which makes connections for that.

@@ -129,9 +129,7 @@ impl<H: Host> Stack<H> {
 
     /// A connection's timer fired, or one that was put off since it was armed.
     pub(crate) fn on_socket_timeout(&mut self, until: Instant, now: Instant, index: u32) {
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return;
         };
         stream.timer = TimerId::NONE;
@@ -149,27 +147,21 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Reports events of the buffers since the last visit to the owner, each once.
-pub(crate) fn tell_news<H: Host>(
+/// Notifies the owner of events of the buffers since the last visit, each once.
+pub(crate) fn notify_owner<H: Host>(
     host: &mut H,
     user: u32,
     orphan: bool,
     stream: &mut StreamSocket<H>,
 ) {
-    let news = std::mem::take(&mut stream.news);
-    if orphan {
+    let events = std::mem::take(&mut stream.buffer_events);
+    if events.is_quiet() || orphan {
         return;
     }
-    if news.is_readable() {
-        host.event(user, SocketEvent::Readable);
-    }
-    if news.is_quiet() {
-        return;
-    }
-    if news.is_writable() {
+    if events.is_writable() {
         host.event(user, SocketEvent::Writable);
     }
-    if let Some(is_new) = news.urgent() {
+    if let Some(is_new) = events.urgent() {
         host.event(user, SocketEvent::Urgent { is_new });
     }
 }

@@ -1,4 +1,4 @@
-//! Opens from the other side: a SYN of no connection, and the listener or the owner that takes it.
+//! Passive opens: a SYN that belongs to no flow, and the listener or the owner that takes it.
 //!
 //! ```text
 //!  SYN ─► taker ─┬─ listener ─► half_open, in the syn_cache ─► child, in the accept queue
@@ -19,7 +19,6 @@ use crate::drop::DropReason;
 use crate::host::Host;
 use crate::incoming::IncomingSegment;
 use crate::net::IfaceId;
-use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
@@ -30,12 +29,12 @@ use crate::tcp::listener::ListeningSocket;
 pub(crate) enum SynTaker {
     /// A listener, by the index of its socket.
     Listener(u32),
-    /// The owner, who accepts or refuses a SYN of an any-address interface.
+    /// The owner, which accepts or refuses a SYN of an any-address interface.
     Owner,
 }
 
 impl<H: Host> Stack<H> {
-    /// A SYN that belongs to no flow.
+    /// Handles a SYN that belongs to no flow.
     pub(crate) fn on_syn(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         match self.taker(cx.now, &incoming) {
             Ok(taker) => self.take_syn(cx, taker, incoming, None),
@@ -62,7 +61,12 @@ impl<H: Host> Stack<H> {
         let taken = self.take_fast_syn(cx, index, incoming, iss_min);
         let Some(incoming) = taken else { return };
         // `taker` let the SYN in for its cookie alone.
-        if !self.has_place_at(cx.now, index) {
+        let max = self.config.syn_cache_max;
+        let has_place = self
+            .sockets
+            .listener(index)
+            .is_some_and(|listener| self.handshakes.has_place(cx.now, listener, max));
+        if !has_place {
             return self.drop_local(incoming.local, DropReason::SynCacheFull, cx.pool);
         }
         self.make_place(cx.now, index);
@@ -113,7 +117,8 @@ impl<H: Host> Stack<H> {
                 return Err(DropReason::ListenOverflow);
             }
             Some((_, listener))
-                if !self.has_place(now, listener) && !self.has_valid_cookie(listener, incoming) =>
+                if !self.handshakes.has_place(now, listener, self.config.syn_cache_max)
+                    && !self.fast_opens.has_valid_cookie(listener, incoming) =>
             {
                 return Err(DropReason::SynCacheFull);
             }
@@ -133,10 +138,7 @@ impl<H: Host> Stack<H> {
         let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
         let index = self.ports.tcp.receivers.find(flow.local, flow.local_port, iface, pick)?;
-        match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(SocketRole::Listener(listener)) => Some((index, listener)),
-            _ => None,
-        }
+        Some((index, self.sockets.listener(index)?))
     }
 
     /// Whether the accept queue has a place for a connection that is opened on `iface` now.
@@ -147,7 +149,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A segment that belongs to no flow and opens none.
+    /// Handles a segment that belongs to no flow and opens none.
     pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         let flags = incoming.segment.flags;
         let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);

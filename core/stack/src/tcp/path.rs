@@ -92,7 +92,7 @@ impl TcpPath {
         self.hop.place().map(|place| HopId { place, epoch: self.epoch })
     }
 
-    /// The same way was looked up again: its path MTU still holds.
+    /// Keeps the path MTU of `old` if the interface is the same.
     pub fn inherit(&mut self, old: &TcpPath) {
         if self.iface == old.iface {
             self.known = old.known;

@@ -8,7 +8,6 @@ use crate::drop::DropReason;
 use crate::host::{Host, SocketId};
 use crate::incoming::{IncomingSegment, arrival, is_opening, segments_in};
 use crate::net::{self, Local};
-use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
@@ -80,9 +79,7 @@ impl<H: Host> Stack<H> {
     /// learns of the room by its own, infrequent probes only (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return;
         };
         let buffers = stream.buffers();

@@ -5,7 +5,7 @@ use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant};
 
 use crate::cx::Cx;
 use crate::drop::DropReason;
-use crate::host::Host;
+use crate::host::{Host, SocketEvent};
 use crate::incoming::IncomingSegment;
 use crate::socket::SocketRole;
 use crate::stack::Stack;
@@ -13,11 +13,13 @@ use crate::tcp::path::TcpPath;
 use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
-    /// Processes a segment of a connection, which `tx` visits afterwards.
+    /// Processes a segment of a connection, which `tx` visits afterwards. The owner learns of bytes
+    /// here, once until that visit.
     pub(crate) fn on_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, incoming: IncomingSegment) {
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(socket) = self.sockets.get_mut(index) else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
+        };
+        let SocketRole::Stream(stream) = &mut socket.kind else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
         };
         if incoming.local.ttl < stream.packet.hops_min {
@@ -49,7 +51,12 @@ impl<H: Host> Stack<H> {
             // the peer sends it again.
             self.net.count_drop(reason.into());
         }
-        self.counters.tcp_bytes_received += u64::from(received.commit);
+        if received.commit > 0 {
+            self.counters.tcp_bytes_received += u64::from(received.commit);
+            if stream.buffer_events.note_readable() && !socket.orphan {
+                cx.host.event(socket.user, SocketEvent::Readable);
+            }
+        }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# In general, the processing of received segments MUST be implemented to aggregate ACK
         //# segments whenever possible (MUST-58).
@@ -84,7 +91,7 @@ impl<H: Host> StreamSocket<H> {
         // Release first: a connection that is aborted below may still send the bytes behind these.
         if received.released > 0 {
             self.send.release(received.released);
-            self.news.add_writable();
+            self.buffer_events.add_writable();
         }
         match self.store(incoming, &received) {
             true => Ok(received),
@@ -110,7 +117,6 @@ impl<H: Host> StreamSocket<H> {
         }
         if received.commit > 0 {
             self.recv.commit(received.commit);
-            self.news.add_readable();
         }
         true
     }
@@ -126,6 +132,6 @@ impl<H: Host> StreamSocket<H> {
             byte[0]
         });
         self.recv.mark_urgent(mark.offset, byte);
-        self.news.add_urgent(mark.is_new);
+        self.buffer_events.add_urgent(mark.is_new);
     }
 }

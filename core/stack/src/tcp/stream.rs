@@ -24,7 +24,7 @@ pub(crate) struct EarlyAccept<H: Host> {
     pub shut: bool,
 }
 
-/// A stream socket with a connection, or what is left of one.
+/// A stream socket with a connection, also after the end of that.
 pub(crate) struct StreamSocket<H: Host> {
     pub flow: Flow,
     /// `None` once the connection is over; the socket stays until its owner closes it.
@@ -41,13 +41,14 @@ pub(crate) struct StreamSocket<H: Host> {
     pub uses_port: Option<Sharing>,
     /// Last ICMP error about the peer.
     pub unreachable: Option<Unreached>,
-    pub news: BufferEvents,
+    pub buffer_events: BufferEvents,
     pub tuning: RecvTuning,
     /// When the buffers are looked at next.
     pub tune_at: Instant,
 }
 
-/// Events for the owner at the next visit; repeated ones are merged.
+/// Events of the buffers since the last visit; repeated ones are merged. The owner is notified of
+/// received bytes when they arrive, and of the rest by the visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BufferEvents(u8);
 
@@ -57,8 +58,12 @@ impl BufferEvents {
     const URGENT: u8 = 4;
     const URGENT_NEW: u8 = 8;
 
-    pub fn add_readable(&mut self) {
+    /// Notes that the owner is notified of bytes. False if it already was since the last visit.
+    #[inline]
+    pub fn note_readable(&mut self) -> bool {
+        let is_new = self.0 & Self::READABLE == 0;
         self.0 |= Self::READABLE;
+        is_new
     }
 
     pub fn add_writable(&mut self) {
@@ -69,17 +74,13 @@ impl BufferEvents {
         self.0 |= Self::URGENT | if is_new { Self::URGENT_NEW } else { 0 };
     }
 
-    /// Whether there is urgent data, and whether the owner has still to be told.
+    /// Whether there is urgent data; the value says whether its mark is new.
     pub fn urgent(self) -> Option<bool> {
         (self.0 & Self::URGENT != 0).then_some(self.0 & Self::URGENT_NEW != 0)
     }
 
     pub fn is_quiet(self) -> bool {
         self.0 & (Self::WRITABLE | Self::URGENT) == 0
-    }
-
-    pub fn is_readable(self) -> bool {
-        self.0 & Self::READABLE != 0
     }
 
     pub fn is_writable(self) -> bool {
@@ -109,7 +110,7 @@ impl<H: Host> StreamSocket<H> {
             timer: TimerId::NONE,
             uses_port: None,
             unreachable: None,
-            news: BufferEvents::default(),
+            buffer_events: BufferEvents::default(),
             tuning: RecvTuning::default(),
             tune_at: now + PERIOD_DEFAULT,
         }

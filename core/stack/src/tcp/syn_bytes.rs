@@ -8,17 +8,15 @@
 
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Buffers, Connection, Instant, SeqNum};
-use towpath_wire::fast_open::FastOpen;
 
 use crate::cx::Cx;
-use crate::host::{Host, SocketId};
+use crate::host::{Host, SocketEvent, SocketId};
 use crate::incoming::IncomingSegment;
 use crate::limits;
 use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
-use crate::tables::flow::{Flow, FlowRef};
+use crate::tables::flow::FlowRef;
 use crate::tcp::fast_open::{HandshakeEnd, Opening};
-use crate::tcp::listener::ListeningSocket;
 use crate::tcp::passive::NewChild;
 use crate::tcp::stream::StreamSocket;
 
@@ -32,8 +30,8 @@ impl<H: Host> Stack<H> {
         match self.fast_opens.opening.remove(&index) {
             None => false,
             Some(Opening::Client(_)) => {
-                let socket = self.sockets.get(index).map(|socket| &socket.kind);
-                if let (HandshakeEnd::NoAnswer, Some(SocketRole::Stream(stream))) = (end, socket) {
+                let stream = self.sockets.stream(index);
+                if let (HandshakeEnd::NoAnswer, Some(stream)) = (end, stream) {
                     self.fast_opens.on_no_answer(now, &stream.flow);
                 }
                 false
@@ -55,39 +53,9 @@ impl<H: Host> Stack<H> {
 
     fn free_fast_open(&mut self, listener: SocketId) {
         let index = self.index(listener);
-        let socket = index.and_then(|index| self.sockets.get_mut(index));
-        if let Some(SocketRole::Listener(state)) = socket.map(|socket| &mut socket.kind) {
+        if let Some(state) = index.and_then(|index| self.sockets.listener_mut(index)) {
             state.fast_opening = state.fast_opening.saturating_sub(1);
         }
-    }
-
-    /// The option of a SYN, if its listener takes it.
-    pub(crate) fn fast_open_offer(
-        &self,
-        listener: &ListeningSocket,
-        incoming: &IncomingSegment,
-    ) -> Option<FastOpen> {
-        if listener.settings.fast_open_queue == 0 {
-            return None;
-        }
-        FastOpen::find(incoming.header())
-    }
-
-    /// Whether a SYN has the cookie that its sender's address gets here.
-    pub(crate) fn has_valid_cookie(
-        &self,
-        listener: &ListeningSocket,
-        incoming: &IncomingSegment,
-    ) -> bool {
-        match self.fast_open_offer(listener, incoming) {
-            Some(FastOpen::Cookie(cookie)) => cookie == self.fast_opens.cookie_for(&incoming.flow),
-            _ => false,
-        }
-    }
-
-    /// The option of a SYN-ACK: the cookie for its receiver.
-    pub(crate) fn given_cookie(&self, flow: &Flow) -> FastOpen {
-        FastOpen::Cookie(self.fast_opens.cookie_for(flow))
     }
 
     /// Makes a connection of a SYN with a valid cookie. False: the listener has no room for it now,
@@ -102,9 +70,7 @@ impl<H: Host> Stack<H> {
         while let Some(listener) = self.fast_opens.pop_reset(cx.now) {
             self.free_fast_open(listener);
         }
-        let Some(SocketRole::Listener(listener)) =
-            self.sockets.get(index).map(|socket| &socket.kind)
-        else {
+        let Some(listener) = self.sockets.listener(index) else {
             return false;
         };
         if listener.fast_opening >= listener.settings.fast_open_queue {
@@ -114,14 +80,12 @@ impl<H: Host> Stack<H> {
         let listener = SocketId(self.sockets.id(index));
         let Ok(child) = self.new_child(cx.host, index, false, incoming) else { return false };
         let saves_syn = child.settings.save_syn;
-        let connected = self.connect_child(cx.now, child, incoming, iss_min);
+        let connected = self.connect_child(cx, child, incoming, iss_min);
         if saves_syn {
             self.handshakes.saved_syns.insert(connected, incoming.headers());
         }
         self.fast_opens.opening.insert(connected, Opening::Server(listener));
-        if let Some(SocketRole::Listener(state)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        {
+        if let Some(state) = self.sockets.listener_mut(index) {
             state.fast_opening += 1;
         }
         self.counters.tcp_accepts += 1;
@@ -132,11 +96,12 @@ impl<H: Host> Stack<H> {
     /// The socket of a child in SYN-RECEIVED, with the bytes of its SYN.
     fn connect_child(
         &mut self,
-        now: Instant,
+        cx: &mut Cx<'_, H>,
         child: NewChild<H>,
         incoming: &IncomingSegment,
         iss_min: Option<SeqNum>,
     ) -> u32 {
+        let now = cx.now;
         let NewChild { user, family, recv, send, offer, settings, sharing } = child;
         let IncomingSegment { flow, hash, ref segment, ref local, .. } = *incoming;
         let iss = self.initial_sequence(now, &flow, iss_min);
@@ -152,8 +117,10 @@ impl<H: Host> Stack<H> {
             Connection::accept_with_data(config, segment, iss, offset, now, buffers);
         let mut stream: StreamSocket<H> =
             StreamSocket::new(now, flow, connection, &settings, iface, recv, send);
-        if stream.store(incoming, &received) {
+        let has_bytes = stream.store(incoming, &received) && received.commit > 0;
+        if has_bytes {
             self.counters.tcp_bytes_received += u64::from(received.commit);
+            stream.buffer_events.note_readable();
         }
         let stream = StreamSocket { uses_port: sharing, ..stream };
         let at = self.sockets.insert(StackSocket::new(
@@ -163,6 +130,9 @@ impl<H: Host> Stack<H> {
         ));
         self.flows.insert(hash, FlowRef::Socket(at));
         self.offer_child(now, at, offer);
+        if has_bytes {
+            cx.host.event(user, SocketEvent::Readable);
+        }
         self.mark_dirty(at);
         at
     }
@@ -175,12 +145,10 @@ impl<H: Host> Stack<H> {
         incoming: IncomingSegment,
         iss_min: Option<SeqNum>,
     ) -> Option<IncomingSegment> {
-        let Some(SocketRole::Listener(listener)) =
-            self.sockets.get(index).map(|socket| &socket.kind)
-        else {
+        let Some(listener) = self.sockets.listener(index) else {
             return Some(incoming);
         };
-        if !self.has_valid_cookie(listener, &incoming)
+        if !self.fast_opens.has_valid_cookie(listener, &incoming)
             || !self.accept_fast(cx, index, &incoming, iss_min)
         {
             return Some(incoming);

@@ -31,7 +31,7 @@ use crate::net::{IfaceId, connection, datagrams};
 use crate::reply::{ip_for, segment_packet};
 use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
-use crate::tcp::outcome::{tell_news, tune};
+use crate::tcp::outcome::{notify_owner, tune};
 use crate::tcp::output_lines::{is_busy, is_low};
 use crate::tcp::stream::StreamSocket;
 
@@ -43,10 +43,10 @@ enum Visited {
     More,
 }
 
-/// Turn of a visit among the connections that wait for the same device.
+/// Precedence of a visit over connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VisitTurn {
-    /// Sends unless others wait for the device.
+    /// Sends unless connections wait for the device.
     Behind,
     /// Its turn has come.
     Called,
@@ -57,7 +57,7 @@ enum VisitTurn {
 /// Why a connection may not put more into the queue of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldBack {
-    /// The device does not keep up, or others were there before.
+    /// The device does not keep up, or other connections wait for it.
     ByOthers(IfaceId),
     /// Its share of the queue is used up.
     ByShare,
@@ -153,7 +153,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// The connection has something to send, and is visited for that when its device has taken
-    /// some. Its timers, received segments and calls of its program lead to visits as ever.
+    /// some. Its timers, received segments and calls of its program still lead to visits.
     fn wait(&mut self, held: HeldBack, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
@@ -199,13 +199,11 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get_mut(index) else { return Visited::Idle };
         let (user, orphan) = (socket.user, socket.orphan);
         let SocketRole::Stream(stream) = &mut socket.kind else { return Visited::Idle };
-        tell_news(cx.host, user, orphan, stream);
+        notify_owner(cx.host, user, orphan, stream);
         tune(cx.now, stream);
         for _ in 0..TX_PACKETS_A_VISIT {
             let held = self.held(index, turn);
-            let Some(SocketRole::Stream(stream)) =
-                self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-            else {
+            let Some(stream) = self.sockets.stream_mut(index) else {
                 return Visited::Idle;
             };
             let buffers = stream.buffers();
@@ -242,9 +240,7 @@ impl<H: Host> Stack<H> {
 
     /// Looks up the route of a connection again if the tables have changed since it was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return;
         };
         self.paths.follow(&mut self.net);
@@ -269,9 +265,7 @@ impl<H: Host> Stack<H> {
 
     /// Makes a packet of a segment of a connection, and sends it.
     fn send_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, outgoing: &Outgoing) {
-        let Some(SocketRole::Stream(stream)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
+        let Some(stream) = self.sockets.stream_mut(index) else {
             return;
         };
         self.counters.tcp_sent += 1;

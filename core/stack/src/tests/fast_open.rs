@@ -342,7 +342,9 @@ fn lossy_links_lose_no_byte() {
 fn as_many_servers_are_known_as_the_limit_says() {
     let (mut w, listener) = world(10, StackConfig::default());
     fetch_cookie(&mut w, listener);
-    let FastOpen::Cookie(cookie) = w.b.stack.given_cookie(&flow(1)) else { panic!("a cookie") };
+    let FastOpen::Cookie(cookie) = w.b.stack.fast_opens.cookie_option(&flow(1)) else {
+        panic!("a cookie")
+    };
     let mut header = [0; 32];
     header[12] = 0x50;
     assert!(FastOpen::Cookie(cookie).append(&mut header));

@@ -83,8 +83,7 @@ impl<H: Host> Stack<H> {
         };
         let table = datagram.table();
         self.in_order(table, index, bound.port, |stack| {
-            let socket = stack.sockets.get_mut(index);
-            if let Some(SocketRole::Datagram(datagram)) = socket.map(|socket| &mut socket.kind) {
+            if let Some(datagram) = stack.sockets.datagram_mut(index) {
                 datagram.peer = Some(flow);
                 datagram.last_target = None;
             }
@@ -181,11 +180,8 @@ impl<H: Host> Stack<H> {
     }
 
     fn hears_errors(&self, index: u32, remote: IpAddr) -> bool {
-        let socket = self.sockets.get(index);
-        socket.is_some_and(|socket| match &socket.kind {
-            SocketRole::Datagram(datagram) => datagram.hears_errors_of(remote),
-            _ => false,
-        })
+        let datagram = self.sockets.datagram(index);
+        datagram.is_some_and(|datagram| datagram.hears_errors_of(remote))
     }
 
     /// Whether a datagram of `len` bytes of payload would be refused for its length: for owners
@@ -228,10 +224,8 @@ impl<H: Host> Stack<H> {
     /// The index of a datagram socket, and whether it is an echo socket.
     fn datagram(&self, id: SocketId) -> Result<(u32, bool), SendError> {
         let index = self.index(id).ok_or(SendError::Invalid)?;
-        match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(SocketRole::Datagram(datagram)) => Ok((index, datagram.echo)),
-            _ => Err(SendError::Invalid),
-        }
+        let datagram = self.sockets.datagram(index).ok_or(SendError::Invalid)?;
+        Ok((index, datagram.echo))
     }
 
     /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this

@@ -155,8 +155,7 @@ impl<H: Host> Stack<H> {
         let (ip, port) = (meta.local.ip(), meta.local.port());
         let bound = self.ports.udp.receivers.all(ip, port, meta.iface);
         connected.chain(bound).filter(move |index| {
-            let kind = sockets.get(*index).map(|socket| &socket.kind);
-            let Some(SocketRole::Datagram(datagram)) = kind else { return false };
+            let Some(datagram) = sockets.datagram(*index) else { return false };
             // The shard of a shadow's socket has a copy.
             let is_own = datagram.shadow_of.is_none();
             is_own && hears(datagram.device, meta.iface) && datagram.takes_group(meta)

@@ -19,7 +19,7 @@ struct PeerKey {
 }
 
 impl PeerKey {
-    /// Whether the peer's port is 0, which as on Linux stands for all its ports.
+    /// Whether the peer's port is 0, which as on Linux means all its ports.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }

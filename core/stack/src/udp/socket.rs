@@ -27,7 +27,7 @@ pub(crate) struct DatagramSocket {
     pub echo: bool,
     /// The connected peer.
     pub peer: Option<Flow>,
-    /// Where it stands among those with the same peer.
+    /// Neighbours in the list of sockets with the same peer.
     pub alike: Alike,
     pub hops: HopLimits,
     pub classes: Classes,
@@ -60,7 +60,7 @@ pub(crate) struct DatagramSocket {
     pub memberships: Vec<GroupMembership>,
     /// SO_ATTACH_FILTER.
     pub filter: Option<Arc<Program>>,
-    /// Shard of the socket that this one stands for.
+    /// Shard of the socket that this shadow represents.
     pub shadow_of: Option<ShardId>,
     /// Where the last datagram went; None again when something changes that it was worked out from.
     pub last_target: Option<LastTarget>,

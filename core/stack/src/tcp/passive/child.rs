@@ -60,7 +60,7 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
+    /// Makes the socket of an accepted pending SYN the connection, at the end of the handshake.
     pub(super) fn finish_early_accept(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -94,7 +94,7 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// Parts of the next socket as a child of this listener, and a place in the accept queue.
+    /// Gets the parts of a child from the owner, and a place in the accept queue.
     pub(crate) fn new_child(
         &mut self,
         host: &mut H,
@@ -155,7 +155,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The connection of a passive open whose handshake is over.
+    /// Creates the connection of a passive open whose handshake is over.
     fn established(
         &self,
         now: Instant,

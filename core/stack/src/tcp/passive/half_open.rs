@@ -16,7 +16,7 @@ use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 
 impl<H: Host> Stack<H> {
-    /// A segment of a handshake under way.
+    /// Handles a segment of a handshake under way.
     pub(crate) fn on_half_open_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -88,7 +88,7 @@ impl<H: Host> Stack<H> {
         self.send_for_half_open(cx.now, at, &outgoing, cx.pool);
     }
 
-    /// A segment of a handshake, which leaves as its parent's segments do.
+    /// Sends a segment of a handshake, with the settings of its parent.
     pub(super) fn send_for_half_open(
         &mut self,
         now: Instant,
@@ -107,7 +107,7 @@ impl<H: Host> Stack<H> {
         // A repeated SYN-ACK has no option of Fast Open: the path may have dropped the first one
         // for it.
         let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
-        let option = (first && *gives_cookie).then(|| self.given_cookie(&flow));
+        let option = (first && *gives_cookie).then(|| self.fast_opens.cookie_option(&flow));
         let packet = settings.packet.towards(flow.remote);
         self.reply(now, SegmentReply { flow: &flow, iface, packet, outgoing, option }, pool);
     }
@@ -119,10 +119,8 @@ impl<H: Host> Stack<H> {
         let HandshakeParent::Listener(index) = parent else {
             return StreamSettings::new(self.config.tcp);
         };
-        match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(SocketRole::Listener(listener)) => listener.settings,
-            _ => StreamSettings::new(self.config.tcp),
-        }
+        let listener = self.sockets.listener(index);
+        listener.map_or_else(|| StreamSettings::new(self.config.tcp), |it| it.settings)
     }
 
     /// Ends a handshake that failed. A listener never hears of it. A socket that was accepted early

@@ -20,7 +20,7 @@ use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent, Quote, UndecidedSyn};
 use crate::tcp::stream::EarlyAccept;
 
 impl<H: Host> Stack<H> {
-    /// A SYN on an any-address interface that no listener takes: the owner decides.
+    /// Keeps a SYN on an any-address interface that no listener takes until the owner decides.
     pub(super) fn on_stray_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -45,7 +45,7 @@ impl<H: Host> Stack<H> {
         cx.host.syn(PendingId(self.handshakes.pending.id(at)), flow.local(), flow.remote());
     }
 
-    /// The peer repeats itself, or gives up, before the owner has decided.
+    /// Handles a segment of a peer that repeats its SYN, or gives up, before the owner has decided.
     pub(crate) fn on_pending_segment(
         &mut self,
         cx: &mut Cx<'_, H>,

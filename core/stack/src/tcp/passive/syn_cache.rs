@@ -8,55 +8,20 @@ use crate::socket::SocketRole;
 use crate::stack::{Stack, TimerOwner};
 use crate::tables::flow::FlowRef;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
-use crate::tcp::listener::ListeningSocket;
 
 impl<H: Host> Stack<H> {
-    /// Whether one more half-open connection of the listener has a place, or may have another's.
-    pub(super) fn has_place(&self, now: Instant, listener: &ListeningSocket) -> bool {
-        self.has_share(listener) || self.displaceable(now, listener).is_some()
-    }
-
-    /// [`Stack::has_place`] for the listener at `index`.
-    pub(super) fn has_place_at(&self, now: Instant, index: u32) -> bool {
-        match self.sockets.get(index).map(|socket| &socket.kind) {
-            Some(SocketRole::Listener(listener)) => self.has_place(now, listener),
-            _ => false,
-        }
-    }
-
-    /// Whether a listener has fewer half-open connections than places are left for all listeners.
-    /// Hence half of the cache is free when one listener is flooded, a third with two (Choudhury
-    /// and Hahne, "Dynamic queue length thresholds", 1998).
-    fn has_share(&self, listener: &ListeningSocket) -> bool {
-        let free = self.config.syn_cache_max.saturating_sub(self.handshakes.half_open.len());
-        listener.half_open.len() < free
-    }
-
-    /// The listener's oldest half-open connection, if its peer has had time for an answer. A
-    /// younger one may be part of a flood, or a client's with a long round trip, whose answer would
-    /// find no connection. The new SYN is dropped instead, and its sender repeats it.
-    fn displaceable(&self, now: Instant, listener: &ListeningSocket) -> Option<u32> {
-        let oldest = listener.half_open.front()?;
-        let entry = self.handshakes.half_open.get(oldest)?;
-        (entry.since + limits::HALF_OPEN_PATIENCE <= now).then_some(oldest)
-    }
-
     /// Displaces a half-open connection of the listener if there is no other place for a new one.
     pub(super) fn make_place(&mut self, now: Instant, index: u32) {
-        let Some(SocketRole::Listener(listener)) =
-            self.sockets.get(index).map(|socket| &socket.kind)
-        else {
+        let Some(listener) = self.sockets.listener(index) else {
             return;
         };
-        if self.has_share(listener) {
+        if self.handshakes.has_share(listener, self.config.syn_cache_max) {
             return;
         }
-        let Some(at) = self.displaceable(now, listener) else { return };
+        let Some(at) = self.handshakes.displaceable(now, listener) else { return };
         self.counters.tcp_half_open_displaced += 1;
         self.remove_half_open(at);
-        if let Some(SocketRole::Listener(listener)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        {
+        if let Some(listener) = self.sockets.listener_mut(index) {
             listener.lenient_until = now + limits::DISPLACED_TIME;
         }
     }
@@ -123,7 +88,7 @@ impl<H: Host> Stack<H> {
         Some(entry)
     }
 
-    /// Removes a half-open connection with its flow. The peer is told nothing.
+    /// Removes a half-open connection with its flow. No segment is sent.
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
             self.flows.remove(self.keys.table.ends(&entry.flow), FlowRef::HalfOpen(at));
