@@ -175,8 +175,7 @@ impl Case {
                 connection.set_user_timeout(input.bool().then_some(patience));
             }
             7 => connection.set_max_pacing_rate(NonZeroU64::new(u64::from(input.u16()) << 8)),
-            _ => connection
-                .set_congestion(input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno])),
+            _ => connection.set_congestion(input.pick(CongestionKind::ALL)),
         }
     }
 
@@ -339,7 +338,7 @@ fn config(input: &mut Input<'_>) -> Config {
         mss_recv: input.pick(&[1460u16, 536, 64, 9000, 65_495]),
         mss_send_max: input.pick(&[1460u16, 536, 64, 9000, 65_495]),
         initial_window: input.pick(&[10u8, 1, 255]),
-        congestion: input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno]),
+        congestion: input.pick(CongestionKind::ALL),
         ..Config::default()
     }
 }

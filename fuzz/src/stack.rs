@@ -288,9 +288,7 @@ impl Case {
                 let patience = Duration::from_millis(u64::from(input.u16()));
                 SocketOption::UserTimeout(input.bool().then_some(patience))
             }
-            _ => SocketOption::Congestion(
-                input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno]),
-            ),
+            _ => SocketOption::Congestion(input.pick(CongestionKind::ALL)),
         };
         // A socket that has ended takes none.
         let _ = self.stack.set_option(self.id, option);
@@ -610,7 +608,7 @@ fn config(input: &mut Input<'_>) -> Config {
         nodelay: input.bool(),
         window_scale: input.u8() % 15,
         initial_window: input.pick(&[10u8, 1, 255]),
-        congestion: input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno]),
+        congestion: input.pick(CongestionKind::ALL),
         ..Config::default()
     }
 }

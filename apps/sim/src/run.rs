@@ -10,7 +10,7 @@ use crate::trace::Traces;
 use crate::traffic::Tally;
 use crate::units::{Size, Time};
 use crate::world::{World, memory_of_places};
-use towpath_tcp::{CongestionKind, Info};
+use towpath_tcp::Info;
 
 /// Memory of a sample of a flow or of a link.
 const SAMPLE_BYTES: u64 = 48;
@@ -226,10 +226,7 @@ fn ends(plan: &Plan, world: &mut World) -> Vec<Ends> {
 }
 
 fn flow_result(plan: &Plan, flow: &FlowPlan, series: FlowSeries) -> FlowResult {
-    let congestion = match flow.congestion {
-        CongestionKind::Cubic => "cubic",
-        CongestionKind::NewReno => "reno",
-    };
+    let congestion = flow.congestion.name();
     FlowResult {
         name: flow.name.clone(),
         kind: flow.traffic.name(),

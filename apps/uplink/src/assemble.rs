@@ -44,7 +44,7 @@ impl Plan {
         routes: Vec<Route>,
         resolver: Option<Resolver>,
     ) -> Shape {
-        let (newreno, busy_poll_us) = (self.newreno, self.busy_poll_us);
+        let (congestion, busy_poll_us) = (self.congestion, self.busy_poll_us);
         let netem = self.netem.clone();
         let hosts: Vec<_> = routes.iter().filter_map(|route| route.next_hop).collect();
         Shape {
@@ -55,7 +55,7 @@ impl Plan {
             mtu,
             routes,
             resolver,
-            newreno,
+            congestion,
             busy_poll_us,
             local_ports: self.local_ports,
             netem,

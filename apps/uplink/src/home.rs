@@ -268,6 +268,7 @@ impl AsFd for Home {
 mod tests {
     use super::*;
     use towpath_gateway::{Forward, ForwardProtocol, GatewayConfig};
+    use towpath_tcp::CongestionKind;
 
     fn outfit(ports: u16) -> Outfit {
         let forward = |port| {
@@ -276,7 +277,7 @@ mod tests {
         };
         let addresses = vec!["10.0.2.15/24".parse().expect("a prefix")];
         let routes = Shape::default_routes(&addresses, towpath_pool::LinkType::Ip, |_| None);
-        let (mac, mtu, newreno) = ([2, 0, 0, 0, 0, 1], 1500, true);
+        let (mac, mtu, congestion) = ([2, 0, 0, 0, 0, 1], 1500, CongestionKind::NewReno);
         let words = |words: &str| Some(words.to_owned());
         let netem = Some(crate::NetemSpec {
             egress: words("delay 50ms"),
@@ -290,7 +291,7 @@ mod tests {
             routes,
             resolver: None,
             names: "web\n10.0.2.15\tweb\n".into(),
-            newreno,
+            congestion,
             busy_poll_us: 20,
             local_ports: (20_000, 30_000),
             netem,

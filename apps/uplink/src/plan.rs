@@ -18,6 +18,7 @@ use towpath_gateway::Notice;
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_stack::Owners;
+use towpath_tcp::CongestionKind;
 use towpath_wire::Prefix;
 
 use crate::counting::{PortCounters, Tally};
@@ -104,8 +105,8 @@ pub struct Plan {
     pub dns: Option<Dns>,
     /// Names beside those of the host.
     pub names: Names,
-    /// NewReno, and not CUBIC, for connections whose program chooses none.
-    pub newreno: bool,
+    /// Congestion control of connections whose program chooses none.
+    pub congestion: CongestionKind,
     /// Microseconds for which the stack looks for more to do before it sleeps.
     pub busy_poll_us: u32,
     /// First and last port that is chosen for sockets that name none.
@@ -206,7 +207,7 @@ impl Plan {
             host_loopback: true,
             dns: None,
             names: Names::default(),
-            newreno: false,
+            congestion: CongestionKind::default(),
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             local_ports: LOCAL_PORTS,
             capture: None,

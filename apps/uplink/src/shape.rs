@@ -38,8 +38,9 @@ pub struct Shape {
     pub resolver: Option<Resolver>,
     /// Names that programs find, see [`EngineConfig::names`].
     pub names: String,
-    /// Congestion control of connections whose program chooses none: NewReno, and not CUBIC.
-    pub newreno: bool,
+    /// Congestion control of connections whose program chooses none.
+    #[serde(with = "congestion_name")]
+    pub congestion: CongestionKind,
     /// How long the stack looks for more to do before it sleeps: see [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
     /// First and last port that is chosen for sockets that name none.
@@ -119,7 +120,7 @@ impl Shape {
             routes: Vec::new(),
             resolver: None,
             names: String::new(),
-            newreno: false,
+            congestion: CongestionKind::default(),
             busy_poll_us: BUSY_POLL.as_micros() as u32,
             local_ports: LOCAL_PORTS,
             netem: None,
@@ -155,8 +156,7 @@ impl Shape {
         config.names = self.names.as_str().into();
         config.busy_poll = Duration::from_micros(self.busy_poll_us.into());
         config.stack.ephemeral = self.local_ports.0..=self.local_ports.1;
-        config.stack.tcp.congestion =
-            if self.newreno { CongestionKind::NewReno } else { CongestionKind::Cubic };
+        config.stack.tcp.congestion = self.congestion;
         config.routes.extend(self.routes.iter().map(|&Route { prefix, next_hop }| RouteConfig {
             prefix,
             next_hop,
@@ -177,6 +177,23 @@ impl Shape {
             in_process: in_process && self.netem.is_none(),
         });
         config
+    }
+}
+
+/// A congestion control by its name.
+mod congestion_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use towpath_tcp::CongestionKind;
+
+    pub fn serialize<S: Serializer>(kind: &CongestionKind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.name())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<CongestionKind, D::Error> {
+        let name = String::deserialize(from)?;
+        CongestionKind::from_name(&name)
+            .ok_or_else(|| D::Error::unknown_variant(&name, CongestionKind::NAMES))
     }
 }
 

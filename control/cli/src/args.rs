@@ -12,9 +12,11 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
+use towpath_tcp::CongestionKind;
 use towpath_uplink::{Dns, LinkKind, PortRange, parse_cidr};
 use towpath_wire::Prefix;
 
@@ -240,8 +242,9 @@ pub struct RunArgs {
     pub netem: Vec<NetemOption>,
 
     /// Congestion control of TCP connections, unless the program chooses another
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    pub congestion: Congestion,
+    #[arg(long, value_name = "NAME", default_value = CongestionKind::default().name())]
+    #[arg(value_parser = congestion_names())]
+    pub congestion: CongestionKind,
 
     /// The program to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
@@ -297,13 +300,13 @@ impl RunArgs {
     }
 }
 
-/// `--congestion`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Congestion {
-    /// RFC 9438
-    Cubic,
-    /// RFC 6582
-    Newreno,
+/// Names of `--congestion`.
+fn congestion_names() -> impl TypedValueParser<Value = CongestionKind> {
+    let value = |kind: &CongestionKind| {
+        PossibleValue::new(kind.name()).aliases(kind.aliases()).help(kind.document())
+    };
+    PossibleValuesParser::new(CongestionKind::ALL.iter().map(value))
+        .map(|word| CongestionKind::from_word(&word).expect("it is a possible value"))
 }
 
 // Paragraphs are single lines: clap wraps them to the terminal. Aligned text is kept short.

@@ -6,7 +6,7 @@ use towpath_stack::net::Conflict;
 use towpath_uplink::{NetemSpec, Plan, PlanError, Remark, Tell, random};
 
 use crate::activation::{self, Activation};
-use crate::args::{Congestion, RunArgs, Shards};
+use crate::args::{RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
@@ -31,7 +31,7 @@ pub fn plan(
     plan.host_loopback = !args.no_host_loopback;
     plan.dns = args.dns;
     plan.names = args.names.names();
-    plan.newreno = matches!(args.congestion, Congestion::Newreno);
+    plan.congestion = args.congestion;
     plan.busy_poll_us = args.busy_poll;
     if let Some(ports) = local_ports() {
         plan.local_ports = ports;

@@ -77,7 +77,7 @@ impl Default for Config {
             mss_recv: 1460,
             mss_send_max: 1460,
             mss_default: MSS_DEFAULT,
-            congestion: CongestionKind::Cubic,
+            congestion: CongestionKind::default(),
             initial_window: 10,
             window_scale: 7,
             timestamps: true,

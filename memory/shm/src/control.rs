@@ -188,8 +188,9 @@ pub mod call {
     /// [`super::SocketRow`] structs; `a` and `b` for the next request, both 0 at the end. There may
     /// be no row and more beyond.
     pub const SOCKET_ROWS: u32 = 23;
-    /// Figures of any socket of the run: `a` = slot. Reply: `data` = struct tcp_info; `b` = 1 when
-    /// there is a connection; `slot` = 0 for no congestion control, 1 for reno, 2 for cubic.
+    /// Figures of any socket of the run: `a` = slot. Reply: `data` = struct tcp_info, then the name
+    /// of the congestion control. `a` = bytes of the struct, `b` = 1 when there is a connection.
+    /// Without a connection the name is empty.
     pub const SOCKET_FIGURES: u32 = 24;
     /// Counters of one shard: `a` = its first slot (0 for the first one). Reply: `data` =
     /// [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` = the first

@@ -194,11 +194,12 @@ fn put_extensions(posix: &'static Posix, to: &mut Datagram, asked: &Asked<'_>, r
     }
     // The socket may have ended since: it is told without figures then.
     let Ok(reply) = listing::figures(posix, row.slot) else { return };
+    let payload = reply.payload();
+    let (info, name) = payload.split_at(payload.len().min(reply.a as usize));
     if wants(INET_DIAG_INFO) {
-        to.attribute(INET_DIAG_INFO, reply.payload());
+        to.attribute(INET_DIAG_INFO, info);
     }
-    let name: &[u8] = if reply.slot == 1 { b"reno" } else { b"cubic" };
-    if wants(INET_DIAG_CONG) && reply.slot != 0 {
+    if wants(INET_DIAG_CONG) && !name.is_empty() {
         to.text(INET_DIAG_CONG, name);
     }
 }

@@ -1,7 +1,9 @@
 //! The keys of a scenario file. Everything else in it is an error.
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
+use towpath_tcp::CongestionKind;
 
 use crate::units::{Names, Rate, Share, Size, Start, Time};
 
@@ -217,11 +219,16 @@ pub(crate) enum FlowKind {
     Ping,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Control {
-    Cubic,
-    Reno,
+/// A congestion control by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CongestionName(pub(crate) CongestionKind);
+
+impl<'de> Deserialize<'de> for CongestionName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let kind = CongestionKind::from_name(&name);
+        kind.map(Self).ok_or_else(|| Error::unknown_variant(&name, CongestionKind::NAMES))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -251,7 +258,7 @@ pub(crate) struct FlowKeys {
     pub start: Start,
     pub stagger: Option<Time>,
     pub stop: Option<Time>,
-    pub congestion: Option<Control>,
+    pub congestion: Option<CongestionName>,
     pub bytes: Option<Size>,
     pub back: Option<Size>,
     pub read_rate: Option<Rate>,

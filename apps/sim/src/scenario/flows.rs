@@ -1,10 +1,9 @@
 //! Flows: who talks to whom, how, and when.
 
 use toml::Spanned;
-use towpath_tcp::CongestionKind;
 
 use super::error::ScenarioError;
-use super::file::{Control, File, FlowKeys, FlowKind, Lengths, Transport};
+use super::file::{File, FlowKeys, FlowKind, Lengths, Transport};
 use super::network::Network;
 use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
 use crate::units::{Names, Time};
@@ -54,10 +53,7 @@ pub(super) fn flows(
                 start_ns: keys.start.from.0.saturating_add(stagger),
                 start_range_ns: keys.start.to.0 - keys.start.from.0,
                 stop_ns: stop,
-                congestion: match keys.congestion {
-                    Some(Control::Reno) => CongestionKind::NewReno,
-                    _ => CongestionKind::Cubic,
-                },
+                congestion: keys.congestion.map(|named| named.0).unwrap_or_default(),
                 traffic,
                 stalls: stalls.clone(),
                 leaves: leaves.clone(),

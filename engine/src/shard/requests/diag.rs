@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_shm::control::{DATA_MAX, Reply, Request, SocketRow, Tally, Traffic};
 use towpath_shm::layout::{Kind, RawAddr, option_bit};
 use towpath_stack::SocketState;
-use towpath_tcp::{CongestionKind, Info, TimerKind};
+use towpath_tcp::{Info, TimerKind};
 
 use crate::errno::{EINVAL, Errno};
 use crate::shard::net::describe::append;
@@ -111,14 +111,12 @@ impl View<'_> {
         let info = entry.id.and_then(|id| self.net.info(id));
         let tcp = info.and_then(|info| info.tcp);
         let mut reply = Reply { b: tcp.is_some().into(), ..Reply::default() };
-        reply.slot = match tcp.map(|tcp| tcp.congestion) {
-            None => 0,
-            Some(CongestionKind::NewReno) => 1,
-            Some(CongestionKind::Cubic) => 2,
-        };
         let figures = self.sockets.tcp_info(slot, info.as_ref());
-        reply.data[..figures.len()].copy_from_slice(&figures);
-        reply.len = figures.len() as u32;
+        let name = tcp.map_or("", |tcp| tcp.congestion.name()).as_bytes();
+        let (end, len) = (figures.len(), figures.len() + name.len());
+        reply.data[..end].copy_from_slice(&figures);
+        reply.data[end..len].copy_from_slice(name);
+        (reply.a, reply.len) = (end as u32, len as u32);
         Ok(reply)
     }
 

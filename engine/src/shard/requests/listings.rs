@@ -13,7 +13,7 @@ use towpath_tcp::{Info, TimerKind};
 use crate::mail::{Notice, Told};
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
 use crate::shard::requests::{Cx, Requests, View};
-use crate::shard::sockets::linux::{congestion_name, state, state_number};
+use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::Entry;
 
@@ -155,7 +155,7 @@ impl View<'_> {
             remote: info.and_then(|info| info.remote).map(|addr| addr.to_string()),
             cwnd: tcp.map_or(0, |tcp| tcp.cwnd),
             rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
-            congestion: tcp.map(|tcp| congestion_name(tcp.congestion)),
+            congestion: tcp.map(|tcp| tcp.congestion.name()),
             tcp: tcp.map(|tcp| figures(&tcp, info.and_then(|info| info.mtu).unwrap_or(0))),
             pids: pids.take(HOLDERS_SHOWN).collect(),
             recv_buffer,

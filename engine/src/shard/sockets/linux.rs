@@ -1,7 +1,7 @@
 //! How Linux numbers and names what programs see.
 
 use towpath_stack::SocketState;
-use towpath_tcp::{CongestionKind, State};
+use towpath_tcp::State;
 
 /// TCP states as Linux numbers them, for [`Slot::state`](towpath_shm::layout::Slot::state).
 pub(crate) mod state {
@@ -37,13 +37,5 @@ pub(crate) fn state_number(at: SocketState) -> u32 {
             State::LastAck => state::LAST_ACK,
             _ => state::CLOSE,
         },
-    }
-}
-
-/// As TCP_CONGESTION names it.
-pub(crate) fn congestion_name(kind: CongestionKind) -> &'static str {
-    match kind {
-        CongestionKind::NewReno => "reno",
-        CongestionKind::Cubic => "cubic",
     }
 }

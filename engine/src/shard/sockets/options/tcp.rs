@@ -7,7 +7,6 @@ use towpath_tcp::CongestionKind;
 
 use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, Errno};
 use crate::shard::sockets::connecting::BACKLOG_MAX;
-use crate::shard::sockets::linux::congestion_name;
 use crate::shard::sockets::options::Options;
 use crate::shard::sockets::options::value::{int, put};
 
@@ -39,7 +38,7 @@ impl Options<'_> {
                 let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
                 // TCP_CA_NAME_MAX, as Linux gives it.
                 let mut name = [0; 16];
-                let text = congestion_name(kind).as_bytes();
+                let text = kind.name().as_bytes();
                 name[..text.len()].copy_from_slice(text);
                 put(&mut reply, &name);
             }
@@ -130,9 +129,6 @@ fn congestion(name: &[u8]) -> Result<CongestionKind, Errno> {
         return Err(Errno(EINVAL));
     }
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    match name.get(..end) {
-        Some(b"cubic") => Ok(CongestionKind::Cubic),
-        Some(b"reno") => Ok(CongestionKind::NewReno),
-        _ => Err(Errno(ENOENT)),
-    }
+    let name = std::str::from_utf8(&name[..end]).ok();
+    name.and_then(CongestionKind::from_name).ok_or(Errno(ENOENT))
 }

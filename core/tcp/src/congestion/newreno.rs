@@ -1,0 +1,39 @@
+//! NewReno (RFC 5681), with the byte counting of RFC 3465.
+
+use super::epoch::Epoch;
+use super::{Acked, CongestionControl};
+use crate::time::Instant;
+
+/// A segment of growth for each window of acknowledged bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NewReno {
+    /// Bytes acknowledged towards the next segment of growth.
+    counted: u32,
+}
+
+impl CongestionControl for NewReno {
+    fn on_ack(
+        &mut self,
+        _epoch: &mut Epoch,
+        _now: Instant,
+        cwnd: u32,
+        bytes: u32,
+        acked: &Acked,
+    ) -> u32 {
+        self.counted = self.counted.saturating_add(bytes);
+        if self.counted < cwnd {
+            return cwnd;
+        }
+        self.counted -= cwnd;
+        cwnd.saturating_add(acked.mss)
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+    //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
+    //# included in this calculation.
+    fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
+        self.counted = 0;
+        // Flight above cwnd is limited transmit; leave it out.
+        flight.min(cwnd) / 2
+    }
+}

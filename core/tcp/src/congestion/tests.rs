@@ -1,0 +1,183 @@
+//! The algorithms over round trips, and CUBIC against its equations.
+
+use super::cubic::cube_root;
+use super::*;
+
+const MSS: u32 = 1000;
+
+fn acked(bytes: u32) -> Acked {
+    Acked { bytes, mss: MSS, srtt: Duration::from_millis(100), limited: true, after_timeout: false }
+}
+
+/// Acknowledges whole windows for `rtts` round trips of 100 ms.
+fn round_trips(cc: &mut Congestion, now: &mut Instant, rtts: u32) {
+    for _ in 0..rtts {
+        let acks = cc.cwnd().div_ceil(2 * MSS);
+        for _ in 0..acks {
+            cc.on_ack(*now, acked(2 * MSS));
+        }
+        *now += Duration::from_millis(100);
+    }
+}
+
+#[test]
+fn slow_start_doubles_and_reno_adds_a_segment() {
+    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 10);
+    let mut now = Instant(0);
+    round_trips(&mut cc, &mut now, 3);
+    assert_eq!(cc.cwnd(), 80 * MSS);
+    cc.on_loss(80 * MSS, MSS);
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (40 * MSS, 40 * MSS));
+    round_trips(&mut cc, &mut now, 5);
+    assert!((44 * MSS..=46 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+}
+
+#[test]
+fn limited_transmit_does_not_soften_a_loss() {
+    let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6);
+    cc.on_loss(8 * MSS, MSS);
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (3 * MSS, 3 * MSS));
+}
+
+#[test]
+fn an_unused_window_does_not_grow() {
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+    cc.on_ack(Instant(0), Acked { limited: false, ..acked(10 * MSS) });
+    assert_eq!(cc.cwnd(), 10 * MSS);
+}
+
+#[test]
+fn cubic_returns_to_its_old_window_in_k_seconds() {
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+    let mut now = Instant(0);
+    cc.cwnd = 1000 * MSS;
+    cc.on_loss(1000 * MSS, MSS);
+    assert_eq!(cc.cwnd(), 700 * MSS);
+    // K = cbrt(300 / 0.4) = 9.09 s.
+    round_trips(&mut cc, &mut now, 45);
+    assert!((850 * MSS..990 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+    round_trips(&mut cc, &mut now, 50);
+    assert!((985 * MSS..1015 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+    round_trips(&mut cc, &mut now, 60);
+    assert!(cc.cwnd() > 1050 * MSS, "{}", cc.cwnd());
+}
+
+/// RFC 9438's figures 1, 2 and 4 in real numbers, for a flow that is always limited by its
+/// window. Returns segments after `t` seconds of congestion avoidance that began below a
+/// plateau at `w_max`.
+fn reference(w_max: f64, start: f64, t: f64, rtt: f64) -> f64 {
+    let (c, beta) = (0.4, 0.7);
+    let k = ((w_max - start) / c).cbrt();
+    let w_cubic = c * (t - k).powi(3) + w_max;
+    let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
+    // A round trip adds alpha until the old window is reached, and one segment from there on.
+    let slow = ((w_max - start) / alpha).min(t / rtt);
+    let w_est = start + alpha * slow + (t / rtt - slow);
+    w_cubic.max(w_est)
+}
+
+#[test]
+fn cubic_follows_the_equations() {
+    for (segments, rtt_ms) in [(20u32, 20u64), (100, 100), (1000, 10), (1000, 100), (4000, 200)] {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+        let mut now = Instant(0);
+        cc.cwnd = segments * MSS;
+        cc.on_loss(segments * MSS, MSS);
+        let start = f64::from(cc.cwnd()) / f64::from(MSS);
+        let begin = now + Duration::from_millis(rtt_ms);
+        for _ in 0..40_000 / rtt_ms {
+            now += Duration::from_millis(rtt_ms);
+            let srtt = Duration::from_millis(rtt_ms);
+            let (window, mut left) = (cc.cwnd(), cc.cwnd());
+            while left > 0 {
+                let bytes = left.min(2 * MSS);
+                cc.on_ack(now, Acked { bytes, srtt, ..acked(bytes) });
+                left -= bytes;
+            }
+            // Each ACK adds a part of the curve's growth in the coming round trip (RFC 9438
+            // §4.4). So the window is where the curve is between now and then.
+            let (t, rtt) = (now.since(begin).as_secs_f64(), rtt_ms as f64 / 1000.0);
+            let most = 1.5 * f64::from(window) / f64::from(MSS);
+            let [from, to] = [t, t + rtt].map(|t| reference(f64::from(segments), start, t, rtt));
+            let within = 0.995 * from.min(most)..1.005 * to.min(most);
+            let is = f64::from(cc.cwnd()) / f64::from(MSS);
+            assert!(within.contains(&is), "{segments}, {rtt_ms} ms, {t} s: {is} in {within:?}");
+        }
+    }
+}
+
+/// A program that had nothing to send for a while goes on with its former window. The window
+/// neither jumps to the curve's present value, nor begins with the flat part of a new curve.
+#[test]
+fn cubic_leaves_out_what_the_program_left_unused() {
+    let run = |pause: Option<bool>| {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+        let mut now = Instant(0);
+        cc.cwnd = 100 * MSS;
+        cc.on_loss(100 * MSS, MSS);
+        // Past the plateau, which is after 4.2 s.
+        round_trips(&mut cc, &mut now, 80);
+        match pause {
+            None => {}
+            // Little was in flight, or nothing at all.
+            Some(true) => {
+                for _ in 0..200 {
+                    cc.on_ack(now, Acked { limited: false, ..acked(MSS) });
+                    now += Duration::from_millis(100);
+                }
+            }
+            Some(false) => {
+                now += Duration::from_secs(20);
+                cc.on_idle_over(Duration::from_secs(20));
+            }
+        }
+        round_trips(&mut cc, &mut now, 20);
+        cc.cwnd()
+    };
+    let busy = run(None);
+    assert!(busy > 130 * MSS);
+    assert_eq!([run(Some(true)), run(Some(false))], [busy; 2]);
+}
+
+#[test]
+fn cubic_is_no_slower_than_reno_in_small_windows() {
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+    let mut now = Instant(0);
+    cc.on_loss(10 * MSS, MSS);
+    assert_eq!(cc.cwnd(), 7 * MSS);
+    round_trips(&mut cc, &mut now, 10);
+    assert!(cc.cwnd() >= 12 * MSS, "{}", cc.cwnd());
+}
+
+#[test]
+fn a_timeout_leaves_one_segment() {
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+    cc.on_timeout(10 * MSS, MSS, false);
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS));
+    cc.on_timeout(MSS, MSS, true);
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS), "held for the same segment");
+}
+
+#[test]
+fn cubic_does_not_hurry_back_after_a_timeout() {
+    let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+    let mut now = Instant(0);
+    cc.cwnd = 1000 * MSS;
+    cc.on_timeout(1000 * MSS, MSS, false);
+    while cc.in_slow_start() {
+        cc.on_ack(now, acked(cc.cwnd()));
+    }
+    assert_eq!(cc.cwnd() / MSS, 700);
+    // Reno's 9/17 of a segment a round trip, not the second's worth of 9 s towards 1000.
+    round_trips(&mut cc, &mut now, 10);
+    assert!((704 * MSS..708 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+}
+
+#[test]
+fn cube_roots_are_exact() {
+    for root in [0u64, 1, 2, 9085, 2_642_245] {
+        let cube = root * root * root;
+        assert_eq!(u64::from(cube_root(cube)), root);
+        assert_eq!(u64::from(cube_root(cube + 1)), root.max(u64::from(cube == 0)));
+    }
+}
