@@ -1,6 +1,7 @@
 //! Figures for [`Info`](crate::Info). Only the two times of the last data, `bytes_acked` and
 //! `ts_repeated` decide anything. Urgent data and pacing share the box of the rare figures.
 
+use crate::flight::DeliveryRate;
 use crate::pacer::Pacer;
 use crate::time::Instant;
 use crate::urgent_mark::Urgent;
@@ -38,6 +39,8 @@ pub(crate) struct RareCounters {
     send_buffer: Stopwatch,
     /// There is one only after the first urgent byte.
     urgent: Option<Urgent>,
+    /// Delivery rate of the last flight that had several transmissions.
+    pub(crate) delivery_rate: DeliveryRate,
     /// There is one while the program bounds the rate.
     pub(crate) pacing: Option<Pacer>,
 }

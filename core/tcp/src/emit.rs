@@ -3,6 +3,7 @@
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::{Connection, LastReset};
 use crate::counters::Limit;
+use crate::flight::FlightRecord;
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::receive_space::WhenRead;
 use crate::segment::{Buffers, Outgoing};
@@ -232,13 +233,16 @@ impl Connection {
             self.note_paced(now, transmit.len);
             self.leave_quick_acks(now);
         }
+        let numbers = transmit.len + u32::from(transmit.fin);
+        if self.snd.flight() > 0 {
+            self.record_sent(now, self.snd.nxt + numbers);
+        }
         let size = u32::from(transmit.segment_size.max(1));
         if self.rtt.timed().is_none() {
             // The first piece, for a receiver may acknowledge piece by piece.
             let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
             self.rtt.start_timing(now, self.snd.nxt + first);
         }
-        let numbers = transmit.len + u32::from(transmit.fin);
         self.snd.nxt += numbers;
         self.recovery.short_tail =
             self.recovery.short_tail.saturating_add(u16::try_from(numbers).unwrap_or(u16::MAX));
@@ -268,6 +272,21 @@ impl Connection {
         self.counters.enter(now, Limit::Network);
     }
 
+    /// Numbers up to `end` are sent while others are in flight.
+    fn record_sent(&mut self, now: Instant, end: SeqNum) {
+        match self.recovery.record_mut() {
+            Some(record) => record.on_sent(now, end),
+            None => {
+                let sent = self.rtt.timed().map(|(_, sent)| sent);
+                let rate = self.counters.rare().delivery_rate;
+                let (una, nxt, last_recv) = (self.snd.una, self.snd.nxt, self.timers.last_recv);
+                let mut record = FlightRecord::new(una, nxt, sent, last_recv, rate);
+                record.on_sent(now, end);
+                self.recovery.set_record(record);
+            }
+        }
+    }
+
     /// Remembers where the last segment ends that a narrow path may not carry. SND.NXT is beyond
     /// it.
     fn note_long(&mut self, transmit: &Transmit) {
@@ -288,6 +307,9 @@ impl Connection {
         self.note_long(transmit);
         let right = transmit.seq + transmit.len + u32::from(transmit.fin);
         self.recovery.on_retransmit(transmit.seq, right, self.snd.una, self.snd.nxt);
+        if let Some(record) = self.recovery.record_mut() {
+            record.on_resent(now, transmit.seq, right);
+        }
         self.snd.limited_end = self.snd.nxt;
         // Karn: the bytes being timed may be these.
         self.rtt.stop_timing();
@@ -326,6 +348,19 @@ impl Connection {
         }
     }
 
+    /// All bytes that the program wrote are sent. If the network has room for more, samples of the
+    /// delivery rate are marked until these bytes are acknowledged.
+    fn note_app_limited(&mut self) {
+        if self.recovery.record().is_none() {
+            return;
+        }
+        let pipe = self.recovery.pipe(self.snd.una, self.snd.nxt);
+        let has_room = pipe < self.congestion.cwnd();
+        if let Some(record) = self.recovery.record_mut().filter(|_| has_room) {
+            record.set_app_limited(pipe);
+        }
+    }
+
     /// `plan` said [`Plan::Nothing`](crate::Plan::Nothing) with this reason and the caller stops
     /// here.
     ///
@@ -336,6 +371,7 @@ impl Connection {
         if idle == Idle::NoData {
             // All that was to be flushed has gone; later bytes may be held back again.
             self.owed.cork_flush = false;
+            self.note_app_limited();
         }
         match idle {
             Idle::Corked if self.timers.hold == Instant::FAR => {

@@ -116,6 +116,10 @@ pub struct Info {
     pub rcv_ooopack: u32,
     /// Most bytes a second that are sent; `None`: as many as the windows allow.
     pub max_pacing_rate: Option<NonZeroU64>,
+    /// Bytes a second that the network delivered of the last flight; zero before the first sample.
+    pub delivery_rate: u64,
+    /// The program sent less in that flight than the network would have taken.
+    pub delivery_rate_app_limited: bool,
     /// `None`: never.
     pub since_data_sent: Option<Duration>,
     /// `None`: never.
@@ -170,6 +174,8 @@ impl Connection {
             counters.limited_until(now).map(Duration::from_nanos);
         let delivered = counters.bytes_acked + u64::from(self.recovery.sacked_bytes());
         let ssthresh = self.congestion.ssthresh();
+        let delivery_rate =
+            self.recovery.record().map_or(rare.delivery_rate, |record| record.rate());
         let keepalive_probes = self.watch.as_ref().map_or(0, |watch| watch.probes());
         Info {
             state: self.state,
@@ -224,6 +230,8 @@ impl Connection {
             ce_segs_in: rare.ce_segs_in,
             rcv_ooopack: rare.out_of_order_in,
             max_pacing_rate: self.max_pacing_rate(),
+            delivery_rate: delivery_rate.bytes_per_second(),
+            delivery_rate_app_limited: delivery_rate.is_app_limited,
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),

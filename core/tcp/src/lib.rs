@@ -22,8 +22,8 @@
 //! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its parts) → `open` →
 //! `receive` → `plan` (segments that may go, with `pacing`) → `emit` →
 //! `timeouts` → `calls` (the user's). Below `connection` are its parts, which know nothing of it:
-//! `send_space`, `receive_space`, `extensions` with `fast_open`, `recovery`, `congestion`, `rtt`,
-//! `ranges`, `timers`, `watch`, `pacer`.
+//! `send_space`, `receive_space`, `extensions` with `fast_open`, `recovery` with `flight`,
+//! `congestion`, `rtt`, `ranges`, `timers`, `watch`, `pacer`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:
@@ -94,6 +94,7 @@ mod emit;
 mod event;
 mod extensions;
 mod fast_open;
+mod flight;
 mod half_open;
 mod info;
 pub mod isn;

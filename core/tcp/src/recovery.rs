@@ -14,7 +14,9 @@
 //! that the peer does not have.
 
 use crate::config::DUP_THRESH;
+use crate::flight::{DeliveryRate, FlightRecord};
 use crate::ranges::{Inserted, Ranges};
+use crate::time::Instant;
 use towpath_wire::tcp::{SackBlocks, SeqNum};
 
 /// The connection's way out of loss.
@@ -34,8 +36,8 @@ pub(crate) enum Phase {
 /// The sender's view of its outstanding bytes.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// There is one only while something is missing, or was sent again and not acknowledged.
-    board: Option<Box<Scoreboard>>,
+    /// Exists while several transmissions are in flight, or bytes are missing.
+    outstanding: Option<Box<Outstanding>>,
     /// snd_nxt when the loss was found (RFC 6582's `recover`).
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
@@ -44,6 +46,15 @@ pub(crate) struct Recovery {
     /// (`PAYLOAD_ALWAYS_FITS`) to SND.NXT, at most 65535. The segments after that end are not sent
     /// again when the path MTU falls.
     pub(crate) short_tail: u16,
+}
+
+/// Parts of [`Recovery`] that an idle connection does not need.
+#[derive(Debug, Default)]
+struct Outstanding {
+    /// Exists from the second transmission of a flight on.
+    record: Option<FlightRecord>,
+    /// Exists only while something is missing, or was sent again and not acknowledged.
+    board: Option<Scoreboard>,
 }
 
 /// Scoreboard of RFC 6675: bytes that the peer has, and bytes that it lacks.
@@ -74,8 +85,8 @@ struct Scoreboard {
 
 impl Scoreboard {
     /// Nothing is missing yet.
-    fn new(snd_una: SeqNum, snd_nxt: SeqNum) -> Box<Scoreboard> {
-        Box::new(Scoreboard {
+    fn new(snd_una: SeqNum, snd_nxt: SeqNum) -> Scoreboard {
+        Scoreboard {
             sacked: Ranges::default(),
             head_mark: snd_nxt,
             high_rxt: snd_una,
@@ -87,7 +98,7 @@ impl Scoreboard {
             rescued: false,
             head_again: false,
             reopened: false,
-        })
+        }
     }
 
     /// Bytes that the peer has beyond its acknowledgement.
@@ -124,6 +135,25 @@ impl Scoreboard {
     }
 }
 
+impl Outstanding {
+    /// The peer has `left..right`; true when some of it was not reported before.
+    fn on_sack(&mut self, now: Instant, left: SeqNum, right: SeqNum) -> bool {
+        let Some(board) = &mut self.board else { return false };
+        if let Some(record) = &mut self.record {
+            let sacked = &board.sacked;
+            let is_held = |start: SeqNum, end: SeqNum| {
+                sacked.missing_in(start, left) == 0 && sacked.missing_in(right, end) == 0
+            };
+            let mut from = left;
+            while let Some((gap_left, gap_right)) = sacked.first_missing(from, right) {
+                record.on_sacked(now, gap_left, gap_right, is_held);
+                from = gap_right;
+            }
+        }
+        board.sacked.insert(left, right) == Inserted::New
+    }
+}
+
 /// Bytes to send again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hole {
@@ -133,7 +163,13 @@ pub(crate) struct Hole {
 
 impl Recovery {
     pub(crate) fn new(iss: SeqNum) -> Recovery {
-        Recovery { board: None, point: iss, phase: Phase::Open, sack: false, short_tail: u16::MAX }
+        Recovery {
+            outstanding: None,
+            point: iss,
+            phase: Phase::Open,
+            sack: false,
+            short_tail: u16::MAX,
+        }
     }
 
     pub(crate) fn set_sack(&mut self, sack: bool) {
@@ -141,32 +177,35 @@ impl Recovery {
     }
 
     pub(crate) fn dup_acks(&self) -> u16 {
-        self.board.as_ref().map_or(0, |board| board.dup_acks)
+        self.board().map_or(0, |board| board.dup_acks)
     }
 
     /// Whether a retransmission may go beyond the congestion window.
     pub(crate) fn is_forced(&self) -> bool {
-        self.board.as_ref().is_some_and(|board| board.force)
+        self.board().is_some_and(|board| board.force)
     }
 
     /// Bytes that the peer has beyond its acknowledgement.
     pub(crate) fn sacked_bytes(&self) -> u32 {
-        self.board.as_ref().map_or(0, |board| board.sacked_bytes())
+        self.board().map_or(0, |board| board.sacked_bytes())
     }
 
     /// Bytes deemed lost, sent again or not.
     pub(crate) fn lost_bytes(&self, snd_una: SeqNum) -> u32 {
-        self.board.as_ref().map_or(0, |board| board.sacked.missing_in(snd_una, board.lost_end))
+        self.board().map_or(0, |board| board.sacked.missing_in(snd_una, board.lost_end))
     }
 
     /// Bytes sent again and not acknowledged.
     pub(crate) fn retransmitted_bytes(&self, snd_una: SeqNum) -> u32 {
-        self.board.as_ref().map_or(0, |board| board.sacked.missing_in(snd_una, board.high_rxt))
+        self.board().map_or(0, |board| board.sacked.missing_in(snd_una, board.high_rxt))
     }
 
     /// Whether what the scoreboard says lies in what is in flight, each range behind the other.
     pub(crate) fn is_in_order(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
-        let Some(board) = &self.board else { return true };
+        if self.record().is_some_and(|record| !record.is_in_order(snd_una, snd_nxt)) {
+            return false;
+        }
+        let Some(board) = self.board() else { return true };
         let is_within = |seq: SeqNum| seq.is_within(snd_una, snd_nxt - snd_una + 1);
         let sacked = board.sacked.as_slice();
         [board.high_rxt, board.lost_end, board.head_mark].into_iter().all(is_within)
@@ -180,7 +219,7 @@ impl Recovery {
     #[inline]
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
         let flight = snd_nxt - snd_una;
-        let Some(board) = &self.board else { return flight };
+        let Some(board) = self.board() else { return flight };
         let lost_end = board.lost_end.min(snd_nxt);
         let waiting = board.sacked.missing_in(board.high_rxt.max(snd_una), lost_end);
         flight.saturating_sub(board.sacked_bytes()).saturating_sub(waiting)
@@ -188,7 +227,7 @@ impl Recovery {
 
     /// The next stretch to send again: lost, not yet sent again, not with the peer.
     pub(crate) fn next_hole(&self, snd_una: SeqNum) -> Option<Hole> {
-        let board = self.board.as_ref()?;
+        let board = self.board()?;
         let from = board.high_rxt.max(snd_una);
         if from.geq(board.lost_end) {
             return None;
@@ -200,7 +239,7 @@ impl Recovery {
     /// The first stretch once more, when bytes sent after its retransmission have arrived and it
     /// has not. Without this only the timer would repair a retransmission that was lost.
     pub(crate) fn lost_head(&self, snd_una: SeqNum) -> Option<Hole> {
-        let board = self.board.as_ref().filter(|board| board.head_again)?;
+        let board = self.board().filter(|board| board.head_again)?;
         let right = board.sacked.as_slice().first()?.0;
         Some(Hole { left: snd_una, right })
     }
@@ -208,7 +247,7 @@ impl Recovery {
     /// The stretch that may be sent again when recovery has nothing else to send (NextSeg rule 4).
     /// The last one that the peer lacks is taken, for its loss can show in no later SACK.
     pub(crate) fn rescue_hole(&self, snd_una: SeqNum, mss: u32) -> Option<Hole> {
-        let board = self.board.as_ref()?;
+        let board = self.board()?;
         if self.phase != Phase::Recovery || board.rescued || !self.sack {
             return None;
         }
@@ -231,7 +270,7 @@ impl Recovery {
         snd_una: SeqNum,
         snd_nxt: SeqNum,
     ) {
-        let Some(board) = &mut self.board else { return };
+        let Some(board) = self.board_mut() else { return };
         board.force = false;
         if left == snd_una {
             board.head_again = false;
@@ -248,6 +287,7 @@ impl Recovery {
     /// Notes the SACK blocks of an ACK; true when they said something new.
     pub(crate) fn on_sack(
         &mut self,
+        now: Instant,
         blocks: &SackBlocks,
         snd_una: SeqNum,
         snd_nxt: SeqNum,
@@ -269,7 +309,8 @@ impl Recovery {
             //# been received.
             // A block that starts at SND.UNA would have been acknowledged instead.
             if 0 < start && start < end && end <= flight {
-                news |= self.board(snd_una, snd_nxt).sacked.insert(left, right) == Inserted::New;
+                self.make_board(snd_una, snd_nxt);
+                news |= self.outstanding.as_mut().is_some_and(|it| it.on_sack(now, left, right));
             }
         }
         news
@@ -278,7 +319,7 @@ impl Recovery {
     /// An ACK that moved nothing but shows that something arrived.
     pub(crate) fn on_dup_ack(&mut self, segments: u16, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
         let sack = self.sack;
-        let board = self.board(snd_una, snd_nxt);
+        let board = self.make_board(snd_una, snd_nxt);
         board.dup_acks = board.dup_acks.saturating_add(segments);
         if !sack {
             // At least the first segment is missing, so never all of the flight.
@@ -288,15 +329,53 @@ impl Recovery {
         }
     }
 
-    fn board(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> &mut Scoreboard {
-        self.board.get_or_insert_with(|| Scoreboard::new(snd_una, snd_nxt))
+    #[inline]
+    fn board(&self) -> Option<&Scoreboard> {
+        self.outstanding.as_ref()?.board.as_ref()
+    }
+
+    #[inline]
+    fn board_mut(&mut self) -> Option<&mut Scoreboard> {
+        self.outstanding.as_mut()?.board.as_mut()
+    }
+
+    fn make_board(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> &mut Scoreboard {
+        let outstanding = self.outstanding.get_or_insert_default();
+        outstanding.board.get_or_insert_with(|| Scoreboard::new(snd_una, snd_nxt))
+    }
+
+    /// The record of the flight; `None` while less than two transmissions are in flight.
+    #[inline]
+    pub(crate) fn record(&self) -> Option<&FlightRecord> {
+        self.outstanding.as_ref()?.record.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn record_mut(&mut self) -> Option<&mut FlightRecord> {
+        self.outstanding.as_mut()?.record.as_mut()
+    }
+
+    #[cold]
+    pub(crate) fn set_record(&mut self, record: FlightRecord) {
+        self.outstanding.get_or_insert_default().record = Some(record);
+    }
+
+    /// Ends the record with its flight, and returns its rate.
+    #[cold]
+    pub(crate) fn end_record(&mut self) -> Option<DeliveryRate> {
+        let outstanding = self.outstanding.as_mut()?;
+        let record = outstanding.record.take()?;
+        if outstanding.board.is_none() {
+            self.outstanding = None;
+        }
+        Some(record.rate())
     }
 
     /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost). True when
     /// retransmissions were lost: congestion once more (RFC 5681 section 4.3).
     pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
-        let may_enter = self.may_enter(snd_una);
-        let Some(board) = &mut self.board else { return false };
+        let (may_enter, phase, sack) = (self.may_enter(snd_una), self.phase, self.sack);
+        let Some(board) = self.board_mut() else { return false };
         let mut above = 0;
         for (count, &(left, right)) in board.sacked.as_slice().iter().rev().enumerate() {
             above += right - left;
@@ -305,20 +384,20 @@ impl Recovery {
                 break;
             }
         }
-        let head_only = !self.sack || board.lost_end.leq(snd_una);
+        let head_only = !sack || board.lost_end.leq(snd_una);
         if head_only && board.dup_acks >= DUP_THRESH && may_enter {
             let end = board.sacked.as_slice().first();
             let head = snd_nxt.min(snd_una + mss);
             board.lost_end = board.lost_end.max(end.map_or(head, |range| head.min(range.0)));
         }
-        if self.phase != Phase::Open && board.high_rxt.gt(snd_una) {
+        if phase != Phase::Open && board.high_rxt.gt(snd_una) {
             let highest = board.sacked.as_slice().last();
             let is_beyond = |mark| {
                 let beyond = highest.map_or(0, |range| range.1.distance(mark));
                 i64::from(beyond) >= i64::from(DUP_THRESH) * i64::from(mss)
             };
             board.head_again |= is_beyond(board.head_mark);
-            if self.phase != Phase::Resend && is_beyond(board.rxt_mark) {
+            if phase != Phase::Resend && is_beyond(board.rxt_mark) {
                 // New bytes that followed the last retransmission have arrived. Each stretch that
                 // the peer still misses is lost once more, and goes again in this recovery.
                 // Otherwise each costs a round trip, as the head alone is repaired, or a timeout.
@@ -333,10 +412,17 @@ impl Recovery {
         false
     }
 
+    fn end_board(&mut self) {
+        let Some(outstanding) = &mut self.outstanding else { return };
+        outstanding.board = None;
+        if outstanding.record.is_none() {
+            self.outstanding = None;
+        }
+    }
+
     /// Whether loss is known and no recovery is under way yet.
     pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
-        self.may_enter(snd_una)
-            && self.board.as_ref().is_some_and(|board| board.lost_end.gt(snd_una))
+        self.may_enter(snd_una) && self.board().is_some_and(|board| board.lost_end.gt(snd_una))
     }
 
     /// RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
@@ -347,7 +433,7 @@ impl Recovery {
     pub(crate) fn enter(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
         self.phase = Phase::Recovery;
         self.point = snd_nxt;
-        let board = self.board(snd_una, snd_nxt);
+        let board = self.make_board(snd_una, snd_nxt);
         // Retransmissions of the recovery before are in flight, and not lost once more.
         board.high_rxt = board.high_rxt.max(snd_una);
         board.head_mark = snd_nxt;
@@ -359,7 +445,7 @@ impl Recovery {
     pub(crate) fn enter_loss(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, again: bool) {
         self.phase = Phase::Loss;
         self.point = snd_nxt;
-        let board = self.board(snd_una, snd_nxt);
+        let board = self.make_board(snd_una, snd_nxt);
         if again {
             // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
             board.sacked = Ranges::default();
@@ -384,7 +470,7 @@ impl Recovery {
             self.phase = Phase::Resend;
         }
         self.point = snd_nxt;
-        let board = self.board(snd_una, snd_nxt);
+        let board = self.make_board(snd_una, snd_nxt);
         board.high_rxt = snd_una;
         board.lost_end = board.lost_end.max(end);
         board.head_again = false;
@@ -401,7 +487,7 @@ impl Recovery {
     /// peer that shuts and opens its window would have a congestion window sent for every two ACKs.
     /// True when something is to be sent again.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
-        match (self.phase, &mut self.board) {
+        match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
             // The timer has sent some of it again meanwhile, and the window was still shut.
             (Phase::Loss, Some(board)) if !board.reopened => {
@@ -422,13 +508,13 @@ impl Recovery {
         snd_nxt: SeqNum,
         mss: u32,
     ) -> bool {
-        if let Some(board) = &mut self.board {
+        if let Some(board) = self.board_mut() {
             board.on_advance(old, snd_una, snd_nxt, mss);
         }
         if snd_una.lt(self.point) {
             if self.phase == Phase::Recovery
                 && !self.sack
-                && let Some(board) = &mut self.board
+                && let Some(board) = self.board_mut()
                 && board.high_rxt == snd_una
             {
                 // After a partial acknowledgement (RFC 6582 §3.2 step 3) the next segment is lost
@@ -443,7 +529,7 @@ impl Recovery {
         let over = self.phase != Phase::Open;
         if over {
             self.phase = Phase::Open;
-            if let Some(board) = &mut self.board {
+            if let Some(board) = self.board_mut() {
                 board.dup_bytes = 0;
                 board.force = false;
             }
@@ -452,8 +538,8 @@ impl Recovery {
             // where the order of sequence numbers turns round.
             self.point = snd_una - 1;
         }
-        if self.board.as_ref().is_some_and(|board| board.is_clear(snd_una)) {
-            self.board = None;
+        if self.board().is_some_and(|board| board.is_clear(snd_una)) {
+            self.end_board();
         }
         over
     }
@@ -481,11 +567,11 @@ mod tests {
     fn three_segments_beyond_a_hole_mean_loss() {
         let mut recovery = Recovery::new(seq(0) - 1);
         recovery.set_sack(true);
-        assert!(recovery.on_sack(&blocks(&[(1000, 3000)]), seq(0), seq(10_000)));
+        assert!(recovery.on_sack(Instant(0), &blocks(&[(1000, 3000)]), seq(0), seq(10_000)));
         recovery.detect(MSS, seq(0), seq(10_000));
         assert!(!recovery.should_enter(seq(0)));
         assert_eq!(recovery.pipe(seq(0), seq(10_000)), 8000);
-        recovery.on_sack(&blocks(&[(1000, 4000)]), seq(0), seq(10_000));
+        recovery.on_sack(Instant(0), &blocks(&[(1000, 4000)]), seq(0), seq(10_000));
         recovery.detect(MSS, seq(0), seq(10_000));
         assert!(recovery.should_enter(seq(0)));
         recovery.enter(seq(0), seq(10_000));
@@ -501,17 +587,17 @@ mod tests {
         let mut recovery = Recovery::new(seq(0));
         recovery.set_sack(true);
         // Segments 0 and 2 are missing, and are sent again when 10,000 bytes were sent.
-        recovery.on_sack(&blocks(&[(1000, 2000), (3000, 10_000)]), seq(0), seq(10_000));
+        recovery.on_sack(Instant(0), &blocks(&[(1000, 2000), (3000, 10_000)]), seq(0), seq(10_000));
         assert!(!recovery.detect(MSS, seq(0), seq(10_000)));
         recovery.enter(seq(0), seq(10_000));
         recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
         recovery.on_retransmit(seq(2000), seq(3000), seq(0), seq(10_000));
         assert_eq!(recovery.next_hole(seq(0)), None);
         // Two segments behind the retransmissions may have overtaken them; three have not.
-        recovery.on_sack(&blocks(&[(3000, 12_000)]), seq(0), seq(13_000));
+        recovery.on_sack(Instant(0), &blocks(&[(3000, 12_000)]), seq(0), seq(13_000));
         assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
         assert_eq!(recovery.pipe(seq(0), seq(13_000)), 3000);
-        recovery.on_sack(&blocks(&[(3000, 13_000)]), seq(0), seq(13_000));
+        recovery.on_sack(Instant(0), &blocks(&[(3000, 13_000)]), seq(0), seq(13_000));
         assert!(recovery.detect(MSS, seq(0), seq(13_000)));
         assert_eq!((recovery.pipe(seq(0), seq(13_000)), recovery.point), (0, seq(13_000)));
         for (left, right) in [(0, 1000), (2000, 3000)] {
@@ -528,7 +614,7 @@ mod tests {
     fn a_timeout_loses_all_but_what_the_peer_has() {
         let mut recovery = Recovery::new(seq(0) - 1);
         recovery.set_sack(true);
-        recovery.on_sack(&blocks(&[(2000, 4000)]), seq(0), seq(6000));
+        recovery.on_sack(Instant(0), &blocks(&[(2000, 4000)]), seq(0), seq(6000));
         recovery.enter_loss(seq(0), seq(6000), false);
         assert_eq!(recovery.pipe(seq(0), seq(6000)), 0);
         assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(2000) }));
@@ -543,13 +629,13 @@ mod tests {
         let mut recovery = Recovery::new(seq(0) - 1);
         recovery.set_sack(true);
         assert!(!recovery.on_advance(seq(0) - 1, seq(0), seq(6000), MSS));
-        assert!(recovery.board.is_none());
-        recovery.on_sack(&blocks(&[(1000, 6000)]), seq(0), seq(6000));
+        assert!(recovery.outstanding.is_none());
+        recovery.on_sack(Instant(0), &blocks(&[(1000, 6000)]), seq(0), seq(6000));
         recovery.detect(MSS, seq(0), seq(6000));
         recovery.enter(seq(0), seq(6000));
         recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(6000));
         assert!(recovery.on_advance(seq(0), seq(6000), seq(7000), MSS));
-        assert!(recovery.board.is_none());
+        assert!(recovery.outstanding.is_none());
         assert_eq!(recovery.pipe(seq(6000), seq(7000)), 1000);
     }
 
@@ -558,7 +644,7 @@ mod tests {
         let mut recovery = Recovery::new(seq(0) - 1);
         recovery.set_sack(true);
         let odd = [(5000, 4000), (9000, 20_000), (0, 1000), (5000, 5000)];
-        assert!(!recovery.on_sack(&blocks(&odd), seq(0), seq(10_000)));
+        assert!(!recovery.on_sack(Instant(0), &blocks(&odd), seq(0), seq(10_000)));
         const HALF: u32 = 1 << 31;
         for edge in [HALF - 1, HALF, HALF + 1, u32::MAX - 5000] {
             let odd = [
@@ -567,9 +653,9 @@ mod tests {
                 (edge, 4000),
                 (4000, edge.wrapping_add(4000)),
             ];
-            assert!(!recovery.on_sack(&blocks(&odd), seq(0), seq(10_000)), "{edge:#x}");
+            assert!(!recovery.on_sack(Instant(0), &blocks(&odd), seq(0), seq(10_000)), "{edge:#x}");
         }
         assert_eq!(recovery.sacked_bytes(), 0);
-        assert!(recovery.on_sack(&blocks(&[(1, 10_000)]), seq(0), seq(10_000)));
+        assert!(recovery.on_sack(Instant(0), &blocks(&[(1, 10_000)]), seq(0), seq(10_000)));
     }
 }

@@ -44,6 +44,7 @@ impl Connection {
         self.timers.window_probes = 0;
         let news = !segment.options.sack.is_empty()
             && self.recovery.on_sack(
+                segment.arrival,
                 &segment.options.sack,
                 segment.ack.max(self.snd.una),
                 self.snd.nxt,
@@ -67,6 +68,7 @@ impl Connection {
                 self.snd.nxt,
             );
         }
+        self.update_delivery_rate(segment.arrival);
         if self.snd.flight() > 0 {
             self.look_for_loss();
         }
@@ -75,6 +77,19 @@ impl Connection {
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
         self.check_ack_of_fin(now);
         Ok(())
+    }
+
+    /// Samples the delivery rate from what this ACK acknowledged. With the flight its record ends.
+    #[inline]
+    fn update_delivery_rate(&mut self, now: Instant) {
+        let Some(record) = self.recovery.record_mut() else { return };
+        record.on_acked(now, self.snd.una);
+        record.update_rate(self.rtt.min().unwrap_or_default());
+        if self.snd.flight() == 0
+            && let Some(rate) = self.recovery.end_record()
+        {
+            self.counters.rare_mut().delivery_rate = rate;
+        }
     }
 
     /// Whether SEG.ACK is the number of a byte that was sent, and not too old a one.

@@ -63,8 +63,9 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN
             | u8::from(info.fast_open.data_acked) << 5,
     );
     out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
-    // tcpi_fastopen_client_fail, above tcpi_delivery_rate_app_limited.
-    out.byte(7, info.fast_open.failure.map_or(0, |failure| failure as u8) << 1);
+    // tcpi_delivery_rate_app_limited, below tcpi_fastopen_client_fail.
+    let failure = info.fast_open.failure.map_or(0, |failure| failure as u8);
+    out.byte(7, u8::from(info.delivery_rate_app_limited) | failure << 1);
     out.round_trips(info, beside);
     out.figures(info);
     out.0
@@ -121,6 +122,7 @@ impl Layout {
         self.word(148, micros(info.min_rtt));
         self.word(152, info.data_segs_in);
         self.word(156, info.data_segs_out);
+        self.long(160, info.delivery_rate);
         self.long(168, micros_long(info.busy_time));
         self.long(176, micros_long(info.rwnd_limited));
         self.long(184, micros_long(info.sndbuf_limited));

@@ -1,0 +1,400 @@
+//! Record of the transmissions in flight, and the delivery rate sampled from it
+//! (draft-ietf-ccwg-bbr, section 4.1).
+//!
+//! ```text
+//!   start     end          end                      end = SND.NXT
+//!     | sent at |  sent at  |  sent at, delivered    |
+//!     └─────────┴───────────┴── … ───────────────────┘
+//! ```
+//!
+//! A transmission is what one call of `emit` sends: up to 64 KiB, so that a record is short. The
+//! record exists from the second transmission of a flight until all bytes are acknowledged. A
+//! flight of a single transmission needs none, since [`Rtt`](crate::rtt::Rtt) times it.
+
+use crate::time::Instant;
+use core::time::Duration;
+use std::collections::VecDeque;
+use towpath_wire::tcp::SeqNum;
+
+/// Maximum number of transmissions on record: 6 MB of single segments, 256 MB of large ones. A
+/// further one joins the last, because it was sent at nearly the same time.
+const TRANSMISSIONS_MAX: usize = 4096;
+/// Transmissions that a new record has room for.
+const TRANSMISSIONS_MIN: usize = 8;
+
+/// Transmissions in flight, oldest first, without gaps.
+#[derive(Debug)]
+pub(crate) struct FlightRecord {
+    transmissions: VecDeque<Transmission>,
+    /// First number of the first transmission.
+    start: SeqNum,
+    /// Bytes delivered since the record began: C.delivered.
+    delivered: u64,
+    /// Time of the last delivery: C.delivered_time.
+    delivered_at: Instant,
+    /// Send time of the newest transmission that was delivered: C.first_send_time.
+    first_sent: Instant,
+    /// The sender is limited by the program until `delivered` exceeds this; 0: it is not.
+    app_limited: u64,
+    newest: Option<Newest>,
+    rate: DeliveryRate,
+}
+
+/// Numbers that were sent at once, and the state of the record at that time.
+#[derive(Debug, Clone, Copy)]
+struct Transmission {
+    /// Number behind the last one.
+    end: SeqNum,
+    is_delivered: bool,
+    is_app_limited: bool,
+    sent: Instant,
+    first_sent: Instant,
+    /// [`Instant::FAR`]: delivery of this transmission gives no sample, because its send time is
+    /// ambiguous.
+    delivered_at: Instant,
+    delivered: u64,
+}
+
+/// The newest transmission that the ACK being processed reports.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    of: Transmission,
+    ack_elapsed: Duration,
+}
+
+/// Rate at which the network delivered the last flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DeliveryRate {
+    bytes: u64,
+    /// Zero before the first sample.
+    interval: Duration,
+    /// The program sent less than the network would have taken.
+    pub(crate) is_app_limited: bool,
+}
+
+impl DeliveryRate {
+    /// Zero before the first sample.
+    pub(crate) fn bytes_per_second(self) -> u64 {
+        let nanos = self.interval.as_nanos();
+        let rate = (u128::from(self.bytes) * 1_000_000_000).checked_div(nanos).unwrap_or(0);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+
+    fn is_below(self, other: DeliveryRate) -> bool {
+        u128::from(self.bytes) * other.interval.as_nanos()
+            < u128::from(other.bytes) * self.interval.as_nanos()
+    }
+}
+
+impl FlightRecord {
+    /// Begins with the transmission `start..end`, alone in flight. `sent` is its send time if no
+    /// byte of it was acknowledged or sent again. Otherwise the last delivery was at
+    /// `delivered_at`. `rate` is the last rate of the connection.
+    pub(crate) fn new(
+        start: SeqNum,
+        end: SeqNum,
+        sent: Option<Instant>,
+        delivered_at: Instant,
+        rate: DeliveryRate,
+    ) -> FlightRecord {
+        let begin = sent.unwrap_or(delivered_at);
+        let first = Transmission {
+            end,
+            is_delivered: false,
+            is_app_limited: true,
+            sent: begin,
+            first_sent: begin,
+            delivered_at: sent.unwrap_or(Instant::FAR),
+            delivered: 0,
+        };
+        let mut transmissions = VecDeque::with_capacity(TRANSMISSIONS_MIN);
+        transmissions.push_back(first);
+        FlightRecord {
+            transmissions,
+            start,
+            delivered: 0,
+            delivered_at: begin,
+            first_sent: begin,
+            // The connection was idle before: the flight is small until its first ACK.
+            app_limited: 1,
+            newest: None,
+            rate,
+        }
+    }
+
+    /// Bytes up to `end` were sent for the first time.
+    //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.2
+    //# If there are packets already in flight, then we need to start delivery rate
+    //# samples from the time we received the most recent ACK, to try to ensure that
+    //# we include the full time the network needs to deliver all in-flight data.
+    pub(crate) fn on_sent(&mut self, now: Instant, end: SeqNum) {
+        if self.transmissions.len() >= TRANSMISSIONS_MAX
+            && let Some(last) = self.transmissions.back_mut()
+        {
+            last.end = end;
+            return;
+        }
+        self.transmissions.push_back(Transmission {
+            end,
+            is_delivered: false,
+            is_app_limited: self.app_limited != 0,
+            sent: now,
+            first_sent: self.first_sent,
+            delivered_at: self.delivered_at,
+            delivered: self.delivered,
+        });
+    }
+
+    /// `left..right` was sent again. A transmission that was sent again in part gives no sample: an
+    /// acknowledgement may be of either copy.
+    pub(crate) fn on_resent(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
+        let first = self.transmissions.partition_point(|it| it.end.leq(left));
+        let mut start = self.start_of(first);
+        let (first_sent, is_app_limited) = (self.first_sent, self.app_limited != 0);
+        for it in self.transmissions.range_mut(first..) {
+            if start.geq(right) {
+                return;
+            }
+            let is_whole = left.leq(start) && it.end.leq(right);
+            it.delivered_at = if is_whole { self.delivered_at } else { Instant::FAR };
+            (it.sent, it.first_sent, it.delivered) = (now, first_sent, self.delivered);
+            it.is_app_limited = is_app_limited;
+            start = it.end;
+        }
+    }
+
+    /// The peer reported `left..right`, which it had not reported before. `is_held` says whether it
+    /// has all of a stretch that reaches beyond either end.
+    pub(crate) fn on_sacked(
+        &mut self,
+        now: Instant,
+        left: SeqNum,
+        right: SeqNum,
+        is_held: impl Fn(SeqNum, SeqNum) -> bool,
+    ) {
+        let mut at = self.transmissions.partition_point(|it| it.end.leq(left));
+        let mut start = self.start_of(at);
+        while let Some(it) = self.transmissions.get_mut(at)
+            && start.lt(right)
+        {
+            let of = *it;
+            if !of.is_delivered && is_held(start, of.end) {
+                it.is_delivered = true;
+                self.deliver(now, of, of.end - start);
+            }
+            start = of.end;
+            at += 1;
+        }
+    }
+
+    /// All bytes before `una` are acknowledged.
+    pub(crate) fn on_acked(&mut self, now: Instant, una: SeqNum) {
+        while let Some(&front) = self.transmissions.front()
+            && self.start.lt(una)
+        {
+            let end = front.end.min(una);
+            if !front.is_delivered {
+                self.deliver(now, front, end - self.start);
+            }
+            self.start = end;
+            if end == front.end {
+                self.transmissions.pop_front();
+            }
+        }
+    }
+
+    fn deliver(&mut self, now: Instant, of: Transmission, bytes: u32) {
+        self.delivered += u64::from(bytes);
+        self.delivered_at = now;
+        //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.3
+        //# The connection uses the
+        //# information from the most recently sent packet to update the rate sample
+        let is_newest = match self.newest {
+            None => true,
+            Some(Newest { of: newest, .. }) => {
+                (of.sent, of.end.distance(newest.end)) > (newest.sent, 0)
+            }
+        };
+        if of.delivered_at != Instant::FAR && is_newest {
+            let ack_elapsed = now.since(of.delivered_at);
+            self.newest = Some(Newest { of, ack_elapsed });
+            self.first_sent = of.sent;
+        }
+    }
+
+    /// The sender has nothing to send although the network has room beyond `pipe` bytes.
+    //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.4
+    //# An application-limited phase starts when the connection decides to send more
+    //# data, at a point in time when the connection had previously run out of data.
+    pub(crate) fn set_app_limited(&mut self, pipe: u32) {
+        self.app_limited = (self.delivered + u64::from(pipe)).max(1);
+    }
+
+    /// Takes the sample of the ACK that was processed. A rate that the program limited counts only
+    /// if it is larger than the last one, as in Linux (`tcp_rate_gen`). `rtt_min` is the shortest
+    /// round trip known.
+    pub(crate) fn update_rate(&mut self, rtt_min: Duration) {
+        if self.delivered > self.app_limited {
+            self.app_limited = 0;
+        }
+        let Some(Newest { of, ack_elapsed }) = self.newest.take() else { return };
+        //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.1.2.4
+        //# when the estimator notices that the ack_rate
+        //# for a flight is faster than the send rate for the flight, it filters out
+        //# the implausible ack_rate by capping the delivery rate sample to be no higher
+        //# than the send rate.
+        let interval = of.sent.since(of.first_sent).max(ack_elapsed);
+        //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.3
+        //# Normally we expect interval >= MinRTT.
+        if interval < rtt_min || interval.is_zero() {
+            return;
+        }
+        let bytes = self.delivered - of.delivered;
+        let rate = DeliveryRate { bytes, interval, is_app_limited: of.is_app_limited };
+        if !rate.is_app_limited || !rate.is_below(self.rate) {
+            self.rate = rate;
+        }
+    }
+
+    /// Rate of the last sample.
+    pub(crate) fn rate(&self) -> DeliveryRate {
+        self.rate
+    }
+
+    /// Whether the transmissions cover `una..nxt` in order.
+    pub(crate) fn is_in_order(&self, una: SeqNum, nxt: SeqNum) -> bool {
+        let mut end = self.start;
+        let ascending = self.transmissions.iter().all(|it| {
+            let before = std::mem::replace(&mut end, it.end);
+            before.lt(it.end)
+        });
+        ascending && self.start.leq(una) && end == nxt
+    }
+
+    /// First number of the transmission at this place.
+    fn start_of(&self, at: usize) -> SeqNum {
+        match at.checked_sub(1) {
+            Some(before) => self.transmissions[before].end,
+            None => self.start,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISS: SeqNum = SeqNum(0xffff_ff00);
+
+    fn at(ms: u64) -> Instant {
+        Instant(1_000_000_000 + ms * 1_000_000)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn all(_: SeqNum, _: SeqNum) -> bool {
+        true
+    }
+
+    /// A record whose transmissions of 1000 bytes were sent at these times.
+    fn sent_at(times: &[u64]) -> FlightRecord {
+        let rate = DeliveryRate::default();
+        let mut record = FlightRecord::new(ISS, ISS + 1000, Some(at(times[0])), at(0), rate);
+        for (n, time) in times.iter().enumerate().skip(1) {
+            record.on_sent(at(*time), ISS + 1000 * (n as u32 + 1));
+        }
+        record
+    }
+
+    fn acked(record: &mut FlightRecord, time: u64, bytes: u32) -> DeliveryRate {
+        record.on_acked(at(time), ISS + bytes);
+        record.update_rate(ms(0));
+        record.rate()
+    }
+
+    #[test]
+    fn acknowledgements_slower_than_transmissions_give_the_rate() {
+        // A burst, of which the network delivers a transmission each 10 ms.
+        let mut record = sent_at(&[0, 0, 0, 0]);
+        for n in 1..=4 {
+            let rate = acked(&mut record, 100 + 10 * u64::from(n), 1000 * n);
+            assert_eq!(rate.interval, ms(100 + 10 * u64::from(n)));
+        }
+        // The next flight is sent as acknowledgements arrive.
+        for n in 5..=8 {
+            record.on_sent(at(140), ISS + 1000 * n);
+        }
+        assert_eq!(acked(&mut record, 250, 5000).bytes_per_second(), 1000 * 1000 / 140);
+        assert_eq!(acked(&mut record, 280, 8000).bytes_per_second(), 4000 * 1000 / 140);
+    }
+
+    #[test]
+    fn transmissions_slower_than_acknowledgements_bound_the_rate() {
+        let mut record = sent_at(&[0, 50, 100]);
+        // The ACKs were delayed, and arrive together.
+        record.on_acked(at(110), ISS + 3000);
+        record.update_rate(ms(10));
+        let rate = record.rate();
+        assert_eq!((rate.bytes, rate.interval), (3000, ms(110)));
+        // The ACK of a transmission sent late comes soon.
+        let mut record = sent_at(&[0, 0]);
+        acked(&mut record, 90, 2000);
+        record.on_sent(at(100), ISS + 3000);
+        assert_eq!(acked(&mut record, 110, 3000).interval, ms(100));
+    }
+
+    #[test]
+    fn a_rate_that_the_program_limited_only_raises_the_last_one() {
+        let mut record = sent_at(&[0, 0]);
+        assert!(acked(&mut record, 10, 2000).is_app_limited, "the connection was idle before");
+        let before = record.rate();
+        record.set_app_limited(0);
+        record.on_sent(at(20), ISS + 3000);
+        assert_eq!(acked(&mut record, 60, 3000), before, "lower");
+        // The program is not the limit any more once these bytes are acknowledged.
+        record.on_sent(at(60), ISS + 4000);
+        let rate = acked(&mut record, 100, 4000);
+        assert!(!rate.is_app_limited && rate.is_below(before));
+    }
+
+    #[test]
+    fn a_transmission_that_was_sent_again_in_part_gives_no_sample() {
+        let mut record = sent_at(&[0, 0]);
+        record.on_resent(at(50), ISS, ISS + 500);
+        assert_eq!(acked(&mut record, 60, 1000), DeliveryRate::default());
+        record.on_resent(at(70), ISS + 1000, ISS + 2000);
+        assert_eq!(acked(&mut record, 100, 2000).interval, ms(70));
+    }
+
+    #[test]
+    fn selectively_acknowledged_bytes_count_once() {
+        let mut record = sent_at(&[0, 0, 0]);
+        record.on_sacked(at(10), ISS + 1000, ISS + 2500, |_, end| end.leq(ISS + 2500));
+        assert_eq!(record.delivered, 1000);
+        record.on_sacked(at(20), ISS + 2500, ISS + 3000, all);
+        assert_eq!(record.delivered, 2000);
+        record.on_acked(at(30), ISS + 3000);
+        assert_eq!((record.delivered, record.transmissions.len()), (3000, 0));
+        assert!(record.is_in_order(ISS + 3000, ISS + 3000));
+    }
+
+    #[test]
+    fn intervals_below_the_shortest_round_trip_give_no_sample() {
+        let mut record = sent_at(&[0, 0]);
+        record.on_acked(at(5), ISS + 2000);
+        record.update_rate(ms(6));
+        assert_eq!(record.rate(), DeliveryRate::default());
+    }
+
+    #[test]
+    fn transmissions_beyond_the_limit_join_the_last() {
+        let mut record = sent_at(&[0]);
+        for n in 1..=TRANSMISSIONS_MAX as u32 + 5 {
+            record.on_sent(at(n.into()), ISS + 1000 + n);
+        }
+        assert_eq!(record.transmissions.len(), TRANSMISSIONS_MAX);
+        assert!(record.is_in_order(ISS, ISS + 1000 + TRANSMISSIONS_MAX as u32 + 5));
+    }
+}
