@@ -2,6 +2,7 @@
 
 mod aborts;
 mod connection;
+mod delivery_rate;
 mod fast_open;
 mod goodput;
 mod pacing;
