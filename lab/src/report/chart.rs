@@ -3,7 +3,8 @@
 
 use std::fmt::{Display, Write};
 
-use super::page::escaped;
+use towpath_chart::{Area, Axis, COARSE, escaped};
+
 use crate::figures::{Figure, Interval, Spread};
 
 /// Kind of a side, which gives it its colour.
@@ -92,8 +93,8 @@ pub fn times(title: &str, lines: &[Line<'_, (f64, f64)>]) -> String {
 pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
     const HEIGHT: f64 = 220.;
     const FOOT: f64 = 18.;
-    /// Parts that are told apart, the largest below all.
-    const NINES: f64 = 4.;
+    /// Answers of which the largest part is told apart from all.
+    const COUNT: u64 = 10_000;
     let there = || lines.iter().filter_map(|line| Some((line, line.value.as_ref()?)));
     let all = || there().flat_map(|(_, spread)| &spread.0).map(|point| point.1.max(1e-3).log10());
     let (least, most) =
@@ -101,25 +102,24 @@ pub fn spreads(title: &str, lines: &[Line<'_, Spread>]) -> String {
     if there().next().is_none() || most <= least {
         return String::new();
     }
-    let x = |time: f64| {
-        LABELS / 2. + (WIDTH - LABELS) * (time.max(1e-3).log10() - least) / (most - least)
-    };
-    let y =
-        |part: f64| HEIGHT - FOOT - (HEIGHT - FOOT - 8.) * (-(1. - part).max(1e-4).log10()) / NINES;
+    let area =
+        Area { left: LABELS / 2., right: WIDTH - LABELS / 2., top: 8., bottom: HEIGHT - FOOT };
+    let times = Axis::log(10_f64.powf(least), 10_f64.powf(most), COARSE, |at| format!("{at} µs"));
+    let parts = Axis::nines(COUNT);
+    let x = |time: f64| area.x(&times, time);
+    let y = |part: f64| area.y(&parts, part).max(area.top);
     let mut text = format!(
         "<h4>{title}</h4><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"{title}\">",
         title = escaped(title)
     );
-    for (part, name) in [(0., "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")]
-    {
-        grid(&mut text, format!("M{:.1} {:.1}H{:.1}", LABELS / 2., y(part), WIDTH - LABELS / 2.));
-        word(&mut text, "none", 0., y(part) + 4., name);
+    for (part, name) in &parts.ticks {
+        grid(&mut text, format!("M{:.1} {:.1}H{:.1}", area.left, y(*part), area.right));
+        word(&mut text, "none", 0., y(*part) + 4., name);
     }
-    for power in least as i32..=most as i32 {
-        let time = 10_f64.powi(power);
-        grid(&mut text, format!("M{:.1} {:.1}V{:.1}", x(time), y(0.), y(1.)));
-        word(&mut text, "none", x(time) - 12., HEIGHT - 4., format!("{time} µs"));
+    for (time, name) in &times.ticks {
+        grid(&mut text, format!("M{:.1} {:.1}V{:.1}", x(*time), y(0.), area.top));
+        word(&mut text, "none", x(*time) - 12., HEIGHT - 4., name);
     }
     let mut key = Vec::new();
     for (n, (line, spread)) in there().enumerate() {

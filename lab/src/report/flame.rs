@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use towpath_chart::escaped;
+
 use super::data::Flame;
-use super::page::escaped;
 
 /// Part of all below which a frame is left to its caller.
 const PART_MIN: f64 = 0.002;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use towpath_chart::escaped;
+
 use super::chart::{self, Kind, Line, PARTS};
 use super::data::{Entry, Flame, Measured, Measurement, Outcome, Report};
 use super::{flame, table};
@@ -31,11 +33,6 @@ pub fn of(report: &Report) -> String {
         flames = flame::STYLE,
         script = flame::SCRIPT,
     )
-}
-
-/// Text that is no markup, wherever it stands.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn head(report: &Report) -> String {

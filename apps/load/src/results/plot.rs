@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use towpath_chart::{Area, Axis, COARSE, FINE};
+
 use crate::Histogram;
 
 use super::distribution::{Bin, bins};
@@ -15,6 +17,7 @@ const LEFT: f64 = 66.;
 const RIGHT: f64 = 18.;
 const TOP: f64 = 10.;
 const BOTTOM: f64 = 26.;
+const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
 /// Height of a row of dots.
 const ROW: f64 = 30.;
 /// Points of a percentile curve: one for each few units of the drawing.
@@ -23,8 +26,6 @@ const POINTS: usize = 160;
 const BARS: usize = 56;
 /// Points of a curve up to which each can be pointed at.
 const HOVERS_MAX: usize = 400;
-/// Ticks that a linear axis has about.
-const TICKS: f64 = 5.;
 /// Ratio of the largest value to the smallest from which an axis is logarithmic.
 const WIDE: f64 = 8.;
 
@@ -42,84 +43,24 @@ pub struct Curve {
 /// Words of a value on an axis.
 type Words = fn(f64) -> String;
 
-/// A value's place on an axis.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Scale {
-    Linear,
-    /// Ten times as much is always as far.
-    Log,
-    /// Each tenth of the rest is as far: 90 %, 99 %, 99.9 %.
-    Nines,
+/// Creates an axis of times: logarithmic where values are far apart, otherwise linear from zero.
+fn times_axis(values: impl Iterator<Item = f64> + Clone) -> Axis {
+    let most = values.clone().fold(0., f64::max);
+    let least = values.filter(|&value| value > 0.).fold(f64::INFINITY, f64::min);
+    if !least.is_finite() || most / least < WIDE {
+        return Axis::linear(0., most.max(1e-9) * 1.05, seconds);
+    }
+    log_axis(least, most, seconds)
 }
 
-impl Scale {
-    fn place(self, value: f64) -> f64 {
-        match self {
-            Self::Linear => value,
-            Self::Log => value.max(f64::MIN_POSITIVE).log10(),
-            Self::Nines => -(1. - value).max(1e-12).log10(),
-        }
-    }
+/// Creates a logarithmic axis with margins.
+fn log_axis(least: f64, most: f64, words: Words) -> Axis {
+    Axis::log(least / 1.15, most * 1.15, decade(least, most), words)
 }
 
-/// An axis: its scale, its ends, and its ticks with their words.
-struct Axis {
-    scale: Scale,
-    from: f64,
-    to: f64,
-    ticks: Vec<(f64, String)>,
-}
-
-impl Axis {
-    /// Share of the axis in front of a value.
-    fn share(&self, value: f64) -> f64 {
-        let (from, to) = (self.scale.place(self.from), self.scale.place(self.to));
-        (self.scale.place(value) - from) / (to - from).max(1e-12)
-    }
-
-    /// From zero, or from `from`, to round ends.
-    fn linear(from: f64, to: f64, words: Words) -> Self {
-        let span = (to - from).max(1e-12);
-        let power = 10_f64.powf((span / TICKS).log10().floor());
-        let step = [1., 2., 5., 10.].into_iter().find(|step| span / (step * power) <= TICKS + 0.5);
-        let step = step.unwrap_or(10.) * power;
-        let first = (from / step).ceil() as i64;
-        let last = (to / step + 1e-9).floor() as i64;
-        let ticks = (first..=last).map(|n| n as f64 * step).map(|at| (at, words(at)));
-        Self { scale: Scale::Linear, from, to: from + span, ticks: ticks.collect() }
-    }
-
-    /// Logarithmic where values are far apart; linear from zero where they are not.
-    fn of_times(values: impl Iterator<Item = f64> + Clone) -> Self {
-        let most = values.clone().fold(0., f64::max);
-        let least = values.filter(|&value| value > 0.).fold(f64::INFINITY, f64::min);
-        if !least.is_finite() || most / least < WIDE {
-            return Self::linear(0., most.max(1e-9) * 1.05, seconds);
-        }
-        Self::log(least, most, seconds)
-    }
-
-    fn log(least: f64, most: f64, words: Words) -> Self {
-        let decades = (most / least).log10();
-        let steps: &[f64] = if decades > 3. { &[1.] } else { &[1., 2., 5.] };
-        let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
-        let all = powers.flat_map(|power| steps.iter().map(move |s| s * 10_f64.powi(power)));
-        let (from, to) = (least / 1.15, most * 1.15);
-        let ticks = all.filter(|&at| at >= from && at <= to).map(|at| (at, words(at)));
-        Self { scale: Scale::Log, from, to, ticks: ticks.collect() }
-    }
-
-    /// Shares of all, up to the one of which `count` times are enough to speak.
-    fn nines(count: u64) -> Self {
-        let most = (count.max(10) as f64).log10();
-        let mut ticks = vec![(0., "0 %".to_owned()), (0.5, "50 %".to_owned())];
-        for nines in 1..=most.floor() as i32 {
-            let share = 1. - 10_f64.powi(-nines);
-            let digits = (nines - 2).max(0) as usize;
-            ticks.push((share, format!("{:.digits$} %", share * 100.)));
-        }
-        Self { scale: Scale::Nines, from: 0., to: 1. - 10_f64.powf(-most), ticks }
-    }
+/// Ticks of a decade on a logarithmic axis between these values.
+fn decade(least: f64, most: f64) -> &'static [f64] {
+    if (most / least).log10() > 3. { COARSE } else { FINE }
 }
 
 /// Words of a time in seconds.
@@ -146,8 +87,7 @@ fn trimmed(value: f64) -> String {
 
 /// Text that is no markup, wherever it stands.
 pub fn escaped(text: &str) -> String {
-    let visible = super::text::printable(text);
-    visible.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    towpath_chart::escaped(&super::text::printable(text))
 }
 
 /// Times over the share of requests that have them at most.
@@ -162,7 +102,7 @@ pub fn percentiles(title: &str, all: &[(&str, &'static str, &Histogram)]) -> Str
     };
     let curves: Vec<_> = all.iter().filter(|it| !it.2.is_empty()).map(curve).collect();
     let count = all.iter().map(|it| it.2.count()).max().unwrap_or(0);
-    let y = Axis::of_times(values(&curves));
+    let y = times_axis(values(&curves));
     draw(title, &Axis::nines(count), &y, &curves, |x, y| format!("{}: {}", share(x), seconds(y)))
 }
 
@@ -179,7 +119,7 @@ pub fn rates(title: &str, curves: &[Curve], words: Words) -> String {
 
 /// Times of answers over the time of the run.
 pub fn times(title: &str, curves: &[Curve]) -> String {
-    let y = Axis::of_times(values(curves));
+    let y = times_axis(values(curves));
     draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), seconds(y)))
 }
 
@@ -239,9 +179,7 @@ pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
     let from = first.to.as_secs_f64().powi(2) / bins[1].to.as_secs_f64();
     let end = bins[BARS - 2].to.as_secs_f64().powi(2) / bins[BARS - 3].to.as_secs_f64();
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1) as f64;
-    let mut x = Axis::log(from, end, seconds);
-    (x.from, x.to) = (from, end);
-    x.ticks.retain(|tick| tick.0 >= from && tick.0 <= end);
+    let x = Axis::log(from, end, decade(from, end), seconds);
     let y = Axis::linear(0., most * 1.05, number);
     let mut text = open(title, HEIGHT);
     axes(&mut text, &x, &y);
@@ -325,8 +263,8 @@ pub fn steps(title: &str, groups: &[Steps<'_>], bound: f64) -> String {
     if !least.is_finite() {
         return String::new();
     }
-    let x = Axis::log(least, most.max(least * 1.5), number);
-    let y = Axis::of_times(all().map(|it| it.1).chain([bound]));
+    let x = log_axis(least, most.max(least * 1.5), number);
+    let y = times_axis(all().map(|it| it.1).chain([bound]));
     let mut text = open(title, HEIGHT);
     axes(&mut text, &x, &y);
     let level = top(&y, bound);
@@ -377,11 +315,11 @@ fn axes(text: &mut String, x: &Axis, y: &Axis) {
 }
 
 fn left(axis: &Axis, value: f64) -> f64 {
-    LEFT + (WIDTH - LEFT - RIGHT) * axis.share(value).clamp(0., 1.)
+    AREA.x(axis, value).clamp(AREA.left, AREA.right)
 }
 
 fn top(axis: &Axis, value: f64) -> f64 {
-    HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * axis.share(value).clamp(0., 1.)
+    AREA.y(axis, value).clamp(AREA.top, AREA.bottom)
 }
 
 fn grid(text: &mut String, path: &str) {
@@ -412,22 +350,8 @@ mod tests {
 
     #[test]
     fn axes_have_round_ticks() {
-        assert_eq!(ticks(&Axis::linear(0., 10., number)), ["0", "2", "4", "6", "8", "10"]);
-        assert_eq!(ticks(&Axis::linear(0., 43_000., number)), ["0", "10k", "20k", "30k", "40k"]);
-        let axis = Axis::log(1e-4, 2e-3, seconds);
+        let axis = log_axis(1e-4, 2e-3, seconds);
         assert_eq!(ticks(&axis), ["100µs", "200µs", "500µs", "1ms", "2ms"]);
-        let axis = Axis::nines(100_000);
-        let wanted = ["0 %", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %"];
-        assert_eq!(ticks(&axis), wanted);
-    }
-
-    #[test]
-    fn nines_are_equally_far_apart() {
-        let axis = Axis::nines(10_000);
-        let places = [0., 0.9, 0.99, 0.999, 0.9999].map(|share| axis.share(share));
-        for (n, place) in places.into_iter().enumerate() {
-            assert!((place - n as f64 / 4.).abs() < 1e-6, "{place}");
-        }
     }
 
     #[test]

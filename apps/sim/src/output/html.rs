@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use towpath_chart::escaped;
+
 use super::charts;
-use super::svg::escaped;
 use super::tables::same;
 use crate::result::{Report, RunResult};
 use crate::units::{bits_per_second, seconds};

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use towpath_chart::escaped;
+
 use super::charts;
 use super::html::drawn;
-use super::svg::{Chart, HEIGHT, WIDTH, escaped};
+use super::svg::{Chart, HEIGHT, WIDTH};
 use crate::result::Report;
 
 /// Most charts of a picture: a page has room for two rows of two.

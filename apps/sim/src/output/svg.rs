@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use towpath_chart::{Area, Axis, COARSE, FINE, Scale, escaped};
+
 use crate::units::{bits_per_second, seconds, short};
 
 /// Size of a chart in pixels, and the room for its axes.
@@ -11,6 +13,7 @@ const LEFT: f64 = 76.;
 const RIGHT: f64 = 24.;
 const TOP: f64 = 10.;
 const BOTTOM: f64 = 42.;
+const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
 
 /// Colours that people tell apart who see few (Okabe and Ito, 2008).
 const COLOURS: [&str; 8] =
@@ -92,49 +95,6 @@ pub(super) struct Chart {
     pub series: Vec<Series>,
 }
 
-/// Text without characters that HTML reads.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-struct Scale {
-    from: f64,
-    to: f64,
-    is_log: bool,
-    start: f64,
-    length: f64,
-}
-
-impl Scale {
-    fn place(&self, value: f64) -> f64 {
-        let (from, to, value) = if self.is_log {
-            (self.from.log10(), self.to.log10(), value.max(self.from).log10())
-        } else {
-            (self.from, self.to, value)
-        };
-        self.start + (value - from) / (to - from) * self.length
-    }
-
-    /// Values for lines of the grid: one, two or five times a power of ten.
-    fn ticks(&self) -> Vec<f64> {
-        if self.is_log {
-            let decades = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
-            let few = decades.clone().count() > 3;
-            let steps: &[f64] = if few { &[1.] } else { &[1., 2., 5.] };
-            let all = decades.flat_map(|power| steps.iter().map(move |s| s * 10f64.powi(power)));
-            let inside = |value: &f64| (self.from..=self.to * 1.000_001).contains(value);
-            return all.filter(inside).collect();
-        }
-        let rough = (self.to - self.from) / 5.;
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1., 2., 5., 10.].map(|s| s * power).into_iter().find(|s| *s >= rough);
-        let step = step.unwrap_or(rough);
-        let first = (self.from / step).ceil() as i64;
-        let last = (self.to / step + 1e-9).floor() as i64;
-        (first..=last).map(|nth| nth as f64 * step).collect()
-    }
-}
-
 impl Chart {
     /// The chart as a figure with a caption; empty when no series has a point.
     pub fn svg(&self) -> String {
@@ -160,13 +120,13 @@ impl Chart {
 
     /// Whether a series has a point that is shown.
     pub fn has_points(&self) -> bool {
-        self.scales().is_some()
+        self.axes().is_some()
     }
 
     /// The grid and the series, in the coordinates of the chart.
     pub fn draw(&self, out: &mut String) {
-        let Some([x, y]) = self.scales() else { return };
-        grid(out, self, &x, &y);
+        let Some([x, y]) = self.axes() else { return };
+        grid(out, &x, &y);
         for (at, series) in self.series.iter().enumerate() {
             draw(out, series, self.colour(at), &x, &y);
         }
@@ -200,7 +160,7 @@ impl Chart {
         out.push_str("</p>");
     }
 
-    fn scales(&self) -> Option<[Scale; 2]> {
+    fn axes(&self) -> Option<[Axis; 2]> {
         let window = self.window.unwrap_or((f64::MIN, f64::MAX));
         let inside = |(x, _): &(f64, f64)| (window.0..=window.1).contains(x);
         let points = || self.series.iter().flat_map(|series| &series.points).filter(|p| inside(p));
@@ -226,22 +186,22 @@ impl Chart {
         if x.1 <= x.0 {
             x.1 = x.0 + 1.;
         }
-        let width = WIDTH - LEFT - RIGHT;
-        let height = HEIGHT - TOP - BOTTOM;
-        let is_log = self.is_log;
-        Some([
-            Scale { from: x.0, to: x.1, is_log, start: LEFT, length: width },
-            Scale { from: y.0, to: y.1, is_log: false, start: HEIGHT - BOTTOM, length: -height },
-        ])
+        let show_x = |value| self.x.show(value);
+        let x = if self.is_log {
+            let decades = x.1.log10().ceil() - x.0.log10().floor();
+            Axis::log(x.0, x.1, if decades < 3. { FINE } else { COARSE }, show_x)
+        } else {
+            Axis::linear(x.0, x.1, show_x)
+        };
+        Some([x, Axis::linear(y.0, y.1, |value| self.y.show(value))])
     }
 }
 
-fn grid(out: &mut String, chart: &Chart, x: &Scale, y: &Scale) {
+fn grid(out: &mut String, x: &Axis, y: &Axis) {
     let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
     out.push_str("<g class=\"grid\">");
-    for value in x.ticks() {
-        let at = x.place(value);
-        let text = chart.x.show(value);
+    for (value, text) in &x.ticks {
+        let at = AREA.x(x, *value);
         let _ = write!(
             out,
             "<path d=\"M{at:.1} {TOP}V{bottom}\"/><text x=\"{at:.1}\" y=\"{:.1}\" \
@@ -249,9 +209,8 @@ fn grid(out: &mut String, chart: &Chart, x: &Scale, y: &Scale) {
             bottom + 18.
         );
     }
-    for value in y.ticks() {
-        let at = y.place(value);
-        let text = chart.y.show(value);
+    for (value, text) in &y.ticks {
+        let at = AREA.y(y, *value);
         let _ = write!(
             out,
             "<path d=\"M{LEFT} {at:.1}H{right}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
@@ -263,9 +222,10 @@ fn grid(out: &mut String, chart: &Chart, x: &Scale, y: &Scale) {
     out.push_str("</g>");
 }
 
-fn draw(out: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
-    let is_shown = |at: f64| (x.from - 1e-12..=x.to + 1e-12).contains(&at) || x.is_log;
-    let place = |&(at, value): &(f64, f64)| (x.place(at), y.place(value.min(y.to)));
+fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
+    let is_log = x.scale == Scale::Log;
+    let is_shown = |at: f64| (x.from - 1e-12..=x.to + 1e-12).contains(&at) || is_log;
+    let place = |&(at, value): &(f64, f64)| (AREA.x(x, at), AREA.y(y, value.min(y.to)));
     let mut path = String::new();
     match series.mark {
         Mark::Line | Mark::Steps => {
@@ -353,12 +313,5 @@ mod tests {
                 assert!(!svg.contains("inf"), "{svg}");
             }
         }
-    }
-
-    #[test]
-    fn ticks_are_round_numbers() {
-        let scale = |from, to, is_log| Scale { from, to, is_log, start: 0., length: 1. };
-        assert_eq!(scale(0., 9.3, false).ticks(), [0., 2., 4., 6., 8.]);
-        assert_eq!(scale(0.02, 0.2, true).ticks(), [0.02, 0.05, 0.1, 0.2]);
     }
 }
