@@ -2,7 +2,7 @@
 //!
 //! epoll's own limit of time is in whole milliseconds, longer than most answers take. A timerfd of
 //! the same epoll set has ns. The thread still wakes some 50 µs after the timer on an idle machine,
-//! the processor's way out of its sleep. [`Alarm`] is therefore set [`SPIN_NS`] early, and the
+//! the processor's way out of its sleep. [`TimerAlarm`] is therefore set [`SPIN_NS`] early, and the
 //! thread polls without sleeping for the rest.
 
 use std::io;
@@ -22,9 +22,9 @@ pub const SPIN_NS: u64 = 50_000;
 
 /// ns since the run began: 584 years of them.
 #[derive(Clone, Copy)]
-pub struct Clock(Instant);
+pub struct RunClock(Instant);
 
-impl Clock {
+impl RunClock {
     pub fn start() -> Self {
         Self(Instant::now())
     }
@@ -35,13 +35,13 @@ impl Clock {
 }
 
 /// A timer of the kernel that makes its token readable.
-pub struct Alarm {
+pub struct TimerAlarm {
     timer: OwnedFd,
     /// Time for which it is set; past once it has rung.
     at: u64,
 }
 
-impl Alarm {
+impl TimerAlarm {
     pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,

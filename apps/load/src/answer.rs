@@ -7,14 +7,14 @@ use crate::failure::Failure;
 use crate::plan::{Answer, NUMBER_LEN, Plan, Protocol, RANDOM, Shape};
 use crate::redis::{self, RedisReader};
 use crate::response::HttpReader;
-use crate::schedule::Random;
+use crate::schedule::SplitMix;
 use crate::verdict::{Cause, Step, Trouble, Verdict};
 
 /// Request of a plan, and the form of its answers.
 pub struct Dialogue {
     /// Bytes of one request.
     pub request: Vec<u8>,
-    pub form: Form,
+    pub form: AnswerForm,
     /// Whether datagrams begin with a number.
     pub numbered: bool,
     /// Offsets of random numbers in a request.
@@ -35,7 +35,7 @@ const DIGITS: usize = RANDOM.len();
 
 /// Form of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum AnswerForm {
     Echo,
     Length(usize),
     Any,
@@ -46,15 +46,15 @@ pub enum Form {
 impl Dialogue {
     pub fn new(plan: &Plan) -> Self {
         let (request, form) = match &plan.protocol {
-            Protocol::Tcp | Protocol::Udp => (plan.message.clone(), Form::of(plan.answer)),
+            Protocol::Tcp | Protocol::Udp => (plan.message.clone(), AnswerForm::of(plan.answer)),
             Protocol::Http1(request) => {
                 let stays = plan.shape != Shape::ConnectEach;
                 let bytes = request.bytes(&plan.target.name, stays);
-                (bytes, Form::Http { is_head: request.is_head() })
+                (bytes, AnswerForm::Http { is_head: request.is_head() })
             }
-            Protocol::Redis { words } => (redis::request(words), Form::Redis),
+            Protocol::Redis { words } => (redis::request(words), AnswerForm::Redis),
         };
-        let slots = if form == Form::Redis { redis::slots(&request) } else { Vec::new() };
+        let slots = if form == AnswerForm::Redis { redis::slots(&request) } else { Vec::new() };
         let train_max = (TRAIN / request.len().max(1)).clamp(1, plan.depth);
         let is_varied = !slots.is_empty() || plan.numbered || train_max == 1;
         let train = if is_varied { Vec::new() } else { request.repeat(train_max) };
@@ -89,7 +89,7 @@ impl Dialogue {
     fn add_varied(&mut self, user: u64, number: u64) {
         let base = self.train.len();
         self.train.extend_from_slice(&self.request);
-        let mut random = Random::new(self.seed ^ user.rotate_left(40) ^ number);
+        let mut random = SplitMix::new(self.seed ^ user.rotate_left(40) ^ number);
         for slot in &self.slots {
             let mut value = random.next() % self.keyspace;
             let digits = &mut self.train[base + slot..base + slot + DIGITS];
@@ -103,8 +103,8 @@ impl Dialogue {
     /// Checks a whole datagram against the expected answer.
     pub fn check_datagram(&self, bytes: &[u8]) -> Result<(), Trouble> {
         let expected = match self.form {
-            Form::Echo => self.request.len(),
-            Form::Length(bytes) => bytes,
+            AnswerForm::Echo => self.request.len(),
+            AnswerForm::Length(bytes) => bytes,
             _ => return Ok(()),
         };
         if bytes.len() != expected {
@@ -114,13 +114,13 @@ impl Dialogue {
         }
         let skip = if self.numbered { NUMBER_LEN } else { 0 };
         match self.form {
-            Form::Echo => same(&bytes[skip..], &self.request[skip..], skip),
+            AnswerForm::Echo => same(&bytes[skip..], &self.request[skip..], skip),
             _ => Ok(()),
         }
     }
 }
 
-impl Form {
+impl AnswerForm {
     fn of(answer: Answer) -> Self {
         match answer {
             Answer::Echo => Self::Echo,
@@ -139,11 +139,11 @@ pub enum Reader {
 }
 
 impl Reader {
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: AnswerForm) -> Self {
         match form {
-            Form::Echo | Form::Length(_) | Form::Any => Self::Raw(0),
-            Form::Http { is_head } => Self::Http(HttpReader::new(is_head)),
-            Form::Redis => Self::Redis(RedisReader::default()),
+            AnswerForm::Echo | AnswerForm::Length(_) | AnswerForm::Any => Self::Raw(0),
+            AnswerForm::Http { is_head } => Self::Http(HttpReader::new(is_head)),
+            AnswerForm::Redis => Self::Redis(RedisReader::default()),
         }
     }
 
@@ -161,12 +161,12 @@ impl Reader {
         match self {
             Self::Raw(got) => {
                 let expected = match dialogue.form {
-                    Form::Length(expected) => expected,
-                    Form::Echo => dialogue.request.len(),
+                    AnswerForm::Length(expected) => expected,
+                    AnswerForm::Echo => dialogue.request.len(),
                     _ => bytes.len(),
                 };
                 let used = bytes.len().min(expected - *got);
-                if dialogue.form == Form::Echo {
+                if dialogue.form == AnswerForm::Echo {
                     same(&bytes[..used], &dialogue.request[*got..*got + used], *got)?;
                 }
                 *got += used;

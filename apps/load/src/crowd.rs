@@ -1,6 +1,6 @@
 //! The users of one thread: connects, requests, answers, limits and failures.
 //!
-//! [`Crowd`] does not know when requests are due. Its `news` say who could send next, and the
+//! [`UserCrowd`] does not know when requests are due. Its `news` say who could send next, and the
 //! thread's pace decides.
 
 mod streaming;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mio::{Registry, Token};
 
-use crate::alarm::Clock;
+use crate::alarm::RunClock;
 use crate::answer::Dialogue;
 use crate::failure::Failure;
 use crate::moments::{Moments, Quota};
@@ -20,12 +20,12 @@ use crate::plan::{Plan, Protocol, Shape};
 use crate::sockets;
 use crate::stream::Streams;
 use crate::tally::{Desk, Tally};
-use crate::user::{Inbox, QUEUE_MAX, Request, State, User};
+use crate::user::{AnswerInbox, QUEUE_MAX, Request, State, User};
 use crate::verdict::Trouble;
 
 /// Moments of a run, in ns of its clock; `u64::MAX` until they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
+pub struct RunMoments {
     /// Beginning of the traffic.
     pub traffic: u64,
     /// Beginning of the measurement, after the warm-up.
@@ -34,7 +34,7 @@ pub struct Window {
     pub end: u64,
 }
 
-impl Window {
+impl RunMoments {
     /// Whether figures include what is due, or happens, at this time.
     pub fn has(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
@@ -53,7 +53,7 @@ pub struct News {
 
 /// Readiness of a user's socket.
 #[derive(Clone, Copy)]
-pub struct Ready {
+pub struct UserReadiness {
     pub readable: bool,
     pub writable: bool,
     /// Whether the stream's end, or an error, can be read.
@@ -61,11 +61,11 @@ pub struct Ready {
 }
 
 /// The users of one thread.
-pub struct Crowd<'a> {
+pub struct UserCrowd<'a> {
     plan: &'a Plan,
     desk: &'a Desk,
-    pub clock: Clock,
-    pub window: Window,
+    pub clock: RunClock,
+    pub window: RunMoments,
     pub users: Vec<User>,
     pub tally: Tally,
     /// Requests under way of all users.
@@ -81,11 +81,11 @@ pub struct Crowd<'a> {
     /// Number of the first user among those of all threads, and the distance to the next.
     first: usize,
     stride: usize,
-    timers: BinaryHeap<Reverse<Timer>>,
+    timers: BinaryHeap<Reverse<UserTimer>>,
     /// Users who want a connection, and connects under way.
     to_connect: VecDeque<u32>,
     connecting: usize,
-    inbox: Inbox,
+    inbox: AnswerInbox,
     buffer: Vec<u8>,
     /// Users with requests that were given to them and not sent yet.
     issued: Vec<u32>,
@@ -99,7 +99,7 @@ pub struct Crowd<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Timer {
+struct UserTimer {
     at: u64,
     user: u32,
     /// Connection that the timer belongs to; limits compare their time instead.
@@ -112,7 +112,7 @@ const BUFFER: usize = 128 * 1024;
 /// Bytes of answers read between two looks at timers, orders and the end: some ms of work.
 const BYTES_READ_MAX: u64 = 4 << 20;
 
-impl<'a> Crowd<'a> {
+impl<'a> UserCrowd<'a> {
     pub fn new(
         plan: &'a Plan,
         desk: &'a Desk,
@@ -136,7 +136,7 @@ impl<'a> Crowd<'a> {
             plan,
             desk,
             clock: moments.clock,
-            window: Window { traffic: u64::MAX, start: u64::MAX, end: u64::MAX },
+            window: RunMoments { traffic: u64::MAX, start: u64::MAX, end: u64::MAX },
             users,
             tally: Tally::default(),
             under_way: 0,
@@ -151,7 +151,7 @@ impl<'a> Crowd<'a> {
             timers: BinaryHeap::new(),
             to_connect,
             connecting: 0,
-            inbox: Inbox::default(),
+            inbox: AnswerInbox::default(),
             buffer: vec![0; BUFFER],
             issued: Vec::new(),
             unread: VecDeque::new(),
@@ -181,7 +181,7 @@ impl<'a> Crowd<'a> {
         is_open && it.under_way() + it.waiting() < self.plan.depth
     }
 
-    /// Gives a user a request that is due: sent by [`Crowd::flush_issued`], or once the user can.
+    /// Gives a user a request that is due: sent by [`UserCrowd::flush_issued`], or once the user can.
     pub fn issue(&mut self, user: u32, due: u64) {
         let is_measured = self.window.has(due);
         let it = &mut self.users[user as usize];
@@ -339,7 +339,7 @@ impl<'a> Crowd<'a> {
     }
 
     /// A user's socket has news.
-    pub fn on_event(&mut self, user: u32, ready: Ready) {
+    pub fn on_event(&mut self, user: u32, ready: UserReadiness) {
         let Some(it) = self.users.get(user as usize) else { return };
         match it.state {
             State::Connecting { since } => match it.is_established() {
@@ -468,7 +468,7 @@ impl<'a> Crowd<'a> {
     fn connect_at(&mut self, user: u32, at: u64) {
         if self.is_running() {
             let generation = self.users[user as usize].generation;
-            self.timers.push(Reverse(Timer { at, user, generation, is_limit: false }));
+            self.timers.push(Reverse(UserTimer { at, user, generation, is_limit: false }));
         }
     }
 
@@ -566,7 +566,7 @@ impl<'a> Crowd<'a> {
         let it = &mut self.users[user as usize];
         if at < it.limit_at {
             it.limit_at = at;
-            self.timers.push(Reverse(Timer { at, user, generation: 0, is_limit: true }));
+            self.timers.push(Reverse(UserTimer { at, user, generation: 0, is_limit: true }));
         }
     }
 

@@ -155,11 +155,11 @@ impl Serialize for Histogram {
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Stored {
+        struct StoredBuckets {
             buckets: Vec<(u64, u64)>,
         }
         let mut histogram = Self::new();
-        for (ns, count) in Stored::deserialize(deserializer)?.buckets {
+        for (ns, count) in StoredBuckets::deserialize(deserializer)?.buckets {
             let added = histogram.0.record_n(ns, count);
             added.map_err(|_| D::Error::custom(format_args!("{ns} ns is longer than an hour")))?;
         }

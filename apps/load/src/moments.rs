@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::alarm::Clock;
+use crate::alarm::RunClock;
 
 /// Moments that the reporting thread decides, in ns of the clock; `u64::MAX` before.
 pub struct Moments {
-    pub clock: Clock,
+    pub clock: RunClock,
     /// Beginning of the traffic.
     pub traffic: AtomicU64,
     /// End of the measurement.

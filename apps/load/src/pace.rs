@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use crate::crowd::{Crowd, Window};
+use crate::crowd::{RunMoments, UserCrowd};
 use crate::plan::{Arrivals, Plan, Shape};
-use crate::schedule::{Random, Rounds, Schedule, Share, phase};
+use crate::schedule::{Rounds, Schedule, Share, SplitMix, phase};
 use crate::user::State;
 
 /// Requests sent before the sockets are looked at again, otherwise a pace behind its schedule would
@@ -26,7 +26,7 @@ pub enum Pace {
 pub struct Closed {
     interval: Duration,
     depth: usize,
-    random: Random,
+    random: SplitMix,
     /// Time, user and the user's connection: a timer of a lost connection is stale.
     sends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     has_begun: bool,
@@ -42,7 +42,7 @@ impl Pace {
     /// The pace of thread number `thread` of `threads`, which has `users` of the plan's.
     pub fn new(plan: &Plan, thread: usize, threads: usize, users: usize) -> Self {
         // Threads have schedules of their own that follow from the plan's seed.
-        let mut random = Random::new(plan.seed.wrapping_add(thread as u64));
+        let mut random = SplitMix::new(plan.seed.wrapping_add(thread as u64));
         match (plan.shape, plan.arrivals) {
             (Shape::StreamUp | Shape::StreamDown | Shape::StreamBoth, _) => Self::Free,
             (Shape::Idle { heartbeat }, _) => {
@@ -70,7 +70,7 @@ impl Pace {
     }
 
     /// The traffic begins.
-    pub fn begin(&mut self, crowd: &mut Crowd<'_>) {
+    pub fn begin(&mut self, crowd: &mut UserCrowd<'_>) {
         match self {
             Self::Closed(closed) => closed.begin(crowd),
             Self::Open(open) => {
@@ -82,7 +82,7 @@ impl Pace {
     }
 
     /// Users could send.
-    pub fn on_news(&mut self, crowd: &mut Crowd<'_>) {
+    pub fn on_news(&mut self, crowd: &mut UserCrowd<'_>) {
         let mut at = 0;
         // Sending at once may give more news.
         while let Some(&news) = crowd.news.get(at) {
@@ -118,7 +118,7 @@ impl Pace {
     }
 
     /// Sends what is due, a batch at the most.
-    pub fn send_due(&mut self, crowd: &mut Crowd<'_>, now: u64) {
+    pub fn send_due(&mut self, crowd: &mut UserCrowd<'_>, now: u64) {
         let traffic = crowd.window.traffic;
         for _ in 0..BATCH {
             match self.next(traffic) {
@@ -129,7 +129,7 @@ impl Pace {
         crowd.flush_issued();
     }
 
-    fn send_one(&mut self, crowd: &mut Crowd<'_>, due: u64) {
+    fn send_one(&mut self, crowd: &mut UserCrowd<'_>, due: u64) {
         match self {
             Self::Closed(closed) => {
                 if let Some(Reverse((_, user, generation))) = closed.sends.pop()
@@ -156,8 +156,8 @@ impl Pace {
     }
 
     /// Requests that were due in the measurement and are left over.
-    pub fn unsent(self, window: Window) -> u64 {
-        let Window { traffic, start, end } = window;
+    pub fn unsent(self, window: RunMoments) -> u64 {
+        let RunMoments { traffic, start, end } = window;
         if start >= end {
             return 0;
         }
@@ -173,7 +173,7 @@ impl Pace {
 }
 
 impl Closed {
-    fn begin(&mut self, crowd: &mut Crowd<'_>) {
+    fn begin(&mut self, crowd: &mut UserCrowd<'_>) {
         self.has_begun = true;
         let traffic = crowd.window.traffic;
         for user in 0..crowd.users.len() as u32 {
@@ -183,7 +183,7 @@ impl Closed {
         }
     }
 
-    fn begin_user(&mut self, crowd: &mut Crowd<'_>, user: u32, at: u64) {
+    fn begin_user(&mut self, crowd: &mut UserCrowd<'_>, user: u32, at: u64) {
         let it = &crowd.users[user as usize];
         // The pause after an answer holds on the next connection as well.
         let pause = self.interval.as_nanos() as u64;
@@ -194,7 +194,7 @@ impl Closed {
         }
     }
 
-    fn on_answer(&mut self, crowd: &mut Crowd<'_>, user: u32, at: u64) {
+    fn on_answer(&mut self, crowd: &mut UserCrowd<'_>, user: u32, at: u64) {
         if !crowd.can_send(user) {
             return;
         }
@@ -208,13 +208,13 @@ impl Closed {
 
 impl Open {
     /// Puts a user into the list of those who can send, once.
-    fn list(&mut self, crowd: &mut Crowd<'_>, user: u32) {
+    fn list(&mut self, crowd: &mut UserCrowd<'_>, user: u32) {
         if crowd.can_send(user) && !std::mem::replace(listed(crowd, user), true) {
             self.free.push_back(user);
         }
     }
 
-    fn next_free(&mut self, crowd: &mut Crowd<'_>) -> Option<u32> {
+    fn next_free(&mut self, crowd: &mut UserCrowd<'_>) -> Option<u32> {
         while let Some(user) = self.free.pop_front() {
             *listed(crowd, user) = false;
             // A user may have lost its connection meanwhile.
@@ -226,6 +226,6 @@ impl Open {
     }
 }
 
-fn listed<'a>(crowd: &'a mut Crowd<'_>, user: u32) -> &'a mut bool {
+fn listed<'a>(crowd: &'a mut UserCrowd<'_>, user: u32) -> &'a mut bool {
     &mut crowd.users[user as usize].is_listed
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::alarm::Clock;
+use crate::alarm::RunClock;
 use crate::error::Error;
 use crate::machine::{self, Usage};
 use crate::moments::{Moments, Quota};
@@ -15,7 +15,7 @@ use crate::plan::{Plan, Protocol, Shape};
 use crate::report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
 use crate::sockets;
 use crate::tally::{Desk, Tally};
-use crate::worker::{Post, Remains, Worker};
+use crate::worker::{LoadWorker, Post, Remains};
 
 /// Does what `plan` says, in threads of its own, and returns the figures.
 ///
@@ -48,7 +48,7 @@ pub fn run(
         _ => sockets::accepting(&plan.target.addresses, plan.connect_timeout),
     };
     let moments = Moments {
-        clock: Clock::start(),
+        clock: RunClock::start(),
         traffic: AtomicU64::new(u64::MAX),
         end: AtomicU64::new(u64::MAX),
         drained: AtomicU64::new(u64::MAX),
@@ -62,7 +62,7 @@ pub fn run(
         for (thread, (post, desk)) in posts.into_iter().zip(&desks).enumerate() {
             let place = (thread, threads);
             let reporter = reporter.clone();
-            let worker = Worker::new(plan, &moments, desk, reporter, post, address, place)?;
+            let worker = LoadWorker::new(plan, &moments, desk, reporter, post, address, place)?;
             let name = format!("load {thread}");
             let handle = thread::Builder::new().name(name).spawn_scoped(scope, || worker.run());
             handles.push(handle.map_err(Error::system("start a thread"))?);
@@ -98,7 +98,7 @@ struct Conductor<'a> {
 }
 
 /// Figures so far, and those of the period that goes on.
-struct Sums {
+struct PeriodSums {
     total: Tally,
     period: Tally,
     periods: Vec<Period>,
@@ -117,7 +117,7 @@ impl Conductor<'_> {
         started: u64,
         watch: &mut dyn FnMut(&Snapshot),
     ) -> Result<Report, Error> {
-        let mut sums = Sums {
+        let mut sums = PeriodSums {
             total: Tally::default(),
             period: Tally::default(),
             periods: Vec::new(),
@@ -139,7 +139,7 @@ impl Conductor<'_> {
     fn connect(
         &self,
         handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
-        sums: &mut Sums,
+        sums: &mut PeriodSums,
         watch: &mut dyn FnMut(&Snapshot),
     ) {
         let (mut most, mut last) = (0, self.now());
@@ -195,7 +195,7 @@ impl Conductor<'_> {
     fn measure(
         &self,
         handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
-        sums: &mut Sums,
+        sums: &mut PeriodSums,
         watch: &mut dyn FnMut(&Snapshot),
     ) {
         let traffic = self.moments.traffic.load(Relaxed);
@@ -244,7 +244,7 @@ impl Conductor<'_> {
     }
 
     /// Takes over the tallies of all threads.
-    fn gather(&self, sums: &mut Sums) {
+    fn gather(&self, sums: &mut PeriodSums) {
         self.desks.iter().for_each(Desk::want);
         self.wake();
         let limit = self.now() + HAND_OVER.as_nanos() as u64;
@@ -257,7 +257,7 @@ impl Conductor<'_> {
     }
 
     /// Makes a row of the figures since the last one.
-    fn end_period(&self, sums: &mut Sums, at: Duration) {
+    fn end_period(&self, sums: &mut PeriodSums, at: Duration) {
         let it = &sums.period;
         sums.periods.push(Period {
             at,
@@ -277,7 +277,7 @@ impl Conductor<'_> {
         sums.period.clear();
     }
 
-    fn snapshot(&self, sums: &Sums, phase: Phase) -> Snapshot {
+    fn snapshot(&self, sums: &PeriodSums, phase: Phase) -> Snapshot {
         let behind = self.desks.iter().map(|it| it.behind_ns.load(Relaxed)).max();
         Snapshot {
             phase,
@@ -298,7 +298,7 @@ impl Conductor<'_> {
         }
     }
 
-    fn report(&self, mut sums: Sums, remains: Vec<Remains>, started_unix_s: u64) -> Report {
+    fn report(&self, mut sums: PeriodSums, remains: Vec<Remains>, started_unix_s: u64) -> Report {
         self.desks.iter().for_each(|it| it.collect([&mut sums.total, &mut sums.period]));
         for it in &remains {
             sums.total.merge(&it.tally);

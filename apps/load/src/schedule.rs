@@ -6,9 +6,9 @@ use crate::plan::Spacing;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone)]
-pub struct Random(u64);
+pub struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -31,7 +31,7 @@ impl Random {
 pub struct Schedule {
     spacing: Spacing,
     gap_ns: f64,
-    random: Random,
+    random: SplitMix,
     /// Requests before the next one.
     count: u64,
     share: Share,
@@ -75,7 +75,7 @@ impl Schedule {
             Spacing::Poisson => 1e9 / per_second * share.all as f64 / share.users as f64,
         };
         let mut schedule =
-            Self { spacing, gap_ns, random: Random::new(seed), count: 0, share, next_ns: 0. };
+            Self { spacing, gap_ns, random: SplitMix::new(seed), count: 0, share, next_ns: 0. };
         schedule.next_ns = schedule.after(0.);
         schedule
     }
@@ -139,7 +139,7 @@ pub struct Rounds {
 
 impl Rounds {
     /// Phases random in [0, `every`).
-    pub fn spread(users: u32, every: Duration, random: &mut Random) -> Self {
+    pub fn spread(users: u32, every: Duration, random: &mut SplitMix) -> Self {
         let mut phases: Vec<_> = (0..users).map(|user| (phase(every, random), user)).collect();
         phases.sort_unstable();
         Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
@@ -178,7 +178,7 @@ impl Rounds {
 }
 
 /// A time in [0, `every`), in ns.
-pub fn phase(every: Duration, random: &mut Random) -> u64 {
+pub fn phase(every: Duration, random: &mut SplitMix) -> u64 {
     (every.as_nanos() as f64 * random.unit()) as u64
 }
 
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn the_rest_of_rounds_is_counted_as_it_would_be_sent() {
         let every = Duration::from_millis(10);
-        let mut rounds = Rounds::spread(7, every, &mut Random::new(4));
+        let mut rounds = Rounds::spread(7, every, &mut SplitMix::new(4));
         (0..17).for_each(|_| rounds.advance());
         for (start, end) in [(0, 1_000_000_000), (33_000_000, 87_654_321), (5, 5), (50, 20)] {
             let counted = rounds.count_between(start, end);
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn each_user_has_one_request_in_each_round_at_its_own_phase() {
         let every = Duration::from_millis(100);
-        let mut rounds = Rounds::spread(50, every, &mut Random::new(9));
+        let mut rounds = Rounds::spread(50, every, &mut SplitMix::new(9));
         let mut phases = Vec::new();
         for round in 0..3_u64 {
             let mut of_round = Vec::new();

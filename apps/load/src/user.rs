@@ -8,7 +8,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UdpSocket};
 use mio::{Interest, Registry, Token};
 
-use crate::alarm::Clock;
+use crate::alarm::RunClock;
 use crate::answer::{Dialogue, Reader};
 use crate::failure::Failure;
 use crate::sockets;
@@ -279,9 +279,9 @@ impl User {
         &mut self,
         dialogue: &Dialogue,
         buffer: &mut [u8],
-        clock: Clock,
+        clock: RunClock,
         has_end: bool,
-        inbox: &mut Inbox,
+        inbox: &mut AnswerInbox,
     ) -> Result<bool, Trouble> {
         let is_udp = matches!(self.socket, Socket::Udp(_));
         for _ in 0..TURN {
@@ -315,11 +315,11 @@ impl User {
         mut bytes: &[u8],
         dialogue: &Dialogue,
         now: u64,
-        inbox: &mut Inbox,
+        inbox: &mut AnswerInbox,
     ) -> Result<(), Trouble> {
         while !bytes.is_empty() {
             if self.under_way == 0 {
-                let is_any = dialogue.form == crate::answer::Form::Any;
+                let is_any = dialogue.form == crate::answer::AnswerForm::Any;
                 // The end of an answer of any length is unknown: the rest belongs to it.
                 return if is_any { Ok(()) } else { Err(Trouble::surplus(bytes.len())) };
             }
@@ -343,7 +343,7 @@ impl User {
         bytes: &[u8],
         dialogue: &Dialogue,
         now: u64,
-        inbox: &mut Inbox,
+        inbox: &mut AnswerInbox,
     ) -> Result<(), Trouble> {
         if dialogue.numbered {
             dialogue.check_datagram(bytes)?;
@@ -365,7 +365,7 @@ impl User {
         Ok(())
     }
 
-    fn on_end(&mut self, clock: Clock, inbox: &mut Inbox) -> Result<(), Trouble> {
+    fn on_end(&mut self, clock: RunClock, inbox: &mut AnswerInbox) -> Result<(), Trouble> {
         if self.under_way > 0
             && let Some(verdict) = self.reader.end()
         {
@@ -381,7 +381,7 @@ impl User {
     }
 
     /// The request at `place` among those under way is answered.
-    fn answer(&mut self, place: usize, at: u64, verdict: Verdict, inbox: &mut Inbox) {
+    fn answer(&mut self, place: usize, at: u64, verdict: Verdict, inbox: &mut AnswerInbox) {
         let request = self.queue.remove(place).expect("a request is under way");
         self.answered_at = at;
         self.under_way -= 1;
@@ -391,7 +391,7 @@ impl User {
 
 /// Results of [`User::receive`], in memory that is used again.
 #[derive(Default)]
-pub struct Inbox {
+pub struct AnswerInbox {
     pub answers: Vec<Answered>,
     /// Bytes read.
     pub bytes: u64,
@@ -399,7 +399,7 @@ pub struct Inbox {
     pub late: u64,
 }
 
-impl Inbox {
+impl AnswerInbox {
     pub fn clear(&mut self) {
         self.answers.clear();
         self.bytes = 0;
@@ -435,7 +435,7 @@ mod tests {
         user.socket = Socket::Tcp(TcpStream::from_std(client));
         user.push(0);
         user.start_next(&dialogue, 0);
-        let (clock, mut inbox) = (Clock::start(), Inbox::default());
+        let (clock, mut inbox) = (RunClock::start(), AnswerInbox::default());
         let mut turn = |bytes| {
             let more = user.receive(&dialogue, &mut [0; READ], clock, true, &mut inbox).unwrap();
             assert_eq!(std::mem::take(&mut inbox.bytes), bytes);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token, Waker};
 
-use crate::alarm::{Alarm, SPIN_NS};
-use crate::crowd::{Crowd, Ready, Window};
+use crate::alarm::{SPIN_NS, TimerAlarm};
+use crate::crowd::{RunMoments, UserCrowd, UserReadiness};
 use crate::error::Error;
 use crate::moments::Moments;
 use crate::pace::Pace;
@@ -25,7 +25,7 @@ const EVENTS: usize = 1024;
 /// Descriptors of one thread, made before the thread so that a refusal is the run's error.
 pub struct Post {
     poll: Poll,
-    alarm: Alarm,
+    alarm: TimerAlarm,
     pub waker: Arc<Waker>,
 }
 
@@ -45,27 +45,28 @@ pub struct Remains {
 impl Post {
     pub fn new() -> Result<Self, Error> {
         let poll = Poll::new().map_err(Error::system("make an epoll set"))?;
-        let alarm = Alarm::new(poll.registry(), ALARM).map_err(Error::system("make a timer"))?;
+        let alarm =
+            TimerAlarm::new(poll.registry(), ALARM).map_err(Error::system("make a timer"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(Error::system("make an eventfd"))?;
         Ok(Self { poll, alarm, waker: Arc::new(waker) })
     }
 }
 
 /// Part of a run that one thread does.
-pub struct Worker<'a> {
+pub struct LoadWorker<'a> {
     plan: &'a Plan,
     moments: &'a Moments,
     desk: &'a Desk,
     reporter: Thread,
     post: Post,
     events: Events,
-    crowd: Crowd<'a>,
+    crowd: UserCrowd<'a>,
     pace: Pace,
     slept: u64,
     is_draining: bool,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> LoadWorker<'a> {
     /// Thread number `thread` of `threads`.
     pub fn new(
         plan: &'a Plan,
@@ -78,7 +79,7 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, Error> {
         let registry = post.poll.registry().try_clone();
         let registry = registry.map_err(Error::system("share an epoll set"))?;
-        let crowd = Crowd::new(plan, desk, moments, registry, to, thread);
+        let crowd = UserCrowd::new(plan, desk, moments, registry, to, thread);
         let pace = Pace::new(plan, thread, threads, crowd.users.len());
         let events = Events::with_capacity(EVENTS);
         let (slept, is_draining) = (0, false);
@@ -142,7 +143,7 @@ impl<'a> Worker<'a> {
             end = end.max(now);
         }
         let start = traffic.saturating_add(self.plan.warmup.as_nanos() as u64);
-        *window = Window { traffic, start, end: end.min(window.end) };
+        *window = RunMoments { traffic, start, end: end.min(window.end) };
         if is_beginning && now < self.crowd.window.end {
             self.pace.begin(&mut self.crowd);
         }
@@ -194,7 +195,7 @@ impl<'a> Worker<'a> {
     fn on_events(&mut self) {
         for event in &self.events {
             if event.token() != ALARM && event.token() != WAKER {
-                let ready = Ready {
+                let ready = UserReadiness {
                     readable: event.is_readable(),
                     writable: event.is_writable(),
                     end: event.is_read_closed() || event.is_error(),

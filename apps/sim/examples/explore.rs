@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use towpath_sim::explore::{ExtraRules, Fault, Scene, check_text, shrink};
+use towpath_sim::explore::{ExtraRules, Fault, RandomWorld, check_text, shrink};
 use towpath_sim::{BatchOptions, read, run_all};
 
 /// Runs that a shrinker may take.
@@ -147,7 +147,7 @@ fn work(options: &Options, totals: &Totals) {
             return;
         }
         let seed = options.seed.wrapping_add(nth);
-        let scene = Scene::draw(seed);
+        let scene = RandomWorld::draw(seed);
         match check_text(&scene.to_toml(), ExtraRules::default()) {
             Ok(outcome) => {
                 totals.events.fetch_add(outcome.events, Ordering::Relaxed);
@@ -162,7 +162,7 @@ fn work(options: &Options, totals: &Totals) {
 }
 
 /// Tells of a world that breaks a rule, and of a small one that breaks it, too.
-fn report(seed: u64, scene: &Scene, fault: Fault, totals: &Totals) {
+fn report(seed: u64, scene: &RandomWorld, fault: Fault, totals: &Totals) {
     let shrunk = shrink(scene, &fault, ExtraRules::default(), SHRINKS);
     say(&format!(
         "sim: seed {seed}: {fault}\nrun it again: cargo lab sim --seed {seed} --scenarios 1\n\

@@ -5,7 +5,7 @@ const BITS: u32 = 5;
 
 /// A histogram of numbers, as of ns.
 #[derive(Debug, Clone, Default)]
-pub struct Histogram {
+pub struct NumberHistogram {
     /// Values of 0, which are most of all waits in queues; the bucket of 0 stays empty.
     zeros: u64,
     buckets: Vec<u64>,
@@ -14,7 +14,7 @@ pub struct Histogram {
     max: u64,
 }
 
-impl Histogram {
+impl NumberHistogram {
     /// Counts a value.
     pub fn record(&mut self, value: u64) {
         self.count += 1;
@@ -83,7 +83,7 @@ impl Histogram {
     }
 }
 
-impl Histogram {
+impl NumberHistogram {
     /// Buckets and the values in each.
     fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
         let others = self.buckets.iter().copied().enumerate().skip(1);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_near_those_of_the_values() {
-        let mut histogram = Histogram::default();
+        let mut histogram = NumberHistogram::default();
         (1..=10_000).for_each(|value| histogram.record(value * 1000));
         for share in [0.01, 0.5, 0.99, 1.] {
             let exact = share * 10_000_000.;
@@ -132,7 +132,7 @@ mod tests {
             assert!((exact..=exact * 1.04).contains(&found), "{share}: {found}");
         }
         assert_eq!((histogram.mean(), histogram.max()), (5_000_500., 10_000_000));
-        assert_eq!(Histogram::default().quantile(0.5), 0);
+        assert_eq!(NumberHistogram::default().quantile(0.5), 0);
         assert_eq!(histogram.distribution().last(), Some(&(10_000_000, 1.)));
         (0..30_000).for_each(|_| histogram.record(0));
         assert_eq!((histogram.count(), histogram.mean()), (40_000, 1_250_125.));

@@ -63,7 +63,7 @@ pub use output::{csv, html, json, series, svg, table};
 pub use queue::qdisc_words;
 pub use result::{
     DeviceResult, DeviceSeries, Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report,
-    RunResult, Summary, Times,
+    RunResult, Summary, TimeDistribution,
 };
 pub use scenario::{Plan, ScenarioError, read};
 pub use units::{Rate, Time};

@@ -7,7 +7,7 @@ use towpath_qdisc::{
     Pie, PieParams, Prio, Qdisc, Red, RedParams, Stats, Tbf, TbfParams,
 };
 
-use crate::histogram::Histogram;
+use crate::histogram::NumberHistogram;
 use crate::packet::SimPacket;
 use crate::scenario::unknown_name;
 use crate::units::{Rate, Size, Time};
@@ -337,7 +337,7 @@ pub struct Sojourns(Arc<Mutex<SojournTimes>>);
 #[derive(Debug, Default)]
 pub struct SojournTimes {
     /// All of a run but those of 0: most packets of most queues, which the discipline counts.
-    pub waits: Histogram,
+    pub waits: NumberHistogram,
     /// Largest since the last sample.
     pub max_ns: u64,
 }

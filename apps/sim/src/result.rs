@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use towpath_qdisc::TransmitQueue;
 
-use crate::histogram::Histogram;
+use crate::histogram::NumberHistogram;
 use crate::trace::Trace;
 
 /// Runs of a scenario, in the order of variants and seeds.
@@ -58,7 +58,7 @@ pub struct RunResult {
 
 /// A distribution of times, in seconds.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Times {
+pub struct TimeDistribution {
     /// Number of values.
     pub count: u64,
     /// Mean.
@@ -76,8 +76,8 @@ pub struct Times {
     pub distribution: Vec<(f64, f64)>,
 }
 
-impl From<&Histogram> for Times {
-    fn from(histogram: &Histogram) -> Self {
+impl From<&NumberHistogram> for TimeDistribution {
+    fn from(histogram: &NumberHistogram) -> Self {
         let secs = |ns: u64| ns as f64 / 1e9;
         Self {
             count: histogram.count(),
@@ -121,7 +121,7 @@ pub struct FlowResult {
     /// Responses, datagrams or echo replies received.
     pub received: u64,
     /// Round trips of requests and echoes, one-way delays of datagrams.
-    pub latency: Option<Times>,
+    pub latency: Option<TimeDistribution>,
     /// Bytes that TCP sent again.
     pub retransmitted_bytes: Option<u64>,
     /// Reason for which the flow failed.
@@ -174,7 +174,7 @@ pub struct LinkResult {
     /// Share of the rate that was used.
     pub utilization: Option<f64>,
     /// Times that packets waited in the queue.
-    pub sojourn: Times,
+    pub sojourn: TimeDistribution,
     /// Samples, one for each time.
     pub series: LinkSeries,
     /// Device between the queue and the link.

@@ -23,7 +23,7 @@ pub struct SentSegment {
 
 /// An acknowledgement that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Acked {
+pub struct AckRecord {
     /// Time of its arrival.
     pub at_ns: u64,
     /// Bytes acknowledged in all.
@@ -47,7 +47,7 @@ pub struct Trace {
     /// Segments sent.
     pub sent: Vec<SentSegment>,
     /// Acknowledgements received.
-    pub acks: Vec<Acked>,
+    pub acks: Vec<AckRecord>,
     /// Ranges reported.
     pub sacks: Vec<Sacked>,
     /// Sequence number of the first byte.
@@ -115,7 +115,7 @@ impl Traces {
     pub fn bytes(&self) -> u64 {
         let of = |trace: &Trace| {
             trace.sent.len() * size_of::<SentSegment>()
-                + trace.acks.len() * size_of::<Acked>()
+                + trace.acks.len() * size_of::<AckRecord>()
                 + trace.sacks.len() * size_of::<Sacked>()
         };
         self.traces.iter().map(of).sum::<usize>() as u64
@@ -140,7 +140,7 @@ impl Trace {
         let Some(first) = self.first.filter(|_| segment.has_ack && !segment.is_syn) else { return };
         let to = near(self.una, segment.ack.wrapping_sub(first));
         if to > self.una && self.acks.len() < POINTS_MAX {
-            self.acks.push(Acked { at_ns, to });
+            self.acks.push(AckRecord { at_ns, to });
         }
         self.una = self.una.max(to);
         for (from, to) in sack_blocks(segment.options) {

@@ -21,7 +21,7 @@ const STEP_MAX: u32 = 1 << 30;
 /// Segments and figures of all connections, as far as rules need them.
 #[derive(Debug, Default)]
 pub struct Watch {
-    ends: BTreeMap<Ends, Seen>,
+    ends: BTreeMap<Ends, SentSegments>,
     /// Acknowledgements that came at a host, by its number and the ends of its connection.
     heard: BTreeMap<(usize, Ends), Heard>,
     sockets: BTreeMap<(usize, SocketId), Marks>,
@@ -31,7 +31,7 @@ pub struct Watch {
 
 /// Segments that one end of a connection has sent.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct SentSegments {
     isn: Option<SeqNum>,
     scale: Option<u8>,
     /// End of the highest segment that was sent.
@@ -77,15 +77,15 @@ impl Frame<'_> {
     }
 }
 
-impl Seen {
+impl SentSegments {
     /// Notes a segment; the rule that it breaks. `peer`: segments of the other end.
-    fn note(&mut self, frame: &Frame<'_>, peer: &Seen) -> Option<&'static str> {
+    fn note(&mut self, frame: &Frame<'_>, peer: &SentSegments) -> Option<&'static str> {
         let header = frame.header;
         let flags = header.flags;
         if flags.contains(Flags::SYN) && self.isn != Some(header.seq) {
             // A new connection of these addresses.
             let (isn, scale) = (Some(header.seq), header.options.window_scale);
-            *self = Seen { isn, scale, ..Seen::default() };
+            *self = SentSegments { isn, scale, ..SentSegments::default() };
         }
         if flags.contains(Flags::RST) {
             // An unacceptable ACK, as of an older handshake, is answered by a reset with the number
@@ -107,7 +107,7 @@ impl Seen {
         broken.or_else(|| self.broken_by_sack(header, peer))
     }
 
-    fn note_text(&mut self, frame: &Frame<'_>, peer: &Seen) -> Option<&'static str> {
+    fn note_text(&mut self, frame: &Frame<'_>, peer: &SentSegments) -> Option<&'static str> {
         let header = frame.header;
         let flags = header.flags;
         let end = header.seq + frame.seq_len();
@@ -131,7 +131,7 @@ impl Seen {
         None
     }
 
-    fn note_ack(&mut self, header: &Header, peer: &Seen) -> Option<&'static str> {
+    fn note_ack(&mut self, header: &Header, peer: &SentSegments) -> Option<&'static str> {
         if peer.isn.is_some() && peer.high.is_some_and(|high| header.ack.gt(high)) {
             return Some("nothing is acknowledged that was not sent");
         }
@@ -142,7 +142,7 @@ impl Seen {
         None
     }
 
-    fn note_window(&mut self, header: &Header, peer: &Seen) -> Option<&'static str> {
+    fn note_window(&mut self, header: &Header, peer: &SentSegments) -> Option<&'static str> {
         let is_syn = header.flags.contains(Flags::SYN);
         let is_scaled = !is_syn && self.scale.is_some() && peer.scale.is_some();
         let shift = if is_scaled { self.scale.unwrap_or(0) } else { 0 };
@@ -157,7 +157,7 @@ impl Seen {
         has_shrunk.then_some("the right edge of the window does not move to the left")
     }
 
-    fn broken_by_sack(&self, header: &Header, peer: &Seen) -> Option<&'static str> {
+    fn broken_by_sack(&self, header: &Header, peer: &SentSegments) -> Option<&'static str> {
         let most = self.edge.unwrap_or(header.ack);
         let is_sound = header.options.sack.iter().all(|(left, right)| {
             let is_known = peer.high.is_none_or(|high| right.leq(high));

@@ -9,7 +9,7 @@ use towpath_qdisc::{Qdisc, TransmitPath, TransmitQueue};
 
 use crate::packet::SimPacket;
 use crate::queue::{QueueSpec, Sojourns};
-use crate::result::Times;
+use crate::result::TimeDistribution;
 use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
 /// Packets that wait in the device of a host without a discipline: enough that it is never idle.
@@ -177,7 +177,7 @@ impl Wire {
     }
 
     /// Times that packets waited in the queue.
-    pub fn sojourn_times(&self) -> Times {
+    pub fn sojourn_times(&self) -> TimeDistribution {
         let sent = self.queue().stats().sent_packets;
         self.sojourns.with(|times| (&times.waits.with_zeros(sent)).into())
     }

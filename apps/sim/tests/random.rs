@@ -1,11 +1,11 @@
 //! Random worlds keep the rules of `towpath_sim::explore`; worlds that broke one; the shrinker.
 
-use towpath_sim::explore::{ExtraRules, Outcome, Scene, check_text, shrink};
+use towpath_sim::explore::{ExtraRules, Outcome, RandomWorld, check_text, shrink};
 use towpath_sim::{BatchOptions, read, run_all};
 
 /// Runs the world of a seed; panics with its rule and text when one is broken.
 fn check(seed: u64) -> Outcome {
-    let text = Scene::draw(seed).to_toml();
+    let text = RandomWorld::draw(seed).to_toml();
     check_text(&text, ExtraRules::default()).unwrap_or_else(|fault| {
         panic!("{fault}\ncargo lab sim --seed {seed} --scenarios 1\n{text}")
     })
@@ -27,15 +27,15 @@ fn random_worlds_keep_the_rules() {
 #[test]
 fn a_seed_gives_the_same_world_each_time() {
     for seed in 1..=5 {
-        assert_eq!(Scene::draw(seed), Scene::draw(seed));
+        assert_eq!(RandomWorld::draw(seed), RandomWorld::draw(seed));
         assert_eq!(check(seed), check(seed));
     }
-    assert_ne!(Scene::draw(1), Scene::draw(2));
+    assert_ne!(RandomWorld::draw(1), RandomWorld::draw(2));
 }
 
 #[test]
 fn a_random_world_is_a_scenario_of_towpath_sim() {
-    let text = Scene::draw(3).to_toml();
+    let text = RandomWorld::draw(3).to_toml();
     let plans = read(&text).expect("a scenario");
     let options = BatchOptions { seed: None, runs: 1, captures: None, traces: false, threads: 1 };
     let report = run_all(&plans, options, &|_| {}).expect("a run");
@@ -48,7 +48,7 @@ fn a_world_that_breaks_a_rule_is_made_small() {
     let rules = ExtraRules { bytes_max: Some(5_000) };
     let mut tried = 0;
     for seed in 1..=20 {
-        let scene = Scene::draw(seed);
+        let scene = RandomWorld::draw(seed);
         let Err(fault) = check_text(&scene.to_toml(), rules) else { continue };
         assert_eq!(fault.rule, "no more than 5000 bytes arrive");
         let shrunk = shrink(&scene, &fault, rules, 300);
@@ -69,7 +69,7 @@ fn a_world_that_breaks_a_rule_is_made_small() {
 fn a_shrinker_ends_when_its_tries_are_used_up() {
     let rules = ExtraRules { bytes_max: Some(0) };
     let (scene, fault) = (1..)
-        .map(Scene::draw)
+        .map(RandomWorld::draw)
         .find_map(|scene| Some((scene.clone(), check_text(&scene.to_toml(), rules).err()?)))
         .expect("bytes arrive in some world");
     assert_eq!(shrink(&scene, &fault, rules, 3).tried, 3);

@@ -1,9 +1,9 @@
 //! Turns of streams, and their end.
 
-use super::{Crowd, State};
+use super::{State, UserCrowd};
 use crate::plan::Shape;
 
-impl Crowd<'_> {
+impl UserCrowd<'_> {
     /// Moves bytes of streams that can be moved. Returns whether more could be.
     pub fn stream_some(&mut self) -> bool {
         let Some(user) = self.streams.next_turn(&mut self.users) else { return false };

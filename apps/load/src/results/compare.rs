@@ -29,7 +29,7 @@ pub struct Side {
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     /// Kind of the figure.
-    pub figure: Compared,
+    pub figure: ComparedFigure,
     /// Median over A's runs: per second, bits per second, or seconds.
     pub a: f64,
     /// Median over B's runs.
@@ -70,7 +70,7 @@ const LOST_MAX: f64 = 0.01;
 /// Kinds of figures that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Compared {
+pub enum ComparedFigure {
     /// Answers per second.
     Rate,
     /// Bits per second of both directions, of streams.
@@ -81,7 +81,7 @@ pub enum Compared {
     P99,
 }
 
-impl Compared {
+impl ComparedFigure {
     /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -124,10 +124,10 @@ impl Comparison {
     pub fn new(names: [String; 2], runs: [Vec<Report>; 2]) -> Self {
         let [a, b] = &runs;
         let is_stream = a.first().is_some_and(|run| run.plan.shape.is_stream());
-        let kinds: &[Compared] = if is_stream {
-            &[Compared::Bits]
+        let kinds: &[ComparedFigure] = if is_stream {
+            &[ComparedFigure::Bits]
         } else {
-            &[Compared::Rate, Compared::P50, Compared::P99]
+            &[ComparedFigure::Rate, ComparedFigure::P50, ComparedFigure::P99]
         };
         let verdicts = kinds.iter().map(|&figure| verdict(figure, a, b)).collect();
         let [first, second] = names;
@@ -182,7 +182,7 @@ impl Side {
     }
 }
 
-fn verdict(figure: Compared, a: &[Report], b: &[Report]) -> Verdict {
+fn verdict(figure: ComparedFigure, a: &[Report], b: &[Report]) -> Verdict {
     let withheld = if figure.is_more_better() { None } else { withheld(a, b) };
     let values = |runs: &[Report]| runs.iter().map(|run| figure.of(run)).collect::<Vec<_>>();
     let (a, b) = (values(a), values(b));

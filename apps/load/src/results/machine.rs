@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Facts that figures depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Model of the processors.
     pub cpu: String,
     /// Processors that this process may use.
@@ -15,7 +15,7 @@ pub struct Machine {
     pub memory_bytes: u64,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Facts of this machine; a file that cannot be read leaves its fact unknown.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

@@ -4,7 +4,7 @@ use crate::Report;
 use serde::Serialize;
 
 use super::compare::Comparison;
-use super::machine::Machine;
+use super::machine::MachineFacts;
 use super::search::Search;
 use super::values::Goal;
 
@@ -18,7 +18,7 @@ pub struct Document {
     /// Place of the users' sockets: kernel, rootless or tap.
     pub on: &'static str,
     /// The machine that the tester ran on.
-    pub machine: Machine,
+    pub machine: MachineFacts,
     /// The figures.
     #[serde(flatten)]
     pub outcome: Outcome,

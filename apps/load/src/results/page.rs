@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Ended, Failures, Histogram, Report};
 
-use super::compare::{Compared, Comparison};
+use super::compare::{ComparedFigure, Comparison};
 use super::figures::{self, QUANTILES, bits, bytes, percent, rate, time};
 use super::outcome::{Document, Outcome};
 use super::plot::{self, Curve, Steps, escaped, number, seconds};
@@ -326,9 +326,9 @@ fn compared(comparison: &Comparison) -> (String, String) {
         };
         let rows = [("A", "c1", values(0).collect()), ("B", "c2", values(1).collect())];
         let words = match it.figure {
-            Compared::Rate => number,
-            Compared::Bits => bits,
-            Compared::P50 | Compared::P99 => seconds,
+            ComparedFigure::Rate => number,
+            ComparedFigure::Bits => bits,
+            ComparedFigure::P50 | ComparedFigure::P99 => seconds,
         };
         text += &plot::dots(&format!("{}, each round", it.figure.name()), &rows, words);
     }
@@ -486,7 +486,7 @@ white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px}code{font-size:13px}"
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Machine;
+    use super::super::machine::MachineFacts;
     use super::super::outcome::Assertion;
     use super::super::samples;
     use super::*;
@@ -498,7 +498,7 @@ mod tests {
             version: "1.2",
             argv: argv.map(str::to_owned).to_vec(),
             on: "kernel",
-            machine: Machine::here(),
+            machine: MachineFacts::here(),
             outcome,
             assertions: vec![assertion],
         }

@@ -154,7 +154,7 @@ fn cell(text: &str) -> String {
 mod tests {
     use crate::Report;
 
-    use super::super::machine::Machine;
+    use super::super::machine::MachineFacts;
     use super::super::outcome::Outcome;
     use super::super::samples::report;
     use super::*;
@@ -164,7 +164,7 @@ mod tests {
             version: "1.2",
             argv: vec!["towpath".into(), "load".into()],
             on: "kernel",
-            machine: Machine::here(),
+            machine: MachineFacts::here(),
             outcome: Outcome::Run { run: Box::new(report) },
             assertions: Vec::new(),
         }

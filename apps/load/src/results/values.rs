@@ -118,7 +118,7 @@ fn no_escape(text: &str) -> String {
 
 /// Form of the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ResultFormat {
     /// Words and columns for people.
     Text,
     /// A document with everything.
@@ -135,7 +135,7 @@ pub enum Format {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Form of the figures.
-    pub format: Format,
+    pub format: ResultFormat,
     /// File to write; standard output without one.
     pub file: Option<PathBuf>,
 }
@@ -153,11 +153,11 @@ impl FromStr for Output {
             Some((name, file)) => (name, Some(PathBuf::from(file))),
         };
         let format = match name {
-            "text" => Format::Text,
-            "json" => Format::Json,
-            "csv" => Format::Csv,
-            "series" => Format::Series,
-            "html" => Format::Html,
+            "text" => ResultFormat::Text,
+            "json" => ResultFormat::Json,
+            "csv" => ResultFormat::Csv,
+            "series" => ResultFormat::Series,
+            "html" => ResultFormat::Html,
             _ => {
                 return Err(format!(
                     "\"{name}\" is not a format: expected text, json, csv, series or html, or a \
@@ -170,16 +170,16 @@ impl FromStr for Output {
 }
 
 /// Format of a file that is given without one, as `report.html`.
-fn by_extension(text: &str) -> Option<Format> {
+fn by_extension(text: &str) -> Option<ResultFormat> {
     let formats = ["text=", "json=", "csv=", "series=", "html="];
     if formats.iter().any(|format| text.starts_with(format)) {
         return None;
     }
     match Path::new(text).extension()?.to_str()? {
-        "html" => Some(Format::Html),
-        "json" => Some(Format::Json),
-        "csv" => Some(Format::Csv),
-        "txt" => Some(Format::Text),
+        "html" => Some(ResultFormat::Html),
+        "json" => Some(ResultFormat::Json),
+        "csv" => Some(ResultFormat::Csv),
+        "txt" => Some(ResultFormat::Text),
         _ => None,
     }
 }
@@ -226,7 +226,7 @@ impl Place {
 
 /// A figure of a report that a goal is about.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Figure {
+enum AssertedFigure {
     /// Answers per second.
     Rate,
     /// Failures of every kind.
@@ -243,7 +243,7 @@ enum Figure {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     text: String,
-    figure: Figure,
+    figure: AssertedFigure,
     is_upper: bool,
     takes_equal: bool,
     /// Bound in seconds, per second, or failures.
@@ -268,15 +268,15 @@ impl FromStr for Goal {
             None => (false, &rest[1..]),
         };
         let figure = match name.trim() {
-            "rate" => Figure::Rate,
-            "failures" => Figure::Failures,
-            "avg" => Figure::Average,
-            "max" => Figure::Longest,
-            quantile => Figure::Quantile(parse_quantile(quantile).ok_or_else(wrong)?),
+            "rate" => AssertedFigure::Rate,
+            "failures" => AssertedFigure::Failures,
+            "avg" => AssertedFigure::Average,
+            "max" => AssertedFigure::Longest,
+            quantile => AssertedFigure::Quantile(parse_quantile(quantile).ok_or_else(wrong)?),
         };
         let value = value.trim();
         let bound = match figure {
-            Figure::Rate | Figure::Failures => parse_rate(value)?,
+            AssertedFigure::Rate | AssertedFigure::Failures => parse_rate(value)?,
             _ => parse_time(value)?.as_secs_f64(),
         };
         Ok(Self { text: text.to_owned(), figure, is_upper, takes_equal, bound })
@@ -295,8 +295,8 @@ impl Goal {
     pub fn holds(&self, report: &Report) -> bool {
         let times = figures::main_times(report);
         let value = match self.figure {
-            Figure::Rate => report.rate(),
-            Figure::Failures => report.failures.total() as f64,
+            AssertedFigure::Rate => report.rate(),
+            AssertedFigure::Failures => report.failures.total() as f64,
             _ if times.is_empty() => return false,
             figure => figure.time(report).map_or(f64::INFINITY, |time| time.as_secs_f64()),
         };
@@ -307,8 +307,8 @@ impl Goal {
     /// The figure as it came out, for a message.
     pub fn found(&self, report: &Report) -> String {
         match self.figure {
-            Figure::Rate => figures::rate(report.rate()),
-            Figure::Failures => report.failures.total().to_string(),
+            AssertedFigure::Rate => figures::rate(report.rate()),
+            AssertedFigure::Failures => report.failures.total().to_string(),
             _ if figures::main_times(report).is_empty() => "without an answer".to_owned(),
             figure => match figure.time(report) {
                 Some(time) => figures::time(time),
@@ -322,7 +322,7 @@ impl Goal {
     }
 }
 
-impl Figure {
+impl AssertedFigure {
     /// A time of all requests that were due; none if it belongs to one without an answer.
     fn time(self, report: &Report) -> Option<Duration> {
         let times = figures::main_times(report);
@@ -437,13 +437,13 @@ mod tests {
 
     #[test]
     fn outputs_are_formats_with_or_without_a_file() {
-        let html = Output { format: Format::Html, file: Some("a=b.html".into()) };
+        let html = Output { format: ResultFormat::Html, file: Some("a=b.html".into()) };
         assert_eq!("html=a=b.html".parse(), Ok(html));
-        assert_eq!("csv".parse(), Ok(Output { format: Format::Csv, file: None }));
+        assert_eq!("csv".parse(), Ok(Output { format: ResultFormat::Csv, file: None }));
         let named = |file: &str| file.parse::<Output>().map(|it| (it.format, it.file));
-        assert_eq!(named("a/r.html"), Ok((Format::Html, Some("a/r.html".into()))));
-        assert_eq!(named("a=b.json"), Ok((Format::Json, Some("a=b.json".into()))));
-        assert_eq!(named("series=a.csv"), Ok((Format::Series, Some("a.csv".into()))));
+        assert_eq!(named("a/r.html"), Ok((ResultFormat::Html, Some("a/r.html".into()))));
+        assert_eq!(named("a=b.json"), Ok((ResultFormat::Json, Some("a=b.json".into()))));
+        assert_eq!(named("series=a.csv"), Ok((ResultFormat::Series, Some("a.csv".into()))));
         for text in ["", "xml", "json=", "=file", "r.pdf"] {
             assert!(text.parse::<Output>().is_err(), "{text}");
         }

@@ -7,7 +7,7 @@ use towpath_qdisc::{Device, Queueable, TransmitQueue};
 
 use super::load::{NO_QDISC, SAMPLES_OF_LINE};
 use crate::result::{
-    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, Times,
+    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, TimeDistribution,
 };
 use crate::scenario::DevicePlan;
 use crate::units::Time;
@@ -85,7 +85,7 @@ impl Writing {
         let DevicePlan { ring, limits } = self.device;
         let mut device = RingDevice::new(ring);
         let mut queue = TransmitQueue::new(wake_room(ring.descriptors), limits);
-        let mut recorder = Recorder::default();
+        let mut recorder = FrameRecorder::default();
         let (mut now, mut next_sample) = (0, self.sample_ns);
         let (mut left, mut write_ns, mut events) = (self.packets, 0, 0_u64);
         loop {
@@ -119,7 +119,7 @@ impl Writing {
         Ok(self.result(recorder, events))
     }
 
-    fn result(&self, recorder: Recorder, events: u64) -> RunResult {
+    fn result(&self, recorder: FrameRecorder, events: u64) -> RunResult {
         let bytes = self.packets * self.bytes;
         let end_s = recorder.sample_s.last().copied().unwrap_or(0.);
         let per_s = |amount: f64| if end_s > 0. { (amount / end_s).round() } else { 0. };
@@ -162,7 +162,7 @@ impl Writing {
             lost: 0,
             marked: 0,
             utilization: Some(per_s(wire_bits) / ring.rate as f64),
-            sojourn: Times::default(),
+            sojourn: TimeDistribution::default(),
             series: LinkSeries {
                 backlog_packets: vec![0; none],
                 backlog_bytes: vec![0; none],
@@ -188,13 +188,13 @@ impl Writing {
 }
 
 #[derive(Debug, Default)]
-struct Recorder {
+struct FrameRecorder {
     sample_s: Vec<f64>,
     sent_bps: Vec<f64>,
     device: DeviceResult,
 }
 
-impl Recorder {
+impl FrameRecorder {
     fn sample(&mut self, now: u64, queue: &TransmitQueue, device: &RingDevice<Frame>, bytes: u64) {
         let now_s = now as f64 / 1e9;
         let passed_s = now_s - self.sample_s.last().copied().unwrap_or(0.);

@@ -1,7 +1,7 @@
 //! Random worlds, and the rules that hold in each of them at every step.
 //!
-//! [`Scene::draw`] makes a world of a seed, and [`check`] runs it and looks on. [`shrink`] takes
-//! parts away from a world that breaks a rule.
+//! [`RandomWorld::draw`] makes a world of a seed, and [`check`] runs it and looks on. [`shrink`]
+//! takes parts away from a world that breaks a rule.
 //!
 //! # Rules
 //! * Each end of an exchange reads what the other one wrote, up to some byte, and nothing else.
@@ -26,7 +26,7 @@ use crate::watch::Watch;
 use crate::world::World;
 
 pub use crate::fault::Fault;
-pub use scene::Scene;
+pub use scene::RandomWorld;
 pub use shrink::{Shrunk, shrink};
 
 /// Rules for one check beside those that always hold.

@@ -7,7 +7,7 @@ use towpath_link::Dice;
 
 /// A world: hosts and switches joined by links, and flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scene {
+pub struct RandomWorld {
     /// Seed of the world, which its dice are thrown with.
     pub seed: u64,
     /// Hosts, by their number in the name.
@@ -74,7 +74,7 @@ impl Draw {
     }
 }
 
-impl Scene {
+impl RandomWorld {
     /// The world of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut draw = Draw(Dice::new(seed, 0));

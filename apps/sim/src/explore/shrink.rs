@@ -1,13 +1,13 @@
 //! A shrinker: takes away parts of a world as long as the same rule is broken without them.
 
-use super::scene::{Keys, Scene};
+use super::scene::{Keys, RandomWorld};
 use super::{ExtraRules, Fault, check_text};
 
 /// A small world, and the rule that it breaks.
 #[derive(Debug, Clone)]
 pub struct Shrunk {
     /// World.
-    pub scene: Scene,
+    pub scene: RandomWorld,
     /// Fault in that world.
     pub fault: Fault,
     /// Worlds that were tried.
@@ -18,7 +18,7 @@ pub struct Shrunk {
 ///
 /// A smaller world counts when it breaks the same rule. Flows go first, since each of them takes
 /// hosts and links with it.
-pub fn shrink(scene: &Scene, fault: &Fault, rules: ExtraRules, tries_max: usize) -> Shrunk {
+pub fn shrink(scene: &RandomWorld, fault: &Fault, rules: ExtraRules, tries_max: usize) -> Shrunk {
     let mut best = Shrunk { scene: scene.clone(), fault: fault.clone(), tried: 0 };
     loop {
         let mut is_smaller = false;
@@ -44,7 +44,7 @@ pub fn shrink(scene: &Scene, fault: &Fault, rules: ExtraRules, tries_max: usize)
 }
 
 /// Worlds with one part less, those with the largest parts gone first.
-fn candidates(scene: &Scene) -> Vec<Scene> {
+fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     let flows = (0..scene.flows.len()).filter(|_| scene.flows.len() > 1).map(|at| {
         let mut scene = scene.clone();
         scene.flows.remove(at);
@@ -59,7 +59,7 @@ fn candidates(scene: &Scene) -> Vec<Scene> {
 }
 
 /// The world without a host that no flow needs.
-fn without_host(scene: &Scene, name: &str) -> Option<Scene> {
+fn without_host(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_used = scene.flows.iter().any(|flow| flow.ends.iter().any(|end| end == name));
     if is_used || scene.hosts.len() <= 2 {
         return None;
@@ -71,7 +71,7 @@ fn without_host(scene: &Scene, name: &str) -> Option<Scene> {
 }
 
 /// The world without a switch that is a leaf, or has two links that become one.
-fn without_switch(scene: &Scene, name: &str) -> Option<Scene> {
+fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_at = |ends: &[String; 2]| ends.iter().any(|end| end == name);
     let own: Vec<usize> =
         (0..scene.links.len()).filter(|at| is_at(&scene.links[*at].ends)).collect();
@@ -98,7 +98,7 @@ fn without_switch(scene: &Scene, name: &str) -> Option<Scene> {
 }
 
 /// Worlds with one key less.
-fn keys_gone(scene: &Scene) -> impl Iterator<Item = Scene> + '_ {
+fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
     let count = all_keys(&mut scene.clone()).iter().map(|keys| keys.len()).sum::<usize>();
     (0..count).filter_map(|nth| {
         let mut scene = scene.clone();
@@ -117,14 +117,14 @@ fn keys_gone(scene: &Scene) -> impl Iterator<Item = Scene> + '_ {
 }
 
 /// The keys of all parts.
-fn all_keys(scene: &mut Scene) -> Vec<&mut Keys> {
+fn all_keys(scene: &mut RandomWorld) -> Vec<&mut Keys> {
     let flows = scene.flows.iter_mut().map(|flow| &mut flow.keys);
     let links = scene.links.iter_mut().flat_map(|link| [&mut link.keys, &mut link.back]);
     flows.chain(links).chain(scene.hosts.iter_mut().map(|host| &mut host.keys)).collect()
 }
 
 /// The world with half of the bytes of a flow.
-fn half(scene: &Scene, flow: usize, size: usize) -> Option<Scene> {
+fn half(scene: &RandomWorld, flow: usize, size: usize) -> Option<RandomWorld> {
     let (key, bytes) = scene.flows[flow].sizes[size];
     let least = u64::from(key != "back");
     let mut scene = scene.clone();

@@ -1,6 +1,6 @@
 //! The charts of a report.
 
-use super::svg::{Chart, Mark, Series, Unit};
+use super::svg::{Chart, Series, SeriesMark, Unit};
 use crate::result::{FlowResult, LinkResult, RunResult};
 use crate::trace::Trace;
 use crate::units::bits_per_second;
@@ -18,7 +18,7 @@ const TRACES_MAX: usize = 2;
 
 fn line(name: &str, times: &[f64], values: impl Iterator<Item = Option<f64>>) -> Series {
     let points = times.iter().zip(values).filter_map(|(at, value)| Some((*at, value?))).collect();
-    Series { name: name.to_owned(), mark: Mark::Line, colour: None, points }
+    Series { name: name.to_owned(), mark: SeriesMark::Line, colour: None, points }
 }
 
 fn over_time(title: &str, caption: &str, y: Unit, series: Vec<Series>) -> Chart {
@@ -113,7 +113,7 @@ pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
         if let Some(times) = measured.and_then(|flow| flow.latency.as_ref()) {
             latencies.push(Series {
                 name: run.variant.clone(),
-                mark: Mark::Steps,
+                mark: SeriesMark::Steps,
                 colour: None,
                 points: times.distribution.clone(),
             });
@@ -172,13 +172,13 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     let measured = flows().filter(|flow| !flow.points.is_empty());
     rtt.extend(measured.clone().map(|flow| Series {
         name: format!("{} (each)", flow.name),
-        mark: Mark::Dots,
+        mark: SeriesMark::Dots,
         colour: None,
         points: flow.points.clone(),
     }));
     let cdf = measured.filter_map(|flow| {
         let points = flow.latency.as_ref()?.distribution.clone();
-        Some(Series { name: flow.name.clone(), mark: Mark::Steps, colour: None, points })
+        Some(Series { name: flow.name.clone(), mark: SeriesMark::Steps, colour: None, points })
     });
     let links = bottlenecks(run);
     let of_link = |value: fn(&LinkResult, usize) -> f64| {
@@ -259,16 +259,16 @@ fn sequence(run: &RunResult, trace: &Trace) -> Vec<Chart> {
     let acked = trace.acks.iter().map(|ack| (secs(ack.at_ns), ack.to as f64)).collect();
     let sacked = trace.sacks.iter().flat_map(|sack| bar(sack.at_ns, sack.range.0, sack.range.1));
     let all = vec![
-        series("acknowledged", Mark::Steps, 7, acked),
-        series("SACK", Mark::Bars, 2, sacked.collect()),
-        series("sent", Mark::Bars, 0, segments(false)),
-        series("sent again", Mark::Bars, 1, segments(true)),
+        series("acknowledged", SeriesMark::Steps, 7, acked),
+        series("SACK", SeriesMark::Bars, 2, sacked.collect()),
+        series("sent", SeriesMark::Bars, 0, segments(false)),
+        series("sent again", SeriesMark::Bars, 1, segments(true)),
     ];
     let dots = |series: &Series| {
-        let is_bars = series.mark == Mark::Bars;
+        let is_bars = series.mark == SeriesMark::Bars;
         let step = if is_bars { 2 } else { 1 };
         let points = series.points.iter().copied().step_by(step).collect();
-        let mark = if is_bars { Mark::Dots } else { series.mark };
+        let mark = if is_bars { SeriesMark::Dots } else { series.mark };
         Series { points, mark, ..series.clone() }
     };
     let title = format!("Time and sequence of {}", flow.name);

@@ -157,7 +157,7 @@ fn more(out: &mut String, count: usize, shown: usize, what: &str) {
 fn tables(out: &mut String, run: &RunResult) {
     let head = ["flow", "kind", "from", "to", "goodput", "done in", "latency p50", "p95", "resent"];
     let rows = run.flows.iter().take(ROWS_MAX).map(|flow| {
-        let time = |share: fn(&crate::result::Times) -> f64| {
+        let time = |share: fn(&crate::result::TimeDistribution) -> f64| {
             flow.latency.as_ref().map_or(String::new(), |times| seconds(share(times)))
         };
         vec![

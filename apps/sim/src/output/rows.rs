@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::quoted;
-use crate::result::{FlowResult, LinkResult, Report, RunResult, Times};
+use crate::result::{FlowResult, LinkResult, Report, RunResult, TimeDistribution};
 
 /// All figures of all runs. The columns are those of all variants together, in the order in which
 /// they come first. A run leaves columns empty that it does not have.
@@ -91,8 +91,8 @@ fn of_link(link: &LinkResult, add: &mut impl FnMut(&str, &str, Option<String>)) 
     }
 }
 
-fn of_times(what: &str, times: &Times, add: &mut impl FnMut(&str, Option<String>)) {
-    let Times { count, mean_s, p50_s, p95_s, p99_s, max_s, distribution: _ } = times;
+fn of_times(what: &str, times: &TimeDistribution, add: &mut impl FnMut(&str, Option<String>)) {
+    let TimeDistribution { count, mean_s, p50_s, p95_s, p99_s, max_s, distribution: _ } = times;
     add(&format!("{what}_count"), text(count));
     let all = [("mean", mean_s), ("p50", p50_s), ("p95", p95_s), ("p99", p99_s), ("max", max_s)];
     for (share, value) in all {

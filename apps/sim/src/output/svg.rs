@@ -54,7 +54,7 @@ impl Unit {
 
 /// How the points of a series are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum SeriesMark {
     /// Joined by a line.
     Line,
     /// Joined by steps: a value holds until the next.
@@ -69,7 +69,7 @@ pub(super) enum Mark {
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub name: String,
-    pub mark: Mark,
+    pub mark: SeriesMark,
     /// Number of the colour; that of its place when `None`.
     pub colour: Option<usize>,
     pub points: Vec<(f64, f64)>,
@@ -228,13 +228,13 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
     let place = |&(at, value): &(f64, f64)| (AREA.x(x, at), AREA.y(y, value.min(y.to)));
     let mut path = String::new();
     match series.mark {
-        Mark::Line | Mark::Steps => {
+        SeriesMark::Line | SeriesMark::Steps => {
             let mut last = None;
             for point in series.points.iter().filter(|point| is_shown(point.0)) {
                 let at = place(point);
                 let _ = match last {
                     None => write!(path, "M{:.1} {:.1}", at.0, at.1),
-                    Some(_) if series.mark == Mark::Steps => {
+                    Some(_) if series.mark == SeriesMark::Steps => {
                         write!(path, "H{:.1}V{:.1}", at.0, at.1)
                     }
                     Some(_) => write!(path, "L{:.1} {:.1}", at.0, at.1),
@@ -243,7 +243,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
             }
             let _ = write!(out, "<path class=\"line\" stroke=\"{colour}\" d=\"{path}\"/>");
         }
-        Mark::Dots => {
+        SeriesMark::Dots => {
             let mut before = (i64::MIN, i64::MIN);
             for point in series.points.iter().filter(|point| is_shown(point.0)) {
                 let at = place(point);
@@ -256,7 +256,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
             }
             let _ = write!(out, "<path class=\"dots\" stroke=\"{colour}\" d=\"{path}\"/>");
         }
-        Mark::Bars => {
+        SeriesMark::Bars => {
             for ends in series.points.chunks_exact(2).filter(|ends| is_shown(ends[0].0)) {
                 let (low, high) = (place(&ends[0]), place(&ends[1]));
                 // A segment of a long stream is less than a pixel high.
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     fn chart(points: Vec<(f64, f64)>) -> Chart {
-        let series = Series { name: "a<b".into(), mark: Mark::Line, colour: None, points };
+        let series = Series { name: "a<b".into(), mark: SeriesMark::Line, colour: None, points };
         Chart {
             title: "t & t".into(),
             caption: String::new(),

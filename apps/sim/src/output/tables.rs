@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{DeviceResult, FlowResult, LinkResult, Report, RunResult, Times};
+use crate::result::{DeviceResult, FlowResult, LinkResult, Report, RunResult, TimeDistribution};
 use crate::units::{bits_per_second, seconds, short};
 
 /// Flows or links of a run that are listed; of more there is a line with their number.
@@ -81,8 +81,9 @@ fn flows(out: &mut String, run: &RunResult) {
 }
 
 fn flow_row(flow: &FlowResult) -> Vec<String> {
-    let time =
-        |of: fn(&Times) -> f64| flow.latency.as_ref().map_or(String::new(), |t| seconds(of(t)));
+    let time = |of: fn(&TimeDistribution) -> f64| {
+        flow.latency.as_ref().map_or(String::new(), |t| seconds(of(t)))
+    };
     let kind = match flow.congestion {
         Some(congestion) => format!("{} {congestion}", flow.kind),
         None => flow.kind.to_owned(),

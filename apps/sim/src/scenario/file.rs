@@ -240,7 +240,7 @@ pub(crate) enum Transport {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Lengths {
+pub(crate) enum DatagramLengths {
     Exponential,
     Constant,
 }
@@ -269,7 +269,7 @@ pub(crate) struct FlowKeys {
     pub think: Option<Time>,
     pub on: Option<Time>,
     pub off: Option<Time>,
-    pub lengths: Option<Lengths>,
+    pub lengths: Option<DatagramLengths>,
     pub transport: Option<Transport>,
     pub rate: Option<Rate>,
     pub size: Option<Size>,

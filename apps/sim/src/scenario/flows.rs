@@ -3,7 +3,7 @@
 use toml::Spanned;
 
 use super::error::ScenarioError;
-use super::file::{File, FlowKeys, FlowKind, Lengths, Transport};
+use super::file::{DatagramLengths, File, FlowKeys, FlowKind, Transport};
 use super::network::Network;
 use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
 use crate::units::{Names, Time};
@@ -197,7 +197,7 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
                 phases: PhasesPlan {
                     on_ns: needed("on", keys.on.map(|on| on.0))?,
                     off_ns: off.0,
-                    is_constant: keys.lengths == Some(Lengths::Constant),
+                    is_constant: keys.lengths == Some(DatagramLengths::Constant),
                 },
                 rate,
                 datagram: if is_udp { Some(size(keys)?) } else { None },

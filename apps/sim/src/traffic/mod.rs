@@ -19,7 +19,7 @@ use exchange::Exchange;
 pub use program::Tally;
 use program::{Context, Program};
 use requests::{Requester, Responder};
-use streams::{Sender, Sink};
+use streams::{Sender, StreamSink};
 
 /// The programs of a host.
 pub struct Programs {
@@ -158,9 +158,9 @@ fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
 fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>> {
     let local = (plan.hosts[flow.to].address, port_of(number)).into();
     Some(match flow.traffic {
-        Traffic::Bulk { bytes } => Box::new(Sink::new(flow, local, bytes)),
+        Traffic::Bulk { bytes } => Box::new(StreamSink::new(flow, local, bytes)),
         Traffic::OnOff { datagram: Some(_), .. } => Box::new(CbrSink::new(local)),
-        Traffic::OnOff { .. } => Box::new(Sink::new(flow, local, None)),
+        Traffic::OnOff { .. } => Box::new(StreamSink::new(flow, local, None)),
         Traffic::Request { request, response, .. } => {
             Box::new(Responder::new(flow, local, request, response))
         }

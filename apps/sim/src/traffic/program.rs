@@ -4,7 +4,7 @@ use towpath_direct::{Node, NodeEvent, SocketHandle};
 use towpath_qdisc::Dice;
 use towpath_tcp::Info;
 
-use crate::histogram::Histogram;
+use crate::histogram::NumberHistogram;
 use crate::packet::SimPort;
 
 /// Points of a flow's latencies that are kept for the charts.
@@ -24,7 +24,7 @@ pub struct Tally {
     /// Time of the last one.
     pub last_ns: u64,
     /// Round trips of requests and echoes, one-way delays of datagrams.
-    pub latencies: Histogram,
+    pub latencies: NumberHistogram,
     /// The same as points: when, and how long.
     pub points: Vec<(u64, u64)>,
     /// Time at which the last byte of all arrived.

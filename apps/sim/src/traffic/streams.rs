@@ -27,12 +27,12 @@ pub(super) struct Sender {
     /// Bytes that are left to write, and those written.
     left: u64,
     written: usize,
-    pattern: Pattern,
+    pattern: SendPattern,
     tally: Tally,
     is_over: bool,
 }
 
-enum Pattern {
+enum SendPattern {
     Bulk,
     OnOff {
         phases: Phases,
@@ -48,10 +48,10 @@ impl Sender {
             Traffic::OnOff { phases, rate, .. } => {
                 let every = rate.map_or(0, |rate| (WRITE * 8 * 1_000_000_000 / rate).max(1));
                 let phases = Phases::new(phases);
-                (u64::MAX, Pattern::OnOff { phases, every, next_write: u64::MAX })
+                (u64::MAX, SendPattern::OnOff { phases, every, next_write: u64::MAX })
             }
-            Traffic::Bulk { bytes } => (bytes.unwrap_or(u64::MAX), Pattern::Bulk),
-            _ => (0, Pattern::Bulk),
+            Traffic::Bulk { bytes } => (bytes.unwrap_or(u64::MAX), SendPattern::Bulk),
+            _ => (0, SendPattern::Bulk),
         };
         Self {
             remote,
@@ -72,14 +72,14 @@ impl Sender {
     fn write(&mut self, cx: &mut Context<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         let mut allowed = match &mut self.pattern {
-            Pattern::Bulk => u64::MAX,
-            Pattern::OnOff { phases, .. } if !phases.is_on() => 0,
-            Pattern::OnOff { every: 0, .. } => u64::MAX,
-            Pattern::OnOff { every, next_write, .. } if *next_write <= cx.now => {
+            SendPattern::Bulk => u64::MAX,
+            SendPattern::OnOff { phases, .. } if !phases.is_on() => 0,
+            SendPattern::OnOff { every: 0, .. } => u64::MAX,
+            SendPattern::OnOff { every, next_write, .. } if *next_write <= cx.now => {
                 *next_write = cx.now + *every;
                 WRITE
             }
-            Pattern::OnOff { .. } => 0,
+            SendPattern::OnOff { .. } => 0,
         };
         while self.left > 0 && allowed > 0 {
             let bytes = &PATTERN[self.written % PATTERN.len()..];
@@ -137,7 +137,7 @@ impl Program for Sender {
                 }
             }
         }
-        if let Pattern::OnOff { phases, every, next_write } = &mut self.pattern
+        if let SendPattern::OnOff { phases, every, next_write } = &mut self.pattern
             && phases.advance(cx)
         {
             *next_write = if phases.is_on() && *every > 0 { cx.now } else { u64::MAX };
@@ -151,8 +151,8 @@ impl Program for Sender {
         }
         match &self.pattern {
             _ if self.start != u64::MAX => self.start,
-            Pattern::Bulk => self.stop,
-            Pattern::OnOff { phases, next_write, .. } => {
+            SendPattern::Bulk => self.stop,
+            SendPattern::OnOff { phases, next_write, .. } => {
                 // Without a connection nothing can be written yet.
                 let next = if self.is_connected { *next_write } else { u64::MAX };
                 self.stop.min(phases.until()).min(next)
@@ -170,7 +170,7 @@ impl Program for Sender {
 }
 
 /// The end that receives.
-pub(super) struct Sink {
+pub(super) struct StreamSink {
     far_end: FarEnd,
     /// Bytes that the flow has in all.
     bytes: Option<u64>,
@@ -178,7 +178,7 @@ pub(super) struct Sink {
     tally: Tally,
 }
 
-impl Sink {
+impl StreamSink {
     pub fn new(flow: &FlowPlan, local: SocketAddr, bytes: Option<u64>) -> Self {
         let far_end = FarEnd::new(flow, local);
         Self { far_end, bytes, connection: None, tally: Tally::default() }
@@ -202,7 +202,7 @@ impl Sink {
     }
 }
 
-impl Program for Sink {
+impl Program for StreamSink {
     fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Incoming(listener) => {

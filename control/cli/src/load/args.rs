@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use towpath_load::results::values::{
-    Format, Goal, Limit, Output, Place, parse_answer, parse_message, parse_message_size,
+    Goal, Limit, Output, Place, ResultFormat, parse_answer, parse_message, parse_message_size,
     parse_rate, parse_time,
 };
 use towpath_load::{
@@ -471,7 +471,7 @@ impl LoadArgs {
             return Err(usage(why));
         }
         if on_stdout == 0 {
-            outputs.push(Output { format: Format::Text, file: None });
+            outputs.push(Output { format: ResultFormat::Text, file: None });
         }
         Ok(outputs)
     }
@@ -670,9 +670,9 @@ mod tests {
             let outputs = outputs(words).expect("one format");
             outputs.iter().find(|it| it.file.is_none()).map(|it| it.format)
         };
-        assert_eq!(on_stdout(&[]), Some(Format::Text));
-        assert_eq!(on_stdout(&["-o", "json"]), Some(Format::Json));
-        assert_eq!(on_stdout(&["-o", "html=a", "-o", "json=b"]), Some(Format::Text));
+        assert_eq!(on_stdout(&[]), Some(ResultFormat::Text));
+        assert_eq!(on_stdout(&["-o", "json"]), Some(ResultFormat::Json));
+        assert_eq!(on_stdout(&["-o", "html=a", "-o", "json=b"]), Some(ResultFormat::Text));
         let error = outputs(&["-o", "json", "-o", "csv"]).expect_err("two formats");
         assert!(error.to_string().contains("-o html=FILE"), "{error}");
     }

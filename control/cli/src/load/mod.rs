@@ -13,7 +13,7 @@ mod sinks;
 
 use anyhow::{Context, Result};
 use towpath_load::results::figures;
-use towpath_load::results::machine::Machine;
+use towpath_load::results::machine::MachineFacts;
 use towpath_load::results::outcome::{Assertion, Document, Labelled, Outcome};
 use towpath_model::printable;
 
@@ -50,7 +50,7 @@ pub fn load(args: &LoadArgs) -> Result<u8> {
         version: env!("TOWPATH_VERSION"),
         argv: place::argv(),
         on: on.word(),
-        machine: Machine::here(),
+        machine: MachineFacts::here(),
         outcome,
         assertions,
     };

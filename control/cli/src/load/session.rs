@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
-use towpath_load::results::compare::{Compared, Comparison};
+use towpath_load::results::compare::{ComparedFigure, Comparison};
 use towpath_load::results::figures;
 use towpath_load::results::outcome::{Outcome, has_answers};
 use towpath_load::results::search::{self, Missed, Search, Step};
@@ -173,11 +173,11 @@ impl<'a> Session<'a> {
 /// Figures of a run among several.
 fn line(report: &Report) -> String {
     let kinds = if report.plan.shape.is_stream() {
-        &[Compared::Bits][..]
+        &[ComparedFigure::Bits][..]
     } else {
-        &[Compared::Rate, Compared::P50, Compared::P99]
+        &[ComparedFigure::Rate, ComparedFigure::P50, ComparedFigure::P99]
     };
-    let one = |kind: &Compared| {
+    let one = |kind: &ComparedFigure| {
         let name = if kind.is_more_better() { "" } else { kind.name() };
         format!("{name} {}", kind.text(kind.of(report))).trim_start().to_owned()
     };

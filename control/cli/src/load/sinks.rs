@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use towpath_load::results::outcome::Document;
-use towpath_load::results::values::{Format, Output};
+use towpath_load::results::values::{Output, ResultFormat};
 use towpath_load::results::{page, tables, text};
 
 use crate::error::{ExitCode, Failure};
@@ -15,7 +15,7 @@ use crate::error::{ExitCode, Failure};
 pub struct Sinks(Vec<Sink>);
 
 struct Sink {
-    format: Format,
+    format: ResultFormat,
     /// The file and its name; standard output without one.
     file: Option<(File, PathBuf)>,
 }
@@ -49,11 +49,11 @@ impl Sinks {
 impl Sink {
     fn write(self, document: &Document) -> Result<()> {
         let text = match self.format {
-            Format::Text => text::of(document),
-            Format::Json => tables::json(document)?,
-            Format::Csv => tables::csv(document),
-            Format::Series => tables::series(document),
-            Format::Html => page::of(document),
+            ResultFormat::Text => text::of(document),
+            ResultFormat::Json => tables::json(document)?,
+            ResultFormat::Csv => tables::csv(document),
+            ResultFormat::Series => tables::series(document),
+            ResultFormat::Html => page::of(document),
         };
         match self.file {
             None => crate::output::write(text.as_bytes()),
