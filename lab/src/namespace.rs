@@ -131,3 +131,30 @@ fn ip(arguments: &[&str]) -> Result<()> {
     ensure!(status.success(), "ip {} failed (root is needed)", arguments.join(" "));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_hosts_reach_each_other() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("left out: needs root");
+            return;
+        }
+        let [a, b] = ["a", "b"].map(|host| Namespace::new(host).expect("a namespace"));
+        a.join("a0", &b, "b0").expect("a cable");
+        for (host, end, address) in [(&a, "a0", "10.1.0.1"), (&b, "b0", "10.1.0.2")] {
+            host.ip(&format!("addr add {address}/24 dev {end}")).expect("an address");
+            host.ip(&format!("link set {end} up")).expect("an interface that is up");
+        }
+        a.use_cubic("10.1.0.0/24 dev a0").expect("a route");
+        let listen = "import socket; s = socket.create_server(('10.1.0.2', 7)); s.accept()";
+        let mut server = b.command(&["python3", "-c", listen]).spawn().expect("a server");
+        a.wait_for("10.1.0.2", 7).expect("a connection");
+        assert!(server.wait().expect("it ends").success());
+        let route = |line: &[&str]| a.command(line);
+        assert_eq!(route_word(route, "10.1.0.2", "src").expect("a route"), "10.1.0.1");
+        assert!(a.ip("link set nothing up").is_err());
+    }
+}
