@@ -18,9 +18,12 @@
 //! ```
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limits::SHARDS_MAX;
+use towpath_tcp::Instant;
+
+use crate::limits::{SHARDS_MAX, TIME_WAIT_REUSE_AFTER};
 use crate::net::hash::Keyed;
 use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::ports::ephemeral::{Ephemeral, PortChoice};
@@ -38,6 +41,14 @@ pub(crate) struct SharedPorts {
     held: Arc<PortSet>,
     /// Users of each shard; connections have ports of TCP alone.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
+    /// Times at which a connection went to TIME-WAIT, by shard and port ([`stamp`]); 0: none is in
+    /// TIME-WAIT. Each shard writes its own times. Empty where there is one shard.
+    waiting: Vec<Box<[AtomicU32]>>,
+}
+
+/// A time for [`SharedPorts::waiting`], in units of about a millisecond; never 0.
+fn stamp(at: Instant) -> u32 {
+    ((at.0 >> 20) as u32).max(1)
 }
 
 impl SharedPorts {
@@ -48,9 +59,12 @@ impl SharedPorts {
             let occupied = Arc::new(PortSet::default());
             (Mutex::new(Users::new(Arc::clone(&occupied))), occupied)
         };
-        let users =
+        let users: Vec<_> =
             (0..if of == PortProtocol::Tcp { shards } else { 0 }).map(|_| users()).collect();
-        Arc::new(Self { holds: Mutex::new(PortHolds::new(of, Arc::clone(&held))), held, users })
+        let times = || (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect();
+        let waiting = (0..if users.len() > 1 { users.len() } else { 0 }).map(|_| times()).collect();
+        let holds = Mutex::new(PortHolds::new(of, Arc::clone(&held)));
+        Arc::new(Self { holds, held, users, waiting })
     }
 
     /// Sets of ports in use: those with a holder, and those with connections of some shards.
@@ -261,6 +275,23 @@ impl Binds {
         if let Some(mut users) = self.own_users() {
             users.remove(port, local, sharing);
         }
+    }
+
+    /// Tells other shards that a connection on `port` is in TIME-WAIT since a time; None: no more.
+    pub fn note_time_wait(&self, port: u16, since: Option<Instant>) {
+        if let Some(times) = self.ports.waiting.get(self.shard.index()) {
+            times[usize::from(port)].store(since.map_or(0, stamp), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether another shard may give up a TIME-WAIT on `port`, because it has lasted as long as
+    /// [`TIME_WAIT_REUSE_AFTER`]. That shard decides when the flow is claimed.
+    pub fn may_give_up(&self, port: u16, now: Instant) -> bool {
+        let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 20) as u32 + 1;
+        (0..).zip(&self.ports.waiting).any(|(shard, times)| {
+            let since = times[usize::from(port)].load(Ordering::Relaxed);
+            shard != self.shard.0 && since != 0 && stamp(now).wrapping_sub(since) >= least
+        })
     }
 
     /// Gives a connection from `user.local` a port that is not held there and that `is_free`.

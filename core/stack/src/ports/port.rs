@@ -249,7 +249,9 @@ impl<H: Host> Stack<H> {
         };
         let is_allowed = |local_port, pass: PortPass| {
             let flow = flow_from(local_port);
+            let claims_shared = !pass.vacant && !pass.home;
             self.shards.is_home(&flow) == pass.home
+                && (!claims_shared || self.ports.tcp.may_give_up(local_port, now))
                 && match self.find_flow(self.keys.table.ends(&flow), &flow) {
                     None => true,
                     // The counter comes back to a port after all others, so that the first one
@@ -259,12 +261,12 @@ impl<H: Host> Stack<H> {
                 }
         };
         // With several shards, ports that make this shard the flow's owner come first. Next come
-        // flows of other owners on ports without connections, which it claims. Last are ports
-        // shared with other connections.
+        // flows of other owners on ports without connections, which it claims. Then come ports
+        // shared with other connections. Last are flows that other shards have in TIME-WAIT.
         let pass = |vacant, home| PortPass { vacant, home };
         let passes: &[PortPass] = match self.shards.is_alone() {
             true => &[pass(false, true)],
-            false => &[pass(true, true), pass(true, false), pass(false, true)],
+            false => &[pass(true, true), pass(true, false), pass(false, true), pass(false, false)],
         };
         let user = PortUse { local, sharing };
         let mut ephemeral = self.ports.ephemeral.within(range);

@@ -70,6 +70,9 @@ impl<H: Host> Stack<H> {
         let Some(TimeWaitFlow { flow, uses_port, .. }) = self.time_waits.remove(at) else { return };
         self.flows.remove(self.keys.table.ends(&flow), FlowRef::TimeWait(at));
         self.shards.give_back(&flow);
+        if uses_port.is_some() {
+            self.ports.tcp.note_time_wait(flow.local_port, None);
+        }
         self.ports.end_use(flow.local_port, PortUse { local: flow.local, sharing: uses_port });
     }
 

@@ -103,6 +103,10 @@ impl<H: Host> Stack<H> {
                     iface: stream.iface,
                     uses_port: stream.uses_port.take().or(sharing),
                 };
+                // Without timestamps no connection may follow before the end of TIME-WAIT.
+                if entry.uses_port.is_some() && entry.state.has_timestamps() {
+                    self.ports.tcp.note_time_wait(entry.flow.local_port, Some(now));
+                }
                 let at = self.time_waits.insert(entry);
                 self.flows.replace(hash, FlowRef::Socket(index), FlowRef::TimeWait(at));
                 if self.time_waits.len() > self.config.time_wait_max

@@ -439,6 +439,45 @@ fn ports_run_out_and_come_back() {
     }
 }
 
+/// All ports are in TIME-WAIT, of connections in any shards. After a second each of them can be
+/// used by a connection in any shard.
+#[test]
+fn ports_in_time_wait_come_back_to_all_shards() {
+    for count in COUNTS {
+        for seed in 1..=6 {
+            let config = StackConfig { ephemeral: 40_000..=40_009, ..StackConfig::default() };
+            let w = &mut Hosts::new(count, seed, config);
+            let listener = w.listen(1, "10.0.0.2:80", 100);
+            for round in 0..4 {
+                let clients: Vec<HandshakeEnd> = (0..10)
+                    .map(|n| {
+                        // Other shards than in the round before.
+                        let shard = (n * 7 + round) / 2 % count;
+                        let sock = w.open_in(0, shard, SocketKind::Stream, Family::V4);
+                        let client = w.connect_sock(sock, "10.0.0.2:80").expect("a port");
+                        // Two shards that want one port at once would meet.
+                        w.settle();
+                        client
+                    })
+                    .collect();
+                w.run(1000);
+                for client in &clients {
+                    let events = w.events(client.sock);
+                    assert_eq!(events, [SocketEvent::Connected], "{count} {seed} {round}");
+                    w.close(client.sock);
+                }
+                w.run(100);
+                while let Some(server) = w.accept(listener) {
+                    w.close(server.sock);
+                }
+                w.run(1500);
+            }
+            w.close(listener);
+            w.assert_ends_empty();
+        }
+    }
+}
+
 /// A connection from a port that the program chose.
 fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<HandshakeEnd, ConnectError> {
     let sock = w.open(0, SocketKind::Stream, Family::V4);
