@@ -277,7 +277,7 @@ fn with_few_descriptors(day: &Day, clients: &[String]) -> String {
     proxy.stop().stderr
 }
 
-/// One client leaves some descriptors to other clients. The rest of its connections wait until
+/// A single client leaves some descriptors to other clients. The rest of its connections wait until
 /// earlier ones end.
 #[test]
 fn connections_beyond_a_share_of_few_descriptors_wait() {

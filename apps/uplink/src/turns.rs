@@ -12,10 +12,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Names of one lock. Each name that another user has is left out.
 const NAMES: usize = 8;
 
-/// A lock among the runs of a user, which also waits for those of root: an abstract name of a Unix
-/// socket, which one socket of a network namespace can have. The kernel releases the lock when the
-/// process ends. Every user can bind such a name, so those of other users count for nothing:
-/// otherwise each of them could delay the starts of all runs.
+/// A lock among the runs of a user, which also waits for runs of root.
+///
+/// The lock is an abstract name of a Unix socket, which one socket of a network namespace can have.
+/// The kernel releases the lock when the process ends. Names that other users have are ignored,
+/// because every user can bind one. Otherwise any user could delay the starts of all runs.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _lock: Option<UnixListener>,

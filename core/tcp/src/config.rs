@@ -122,8 +122,10 @@ impl Default for KeepAlive {
 }
 
 /// Times that an active open repeats its SYN at the initial timeout, before the interval doubles.
-/// The default of Linux's `net.ipv4.tcp_syn_linear_timeouts` (since 6.5), whose documentation has
-/// "1, 1, 1, 1, 1, 2, 4, ...". As there, these do not count as [`Config::syn_retries`].
+///
+/// Linux's `net.ipv4.tcp_syn_linear_timeouts` (since 6.5) has this default, and documents
+/// timeouts of "1, 1, 1, 1, 1, 2, 4, ...". As there, the repetitions do not count as
+/// [`Config::syn_retries`].
 pub const SYN_LINEAR_TIMEOUTS: u8 = 4;
 
 /// Least segment size by which payload is cut, whatever a peer or a router says: 24 bytes remain

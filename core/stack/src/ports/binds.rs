@@ -285,7 +285,7 @@ impl Binds {
     }
 
     /// Whether another shard may give up a TIME-WAIT on `port`, because it has lasted as long as
-    /// [`TIME_WAIT_REUSE_AFTER`]. That shard decides when the flow is claimed.
+    /// [`TIME_WAIT_REUSE_AFTER`]. The other shard decides when the flow is claimed.
     pub fn may_give_up(&self, port: u16, now: Instant) -> bool {
         let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 20) as u32 + 1;
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
