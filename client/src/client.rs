@@ -37,7 +37,7 @@ pub struct Client {
     region: Region,
     run: Run,
     /// Connections to the engine's shards, in order.
-    ends: Box<[End]>,
+    ends: Box<[ShardLink]>,
     /// The shard that is asked for the next socket.
     next: AtomicU32,
     /// Counts [`Self::spawned`].
@@ -58,7 +58,7 @@ pub struct Client {
 
 /// Connection to one shard of the engine: its channel, with locks and bells.
 #[derive(Debug)]
-struct End {
+struct ShardLink {
     status: Status,
     channel: Channel,
     engine_bell: HighFd,
@@ -200,7 +200,7 @@ impl Client {
 
     /// The connection to the shard that has a slot.
     #[inline]
-    fn end(&self, slot: u32) -> &End {
+    fn end(&self, slot: u32) -> &ShardLink {
         let shards = self.ends.len() as u32;
         // Any number may have come in place of a slot's: the first shard knows none like that,
         // either.
@@ -237,7 +237,7 @@ impl Client {
 
     /// Wakes a shard if it sleeps and this process has not rung for that sleep yet: at most one
     /// system call a sleep.
-    fn ring(&self, end: &End) {
+    fn ring(&self, end: &ShardLink) {
         if self.is_abandoned() {
             return;
         }
@@ -305,7 +305,7 @@ fn ends(
     statuses: Vec<Status>,
     channels: Fd,
     bells: Vec<Fd>,
-) -> Result<Box<[End]>, Error> {
+) -> Result<Box<[ShardLink]>, Error> {
     let channels = Channel::map_all(channels.into_owned(), statuses.len() as u32);
     let channels = channels.map_err(not_mapped)?;
     for channel in &channels {
@@ -313,7 +313,7 @@ fn ends(
         channel.header().descriptors.store(table, Ordering::Relaxed);
     }
     let each = statuses.into_iter().zip(channels).zip(bells);
-    let end = |((status, channel), engine_bell)| End {
+    let end = |((status, channel), engine_bell)| ShardLink {
         status,
         channel,
         engine_bell: HighFd::new(engine_bell, &process.descriptors),

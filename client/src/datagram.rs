@@ -8,14 +8,14 @@ use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
 use crate::state::take_error;
-use crate::under_way::Way;
+use crate::under_way::ByteFlow;
 use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 
 /// A received datagram.
 #[derive(Debug, Clone, Copy)]
-pub struct Received {
+pub struct DatagramRead {
     /// Its header; `len` is the whole length.
     pub header: DatagramHeader,
     /// Bytes that found room in the buffers.
@@ -25,8 +25,8 @@ pub struct Received {
 }
 
 /// Takes the next datagram, in one attempt. Bytes that do not fit `buffers` are lost, as recv(2)
-/// says of datagrams; [`Received::header`] has its whole length. With `keep` it stays. The first
-/// `keep` bytes are then passed over, by whole datagrams as far as they go
+/// says of datagrams; [`DatagramRead::header`] has its whole length. With `keep` it stays. The
+/// first `keep` bytes are then passed over, by whole datagrams as far as they go
 /// (`__skb_try_recv_from_queue`). None: shut down for reading.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub unsafe fn recv(
     socket: Socket,
     buffers: &[Buffer],
     keep: Option<u32>,
-) -> Result<Option<Received>, Error> {
+) -> Result<Option<DatagramRead>, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
     }
@@ -67,7 +67,7 @@ pub unsafe fn recv(
         };
         // None: a signal handler took it from under our hands.
         if let Some(tell) = taken {
-            break (Received { header, copied, skipped: skip as usize }, tell);
+            break (DatagramRead { header, copied, skipped: skip as usize }, tell);
         }
     };
     drop(guard);
@@ -125,7 +125,7 @@ pub unsafe fn send(
     };
     match append(slot, socket.generation, Entrance { client, socket }, Wanted::All(needed), write) {
         Appended::Bytes { tell, .. } => {
-            client.tell_bytes(socket, tell, Way::of_datagram(slot, &header.remote));
+            client.tell_bytes(socket, tell, ByteFlow::of_datagram(slot, &header.remote));
             Ok(header.len as usize)
         }
         Appended::NoRoom => {

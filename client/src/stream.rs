@@ -9,8 +9,8 @@ use towpath_shm::layout::{Slot, flags, op, setting};
 use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
 use crate::state::{may_have_more, no_more_input, no_more_output, take_error};
-use crate::under_way::Way;
-use crate::urgent::{Target, recv_marked};
+use crate::under_way::ByteFlow;
+use crate::urgent::{ReadTarget, recv_marked};
 use crate::{Buffer, Client, Error, Socket};
 
 /// Treatment of the connection's error when nothing is unread.
@@ -48,7 +48,7 @@ pub unsafe fn recv(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     // Before the bytes are counted: after the end of file there are no more.
-    let end = End::of(slot);
+    let end = StreamEnd::of(slot);
     loop {
         let start = program_fifo::start(slot);
         // SAFETY: the caller's promise.
@@ -59,7 +59,8 @@ pub unsafe fn recv(
         // Behind the count: a mark is published before the bytes that follow it.
         if is_marked(slot) {
             // SAFETY: as above.
-            let (done, tell) = unsafe { recv_marked(client, slot, Target::Buffers(buffers), keep) };
+            let (done, tell) =
+                unsafe { recv_marked(client, slot, ReadTarget::Buffers(buffers), keep) };
             if tell {
                 client.socket_command(socket, op::RX_SPACE, 0, 0);
             }
@@ -90,7 +91,7 @@ pub unsafe fn recv(
 
 /// Whether more bytes will come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum StreamEnd {
     /// More bytes may come.
     Open,
     /// No: the connection failed, or the program wants no more.
@@ -99,7 +100,7 @@ enum End {
     Finished,
 }
 
-impl End {
+impl StreamEnd {
     fn of(slot: &Slot) -> Self {
         if slot.flags.load(Acquire) & flags::RX_EOF != 0 {
             Self::Finished
@@ -112,16 +113,16 @@ impl End {
 }
 
 /// There are no unread bytes: is that the end, an error, or only so far?
-fn why_nothing(slot: &Slot, end: End, on_error: OnError) -> Result<usize, Error> {
+fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, Error> {
     // As Linux: an error that comes after the peer's FIN is for the writer.
-    if end != End::Finished {
+    if end != StreamEnd::Finished {
         match on_error {
             OnError::Tell => take_error(slot)?,
             OnError::Leave if slot.error.load(Acquire) != 0 => return Ok(0),
             OnError::Leave => {}
         }
     }
-    if end != End::Open {
+    if end != StreamEnd::Open {
         return Ok(0);
     }
     if slot.flags.load(Acquire) & (flags::CONNECTED | flags::CONNECTING) == 0 {
@@ -146,11 +147,11 @@ pub fn discard(
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
-    let end = End::of(slot);
+    let end = StreamEnd::of(slot);
     let (n, tell) = loop {
         if program_fifo::unread(slot) > 0 && is_marked(slot) {
             // SAFETY: no buffers.
-            break unsafe { recv_marked(client, slot, Target::Nowhere(n), None) };
+            break unsafe { recv_marked(client, slot, ReadTarget::Nowhere(n), None) };
         }
         let start = program_fifo::start(slot);
         let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
@@ -180,11 +181,11 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
-    let end = End::of(slot);
+    let end = StreamEnd::of(slot);
     let there = match program_fifo::unread(slot).saturating_sub(skip) {
         1.. if is_marked(slot) => {
             // SAFETY: no buffers.
-            unsafe { recv_marked(client, slot, Target::Nowhere(n), Some(skip)) }.0
+            unsafe { recv_marked(client, slot, ReadTarget::Nowhere(n), Some(skip)) }.0
         }
         there => there as usize,
     };
@@ -266,7 +267,7 @@ pub(crate) unsafe fn queue(
     };
     match append(slot, socket.generation, Entrance { client, socket }, most, write) {
         Appended::Bytes { n, tell } => {
-            client.tell_bytes(socket, tell, Way::out_of(slot));
+            client.tell_bytes(socket, tell, ByteFlow::out_of(slot));
             Ok(n as usize)
         }
         Appended::NoRoom => Err(no_room(client, socket, slot)),

@@ -58,13 +58,13 @@ const ARRIVED: u32 = ready::IN | ready::RDHUP | ready::HUP | ready::ERR;
 
 /// A connection in one direction, or a port of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct ByteFlow {
     kind: Kind,
     /// The ports: to, from.
     ports: u32,
 }
 
-impl Way {
+impl ByteFlow {
     fn new(kind: Kind, to: u16, from: u16) -> Self {
         Self { kind, ports: u32::from(to) << 16 | u32::from(from) }
     }
@@ -174,7 +174,7 @@ impl<'a> UnderWay<'a> {
     pub fn add(&mut self, socket: Socket) {
         let client = self.client;
         let Some(slot) = client.slot(socket) else { return };
-        let Some(way) = Way::into(slot) else { return };
+        let Some(way) = ByteFlow::into(slot) else { return };
         for (mark, what) in marks(client, socket, slot, way) {
             if let Some(place) = self.missing.get_mut(self.count) {
                 *place = Some(Missing { socket, mark, what });
@@ -212,7 +212,7 @@ fn marks<'a>(
     client: &'a Client,
     socket: Socket,
     slot: &'a Slot,
-    way: Way,
+    way: ByteFlow,
 ) -> impl Iterator<Item = (&'a Mark, u64)> {
     (0..client.shards()).filter_map(move |shard| {
         let mark = client.region().mark(shard, way.number());
@@ -222,7 +222,13 @@ fn marks<'a>(
 }
 
 /// Names the last bytes that the sender in a mark has sent on a way, if they have not arrived.
-fn missing(client: &Client, socket: Socket, slot: &Slot, way: Way, sender: u64) -> Option<u64> {
+fn missing(
+    client: &Client,
+    socket: Socket,
+    slot: &Slot,
+    way: ByteFlow,
+    sender: u64,
+) -> Option<u64> {
     if sender == 0 {
         return None;
     }
@@ -257,7 +263,7 @@ impl Client {
     pub fn await_senders(&self, socket: Socket) -> bool {
         // As a rule there is nothing.
         let Some(slot) = self.slot(socket) else { return false };
-        let Some(way) = Way::into(slot) else { return false };
+        let Some(way) = ByteFlow::into(slot) else { return false };
         if marks(self, socket, slot, way).next().is_none() && socket.readiness(self) & ARRIVED == 0
         {
             return false;
@@ -274,7 +280,7 @@ impl Client {
     /// go to TIME-WAIT. On Linux only the end that closes first does.
     pub fn tell_end(&self, socket: Socket, op: u32, a: u32) {
         // Afterwards the slot may be another socket's.
-        let way = self.slot(socket).and_then(Way::out_of);
+        let way = self.slot(socket).and_then(ByteFlow::out_of);
         if way.is_some() {
             self.await_senders(socket);
         }
@@ -287,7 +293,7 @@ impl Client {
     /// After bytes of a socket were published: tells the engine if it does not know, and their
     /// reader where to look.
     #[inline]
-    pub(crate) fn tell_bytes(&self, socket: Socket, tell: bool, way: Option<Way>) {
+    pub(crate) fn tell_bytes(&self, socket: Socket, tell: bool, way: Option<ByteFlow>) {
         if tell {
             self.socket_command(socket, op::TX, 0, 0);
         }
@@ -297,7 +303,7 @@ impl Client {
     }
 
     #[inline]
-    fn mark(&self, socket: Socket, way: Way, bits: u64) {
+    fn mark(&self, socket: Socket, way: ByteFlow, bits: u64) {
         let shard = shard_of(socket.slot, self.shards());
         let mark = self.region().mark(shard, way.number());
         let sender = u64::from(socket.generation) << 32 | way.tag() | u64::from(socket.slot) | bits;
@@ -351,14 +357,14 @@ mod tests {
     #[test]
     fn ways_that_are_near_each_other_have_marks_of_their_own() {
         let numbers: std::collections::BTreeSet<_> = [
-            Way::new(Kind::Stream, 80, 40_000),
-            Way::new(Kind::Stream, 40_000, 80),
-            Way::new(Kind::Datagram, 80, 0),
-            Way::new(Kind::Datagram, 40_000, 0),
+            ByteFlow::new(Kind::Stream, 80, 40_000),
+            ByteFlow::new(Kind::Stream, 40_000, 80),
+            ByteFlow::new(Kind::Datagram, 80, 0),
+            ByteFlow::new(Kind::Datagram, 40_000, 0),
         ]
         .into_iter()
-        .chain((1..64).map(|n| Way::new(Kind::Stream, 80, 40_000 + n)))
-        .map(Way::number)
+        .chain((1..64).map(|n| ByteFlow::new(Kind::Stream, 80, 40_000 + n)))
+        .map(ByteFlow::number)
         .collect();
         assert_eq!(numbers.len(), 67);
         assert!(numbers.iter().all(|&number| number < MARKS));

@@ -14,7 +14,7 @@ use crate::{Buffer, Client, Error, Socket, stream};
 
 /// Use of the bytes of a read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target<'a> {
+pub(crate) enum ReadTarget<'a> {
     Buffers(&'a [Buffer]),
     Nowhere(usize),
 }
@@ -29,13 +29,13 @@ pub(crate) enum Target<'a> {
 pub(crate) unsafe fn recv_marked(
     client: &Client,
     slot: &Slot,
-    target: Target<'_>,
+    target: ReadTarget<'_>,
     keep: Option<u32>,
 ) -> (usize, bool) {
     let mut tell = false;
     let wanted = match target {
-        Target::Buffers(buffers) => Buffer::total(buffers),
-        Target::Nowhere(n) => n,
+        ReadTarget::Buffers(buffers) => Buffer::total(buffers),
+        ReadTarget::Nowhere(n) => n,
     };
     if wanted == 0 {
         return (0, false);
@@ -47,8 +47,8 @@ pub(crate) unsafe fn recv_marked(
         let skip = before.saturating_add(passed);
         let n = match target {
             // SAFETY: the caller's promise.
-            Target::Buffers(to) => unsafe { peek(client, slot, skip, most as usize, to) },
-            Target::Nowhere(n) => {
+            ReadTarget::Buffers(to) => unsafe { peek(client, slot, skip, most as usize, to) },
+            ReadTarget::Nowhere(n) => {
                 let there = program_fifo::unread(slot).saturating_sub(skip).min(most);
                 n.min(there as usize)
             }

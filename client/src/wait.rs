@@ -133,7 +133,10 @@ fn sleep(
     let mut baton = None;
     if let Some(wheel) = client.wheel().filter(|_| !patience.has_ended()) {
         if let Some(helm) = wheel.take(Who::Waits) {
-            let has_changed = || waiters.iter().flatten().map(Waiter::word).any(has_changed);
+            let has_changed = || {
+                let mut words = waiters.iter().flatten().map(Waiter::word);
+                words.any(|(word, expected)| word.load(Acquire) != expected)
+            };
             return helm.drive(patience, deadline, since, has_changed);
         }
         match wheel.follow() {
@@ -148,8 +151,11 @@ fn sleep(
         let mut words = [Wait::NOTHING; SOCKETS_MAX + 2];
         let passed = baton.as_ref().map(Following::word);
         let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]).chain(passed);
-        let count =
-            words.iter_mut().zip(wanted).map(|(wait, word)| *wait = Wait::new(word)).count();
+        let count = words
+            .iter_mut()
+            .zip(wanted)
+            .map(|(wait, word)| *wait = Wait::new(word.0, word.1))
+            .count();
         let limit = deadline.map_or(Limit::NEVER, Limit::until);
         let slept = since.sleep(limited, limit, |limit| wait_for_any(&words[..count], limit));
         if let Some(following) = &baton {
@@ -164,9 +170,10 @@ fn sleep(
     let [Some(waiter)] = waiters else {
         return Err(Error::Dead);
     };
+    let (word, expected) = waiter.word();
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
-    match since.sleep(limited, limit, |limit| wait_for_one(waiter.word(), limit)) {
+    match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
         // Handlers with SA_RESTART ran, and nothing else.
         Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),
         slept => outcome(slept),
@@ -177,12 +184,12 @@ fn sleep(
 /// its signals blocked. Wake-ups may be spurious. With `is_asked` false no thread wakes this one,
 /// so it sleeps only by turning the engine. True: the engine's end does not end this sleep; check
 /// with [`Client::check_alive`].
-pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool) -> bool {
+pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut baton = None;
     if let Some(wheel) = client.wheel() {
         if let Some(helm) = wheel.take(Who::Asks) {
-            helm.drive_blocked(None, || has_changed(word));
+            helm.drive_blocked(None, || word.load(Acquire) != expected);
             return false;
         }
         match wheel.follow() {
@@ -193,10 +200,12 @@ pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool)
     if !client.process().is_without_waitv()
         && let Some(life) = client.life()
     {
-        let mut words = [word, life, life].map(Wait::new);
+        let ends = Wait::new(life.0, life.1);
+        let mut words = [Wait::new(word, expected), ends, ends];
         let count = match &baton {
             Some(following) => {
-                words[2] = Wait::new(following.word());
+                let (word, expected) = following.word();
+                words[2] = Wait::new(word, expected);
                 3
             }
             None => 2,
@@ -208,12 +217,8 @@ pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool)
     }
     let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
     // However the sleep ends, the caller looks at the word.
-    let _ = wait_for_one(word, [seconds, ns].as_ptr().addr());
+    let _ = wait_for_one(word, expected, [seconds, ns].as_ptr().addr());
     true
-}
-
-fn has_changed((word, expected): (&AtomicU32, u32)) -> bool {
-    word.load(Acquire) != expected
 }
 
 fn outcome(slept: Option<Result<usize, i32>>) -> Result<(), Error> {
@@ -244,7 +249,7 @@ struct Wait {
 impl Wait {
     const NOTHING: Self = Self { expected: 0, word: 0, flags: 0, reserved: 0 };
 
-    fn new((word, expected): (&AtomicU32, u32)) -> Self {
+    fn new(word: &AtomicU32, expected: u32) -> Self {
         const FUTEX2_SIZE_U32: u32 = 2;
         let word = word.as_ptr().addr() as u64;
         Self { expected: expected.into(), word, flags: FUTEX2_SIZE_U32, reserved: 0 }
@@ -262,7 +267,7 @@ fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
 }
 
 /// Always EINTR after a handler, with SA_RESTART or not: the call has a time limit.
-fn wait_for_one((word, expected): (&AtomicU32, u32), until: usize) -> Result<usize, i32> {
+fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
     // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;

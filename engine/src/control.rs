@@ -15,7 +15,7 @@ use crate::shard::Shard;
 const EXCHANGES: usize = 4;
 
 /// The registry of an engine, and its thread. The registry is held here, or by the thread.
-pub(crate) struct Control {
+pub(crate) struct RegistryHost {
     registry: Option<Box<Registry>>,
     thread: Option<Thread>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Desk {
     notices: Mailbox<Notice>,
 }
 
-impl Control {
+impl RegistryHost {
     /// A registry that is turned between turns of the shards, the first of which sleeps for it,
     /// too.
     pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
@@ -51,11 +51,11 @@ impl Control {
         self.registry.as_deref_mut()
     }
 
-    /// All do what the others want. True: a shard has been told something.
+    /// Exchanges messages between registry and shards. Returns true if a shard received an order.
     pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
             (Some(registry), _) => exchange(registry, first, others),
-            // The others are elsewhere.
+            // Other shards run on their own threads and exchange messages themselves.
             (None, Some(thread)) => thread.desks[0].exchange(first),
             (None, None) => false,
         }

@@ -182,7 +182,7 @@ impl Sim {
             }
             _ => self.program(),
         }
-        self.hear();
+        self.read_request();
     }
 
     fn pass(&mut self, ms: u64) {
@@ -246,7 +246,7 @@ impl Sim {
         }
     }
 
-    fn hear(&mut self) {
+    fn read_request(&mut self) {
         let mut new = Vec::new();
         for proc in &mut self.procs {
             if let (Some(channel), Some(number)) = (&proc.channel, proc.asked)
@@ -321,7 +321,7 @@ impl Sim {
             self.heed(usize::MAX >> 8);
             self.obey(usize::MAX >> 8);
             self.pass(50);
-            self.hear();
+            self.read_request();
         }
     }
 

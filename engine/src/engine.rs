@@ -16,20 +16,20 @@ use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::config::{EngineConfig, RouteConfig};
-use crate::control::Control;
+use crate::control::RegistryHost;
 use crate::domain::Domain;
 use crate::lookout::Lookout;
-use crate::registry::{Outsider, Registry};
+use crate::registry::{Outsider, Registry, RegistryConfig};
 use crate::remote::Remote;
 use crate::report::Counters;
 use crate::shard::net::Net;
-use crate::shard::peers::place::Place;
+use crate::shard::peers::place::ShardPlace;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::Slots;
 use crate::shard::{DropTrace, DroppedPacket, Shard, turn};
 use crate::team::{self, Busy, Helper, Team};
 #[cfg(test)]
-use crate::{ids::ChannelId, link::Given, link::Link, mail::Order};
+use crate::{ids::ChannelId, link::ChannelLink, link::Given, mail::Order};
 #[cfg(test)]
 use towpath_shm::control::Request;
 
@@ -70,7 +70,7 @@ pub struct Engine {
     pub(crate) helpers: Vec<Helper>,
     /// [`EngineConfig::threads_by_need`]: when, in percent of a processor.
     pub(crate) threads_by_need: Option<u32>,
-    pub(crate) control: Control,
+    pub(crate) control: RegistryHost,
     remote: Remote,
 }
 
@@ -165,7 +165,8 @@ impl Engine {
         let pages = EngineStatus::create_all(shards)?;
         let status = pages[0].file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let status = Fd::from(fcntl_dupfd_cloexec(status, 0).map_err(io::Error::from)?);
-        let limits = (config.channels_max.min(CHANNELS_MAX), config.exit_when_unused);
+        let max = config.channels_max.min(CHANNELS_MAX);
+        let exit_when_unused = config.exit_when_unused;
         // Each has its part of the slots and of the memory.
         config.sockets_max = config.sockets_max.min(SLOTS_MAX) / shards;
         config.memory_cap /= u64::from(shards);
@@ -175,8 +176,8 @@ impl Engine {
         let stacks = Stack::shards(stack_config, seed, clock.now(), shards as usize);
         let each = ports.into_iter().zip(pages).zip(stacks).zip(0..);
         let made = each.map(|(((ports, page), stack), number)| {
-            let place = Place { number, of: shards };
-            shard(&config, &domain, place, stack, (ports, page), clock)
+            let place = ShardPlace { number, of: shards };
+            shard(&config, &domain, place, Net::new(stack, ports, page, clock)?)
         });
         let mut made = made.collect::<Result<Vec<_>, _>>()?;
         if shards > 1 {
@@ -186,10 +187,11 @@ impl Engine {
         let mut first = made.next().expect("there is one");
         let others: Vec<Shard> = made.collect();
         Team::gather(&mut first, &others)?;
-        let status = (status, shards as usize);
-        let registry = Box::new(Registry::new(domain, status, clock, limits)?);
+        let shards = shards as usize;
+        let parts = RegistryConfig { status, shards, max, exit_when_unused };
+        let registry = Box::new(Registry::new(domain, clock, parts)?);
         let remote = registry.remote.clone();
-        let control = Control::new(registry, &mut first)?;
+        let control = RegistryHost::new(registry, &mut first)?;
         let (busy, helpers, threads_by_need) =
             (Busy::default(), Vec::new(), config.threads_by_need.then_some(team::BUSY));
         Ok(Self { shard: first, others, busy, helpers, threads_by_need, control, remote })
@@ -221,7 +223,7 @@ impl Engine {
         attached.map(Fd::into_owned)
     }
 
-    /// All do what the others want. True: a shard has been told something.
+    /// Exchanges messages between registry and shards. Returns true if a shard received an order.
     pub(crate) fn exchange(&mut self) -> bool {
         self.control.exchange(&mut self.shard, &mut self.others)
     }
@@ -298,23 +300,21 @@ impl Drop for Engine {
 fn shard(
     config: &EngineConfig,
     domain: &Domain,
-    place: Place,
-    mut stack: Stack<Sockets>,
-    (ports, status): (Vec<Box<dyn Port + Send>>, EngineStatus),
-    clock: Clock,
+    place: ShardPlace,
+    mut net: Net,
 ) -> Result<Shard, EngineError> {
-    if config.interfaces.len() != ports.len() {
-        let (interfaces, ports) = (config.interfaces.len(), ports.len());
+    if config.interfaces.len() != net.ports.len() {
+        let (interfaces, ports) = (config.interfaces.len(), net.ports.len());
         return Err(EngineError::PortsDiffer { interfaces, ports });
     }
     // The stacks have one control part.
     if place.number == 0 {
-        join(&mut stack, clock.now(), &config.interfaces, &config.routes)?;
+        join(&mut net.stack, net.clock.now(), &config.interfaces, &config.routes)?;
     }
     let windows = Windows::of_shard(&domain.region, place.number, place.of, config.memory_cap);
     let slots = Slots::new(&domain.region, first_slot(place.number, place.of), config.sockets_max);
-    let sockets = Sockets::new(place, windows, slots, config.buffers, &clock);
-    let mut shard = Shard::new(Net::new(stack, ports, status, clock)?, sockets);
+    let sockets = Sockets::new(place, windows, slots, config.buffers, &net.clock);
+    let mut shard = Shard::new(net, sockets);
     (shard.requests.resolver, shard.processes.departure.stalled) =
         (config.resolver, config.leave_stalled);
     shard.requests.names = Arc::clone(&config.names);
@@ -365,7 +365,7 @@ impl Engine {
 
     /// Gives it rings.
     pub(crate) fn link(&mut self, id: ChannelId) -> Given {
-        let (links, given) = Link::new(false, 1).expect("descriptors");
+        let (links, given) = ChannelLink::new(false, 1).expect("descriptors");
         let Shard { net, processes, .. } = &mut self.shard;
         links.into_iter().for_each(|link| processes.link(net, id, link));
         given

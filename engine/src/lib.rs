@@ -34,7 +34,7 @@
 //! |---|---|---|
 //! | `to_disinherit` | clones whose process has not begun | `fork_exec`, half a minute later |
 //! | `to_restrict` | channels of programs without a HELLO | `fork_exec`, seconds later |
-//! | `to_go_on` | processes with a long CLONE or HELLO | `batches`, one in each turn |
+//! | `to_continue` | processes with a long CLONE or HELLO | `batches`, one in each turn |
 //! | `to_cut_off` | processes that broke the rules | `ending`, in the same turn |
 #![warn(missing_docs)]
 

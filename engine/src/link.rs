@@ -8,7 +8,7 @@ use towpath_ring::{Channel, EngineChannel, doorbell};
 
 /// A shard's ends.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ChannelLink {
     pub ring: EngineChannel,
     /// Our end of the bell that is rung when the process sleeps and has events. All shards ring it.
     pub doorbell: Arc<Fd>,
@@ -27,7 +27,7 @@ pub(crate) struct Given {
     pub doorbell: Fd,
 }
 
-impl Link {
+impl ChannelLink {
     /// Fresh memory with empty rings and fresh bells, for a new process image: one for each shard.
     /// `lost`: the program shall look at everything first.
     pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {

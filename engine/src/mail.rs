@@ -22,7 +22,7 @@ use towpath_shm::control::{Reply, Request};
 
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
-use crate::link::Link;
+use crate::link::ChannelLink;
 use towpath_filter::Rules;
 use towpath_stack::net::{Change, Refused, RuleSet, Traffic};
 
@@ -46,9 +46,10 @@ pub(crate) enum Order {
     CutOff(ChannelId),
     /// [`Notice::Told`] is wanted, under the same number.
     Query(u64, Query),
-    /// Changes of the host, for its first shard. [`Told::Applied`] is wanted, under this number.
+    /// Changes of the host, for its first shard, which replies [`QueryReply::Applied`] under this
+    /// number.
     Apply(u64, Vec<Change>),
-    /// A question for the rules, which [`Told::Rules`] answers.
+    /// A question for the rules, which [`QueryReply::Rules`] answers.
     Rules(u64),
     /// Other rules, for the first shard, which answers as to [`Order::Apply`].
     SetRules(u64, Option<Box<Rules>>),
@@ -78,7 +79,7 @@ pub(crate) enum Want {
     List(Vec<(u32, u32)>),
     /// Begins the process, with these rings, and with its sockets beside those that it declared by
     /// `List`.
-    Hello { pid: u32, listed: Vec<(u32, u32)>, link: Link },
+    Hello { pid: u32, listed: Vec<(u32, u32)>, link: ChannelLink },
     /// Waits until all earlier work is done: processes that have ended have given their sockets
     /// back.
     Nothing,
@@ -86,7 +87,7 @@ pub(crate) enum Want {
     /// earlier work.
     MayClone(u32),
     /// Makes a channel that holds the process's sockets, after leave was given by `MayClone`.
-    Clone { purpose: u32, clone: Newcomer, link: Link },
+    Clone { purpose: u32, clone: Newcomer, link: ChannelLink },
     /// Asks which of these, by (slot, generation), the process holds in this shard.
     Tokens(Vec<(u32, u32)>),
     /// Reports that a channel cannot be made, and why: the list that the process made for it is
@@ -125,7 +126,7 @@ pub(crate) enum Notice {
     /// Every trace of a process is gone. The descriptor by which the shard watched it comes back.
     Ended(ChannelId, Arc<Fd>),
     /// See [`Order::Query`].
-    Told(u64, Told),
+    Told(u64, QueryReply),
     /// See [`Order::Leave`].
     Left(u64),
     /// The shard cannot go on.
@@ -145,7 +146,7 @@ pub(crate) enum Leavers {
 
 /// Answer of a shard to a query.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum QueryReply {
     /// Some of its sockets: there are more.
     Some(Vec<SocketEntry>),
     /// The last of its sockets.
@@ -162,10 +163,10 @@ pub(crate) enum Told {
 
 /// A box between two threads, for one direction.
 #[derive(Debug)]
-pub(crate) struct Mailbox<T>(Arc<Shared<T>>);
+pub(crate) struct Mailbox<T>(Arc<MailboxState<T>>);
 
 #[derive(Debug)]
-struct Shared<T> {
+struct MailboxState<T> {
     queue: Mutex<VecDeque<T>>,
     /// There is something in it: a look that takes no lock.
     has_some: AtomicBool,
@@ -181,10 +182,10 @@ impl<T> Clone for Mailbox<T> {
 impl<T> Mailbox<T> {
     pub fn new() -> io::Result<Self> {
         let (queue, has_some) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self(Arc::new(Shared { queue, has_some, bell: doorbell::create()? })))
+        Ok(Self(Arc::new(MailboxState { queue, has_some, bell: doorbell::create()? })))
     }
 
-    /// Puts all of it in, and wakes who takes it if the box was empty.
+    /// Enqueues all messages, and notifies the receiver if the queue was empty.
     pub fn send(&self, all: &mut Vec<T>) {
         if all.is_empty() {
             return;

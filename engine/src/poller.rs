@@ -10,7 +10,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 /// An event source that may wake a thread.
-pub(crate) trait Source: Copy {
+pub(crate) trait PollSource: Copy {
     /// For [`Self::of`].
     fn token(self) -> u64;
     /// The source with this token.
@@ -28,7 +28,8 @@ pub(crate) struct Poller<S> {
     sources: PhantomData<S>,
 }
 
-// SAFETY: an event could be a pointer, but those that are put in are numbers ([`Source::token`]).
+// SAFETY: an event could be a pointer, but those that are put in are numbers
+// ([`PollSource::token`]).
 unsafe impl<S: Send> Send for Poller<S> {}
 
 /// The epoll set: readable when something that is waited for is.
@@ -38,7 +39,7 @@ impl<S> AsFd for Poller<S> {
     }
 }
 
-impl<S: Source> Poller<S> {
+impl<S: PollSource> Poller<S> {
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?.into();
         Ok(Self { epoll, events: Vec::new(), watched: 0, sources: PhantomData })

@@ -22,7 +22,7 @@ use crate::report::{Counters, Left, SocketEntry};
 /// on the engine's own thread such a call would wait for ever.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteState>,
 }
 
 /// The engine does not run any more.
@@ -37,7 +37,7 @@ impl From<Gone> for io::Error {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RemoteState {
     bell: Fd,
     mailbox: Mutex<Mailbox>,
 }
@@ -64,7 +64,7 @@ pub(crate) enum Wish {
 
 impl Remote {
     pub(crate) fn new() -> io::Result<Self> {
-        let shared = Shared { bell: doorbell::create()?, mailbox: Mutex::default() };
+        let shared = RemoteState { bell: doorbell::create()?, mailbox: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -153,11 +153,11 @@ pub struct TcpFigures {
     pub data_segs_out: u32,
     /// Segments received with payload.
     pub data_segs_in: u32,
-    /// Since data was sent last; None: never. So the next two.
+    /// Milliseconds since data was sent; `None`: never. So the next two.
     pub lastsnd_ms: Option<u64>,
-    /// Since data was received last.
+    /// Milliseconds since data was received.
     pub lastrcv_ms: Option<u64>,
-    /// Since the last segment that was accepted, each of which has an ACK.
+    /// Milliseconds since the last valid ACK (`tcpi_last_ack_recv`).
     pub lastack_ms: Option<u64>,
     /// Bytes a second that SO_MAX_PACING_RATE allows; None: any number.
     pub pacing_rate: Option<NonZeroU64>,
@@ -165,9 +165,9 @@ pub struct TcpFigures {
     pub delivered: u32,
     /// Time with something to send.
     pub busy_ms: u64,
-    /// The part of it in which the peer's window held it back.
+    /// Part of `busy_ms` that was limited by the peer's window.
     pub rwnd_limited_ms: u64,
-    /// The part of it in which the send buffer held it back.
+    /// Part of `busy_ms` that was limited by the send buffer.
     pub sndbuf_limited_ms: u64,
     /// Segments in flight.
     pub unacked: u32,

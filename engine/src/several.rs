@@ -59,7 +59,7 @@ impl Running {
 }
 
 /// A process, as far as the engine can tell.
-struct Program {
+struct TestProgram {
     control: OwnedFd,
     channels: Vec<Channel>,
     number: u32,
@@ -91,8 +91,8 @@ fn hello() -> Request {
     Request { call: call::HELLO, a: std::process::id(), ..Request::default() }
 }
 
-impl Program {
-    fn begin(control: OwnedFd, (reply, fds): (Reply, Vec<OwnedFd>)) -> Self {
+impl TestProgram {
+    fn begin(control: OwnedFd, reply: &Reply, fds: Vec<OwnedFd>) -> Self {
         assert_eq!((reply.errno, reply.slot), (0, SHARDS));
         // Region, status, memory, doorbell, blank token, and what is rung.
         let mut fds = fds;
@@ -108,8 +108,8 @@ impl Program {
 
     fn hello(control: OwnedFd) -> Self {
         ask(&control, &hello());
-        let answer = answer(&control, RecvFlags::empty()).expect("an answer");
-        Self::begin(control, answer)
+        let (reply, fds) = answer(&control, RecvFlags::empty()).expect("an answer");
+        Self::begin(control, &reply, fds)
     }
 
     fn fork(&self) -> Self {
@@ -148,7 +148,8 @@ impl Program {
         (reply.slot, reply.generation)
     }
 
-    fn close(&self, (slot, generation): (u32, u32)) {
+    fn close(&self, socket: (u32, u32)) {
+        let (slot, generation) = socket;
         let command = Command { op: op::CLOSE, slot, generation, ..Command::default() };
         let channel = &self.channels[shard_of(slot, SHARDS) as usize];
         push_command(channel, &command).expect("room");
@@ -174,7 +175,7 @@ impl Program {
 #[test]
 fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
     let engine = Running::start(EngineConfig::default());
-    let program = Program::hello(engine.remote.attach().expect("room"));
+    let program = TestProgram::hello(engine.remote.attach().expect("room"));
     let sockets: Vec<_> = (0..SHARDS).map(|shard| program.socket(shard)).collect();
     let child = program.fork();
     assert_eq!((program.held(&sockets), child.held(&sockets)), (0xf, 0xf));
@@ -272,7 +273,7 @@ fn threads_come_by_need() {
     // Any share of a processor is enough; `team` has tests of the threshold.
     engine.threads_by_need = Some(0);
     let engine = Running::begin(engine);
-    let program = Program::hello(engine.remote.attach().expect("room"));
+    let program = TestProgram::hello(engine.remote.attach().expect("room"));
     let start = Time::now();
     while engine.counter("threads") < u64::from(SHARDS) - 1 {
         let sockets: Vec<_> = (0..SHARDS).map(|shard| program.socket(shard)).collect();
@@ -291,7 +292,7 @@ fn threads_come_by_need() {
 fn shards_without_work_need_no_threads() {
     let config = EngineConfig { threads_by_need: true, ..EngineConfig::default() };
     let engine = Running::start(config);
-    let program = Program::hello(engine.remote.attach().expect("room"));
+    let program = TestProgram::hello(engine.remote.attach().expect("room"));
     // Longer than a thread is watched.
     for _ in 0..6 {
         (0..SHARDS).for_each(|shard| program.close(program.socket(shard)));
@@ -326,7 +327,7 @@ fn there_can_be_sixteen() {
 #[test]
 fn a_listing_goes_on_with_the_next_shard() {
     let engine = Running::start(EngineConfig::default());
-    let program = Program::hello(engine.remote.attach().expect("room"));
+    let program = TestProgram::hello(engine.remote.attach().expect("room"));
     let sockets: Vec<_> = (0..SHARDS).map(|shard| program.socket(shard).0).collect();
     let (mut next, mut listed) = (0, Vec::new());
     loop {
@@ -352,7 +353,8 @@ fn a_listing_goes_on_with_the_next_shard() {
 fn who_breaks_the_rules_of_one_shard_is_cut_off_by_all() {
     let engine = Running::start(EngineConfig::default());
     let (good, bad) = (engine.remote.attach(), engine.remote.attach());
-    let (good, bad) = (Program::hello(good.expect("room")), Program::hello(bad.expect("room")));
+    let (good, bad) =
+        (TestProgram::hello(good.expect("room")), TestProgram::hello(bad.expect("room")));
     for shard in 0..SHARDS {
         bad.socket(shard);
     }
@@ -374,7 +376,7 @@ fn the_run_ends_with_the_last_process_whichever_shards_it_used() {
     for used in [&[][..], &[3], &[0, 1, 2, 3]] {
         let config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
         let engine = Running::start(config);
-        let program = Program::hello(engine.remote.attach().expect("room"));
+        let program = TestProgram::hello(engine.remote.attach().expect("room"));
         for shard in used {
             program.socket(*shard);
         }
@@ -397,7 +399,8 @@ fn a_host_turns_all_shards() {
         engine.sleep(Some(Duration::ZERO));
         answer(&control, RecvFlags::DONTWAIT)
     });
-    let program = Program::begin(control, given.expect("an answer"));
+    let (reply, fds) = given.expect("an answer");
+    let program = TestProgram::begin(control, &reply, fds);
     assert_ne!(program.number, 0);
     for channel in &program.channels {
         let request = Request { call: call::SOCKET, a: 2, b: 17, ..Request::default() };

@@ -2,7 +2,7 @@
 
 use towpath_shm::control::{Reply, Request, call};
 
-use super::{Client, End};
+use super::{Client, ShardLink};
 use crate::syscall::SignalsBlocked;
 use crate::wheel::Who;
 use crate::{Error, wait};
@@ -22,7 +22,7 @@ impl Client {
         self.call_at(end, request)
     }
 
-    pub(super) fn call_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
+    pub(super) fn call_at(&self, end: &ShardLink, request: &Request) -> Result<Reply, Error> {
         self.exclusively(end, || {
             let number = towpath_ring::ask(&end.channel, request);
             // An engine in this process is turned by the thread that waits.
@@ -40,7 +40,7 @@ impl Client {
     /// Nothing interrupts a request, and there is one at a time.
     pub(super) fn exclusively(
         &self,
-        end: &End,
+        end: &ShardLink,
         ask: impl FnOnce() -> Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         if self.is_dead() {
@@ -63,10 +63,10 @@ impl Client {
         }
     }
 
-    fn wait_for_answer(&self, end: &End, number: u32) -> Result<Reply, Error> {
+    fn wait_for_answer(&self, end: &ShardLink, number: u32) -> Result<Reply, Error> {
         loop {
             let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
-            let word = if turns {
+            let (word, expected) = if turns {
                 towpath_ring::answer_word(&end.channel)
             } else {
                 towpath_ring::await_answer(&end.channel)
@@ -83,7 +83,7 @@ impl Client {
                 // The thread at the wheel may sleep.
                 self.ring(end);
             }
-            if wait::sleep_on(self, word, !turns) && !self.check_alive() {
+            if wait::sleep_on(self, word, expected, !turns) && !self.check_alive() {
                 return Err(Error::Dead);
             }
         }

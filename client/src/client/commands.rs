@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{Command, Plain, op};
 
-use super::{Client, End};
+use super::{Client, ShardLink};
 use crate::Socket;
 use crate::wheel::Who;
 
@@ -44,7 +44,7 @@ impl Client {
         self.socket_command(socket, op::SETTING, setting, value);
     }
 
-    fn command_at(&self, end: &End, command: &Command) {
+    fn command_at(&self, end: &ShardLink, command: &Command) {
         let mut tries = 0;
         loop {
             let full = {
@@ -79,7 +79,7 @@ impl Client {
 
     /// From a signal handler, on top of a call that is at the ring.
     #[cold]
-    fn command_by_call(&self, end: &End, command: &Command) {
+    fn command_by_call(&self, end: &ShardLink, command: &Command) {
         let bytes = command.as_bytes();
         let mut request =
             Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Command, op};
 
-use super::{Client, End};
+use super::{Client, ShardLink};
 use crate::{Error, Socket};
 
 impl Client {
@@ -29,7 +29,7 @@ impl Client {
         answer
     }
 
-    fn open_at(&self, end: &End, request: &Request) -> Result<Reply, Error> {
+    fn open_at(&self, end: &ShardLink, request: &Request) -> Result<Reply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
             // A dead engine cannot serve the socket, and in a forked child it is the parent's.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_shm::placed;
 
 use super::engine::{Engine, Next};
-use super::stack::Stack;
+use super::stack::ThreadStack;
 use crate::{Deadline, Error};
 
 /// Turns in a row for others, after which the thread looks at its own signals and time limit.
@@ -35,7 +35,7 @@ pub enum Turned {
 
 /// State that only the thread at the wheel touches.
 pub(super) struct Seat {
-    stack: Stack,
+    stack: ThreadStack,
     turning: Turning,
 }
 
@@ -55,10 +55,10 @@ impl Seat {
     pub fn new(engine: Box<dyn Engine>, lowest: u32) -> Result<Self, Error> {
         let look_at = Deadline::after(Duration::ZERO);
         let turning = Turning { engine: Some(engine), lowest, is_asleep: false, look_at };
-        Ok(Self { stack: Stack::new()?, turning })
+        Ok(Self { stack: ThreadStack::new()?, turning })
     }
 
-    /// See [`Stack::used`].
+    /// See [`ThreadStack::used`].
     pub fn stack_used(&self) -> (usize, usize) {
         self.stack.used()
     }

@@ -19,10 +19,10 @@ const GUARD: usize = 64 << 10;
 
 /// Memory for a stack, with a guard.
 #[derive(Debug)]
-pub(super) struct Stack(NonNull<u8>);
+pub(super) struct ThreadStack(NonNull<u8>);
 
 // SAFETY: memory of the process, which belongs to this.
-unsafe impl Send for Stack {}
+unsafe impl Send for ThreadStack {}
 
 /// A function to call on the stack, and its result.
 struct Call<F, T> {
@@ -30,7 +30,7 @@ struct Call<F, T> {
     done: Option<Result<T, Box<dyn Any + Send>>>,
 }
 
-impl Stack {
+impl ThreadStack {
     /// An unused stack.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Stack {
     }
 }
 
-impl Drop for Stack {
+impl Drop for ThreadStack {
     fn drop(&mut self) {
         // SAFETY: our mapping, no longer in use.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LEN) };
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_called_runs_there_and_gives_back_what_it_does() {
-        let mut stack = Stack::new().expect("memory");
+        let mut stack = ThreadStack::new().expect("memory");
         let range = stack.0.as_ptr().addr() + GUARD..stack.0.as_ptr().addr() + LEN;
         let text = String::from("text");
         for n in 0..3 {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_panic_goes_on_where_it_was_called() {
-        let mut stack = Stack::new().expect("memory");
+        let mut stack = ThreadStack::new().expect("memory");
         let caught = catch_unwind(AssertUnwindSafe(|| stack.call(|| panic!("there"))));
         let panic = caught.expect_err("it panicked");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"there"));
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn it_has_room_whatever_the_thread_has() {
         const ROOM: usize = LEN - GUARD - (16 << 10);
-        let mut stack = Stack::new().expect("memory");
+        let mut stack = ThreadStack::new().expect("memory");
         let thread = std::thread::Builder::new().stack_size(16 << 10);
         let thread = thread.spawn(move || {
             stack.call(|| {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn it_knows_how_much_of_it_was_used() {
-        let mut stack = Stack::new().expect("memory");
+        let mut stack = ThreadStack::new().expect("memory");
         let all = LEN - GUARD;
         assert_eq!(stack.used(), (0, all));
         stack.call(|| std::hint::black_box([7u8; 50_000])[0]);

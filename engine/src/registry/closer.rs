@@ -30,19 +30,19 @@ const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 /// Where descriptors are brought that others may have.
 #[derive(Debug, Default)]
 pub(crate) struct Closer {
-    shared: Arc<Shared>,
+    shared: Arc<CloserState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct CloserState {
+    queue: Mutex<CloseQueue>,
     more: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct CloseQueue {
     /// Families that have given descriptors which are not closed yet.
-    families: HashMap<Family, Waiting>,
+    families: HashMap<Family, CloseWait>,
     /// Families in `families` that no thread works for.
     ready: VecDeque<Family>,
     waiting: usize,
@@ -54,7 +54,7 @@ struct Queue {
 
 /// Descriptors that a family has given.
 #[derive(Debug, Default)]
-struct Waiting {
+struct CloseWait {
     descriptors: VecDeque<Fd>,
     /// When a thread began with the one that it is at.
     since: Option<Instant>,
@@ -107,7 +107,7 @@ impl Drop for Closer {
     }
 }
 
-impl Queue {
+impl CloseQueue {
     fn push(&mut self, whose: Family, descriptors: impl IntoIterator<Item = Fd>) {
         let waiting = self.families.entry(whose).or_default();
         let before = waiting.descriptors.len();
@@ -145,7 +145,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl CloserState {
     fn work(&self) {
         let mut queue = self.lock();
         queue.idle -= 1;
@@ -165,7 +165,7 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, CloseQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Pending {
 
 /// Answers of the shards to a process's want.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct WantOutcome {
     /// Shards that have said nothing yet.
     pub due: usize,
     /// Reason of a shard that has refused.
@@ -49,7 +49,7 @@ pub(crate) struct Verdict {
 
 /// Processes whose requests wait for descriptors.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct DescriptorWaits {
     /// With the time at which it is looked no longer whether there are some. Numbers of channels
     /// are used again: see [`Asking::until`].
     pub channels: Vec<(Instant, ChannelId)>,
@@ -63,7 +63,7 @@ pub(crate) struct Asking {
     pub until: Instant,
 }
 
-impl Waiting {
+impl DescriptorWaits {
     /// When it is looked again whether there are descriptors.
     pub fn next(&self) -> Option<Instant> {
         self.look_at
@@ -74,7 +74,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     /// With the number of shards that have not said everything.
-    pub asked: HashMap<u64, (usize, Asked)>,
+    pub asked: HashMap<u64, (usize, PendingQuery)>,
     /// How many there ever were.
     pub count: u64,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Queries {
 /// Answer collected so far, and its receiver. The thread that asked may have gone meanwhile: then
 /// nobody receives the answer.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum PendingQuery {
     Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),
     Counters(Counters, Sender<Counters>),
     Left(u64, Sender<Left>),

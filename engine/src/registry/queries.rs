@@ -1,9 +1,9 @@
 //! Queries of other threads: a shard is asked, and answers in pieces.
 
-use crate::mail::{Order, Query, Told};
+use crate::mail::{Order, Query, QueryReply};
 use crate::net::Applied;
 use crate::registry::Registry;
-use crate::registry::pending::Asked;
+use crate::registry::pending::PendingQuery;
 use crate::remote::Wish;
 use crate::report::{Counters, Left};
 
@@ -15,7 +15,7 @@ impl Registry {
                     // Data that programs have sent before goes out. All shards take part in the
                     // query, so that none ends before.
                     self.stopped = true;
-                    self.query(Query::Nothing, Asked::Stop);
+                    self.query(Query::Nothing, PendingQuery::Stop);
                 }
                 // The answer's sender is dropped, so its receiver learns that there is none.
                 Wish::Attach(_) if self.stopped => {}
@@ -23,30 +23,35 @@ impl Registry {
                     Ok(theirs) => drop(answer.send(Ok(theirs))),
                     // Processes that have ended leave room for the new one, once the shards have
                     // done all earlier work.
-                    Err(_) => self.query(Query::Nothing, Asked::Attach(answer)),
+                    Err(_) => self.query(Query::Nothing, PendingQuery::Attach(answer)),
                 },
                 Wish::Sockets(answer) => {
-                    self.query(Query::Sockets, Asked::Sockets(Vec::new(), answer));
+                    self.query(Query::Sockets, PendingQuery::Sockets(Vec::new(), answer));
                 }
                 Wish::Counters(answer) => {
-                    self.query(Query::Counters, Asked::Counters(Counters::default(), answer));
+                    self.query(
+                        Query::Counters,
+                        PendingQuery::Counters(Counters::default(), answer),
+                    );
                 }
-                Wish::Net(answer) => self.query(Query::Net, Asked::Net(None, Vec::new(), answer)),
+                Wish::Net(answer) => {
+                    self.query(Query::Net, PendingQuery::Net(None, Vec::new(), answer))
+                }
                 Wish::Apply(changes, answer) => {
                     let applied = Applied { changes: changes.len() };
-                    let number = self.ask_of(1, Asked::Apply(applied, None, answer));
+                    let number = self.ask_of(1, PendingQuery::Apply(applied, None, answer));
                     self.orders[0].push(Order::Apply(number, changes));
                 }
                 Wish::Rules(answer) => {
-                    let number = self.ask_of(1, Asked::Rules(None, answer));
+                    let number = self.ask_of(1, PendingQuery::Rules(None, answer));
                     self.orders[0].push(Order::Rules(number));
                 }
                 Wish::SetRules(rules, answer) => {
                     let applied = Applied { changes: 1 };
-                    let number = self.ask_of(1, Asked::Apply(applied, None, answer));
+                    let number = self.ask_of(1, PendingQuery::Apply(applied, None, answer));
                     self.orders[0].push(Order::SetRules(number, rules));
                 }
-                Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(0, answer)),
+                Wish::Left(answer) => self.query(Query::Unsent, PendingQuery::Left(0, answer)),
             }
         }
     }
@@ -57,31 +62,38 @@ impl Registry {
         self.tell_all(|| Order::Stop);
     }
 
-    fn query(&mut self, query: Query, asked: Asked) {
+    fn query(&mut self, query: Query, asked: PendingQuery) {
         let number = self.ask_of(self.shards(), asked);
         self.tell_all(|| Order::Query(number, query));
     }
 
     /// The number under which so many shards will tell.
-    fn ask_of(&mut self, shards: usize, asked: Asked) -> u64 {
+    fn ask_of(&mut self, shards: usize, asked: PendingQuery) -> u64 {
         let number = self.queries.count;
         self.queries.count += 1;
         self.queries.asked.insert(number, (shards, asked));
         number
     }
 
-    pub(crate) fn told(&mut self, number: u64, told: Told) {
+    pub(crate) fn told(&mut self, number: u64, told: QueryReply) {
         let Some((mut due, mut asked)) = self.queries.asked.remove(&number) else { return };
-        due -= usize::from(!matches!(told, Told::Some(_)));
+        due -= usize::from(!matches!(told, QueryReply::Some(_)));
         match (&mut asked, told) {
-            (Asked::Sockets(all, _), Told::Some(more) | Told::Last(more)) => all.extend(more),
-            (Asked::Counters(all, _), Told::Counters(counters)) => all.add(*counters),
-            (Asked::Left(all, _), Told::Unsent(unsent)) => *all += unsent,
-            (Asked::Net(first, _, _), Told::Net(state)) => *first = Some(state),
-            (Asked::Net(_, others, _), Told::Traffic(traffic)) => others.push(traffic),
-            (Asked::Apply(_, refused, _), Told::Applied(result)) => *refused = result.err(),
-            (Asked::Rules(set, _), Told::Rules(told)) => *set = told,
-            (Asked::Attach(_) | Asked::Stop | Asked::Known(..), Told::Nothing) => {}
+            (PendingQuery::Sockets(all, _), QueryReply::Some(more) | QueryReply::Last(more)) => {
+                all.extend(more)
+            }
+            (PendingQuery::Counters(all, _), QueryReply::Counters(counters)) => all.add(*counters),
+            (PendingQuery::Left(all, _), QueryReply::Unsent(unsent)) => *all += unsent,
+            (PendingQuery::Net(first, _, _), QueryReply::Net(state)) => *first = Some(state),
+            (PendingQuery::Net(_, others, _), QueryReply::Traffic(traffic)) => others.push(traffic),
+            (PendingQuery::Apply(_, refused, _), QueryReply::Applied(result)) => {
+                *refused = result.err()
+            }
+            (PendingQuery::Rules(set, _), QueryReply::Rules(told)) => *set = told,
+            (
+                PendingQuery::Attach(_) | PendingQuery::Stop | PendingQuery::Known(..),
+                QueryReply::Nothing,
+            ) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
         }
         if due > 0 {
@@ -89,31 +101,31 @@ impl Registry {
             return;
         }
         match asked {
-            Asked::Sockets(all, to) => drop(to.send(all)),
-            Asked::Counters(mut counters, to) => {
+            PendingQuery::Sockets(all, to) => drop(to.send(all)),
+            PendingQuery::Counters(mut counters, to) => {
                 self.add_counters(&mut counters);
                 drop(to.send(counters));
             }
-            Asked::Attach(_) if self.stopped => {}
-            Asked::Attach(to) => {
+            PendingQuery::Attach(_) if self.stopped => {}
+            PendingQuery::Attach(to) => {
                 let attached = self.attach();
                 self.counters.channels_refused += u64::from(attached.is_err());
                 drop(to.send(attached));
             }
-            Asked::Stop => self.stop(),
-            Asked::Net(state, others, to) => {
+            PendingQuery::Stop => self.stop(),
+            PendingQuery::Net(state, others, to) => {
                 let Some(mut state) = state else { return };
                 others.iter().for_each(|traffic| state.add(traffic));
                 drop(to.send(*state));
             }
-            Asked::Apply(_, Some(refused), to) => drop(to.send(Err(refused))),
+            PendingQuery::Apply(_, Some(refused), to) => drop(to.send(Err(refused))),
             // A shard that has answered goes by what there was before it was asked.
-            Asked::Apply(applied, None, to) => {
-                self.query(Query::Nothing, Asked::Known(applied, to));
+            PendingQuery::Apply(applied, None, to) => {
+                self.query(Query::Nothing, PendingQuery::Known(applied, to));
             }
-            Asked::Rules(set, to) => drop(to.send(set)),
-            Asked::Known(applied, to) => drop(to.send(Ok(applied))),
-            Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
+            PendingQuery::Rules(set, to) => drop(to.send(set)),
+            PendingQuery::Known(applied, to) => drop(to.send(Ok(applied))),
+            PendingQuery::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }
     }
 

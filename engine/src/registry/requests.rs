@@ -2,38 +2,99 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use towpath_shm::Fd;
+use std::time::Duration;
 
+use towpath_shm::Fd;
 use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, purpose};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::VERSION;
 use towpath_shm::token;
+use towpath_tcp::Instant;
 
 use crate::errno::{EACCES, EAGAIN, EINVAL, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
-use crate::link::{Given, Link};
+use crate::link::{ChannelLink, Given};
 use crate::mail::{Newcomer, Notice, Order, Want};
 use crate::registry::answer::{Answer, Passed};
-use crate::registry::pending::{Pending, Verdict};
-use crate::registry::wire::{self, Received, Sent};
+use crate::registry::pending::{Asking, Pending, WantOutcome};
+use crate::registry::wire::{self, ControlMessage, Sent};
 use crate::registry::{Outsider, Registry, sys};
+
+/// How long a request waits for descriptors that are being closed. A close takes microseconds,
+/// unless a program makes it sleep: then the request is refused, as if they were in use.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+/// When it is looked whether they are.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Registry {
     /// Reads a request, if there is one.
     pub(crate) fn hear(&mut self, id: ChannelId) {
-        let Some(process) = self.get(id).filter(|process| !process.has_hung_up) else { return };
+        let Some(process) = self.processes.get(id).filter(|process| !process.has_hung_up) else {
+            return;
+        };
         match wire::receive(process.control.as_fd()) {
-            Received::Nothing => {}
-            Received::End => self.end_elsewhere(id),
-            Received::Descriptors(descriptors) => {
+            ControlMessage::Nothing => {}
+            ControlMessage::End => self.end_elsewhere(id),
+            ControlMessage::Descriptors(descriptors) => {
                 self.close(id, descriptors);
                 self.cut_off(id);
             }
             // The process did not wait for its answer.
-            Received::Request(_) if process.pending.is_some() => self.cut_off(id),
-            Received::Request(request) => {
+            ControlMessage::Request(_) if process.pending.is_some() => self.cut_off(id),
+            ControlMessage::Request(request) => {
                 self.counters.requests += 1;
                 self.asked(id, request);
+            }
+        }
+    }
+
+    /// Takes a process's request. Ended processes still have descriptors, which the shards' earlier
+    /// work frees. So a request that finds no room waits for that work. A CLONE always does, so
+    /// that a refused one takes no place.
+    pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
+        match request.call {
+            call::CLONE => {
+                let purpose = request.a;
+                self.want(id, Pending::Settling(request), || Want::MayClone(purpose));
+            }
+            _ if self.has_room(self.needed(&request)) => self.begin(id, &request),
+            _ => self.want(id, Pending::Settling(request), || Want::Nothing),
+        }
+    }
+
+    /// All is done that was before.
+    pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
+        if self.processes.get(id).is_none_or(|process| process.has_hung_up) {
+            // The process is gone, so no answer is due.
+            self.remove_ended(id);
+        } else if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
+            self.begin(id, &request);
+        } else if let Some(process) = self.processes.get_mut(id) {
+            let until = now + CLOSED_WITHIN;
+            process.pending = Some(Pending::Room(Asking { request, until }));
+            self.waiting.channels.push((until, id));
+            self.waiting.look_at = Some(now + LOOK_AGAIN);
+            self.counters.requests_waited += 1;
+        }
+    }
+
+    /// Goes on with those who waited for descriptors, when there are some, or will be none.
+    pub(crate) fn answer_waiting(&mut self, now: Instant) {
+        if self.waiting.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.waiting.look_at = None;
+        for (until, id) in std::mem::take(&mut self.waiting.channels) {
+            let Some(process) = self.processes.get_mut(id) else { continue };
+            let is_its = |it: &mut Pending| matches!(it, Pending::Room(it) if it.until == until);
+            let Some(Pending::Room(asking)) = process.pending.take_if(is_its) else { continue };
+            let done = !self.closer.is_busy() || now >= until;
+            if done || self.has_room(self.needed(&asking.request)) {
+                self.begin(id, &asking.request);
+            } else if let Some(process) = self.processes.get_mut(id) {
+                process.pending = Some(Pending::Room(asking));
+                self.waiting.channels.push((until, id));
+                self.waiting.look_at = Some(now + LOOK_AGAIN);
             }
         }
     }
@@ -49,7 +110,7 @@ impl Registry {
                 let listed = handles(request);
                 self.want(id, Pending::List, || Want::List(listed.clone()));
             }
-            call::HELLO => match Link::new(false, self.shards() as u32) {
+            call::HELLO => match ChannelLink::new(false, self.shards() as u32) {
                 Ok((links, given)) => {
                     let (pid, listed, mut links) = (request.a, handles(request), links.into_iter());
                     self.want(id, Pending::Hello(given), || {
@@ -74,9 +135,9 @@ impl Registry {
     /// Every shard has its part in what a process wants.
     pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
         let due = self.shards();
-        let Some(process) = self.get_mut(id) else { return };
+        let Some(process) = self.processes.get_mut(id) else { return };
         process.pending = Some(pending);
-        process.verdict = Verdict { due, ..Verdict::default() };
+        process.verdict = WantOutcome { due, ..WantOutcome::default() };
         self.tell_all(|| Order::For(id, Box::new(want())));
     }
 
@@ -100,10 +161,10 @@ impl Registry {
         &mut self,
         id: ChannelId,
         wanted: u32,
-    ) -> Result<(Newcomer, Fd, Vec<Link>, Given), Errno> {
+    ) -> Result<(Newcomer, Fd, Vec<ChannelLink>, Given), Errno> {
         // fork(2) says it of too many processes.
         let full = Errno(EAGAIN);
-        let process = self.get(id).ok_or(Errno(EPROTO))?;
+        let process = self.processes.get(id).ok_or(Errno(EPROTO))?;
         let family = process.family;
         if self.closer.is_clogged(process.closes_as) || !self.has_room_for_a_channel() {
             return Err(full);
@@ -111,10 +172,10 @@ impl Registry {
         // exec(2): the same process goes on, with another program.
         let family = match wanted {
             purpose::EXEC => family,
-            _ => Some(self.family_of_clones(family)),
+            _ => Some(self.processes.family_of_clones(family)),
         };
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
-        let (links, given) = Link::new(true, self.shards() as u32).map_err(|_| full)?;
+        let (links, given) = ChannelLink::new(true, self.shards() as u32).map_err(|_| full)?;
         match self.open(family) {
             Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
             Err(_) => {
@@ -163,7 +224,7 @@ impl Registry {
     /// A shard has done its part of what a process wants, or refused it. The last one's word is the
     /// answer's time.
     fn settle(&mut self, id: ChannelId, held: u64, refused: Option<Errno>) {
-        let Some(process) = self.get_mut(id) else { return };
+        let Some(process) = self.processes.get_mut(id) else { return };
         let verdict = &mut process.verdict;
         verdict.held |= held;
         verdict.refused = verdict.refused.or(refused);
@@ -300,7 +361,7 @@ impl Registry {
     /// Sends an answer, or cuts off a process that does not take it.
     fn answer(&mut self, id: ChannelId, answer: Answer) {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
-        let Some(process) = self.get(id) else { return };
+        let Some(process) = self.processes.get(id) else { return };
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
         let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
         // The program may have received, used and closed them by now: then this is the last close.

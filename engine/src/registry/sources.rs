@@ -7,7 +7,7 @@ use crate::poller;
 
 /// The source of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum RegistrySource {
     /// A process asks something, or is gone.
     Control(ChannelId),
     /// A [`crate::Remote`] rang.
@@ -18,7 +18,7 @@ pub(crate) enum Source {
 
 const KIND: u64 = 1 << 32;
 
-impl poller::Source for Source {
+impl poller::PollSource for RegistrySource {
     fn token(self) -> u64 {
         match self {
             Self::Remote => KIND,

@@ -18,7 +18,7 @@ pub(crate) const SENT_MAX: usize = 253;
 
 /// A message from the control socket.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub(crate) enum ControlMessage {
     /// A request; what it did not send is zero.
     Request(Box<Request>),
     /// A message with descriptors, which programs have no reason to send. A close of theirs may
@@ -32,7 +32,7 @@ pub(crate) enum Received {
 
 /// Takes the next request. There is room for all descriptors that a message can have: the kernel
 /// would close those that do not fit at once, on this thread.
-pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
+pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -46,11 +46,11 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
         }
     }
     match received {
-        Ok(_) if !descriptors.is_empty() => Received::Descriptors(descriptors),
-        Ok(0) => Received::End,
-        Ok(n) => Received::Request(Box::new(Request::from_bytes(&bytes[..n]))),
-        Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
-        Err(_) => Received::End,
+        Ok(_) if !descriptors.is_empty() => ControlMessage::Descriptors(descriptors),
+        Ok(0) => ControlMessage::End,
+        Ok(n) => ControlMessage::Request(Box::new(Request::from_bytes(&bytes[..n]))),
+        Err(Errno::AGAIN | Errno::INTR) => ControlMessage::Nothing,
+        Err(_) => ControlMessage::End,
     }
 }
 
@@ -109,13 +109,13 @@ mod tests {
             let parts = [IoSlice::new(bytes)];
             sendmsg(&theirs, &parts, &mut ancillary, SendFlags::empty()).expect("room");
             match receive(ours.as_fd()) {
-                Received::Descriptors(all) => assert_eq!(all.len(), count),
+                ControlMessage::Descriptors(all) => assert_eq!(all.len(), count),
                 other => panic!("{other:?}"),
             }
         }
         drop((end, other));
-        assert!(matches!(receive(ours.as_fd()), Received::Nothing));
+        assert!(matches!(receive(ours.as_fd()), ControlMessage::Nothing));
         drop(theirs);
-        assert!(matches!(receive(ours.as_fd()), Received::End));
+        assert!(matches!(receive(ours.as_fd()), ControlMessage::End));
     }
 }

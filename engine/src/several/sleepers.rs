@@ -12,7 +12,7 @@ use super::*;
 use crate::Next;
 
 /// A device of a shard.
-struct Queue {
+struct BusyQueue {
     /// There is always something to do.
     is_busy: Arc<AtomicBool>,
     /// A packet has come, which nobody gets.
@@ -21,7 +21,7 @@ struct Queue {
     seen: Arc<AtomicU32>,
 }
 
-impl Port for Queue {
+impl Port for BusyQueue {
     fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
         self.seen.fetch_add(u32::from(doorbell::clear(self.bell.as_fd())), Relaxed);
         0
@@ -43,7 +43,7 @@ impl Port for Queue {
     }
 }
 
-/// The test's ends of a [`Queue`].
+/// The test's ends of a [`BusyQueue`].
 struct Handle {
     is_busy: Arc<AtomicBool>,
     bell: OwnedFd,
@@ -61,7 +61,7 @@ fn engine_with_queues() -> (Engine, Vec<Handle>) {
     let port = |handle: &Handle| {
         let bell = Fd::from(handle.bell.try_clone().expect("a descriptor"));
         let (is_busy, seen) = (Arc::clone(&handle.is_busy), Arc::clone(&handle.seen));
-        vec![Box::new(Queue { is_busy, bell, seen }) as Box<dyn Port + Send>]
+        vec![Box::new(BusyQueue { is_busy, bell, seen }) as Box<dyn Port + Send>]
     };
     let ports = handles.iter().map(port).collect();
     let config = EngineConfig {
@@ -94,11 +94,11 @@ fn until<T>(engine: &mut Engine, mut what: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn begin(engine: &mut Engine) -> Program {
+fn begin(engine: &mut Engine) -> TestProgram {
     let control = engine.attach().expect("room");
     ask(&control, &hello());
-    let given = until(engine, || answer(&control, RecvFlags::DONTWAIT));
-    Program::begin(control, given)
+    let (reply, fds) = until(engine, || answer(&control, RecvFlags::DONTWAIT));
+    TestProgram::begin(control, &reply, fds)
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn who_sleeps_says_so() {
 fn requests_are_answered_whoever_sleeps() {
     let (engine, queues) = engine_with_queues();
     let engine = Running::begin(engine);
-    let program = Program::hello(engine.remote.attach().expect("room"));
+    let program = TestProgram::hello(engine.remote.attach().expect("room"));
     let status = program._descriptors[1].try_clone().expect("a descriptor");
     let pages = Status::map_all(status, SHARDS).expect("pages");
     let rungs: Vec<Rung> = (0..SHARDS).map(|_| Rung::default()).collect();

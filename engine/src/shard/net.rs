@@ -16,8 +16,8 @@ use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::poller::Poller;
-use crate::shard::net::sources::{Source, Watch, watch, watch_new};
-use crate::shard::peers::word::Word;
+use crate::shard::net::sources::{PortWatch, ShardSource, watch, watch_new};
+use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::present_on;
 
@@ -48,9 +48,9 @@ pub(crate) struct Net {
     /// The status page: whether the engine sleeps, and how long a datagram may be without a
     /// request.
     pub status: EngineStatus,
-    pub poller: Poller<Source>,
+    pub poller: Poller<ShardSource>,
     /// Events that each port is watched for.
-    watched: Vec<Watch>,
+    watched: Vec<PortWatch>,
     pub drop_trace: Option<DropTrace>,
     /// Listener for addresses that another host has as well.
     pub on_conflict: Option<OnConflict>,
@@ -72,7 +72,7 @@ impl Net {
     }
 
     /// Sends a message to another shard.
-    pub fn tell_shard(&mut self, shard: ShardId, word: Word) {
+    pub fn tell_shard(&mut self, shard: ShardId, word: PeerMessage) {
         self.stack.tell_owner(shard, word.into());
     }
 

@@ -1,20 +1,20 @@
 //! The other shards of the engine: which there are, how they are woken, and what they tell each
 //! other.
 
+pub(crate) mod message;
 pub(crate) mod place;
-pub(crate) mod word;
 
 use std::sync::Arc;
 
 use towpath_shm::Fd;
 
-use crate::shard::peers::place::Peer;
+use crate::shard::peers::place::PeerShard;
 
 /// The other shards of the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     /// Peers by number; `None` for this shard. Empty when it is alone.
-    pub list: Vec<Option<Peer>>,
+    pub list: Vec<Option<PeerShard>>,
     /// Notification that the other shards send.
     pub bell: Option<Arc<Fd>>,
 }

@@ -34,7 +34,7 @@ pub(crate) struct Processes {
     /// Upper bound on holds that the queued batches may add; counts against the limit.
     pub promised: usize,
     /// Processes with a batch that is not complete. Ids are reused: one without a batch is skipped.
-    pub to_go_on: VecDeque<ChannelId>,
+    pub to_continue: VecDeque<ChannelId>,
     /// Clones by the time until which their processes have to begin: after that they are no longer
     /// given the sockets that their parents open.
     pub to_disinherit: VecDeque<(Instant, ChannelId)>,
@@ -63,7 +63,7 @@ pub(crate) struct Departure {
 impl Processes {
     /// Whether the next turn has something to do.
     pub fn has_more(&self) -> bool {
-        !self.to_go_on.is_empty() || !self.channels.to_cut_off.is_empty()
+        !self.to_continue.is_empty() || !self.channels.to_cut_off.is_empty()
     }
 
     /// Time of the earliest deadline.

@@ -44,7 +44,7 @@ pub(crate) struct Cx<'a> {
 
 /// The parts of a shard that listings show.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct ShardView<'a> {
     pub net: &'a Net,
     pub sockets: &'a Sockets,
     pub channels: &'a Channels,
@@ -58,7 +58,7 @@ impl Requests {
 }
 
 impl Cx<'_> {
-    pub fn view(&self) -> View<'_> {
-        View { net: self.net, sockets: self.sockets, channels: &self.processes.channels }
+    pub fn view(&self) -> ShardView<'_> {
+        ShardView { net: self.net, sockets: self.sockets, channels: &self.processes.channels }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_tcp::Instant;
 
 use crate::lookout::Lookout;
-use crate::shard::net::sources::Source;
+use crate::shard::net::sources::ShardSource;
 
 /// Interval at which a shard that never sleeps looks at its descriptors. A system call per turn
 /// would cost a busy one a tenth of its time.
@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub(crate) struct Sleep {
     /// Sources that were found at the last look.
-    pub woken: Vec<Source>,
+    pub woken: Vec<ShardSource>,
     /// Time of the last look at the descriptors.
     pub looked: Instant,
     /// The registry has something to say or to do.

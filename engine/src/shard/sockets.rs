@@ -11,13 +11,13 @@ pub(crate) mod ends;
 mod events;
 mod feeding;
 pub(crate) mod host;
+mod in_flight;
 mod lifecycle;
 mod lingering;
 pub(crate) mod linux;
 pub(crate) mod option_bits;
 pub(crate) mod options;
 mod packets;
-mod parked;
 pub(crate) mod payers;
 pub(crate) mod queues;
 mod reuse;
@@ -36,7 +36,7 @@ use towpath_tcp::Instant;
 use crate::clock::Clock;
 use crate::config::Buffers;
 use crate::report::EngineCounters;
-use crate::shard::peers::place::Place;
+use crate::shard::peers::place::ShardPlace;
 use crate::shard::sockets::ends::Ends;
 use crate::shard::sockets::options::filter_room::Filters;
 use crate::shard::sockets::payers::Payers;
@@ -47,7 +47,7 @@ use crate::shard::sockets::starved::Starved;
 /// The sockets of a shard, and the host of its stack.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    pub place: Place,
+    pub place: ShardPlace,
     /// The shard's part of the region's FIFO memory, and how much of it there may be.
     pub windows: Windows,
     pub slots: Slots,
@@ -76,7 +76,7 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// No sockets, at the clock's time.
     pub fn new(
-        place: Place,
+        place: ShardPlace,
         windows: Windows,
         slots: Slots,
         buffers: Buffers,
@@ -116,7 +116,7 @@ impl Sockets {
     /// Whether the next turn has something to do.
     pub fn has_more(&self) -> bool {
         let waits = self.deferred.has_more() || self.telling.has_more() || self.ends.has_more();
-        let released = !self.released.to_bury.is_empty() || !self.to_signal.is_empty();
+        let released = !self.released.to_free.is_empty() || !self.to_signal.is_empty();
         waits || released || !self.inbox.is_empty() || self.slots.has_news()
     }
 

@@ -49,8 +49,8 @@ impl Shard {
         self.begin_ends();
     }
 
-    pub(crate) fn go_on_with_wholes(&mut self) {
-        self.processes.go_on_with_wholes(&mut self.sockets);
+    pub(crate) fn continue_batches(&mut self) {
+        self.processes.continue_batches(&mut self.sockets);
         self.begin_ends();
     }
 
@@ -98,13 +98,13 @@ impl Shard {
         self.sockets.send_put_off(&mut self.net);
     }
 
-    pub(crate) fn bury(&mut self) {
-        self.sockets.bury(&mut self.net);
+    pub(crate) fn free_ended(&mut self) {
+        self.sockets.free_ended(&mut self.net);
     }
 
-    pub(crate) fn close_parked(&mut self, now: Instant) {
+    pub(crate) fn close_overdue_in_flight(&mut self, now: Instant) {
         self.sockets.now = now;
-        self.sockets.close_parked(&mut self.net, self.processes.channels.is_empty());
+        self.sockets.close_overdue_in_flight(&mut self.net, self.processes.channels.is_empty());
     }
 
     pub(crate) fn reset_unclaimed(&mut self, now: Instant) {

@@ -11,21 +11,21 @@ use towpath_stack::{Budget, ShardId, Turn};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
-use crate::mail::{Notice, Order, Query, Told};
+use crate::mail::{Notice, Order, Query, QueryReply};
 use crate::net::NetState;
 use crate::shard::net::Net;
-use crate::shard::net::sources::Source;
+use crate::shard::net::sources::ShardSource;
 use crate::shard::peers::Peers;
-use crate::shard::peers::place::Peer;
-use crate::shard::peers::word::Word;
+use crate::shard::peers::message::PeerMessage;
+use crate::shard::peers::place::PeerShard;
 use crate::shard::processes::Processes;
 use crate::shard::requests::commands::COMMANDS_A_TURN;
 use crate::shard::requests::listings::Listing;
 use crate::shard::requests::rounds::Asker;
-use crate::shard::requests::{Cx, Requests, View};
+use crate::shard::requests::{Cx, Requests, ShardView};
 use crate::shard::sleep::Sleep;
 use crate::shard::sockets::Sockets;
-use crate::shard::sockets::ends::End;
+use crate::shard::sockets::ends::PendingEnd;
 
 /// Steps of work for sockets and processes that end in one turn, some 50 µs.
 const ENDS_A_TURN: u64 = 512;
@@ -57,8 +57,8 @@ impl Shard {
     }
 
     /// The parts that listings show.
-    pub fn view(&self) -> View<'_> {
-        View { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
+    pub fn view(&self) -> ShardView<'_> {
+        ShardView { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
     }
 
     /// The requests, and the parts below them.
@@ -77,10 +77,10 @@ impl Shard {
         let commands = requests.drain_commands(&mut cx);
         let turn = self.turn_stack();
         self.answer_requests(false);
-        self.processes.go_on_with_wholes(&mut self.sockets);
+        self.processes.continue_batches(&mut self.sockets);
         self.begin_ends();
         let (requests, mut cx) = self.requests();
-        requests.go_on_listing(&mut cx);
+        requests.continue_listing(&mut cx);
         let more = self.sockets.has_more() || self.processes.has_more() || self.requests.has_more();
         self.net.status.end_beat();
         turn.more || commands || more
@@ -91,10 +91,10 @@ impl Shard {
     /// which there is no sleep.
     pub(crate) fn turn_stack(&mut self) -> Turn {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
-        self.heed_shards();
+        self.handle_messages();
         self.sockets.after_turn(&mut self.net);
         self.processes.signal_owners(&mut self.sockets);
-        self.go_on_ending();
+        self.continue_ends();
         self.sockets.follow_up(&mut self.net, &mut self.processes.channels);
         self.processes.disinherit_unborn(self.sockets.now);
         self.processes.restrict_strangers(&mut self.sockets);
@@ -111,14 +111,14 @@ impl Shard {
     /// were looked at just now, and processes that have ended were detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
-        requests.answer_askers(&mut cx, looked);
+        requests.answer_due(&mut cx, looked);
         while let Some((number, query)) = self.requests.queries.pop_front() {
             self.answer_query(number, query);
         }
         self.begin_ends();
     }
 
-    /// Notes what the turn has cost, requests included.
+    /// Updates the maximum work of a turn, requests included.
     pub(crate) fn end_of_turn(&mut self) {
         let counters = &mut self.sockets.counters;
         let work = counters.work - std::mem::replace(&mut self.sleep.worked, counters.work);
@@ -129,49 +129,49 @@ impl Shard {
         self.sockets.read_clocks(&self.net.clock)
     }
 
-    /// Does what other shards have said.
-    pub(crate) fn heed_shards(&mut self) {
+    /// Handles the messages of peer shards.
+    pub(crate) fn handle_messages(&mut self) {
         for at in 0..self.sockets.inbox.len() {
             let (from, words) = self.sockets.inbox[at];
             self.sockets.counters.work(1);
-            self.heed(from, words.into());
+            self.handle_message(from, words.into());
         }
         self.sockets.inbox.clear();
     }
 
-    fn heed(&mut self, from: ShardId, word: Word) {
+    fn handle_message(&mut self, from: ShardId, word: PeerMessage) {
         match word {
-            Word::Claimed { listener, child } => {
+            PeerMessage::Claimed { listener, child } => {
                 self.sockets.free_child(&mut self.net, listener, child, true);
             }
-            Word::Forgotten { listener, child } => {
+            PeerMessage::Forgotten { listener, child } => {
                 self.sockets.free_child(&mut self.net, listener, child, false);
             }
-            Word::End(slot, generation) => {
-                self.sockets.ends.push(End::Connection(slot, generation));
-                self.sockets.ends.push(End::Told(from));
+            PeerMessage::End(slot, generation) => {
+                self.sockets.ends.push(PendingEnd::Connection(slot, generation));
+                self.sockets.ends.push(PendingEnd::Told(from));
             }
-            Word::EndUnclaimed(slot, generation) => {
+            PeerMessage::EndUnclaimed(slot, generation) => {
                 self.sockets.end_unclaimed(&mut self.net, slot, generation);
             }
-            Word::Ended => self.sockets.ends.elsewhere.entry(from).or_default().1 += 1,
-            Word::AskRound(number) => {
+            PeerMessage::Ended => self.sockets.ends.elsewhere.entry(from).or_default().1 += 1,
+            PeerMessage::AskRound(number) => {
                 self.requests.rounds.next.push_back(Asker::Shard(from, number))
             }
-            Word::Echo(number) => self.net.tell_shard(from, Word::Done(number)),
-            Word::Done(number) => self.requests.note_done(from, number),
+            PeerMessage::Echo(number) => self.net.tell_shard(from, PeerMessage::Done(number)),
+            PeerMessage::Done(number) => self.requests.note_done(from, number),
         }
     }
 
     /// Goes on with sockets and processes that end, if some began to since the last time.
     pub(crate) fn begin_ends(&mut self) {
         if self.sockets.ends.is_new {
-            self.go_on_ending();
+            self.continue_ends();
         }
     }
 
     /// Goes on with sockets and processes that end, until the turn's share is used up.
-    pub(crate) fn go_on_ending(&mut self) {
+    pub(crate) fn continue_ends(&mut self) {
         self.sockets.ends.is_new = false;
         let before = self.sockets.counters.work;
         while self.sockets.counters.work - before < ENDS_A_TURN
@@ -179,14 +179,14 @@ impl Shard {
         {
             self.sockets.counters.work(1);
             match end {
-                End::Holds(id) if self.let_go_of_next(id) => continue,
-                End::Holds(id) => {
+                PendingEnd::Holds(id) if self.let_go_of_next(id) => continue,
+                PendingEnd::Holds(id) => {
                     self.processes.end_of_holds(&mut self.sockets, &mut self.net, id);
                 }
-                End::Connection(slot, generation) => {
+                PendingEnd::Connection(slot, generation) => {
                     self.sockets.end_unaccepted(&mut self.net, slot, generation);
                 }
-                End::Told(shard) => self.sockets.ends.acknowledge(shard),
+                PendingEnd::Told(shard) => self.sockets.ends.acknowledge(shard),
             }
             self.sockets.ends.end_first();
         }
@@ -223,7 +223,7 @@ impl Shard {
         }
     }
 
-    /// Hears no program any more.
+    /// Forgets all processes, at the end of the engine.
     pub(crate) fn forget_all(&mut self) {
         let ids: Vec<_> = self.processes.channels.ids().collect();
         ids.iter().for_each(|id| self.processes.forget(&mut self.net, *id));
@@ -231,7 +231,7 @@ impl Shard {
         ids.into_iter().for_each(|id| self.net.status.wake(id.number()));
     }
 
-    /// Does what the registry says, or begins to.
+    /// Executes an order of the registry, or begins to.
     pub(crate) fn obey(&mut self, order: Order) {
         self.sleep.told = true;
         if self.sleep.is_asleep {
@@ -248,7 +248,7 @@ impl Shard {
             }
             Order::Answer(id, number, reply) => {
                 // A new image asks for itself.
-                let asked = self.processes.channels.get(id).map(|attached| attached.asked);
+                let asked = self.processes.channels.get(id).map(|attached| attached.asks.asked);
                 if asked == Some(number) {
                     self.processes.channels.answer(id, Ok(*reply));
                 }
@@ -264,15 +264,15 @@ impl Shard {
             }
             Order::Apply(number, changes) => {
                 let result = self.net.stack.net.apply(self.sockets.now, &changes);
-                self.processes.notices.push(Notice::Told(number, Told::Applied(result)));
+                self.processes.notices.push(Notice::Told(number, QueryReply::Applied(result)));
             }
             Order::Rules(number) => {
                 let rules = self.net.stack.net.rules().cloned();
-                self.processes.notices.push(Notice::Told(number, Told::Rules(rules)));
+                self.processes.notices.push(Notice::Told(number, QueryReply::Rules(rules)));
             }
             Order::SetRules(number, rules) => {
                 self.net.stack.net.set_rules(rules.map(|rules| *rules));
-                self.processes.notices.push(Notice::Told(number, Told::Applied(Ok(()))));
+                self.processes.notices.push(Notice::Told(number, QueryReply::Applied(Ok(()))));
             }
             Order::Leave(number, whose) => {
                 self.processes.begin_to_leave(&self.sockets, number, whose);
@@ -296,18 +296,18 @@ impl Shard {
                     without: 0,
                 });
             }
-            Query::Counters => Told::Counters(Box::new(self.view().counters())),
+            Query::Counters => QueryReply::Counters(Box::new(self.view().counters())),
             Query::Nothing => {
                 self.net.stack.net.catch_up();
-                Told::Nothing
+                QueryReply::Nothing
             }
             Query::Net if self.sockets.place.number == 0 => {
-                Told::Net(Box::new(NetState::of(&self.net.stack.net, now)))
+                QueryReply::Net(Box::new(NetState::of(&self.net.stack.net, now)))
             }
-            Query::Net => Told::Traffic(self.net.stack.net.traffic().to_vec()),
+            Query::Net => QueryReply::Traffic(self.net.stack.net.traffic().to_vec()),
             Query::Unsent => {
                 let unsent = self.processes.unsent(&self.sockets, &self.net);
-                Told::Unsent(unsent + self.net.stack.net.waiting() as u64)
+                QueryReply::Unsent(unsent + self.net.stack.net.waiting() as u64)
             }
         };
         self.processes.notices.push(Notice::Told(number, told));
@@ -370,7 +370,7 @@ impl Shard {
         self.serve();
     }
 
-    /// The end of a sleep without a look at the descriptors.
+    /// Ends a sleep without a look at the descriptors.
     pub(crate) fn wake(&mut self) {
         // Twice, and the page would say that it sleeps.
         if self.sleep.is_asleep {
@@ -393,17 +393,17 @@ impl Shard {
 
     /// `registry_calls` of [`Sleep`] is set when this is readable.
     pub(crate) fn watch_registry(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.net.poller.add(fd, Source::Registry)
+        self.net.poller.add(fd, ShardSource::Registry)
     }
 
-    /// Adds the mailbox's bell to the descriptors that wake the shard.
+    /// Adds the notification of a mailbox to the descriptors that wake the shard.
     pub(crate) fn watch_mail(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
-        self.net.poller.add(bell, Source::Mail)
+        self.net.poller.add(bell, ShardSource::Mail)
     }
 
     /// `shards_call` of [`Sleep`] says when `other` has something to do while both sleep.
     pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
-        self.net.poller.add(other.as_fd(), Source::Shard(other.sockets.place.number as u8))
+        self.net.poller.add(other.as_fd(), ShardSource::Shard(other.sockets.place.number as u8))
     }
 
     /// Removes a descriptor from those that wake the shard.
@@ -416,7 +416,7 @@ impl Shard {
         let looked = self.net.poller.wait(timeout, &mut self.sleep.woken);
         if looked.expect("the engine's own epoll works") {
             for (place, port) in (0..).zip(&mut self.net.ports) {
-                port.looked(self.sleep.woken.contains(&Source::Port(place)));
+                port.looked(self.sleep.woken.contains(&ShardSource::Port(place)));
             }
         }
     }
@@ -427,28 +427,28 @@ impl Shard {
         let woken = std::mem::take(&mut self.sleep.woken);
         for &source in &woken {
             match source {
-                Source::Gone(id) => {
+                ShardSource::Gone(id) => {
                     self.processes.detach(&mut self.sockets, &mut self.net, id);
                     self.begin_ends();
                 }
-                Source::Registry => self.sleep.registry_calls = true,
-                Source::Shard(number) => self.sleep.shards_call |= 1 << number,
+                ShardSource::Registry => self.sleep.registry_calls = true,
+                ShardSource::Shard(number) => self.sleep.shards_call |= 1 << number,
                 // Rings, orders and ports are looked at in every turn.
-                Source::Doorbell | Source::Mail | Source::Port(_) => {}
+                ShardSource::Doorbell | ShardSource::Mail | ShardSource::Port(_) => {}
             }
         }
         self.sleep.woken = woken;
         self.answer_requests(true);
     }
 
-    /// Time to the earliest deadline; None: nothing has a deadline.
+    /// Returns the time until the earliest deadline; `None` without a deadline.
     pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
         let own =
             [self.net.next_timeout(), self.sockets.next_timeout(), self.processes.next_timeout()];
         own.into_iter().flatten().min().map(|at| at.since(now))
     }
 
-    /// Whether a program or another shard has said something.
+    /// Returns whether a program or a peer shard has queued something.
     pub(crate) fn has_something(&self) -> bool {
         self.processes.channels.have_something() || self.net.stack.has_mail()
     }
@@ -462,7 +462,7 @@ impl AsFd for Shard {
     }
 }
 
-/// A bell and a way to it for each of several shards, all of which get to know the others.
+/// Creates a notification for each of several shards, and makes it known to all of them.
 pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = shards.iter_mut().map(|shard| {
         let bell = Arc::new(doorbell::create()?);
@@ -473,7 +473,7 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     for (number, shard) in shards.iter_mut().enumerate() {
         let peers = bells.iter().enumerate();
         let peer = |(n, (status, bell)): (usize, &(Status, Arc<Fd>))| {
-            (n != number).then(|| Peer::new(status.clone(), Arc::clone(bell)))
+            (n != number).then(|| PeerShard::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers.list = peers.map(peer).collect();
         // The bell lives as long as another thread, or this one, may ring it.

@@ -11,7 +11,7 @@ use crate::poller::Poller;
 
 /// The source of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ShardSource {
     /// A program rang.
     Doorbell,
     /// The registry, which is on the same thread, has something to do.
@@ -28,7 +28,7 @@ pub(crate) enum Source {
 
 const KIND: u64 = 1 << 32;
 
-impl poller::Source for Source {
+impl poller::PollSource for ShardSource {
     fn token(self) -> u64 {
         match self {
             Self::Doorbell => KIND,
@@ -65,7 +65,7 @@ impl poller::Source for Source {
 
 /// Events of a port that the shard waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Watch {
+pub(crate) enum PortWatch {
     /// Packets.
     Packets,
     /// Packets, and room for those that it refused.
@@ -76,15 +76,15 @@ pub(crate) enum Watch {
 
 /// Watches ports for packets from now on.
 pub(crate) fn watch_new(
-    poller: &mut Poller<Source>,
+    poller: &mut Poller<ShardSource>,
     ports: &[Box<dyn Port + Send>],
-    watched: &mut Vec<Watch>,
+    watched: &mut Vec<PortWatch>,
 ) -> io::Result<()> {
     for (place, port) in (0..).zip(ports) {
         let fd = port.wake_fd();
-        watched.push(if fd.is_some() { Watch::Packets } else { Watch::Nothing });
+        watched.push(if fd.is_some() { PortWatch::Packets } else { PortWatch::Nothing });
         if let Some(fd) = fd {
-            poller.add(fd, Source::Port(place))?;
+            poller.add(fd, ShardSource::Port(place))?;
         }
     }
     Ok(())
@@ -93,26 +93,26 @@ pub(crate) fn watch_new(
 /// Watches ports for room as long as they refuse packets, and for nothing when their device has
 /// gone: it would be reported for ever.
 pub(crate) fn watch(
-    poller: &mut Poller<Source>,
+    poller: &mut Poller<ShardSource>,
     ports: &[Box<dyn Port + Send>],
-    watched: &mut [Watch],
+    watched: &mut [PortWatch],
 ) -> io::Result<()> {
     for (place, (port, watch)) in (0..).zip(ports.iter().zip(watched)) {
         let wanted = match () {
-            () if *watch == Watch::Nothing || port.is_gone() => Watch::Nothing,
-            () if port.blocked() => Watch::Room,
-            () => Watch::Packets,
+            () if *watch == PortWatch::Nothing || port.is_gone() => PortWatch::Nothing,
+            () if port.blocked() => PortWatch::Room,
+            () => PortWatch::Packets,
         };
         if wanted == *watch {
             continue;
         }
         let Some(fd) = port.wake_fd() else { continue };
         *watch = wanted;
-        let source = Source::Port(place);
+        let source = ShardSource::Port(place);
         match wanted {
-            Watch::Packets => poller.change(fd, source, EventFlags::IN)?,
-            Watch::Room => poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?,
-            Watch::Nothing => poller.remove(fd),
+            PortWatch::Packets => poller.change(fd, source, EventFlags::IN)?,
+            PortWatch::Room => poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?,
+            PortWatch::Nothing => poller.remove(fd),
         }
     }
     Ok(())
@@ -167,13 +167,13 @@ mod tests {
             [Box::new(Deleted { fd: read, known: known.clone() })];
         let (mut poller, mut watched) = (Poller::new().unwrap(), Vec::new());
         watch_new(&mut poller, &ports, &mut watched).unwrap();
-        let mut look = |poller: &mut Poller<Source>| {
+        let mut look = |poller: &mut Poller<ShardSource>| {
             let mut woken = Vec::new();
             watch(poller, &ports, &mut watched).unwrap();
             poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
             woken
         };
-        assert_eq!(look(&mut poller), [Source::Port(0)]);
+        assert_eq!(look(&mut poller), [ShardSource::Port(0)]);
         known.store(true, Relaxed);
         assert_eq!(look(&mut poller), []);
         assert_eq!(look(&mut poller), []);

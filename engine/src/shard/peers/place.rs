@@ -10,12 +10,12 @@ use towpath_stack::ShardId;
 
 /// A shard's number, and the number of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ShardPlace {
     pub number: u32,
     pub of: u32,
 }
 
-impl Place {
+impl ShardPlace {
     /// The bit of this shard.
     pub fn own(self) -> u16 {
         1 << self.number
@@ -46,14 +46,14 @@ impl Place {
 
 /// How another shard is woken.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PeerShard {
     /// Its page, which says whether it sleeps.
     status: Status,
     rung: Rung,
     bell: Arc<Fd>,
 }
 
-impl Peer {
+impl PeerShard {
     /// The peer that publishes `status`, and has `bell` in its poller.
     pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }

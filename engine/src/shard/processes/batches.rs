@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::ids::ChannelId;
 use crate::mail::Notice;
 use crate::shard::processes::Processes;
-use crate::shard::processes::channels::{Portion, Whole};
+use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
 /// Steps of work for one request before the others have their turn, some 50 µs. The first portion
@@ -31,36 +31,36 @@ const BORN_WITHIN: Duration = Duration::from_secs(30);
 
 impl Processes {
     /// Begins with something that may bring about so many holds, and does the first portion.
-    pub(crate) fn begin_whole(
+    pub(crate) fn begin_batch(
         &mut self,
         sockets: &mut Sockets,
         id: ChannelId,
-        what: Whole,
+        what: BatchWork,
         holds: usize,
     ) {
         let Some(attached) = self.channels.get_mut(id) else { return };
-        attached.portion = Some(Portion { next: 0, what, holds });
-        if !self.do_portion(sockets, id) {
-            self.to_go_on.push_back(id);
+        attached.batch = Some(Batch { next: 0, what, holds });
+        if !self.run_portion(sockets, id) {
+            self.to_continue.push_back(id);
         }
     }
 
     /// Goes on with one of them, each in its turn.
-    pub(crate) fn go_on_with_wholes(&mut self, sockets: &mut Sockets) {
-        if let Some(id) = self.to_go_on.pop_front()
-            && !self.do_portion(sockets, id)
+    pub(crate) fn continue_batches(&mut self, sockets: &mut Sockets) {
+        if let Some(id) = self.to_continue.pop_front()
+            && !self.run_portion(sockets, id)
         {
-            self.to_go_on.push_back(id);
+            self.to_continue.push_back(id);
         }
     }
 
-    /// True: it is done, or nobody waits for it.
-    fn do_portion(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
+    /// Returns true if the batch is done, or no process waits for it.
+    fn run_portion(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
         sockets.counters.request_portions += 1;
         let before = sockets.counters.work;
         while sockets.counters.work - before < PORTION {
-            if !self.do_step(sockets, id) {
-                self.end_whole(sockets, id);
+            if !self.run_step(sockets, id) {
+                self.finish_batch(sockets, id);
                 return true;
             }
         }
@@ -68,27 +68,28 @@ impl Processes {
     }
 
     /// False: there was nothing to do.
-    fn do_step(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
+    fn run_step(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
         let channels = &mut self.channels;
         let Some(attached) = channels.get_mut(id) else { return false };
-        let Some(Portion { next: from, what, .. }) = attached.portion else { return false };
+        let Some(Batch { next: from, what, .. }) = attached.batch else { return false };
         let next = match what {
-            Whole::Give { clone, only_listed: true } => {
-                let expected = channels.get(clone).and_then(|clone| clone.expected.as_ref());
+            BatchWork::Give { clone, only_listed: true } => {
+                let expected =
+                    channels.get(clone).and_then(|clone| clone.lineage.expected.as_ref());
                 expected.and_then(|expected| expected.inherits.first_from(from))
             }
             _ => attached.holds.first_from(from),
         };
         let Some(slot) = next else {
             sockets.counters.work(1);
-            return what == Whole::Unlock && sockets.free_closed(&mut self.channels, id);
+            return what == BatchWork::Unlock && sockets.free_closed(&mut self.channels, id);
         };
-        if let Some(portion) = channels.get_mut(id).and_then(|it| it.portion.as_mut()) {
+        if let Some(portion) = channels.get_mut(id).and_then(|it| it.batch.as_mut()) {
             portion.next = slot + 1;
         }
         match what {
-            Whole::Give { clone, .. } => self.hold(sockets, clone, slot),
-            Whole::Unlock => {
+            BatchWork::Give { clone, .. } => self.hold(sockets, clone, slot),
+            BatchWork::Unlock => {
                 sockets.counters.work(1);
                 sockets.release_locks_of(&mut self.channels, id, slot);
             }
@@ -96,13 +97,13 @@ impl Processes {
         true
     }
 
-    fn end_whole(&mut self, sockets: &mut Sockets, id: ChannelId) {
+    fn finish_batch(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
-        let Some(portion) = attached.portion.take() else { return };
+        let Some(portion) = attached.batch.take() else { return };
         self.promised -= portion.holds;
         match portion.what {
-            Whole::Give { clone, .. } => self.expect_birth(sockets, clone),
-            Whole::Unlock => {
+            BatchWork::Give { clone, .. } => self.expect_birth(sockets, clone),
+            BatchWork::Unlock => {
                 let listed = std::mem::take(&mut attached.listed);
                 self.keep_only(sockets, id, &listed);
             }
@@ -116,7 +117,7 @@ impl Processes {
     pub(crate) fn expect_birth(&mut self, sockets: &mut Sockets, clone: ChannelId) {
         let until = sockets.now + BORN_WITHIN;
         if let Some(attached) = self.channels.get_mut(clone) {
-            attached.unborn_until = Some(until);
+            attached.lineage.unborn_until = Some(until);
             self.to_disinherit.push_back((until, clone));
         }
     }
@@ -163,20 +164,28 @@ mod tests {
     /// The clone, which is being made.
     fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
         engine.grant(id, &Request { call: call::CLONE, a: wanted, ..Request::default() });
-        let clone =
-            engine.shard.processes.channels.get(id).expect("it is there").clones.last().copied();
-        assert!(!engine.shard.processes.to_go_on.is_empty(), "one portion does not do");
+        let clone = engine
+            .shard
+            .processes
+            .channels
+            .get(id)
+            .expect("it is there")
+            .lineage
+            .clones
+            .last()
+            .copied();
+        assert!(!engine.shard.processes.to_continue.is_empty(), "one portion does not do");
         clone.expect("it was begun")
     }
 
     fn go_on(engine: &mut Engine) {
         let before = engine.shard.sockets.counters.work;
-        engine.shard.go_on_with_wholes();
+        engine.shard.continue_batches();
         assert!(engine.shard.sockets.counters.work - before <= PORTION + 1);
     }
 
     fn end(engine: &mut Engine) {
-        while !engine.shard.processes.to_go_on.is_empty() {
+        while !engine.shard.processes.to_continue.is_empty() {
             go_on(engine);
         }
         assert_eq!(engine.shard.processes.promised, 0);
@@ -214,7 +223,7 @@ mod tests {
             assert_ne!(open(&mut engine, id), last, "its slot is not free");
             end(&mut engine);
             let clones = engine.shard.processes.channels.get(clone).expect("it is there");
-            let inherits = &clones.expected.as_ref().expect("it has said nothing").inherits;
+            let inherits = &clones.lineage.expected.as_ref().expect("it has said nothing").inherits;
             assert_eq!(inherits.iter().collect::<Vec<_>>(), listed);
             assert!(listed.iter().all(|&slot| engine.shard.is_held(clone, slot)));
             assert_eq!(engine.shard.is_held(clone, *apart), wanted == purpose::SPAWN);
@@ -232,7 +241,7 @@ mod tests {
             engine.shard.turn_stack();
         }
         go_on(&mut engine);
-        assert!(engine.shard.processes.to_go_on.is_empty());
+        assert!(engine.shard.processes.to_continue.is_empty());
         assert!([id, clone].iter().all(|id| engine.shard.processes.channels.get(*id).is_none()));
         assert_eq!((engine.shard.processes.holds, engine.shard.sockets.slots.len()), (0, 0));
     }
@@ -289,7 +298,7 @@ mod tests {
         begin_clone(&mut engine, other, purpose::FORK);
         let goes_on = |engine: &Engine| {
             [one, other].map(|id| {
-                engine.shard.processes.channels.get(id).expect("it lives").portion.is_some()
+                engine.shard.processes.channels.get(id).expect("it lives").batch.is_some()
             })
         };
         // The first one needs two more and a step, which comes after the other's second portion.

@@ -11,7 +11,7 @@ use towpath_tcp::Instant;
 
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
-use crate::link::Link;
+use crate::link::ChannelLink;
 use crate::mail::{Newcomer, Want};
 use crate::shard::requests::rounds::Answer;
 use crate::shard::sockets::slot_set::SlotSet;
@@ -33,7 +33,7 @@ pub(crate) struct Attached {
     /// there only if the kernel knows it as one of the run's ([`crate::shard::processes::owners`]).
     pub pid: u32,
     /// None before HELLO.
-    pub link: Option<Link>,
+    pub link: Option<ChannelLink>,
     /// Slots of sockets that the process has a descriptor for.
     pub holds: SlotSet,
     /// The number of slots in `holds` and `former`: in so many sockets' `holders` it stands.
@@ -47,6 +47,24 @@ pub(crate) struct Attached {
     pub inside: u32,
     /// Slots in `holds` that were listed in a HELLO that is not complete, or for a CLONE.
     pub listed: SlotSet,
+    pub lineage: Lineage,
+    pub asks: Asks,
+    /// Work that is done in portions with all sockets of the process.
+    pub batch: Option<Batch>,
+    /// Events were put into its ring since its bell was rung last.
+    pub touched: bool,
+    /// Slots of sockets that it holds no more but stands in the `holders` of:
+    /// [`crate::shard::sockets::ends`] takes it out of them in portions.
+    pub former: SlotSet,
+    /// The process stands in the queue of [`crate::shard::sockets::ends::Ends`].
+    pub is_ending: bool,
+    /// Its process is gone, or was cut off. The channel stays until all that it held is let go of.
+    pub has_ended: bool,
+}
+
+/// How a process came from another one, and which ones come from it.
+#[derive(Debug, Default)]
+pub(crate) struct Lineage {
     /// Knowledge of the program that the channel is for. None: it has said HELLO, or its time for
     /// HELLO is over, or it is a child of fork, which never says it.
     pub expected: Option<Expected>,
@@ -58,10 +76,11 @@ pub(crate) struct Attached {
     /// Channels that were cloned from this one, and whose processes may not have begun: what this
     /// one comes by meanwhile they may inherit.
     pub clones: Vec<ChannelId>,
-    /// Work that is done in portions with all sockets of the process.
-    pub portion: Option<Portion>,
-    /// Events were put into its ring since its bell was rung last.
-    pub touched: bool,
+}
+
+/// Requests of a process that are not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
     /// The process stands among those whose requests are read next.
     pub is_heard: bool,
     /// A request that was read and has to wait for what others said; no other is read before it is
@@ -71,13 +90,6 @@ pub(crate) struct Attached {
     pub asked: u64,
     /// A want of the process that came by the registry, and waits for news of others.
     pub want: Option<Box<Want>>,
-    /// Slots of sockets that it holds no more but stands in the `holders` of:
-    /// [`crate::shard::sockets::ends`] takes it out of them in portions.
-    pub former: SlotSet,
-    /// The process stands in the queue of [`crate::shard::sockets::ends::Ends`].
-    pub is_ending: bool,
-    /// Its process is gone, or was cut off. The channel stays until all that it held is let go of.
-    pub has_ended: bool,
 }
 
 /// A program that has not said HELLO.
@@ -92,17 +104,17 @@ pub(crate) struct Expected {
 
 /// How far that is which is done with each socket of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Portion {
+pub(crate) struct Batch {
     /// The first slot that has not been looked at.
     pub next: u32,
-    pub what: Whole,
+    pub what: BatchWork,
     /// SlotSet that it may bring about.
     pub holds: usize,
 }
 
 /// Work to be done with all sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whole {
+pub(crate) enum BatchWork {
     /// The clone holds it, too; with `only_listed` if the clone inherits it.
     Give { clone: ChannelId, only_listed: bool },
     /// The locks are freed that threads of the image before had.
@@ -126,8 +138,8 @@ pub(crate) struct Channels {
 impl Attached {
     /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and
     /// of one with a request here that is not answered the next is not taken.)
-    pub fn asks(&self) -> bool {
-        let is_idle = !self.has_ended && self.request.is_none();
+    pub fn has_request(&self) -> bool {
+        let is_idle = !self.has_ended && self.asks.request.is_none();
         is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())
     }
 }
@@ -148,16 +160,10 @@ impl Channels {
             closed: SlotSet::default(),
             inside: 0,
             listed: SlotSet::default(),
-            expected: None,
-            unborn_until: None,
-            parent: None,
-            clones: Vec::new(),
-            portion: None,
+            lineage: Lineage::default(),
+            asks: Asks::default(),
+            batch: None,
             touched: false,
-            is_heard: false,
-            request: None,
-            asked: 0,
-            want: None,
             former: SlotSet::default(),
             is_ending: false,
             has_ended: false,
@@ -222,8 +228,8 @@ impl Channels {
     /// Whether any has commands, or asks something.
     pub fn have_something(&self) -> bool {
         self.slab.iter().flatten().any(|attached| {
-            let has_commands = |link: &Link| link.ring.has_commands();
-            attached.link.as_ref().is_some_and(has_commands) || attached.asks()
+            let has_commands = |link: &ChannelLink| link.ring.has_commands();
+            attached.link.as_ref().is_some_and(has_commands) || attached.has_request()
         })
     }
 
@@ -287,7 +293,7 @@ impl Channels {
 }
 
 impl Channels {
-    /// Puts an answer into the cell.
+    /// Writes an answer into the request slot of a process.
     pub(crate) fn answer(&mut self, id: ChannelId, answer: Answer) {
         let reply = answer.unwrap_or_else(Errno::refusal);
         if let Some(link) = self.get_mut(id).and_then(|it| it.link.as_mut()) {

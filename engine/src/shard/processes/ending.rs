@@ -2,7 +2,7 @@
 //! them. A process ends, or becomes a program that does not have them, or closes a listener with a
 //! full queue.
 //!
-//! A process that ends stays on its channel until that is done, with nobody at the other end:
+//! The channel of an ended process stays until that is done:
 //!
 //! ```text
 //!   its commands → its locks and holds, socket by socket → locks of closed sockets → gone
@@ -19,18 +19,18 @@ use crate::ids::ChannelId;
 use crate::mail::Notice;
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
-use crate::shard::processes::channels::{Portion, Whole};
+use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// A process is gone, or has to go: what only it held is closed, as the kernel does with a
-    /// process that is killed.
+    /// Detaches a process that is gone, or has to go. Sockets that only it held are closed, as
+    /// the kernel does for a killed process.
     pub(crate) fn detach(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if std::mem::replace(&mut attached.has_ended, true) {
             return;
         }
-        let (portion, want) = (attached.portion.take(), attached.want.take());
+        let (portion, want) = (attached.batch.take(), attached.asks.want.take());
         // Commands from before the process's death count, except in a ring that makes no sense.
         // Commands that others with the memory write later, as its children may, do not.
         if let Some(link) = &mut attached.link {
@@ -42,12 +42,12 @@ impl Processes {
         }
         net.status.wake(id.number());
         if let Some(portion) = portion {
-            self.abandon(sockets, net, id, portion);
+            self.abandon_batch(sockets, net, id, portion);
         }
         if want.is_some() {
             self.notices.push(Notice::Refused(id, Errno(EPROTO), want));
         }
-        self.no_more_a_clone(id);
+        self.end_cloning(id);
         self.begin_end_of_holds(sockets, id);
     }
 
@@ -63,7 +63,7 @@ impl Processes {
         if let Some(link) = attached.link.take() {
             self.unlink(net, id, link);
         }
-        sockets.close_parked_by(net, id);
+        sockets.close_in_flight_of(net, id);
         self.detach(sockets, net, id);
         true
     }
@@ -97,7 +97,7 @@ impl Processes {
         sockets.free_closed(&mut self.channels, id)
     }
 
-    /// Nothing is left of what a process held no more, or of a process.
+    /// Ends the release of holds, and forgets the process if it has ended.
     pub(crate) fn end_of_holds(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.is_ending = false;
@@ -107,23 +107,23 @@ impl Processes {
         self.spawned(sockets, id);
         self.orphan_clones(id);
         self.forget(net, id);
-        sockets.counters.work(sockets.released.to_close_parked.len() / 64);
-        for by in sockets.released.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
+        sockets.counters.work(sockets.released.to_close_in_flight.len() / 64);
+        for by in sockets.released.to_close_in_flight.values_mut().filter(|by| **by == Some(id)) {
             *by = None;
         }
         self.channels.to_cut_off.retain(|hostile| *hostile != id);
     }
 
-    /// The process that asked is gone: nobody will have the clone.
-    pub(crate) fn abandon(
+    /// Ends a batch whose process is gone, and detaches the clone that it made.
+    pub(crate) fn abandon_batch(
         &mut self,
         sockets: &mut Sockets,
         net: &mut Net,
         id: ChannelId,
-        portion: Portion,
+        portion: Batch,
     ) {
         self.promised -= portion.holds;
-        if let Whole::Give { clone, .. } = portion.what {
+        if let BatchWork::Give { clone, .. } = portion.what {
             self.detach(sockets, net, clone);
         }
         self.notices.push(Notice::Refused(id, Errno(EPROTO), None));

@@ -24,11 +24,11 @@ use towpath_tcp::Instant;
 
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
 use crate::ids::ChannelId;
-use crate::link::Link;
+use crate::link::ChannelLink;
 use crate::mail::{Newcomer, Want};
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
-use crate::shard::processes::channels::{Expected, Whole};
+use crate::shard::processes::channels::{BatchWork, Expected};
 use crate::shard::sockets::Sockets;
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
@@ -59,7 +59,7 @@ impl Processes {
         };
         let unclaimed = entry.unclaimed().is_some();
         let Some(attached) = self.channels.get(id) else { return };
-        if let Some(parent) = attached.parent.filter(|_| unclaimed) {
+        if let Some(parent) = attached.lineage.parent.filter(|_| unclaimed) {
             // Its parent took the connection off an accept queue, and will say so any moment. The
             // child must not be the only one to hold it meanwhile.
             self.claim(sockets, net, parent, slot);
@@ -81,8 +81,8 @@ impl Processes {
         }
         let held = self.holds + self.promised + attached.held;
         // A process that has not begun cannot fork: it says HELLO or SETTLED first.
-        let unborn = attached.parent.is_some() || attached.expected.is_some();
-        if unborn || attached.clones.len() >= CLONES_MAX || held > HOLDS_MAX {
+        let unborn = attached.lineage.parent.is_some() || attached.lineage.expected.is_some();
+        if unborn || attached.lineage.clones.len() >= CLONES_MAX || held > HOLDS_MAX {
             return Err(Errno(EAGAIN));
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Processes {
         id: ChannelId,
         wanted: u32,
         clone: Newcomer,
-        link: Link,
+        link: ChannelLink,
     ) -> Result<(), (Errno, Box<Want>)> {
         if let Err(errno) = self.may_clone(id, wanted) {
             return Err((errno, Box::new(Want::Clone { purpose: wanted, clone, link })));
@@ -106,20 +106,21 @@ impl Processes {
         self.link(net, newcomer, link);
         let Some(parent) = self.channels.get_mut(id) else { return Ok(()) };
         let listed = std::mem::take(&mut parent.listed);
-        parent.clones.push(newcomer);
+        parent.lineage.clones.push(newcomer);
         // After exec(2) the same process goes on. A process of fork(2) or posix_spawn(3) says its
         // own id.
         let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
         let held = parent.held;
         if let Some(attached) = self.channels.get_mut(newcomer) {
             attached.pid = pid;
-            attached.parent = Some(id);
+            attached.lineage.parent = Some(id);
             let is_program = wanted != purpose::FORK;
-            attached.expected = is_program.then_some(Expected { inherits: listed, until: None });
+            attached.lineage.expected =
+                is_program.then_some(Expected { inherits: listed, until: None });
         }
         self.promised += held;
         let only_listed = wanted == purpose::EXEC;
-        self.begin_whole(sockets, id, Whole::Give { clone: newcomer, only_listed }, held);
+        self.begin_batch(sockets, id, BatchWork::Give { clone: newcomer, only_listed }, held);
         Ok(())
     }
 
@@ -128,7 +129,7 @@ impl Processes {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.pid = pid;
         let listed = std::mem::take(&mut attached.listed);
-        self.no_more_a_clone(id);
+        self.end_cloning(id);
         self.keep_only(sockets, id, &listed);
     }
 
@@ -136,42 +137,42 @@ impl Processes {
     pub(crate) fn spawned(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let now = sockets.now;
         let Some(attached) = self.channels.get_mut(id) else { return };
-        for clone in std::mem::take(&mut attached.clones) {
+        for clone in std::mem::take(&mut attached.lineage.clones) {
             let Some(attached) = self.channels.get_mut(clone) else { continue };
-            if let Some(expected) = &mut attached.expected {
+            if let Some(expected) = &mut attached.lineage.expected {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
-                attached.parent = None;
+                attached.lineage.parent = None;
                 self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.channels.get_mut(id) {
                 // A child of fork speaks for itself.
-                parent.clones.push(clone);
+                parent.lineage.clones.push(clone);
             }
         }
     }
 
-    /// A process is gone: it comes by nothing more that its clones might have.
+    /// Detaches a dead process from its clones: they inherit nothing further.
     pub(crate) fn orphan_clones(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
-        for clone in std::mem::take(&mut attached.clones) {
+        for clone in std::mem::take(&mut attached.lineage.clones) {
             if let Some(clone) = self.channels.get_mut(clone) {
-                clone.parent = None;
+                clone.lineage.parent = None;
             }
         }
     }
 
     /// A channel is what it is from here on: it has said HELLO, or is gone.
-    pub(crate) fn no_more_a_clone(&mut self, id: ChannelId) {
+    pub(crate) fn end_cloning(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
-        attached.expected = None;
-        attached.unborn_until = None;
-        let parent = attached.parent.take();
+        attached.lineage.expected = None;
+        attached.lineage.unborn_until = None;
+        let parent = attached.lineage.parent.take();
         self.leave_parent(parent, id);
     }
 
     fn leave_parent(&mut self, parent: Option<ChannelId>, id: ChannelId) {
         if let Some(parent) = parent.and_then(|parent| self.channels.get_mut(parent)) {
-            parent.clones.retain(|clone| *clone != id);
+            parent.lineage.clones.retain(|clone| *clone != id);
         }
     }
 
@@ -184,11 +185,11 @@ impl Processes {
             self.to_disinherit.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
             // Ids are used again.
-            if attached.unborn_until.take_if(|it| *it == until).is_none() {
+            if attached.lineage.unborn_until.take_if(|it| *it == until).is_none() {
                 continue;
             }
-            let parent = attached.parent.take();
-            if let Some(expected) = &mut attached.expected
+            let parent = attached.lineage.parent.take();
+            if let Some(expected) = &mut attached.lineage.expected
                 && expected.until.is_none()
             {
                 let until = now + HELLO_WITHIN;
@@ -209,7 +210,7 @@ impl Processes {
             self.to_restrict.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
             // Ids are used again.
-            let expected = attached.expected.take_if(|it| it.until == Some(until));
+            let expected = attached.lineage.expected.take_if(|it| it.until == Some(until));
             let Some(expected) = expected else { continue };
             // Each shard notices; the first one counts.
             sockets.counters.strangers += u64::from(sockets.slots.first() == 0);

@@ -5,7 +5,7 @@ use towpath_shm::layout::event;
 use crate::ids::ChannelId;
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
-use crate::shard::processes::channels::{Portion, Whole};
+use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slot_set::SlotSet;
 
@@ -15,7 +15,7 @@ impl Processes {
         self.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
 
-    /// A process has a descriptor for the socket.
+    /// Notes that a process has a descriptor for the socket.
     pub(crate) fn hold(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         sockets.counters.work(1);
         let (Some(entry), Some(attached)) =
@@ -31,19 +31,20 @@ impl Processes {
             self.holds += 1;
             sockets.counters.holds_made += 1;
         }
-        let clones = attached.clones.len();
-        sockets.unpark(slot);
+        let clones = attached.lineage.clones.len();
+        sockets.end_flight(slot);
         // Children that were forked just now may have it too; they will say.
         for at in 0..clones {
-            let Some(&clone) = self.channels.get(id).and_then(|it| it.clones.get(at)) else {
+            let Some(&clone) = self.channels.get(id).and_then(|it| it.lineage.clones.get(at))
+            else {
                 break;
             };
             self.hold(sockets, clone, slot);
         }
     }
 
-    /// A process has got a descriptor for the socket without opening it: by accept, by SCM_RIGHTS,
-    /// or from the process that started it.
+    /// Notes that a process received a descriptor without opening it: by accept, by SCM_RIGHTS,
+    /// or from its parent.
     pub(crate) fn adopt(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
         if sockets.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(sockets, net, id, slot);
@@ -52,7 +53,7 @@ impl Processes {
         }
     }
 
-    /// A process took the connection off an accept queue.
+    /// Notes that a process took the connection off an accept queue.
     pub(crate) fn claim(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
         // A connection that is being closed already, with its listener or because it was claimed
         // too late, comes to its end. A holder would outlive it, and hold the next socket in the
@@ -71,8 +72,8 @@ impl Processes {
         sockets.slots.post(slot, event::RX);
     }
 
-    /// A process has no descriptor for the socket any more. When the last holder lets go the socket
-    /// is closed.
+    /// Notes that a process has no descriptor for the socket any more. The last holder's release
+    /// closes the socket.
     pub(crate) fn let_go(
         &mut self,
         sockets: &mut Sockets,
@@ -90,7 +91,7 @@ impl Processes {
             attached.closed.insert(slot);
             // Another socket may have the slot next.
             attached.listed.remove(slot);
-            if let Some(expected) = &mut attached.expected {
+            if let Some(expected) = &mut attached.lineage.expected {
                 expected.inherits.remove(slot);
             }
         }
@@ -101,7 +102,7 @@ impl Processes {
         } else if entry.unclaimed().is_none() {
             // A process that broke the rules of the channel has no link and is not believed.
             let is_honest = self.channels.get(id).is_some_and(|attached| attached.link.is_some());
-            if !is_honest || !sockets.park(id, slot) {
+            if !is_honest || !sockets.keep_in_flight(id, slot) {
                 sockets.close(net, slot);
             }
         }
@@ -111,11 +112,11 @@ impl Processes {
     /// asked for.
     pub(crate) fn give_to_clone(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         let Some(attached) = self.channels.get(id) else { return };
-        let Some(Portion { what: Whole::Give { clone, only_listed }, .. }) = attached.portion
+        let Some(Batch { what: BatchWork::Give { clone, only_listed }, .. }) = attached.batch
         else {
             return;
         };
-        let expected = || self.channels.get(clone)?.expected.as_ref();
+        let expected = || self.channels.get(clone)?.lineage.expected.as_ref();
         let is_its =
             !only_listed || expected().is_some_and(|expected| expected.inherits.contains(slot));
         if is_its && attached.holds.contains(slot) {
@@ -123,7 +124,7 @@ impl Processes {
         }
     }
 
-    /// A process holds what is listed and nothing else.
+    /// Reduces the holds of a process to the listed sockets.
     pub(crate) fn keep_only(&mut self, sockets: &mut Sockets, id: ChannelId, listed: &SlotSet) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.holds.move_others(listed, &mut attached.former);

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 
 use crate::ids::ChannelId;
-use crate::link::Link;
+use crate::link::ChannelLink;
 use crate::mail::{Newcomer, Notice};
 use crate::shard::net::Net;
-use crate::shard::net::sources::Source;
+use crate::shard::net::sources::ShardSource;
 use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
@@ -18,19 +18,19 @@ impl Processes {
         sockets.payers.set(id, newcomer.family);
         self.channels.open(newcomer);
         let Some(attached) = self.channels.get_mut(id) else { return };
-        attached.is_watched = net.poller.add(attached.life.as_fd(), Source::Gone(id)).is_ok();
+        attached.is_watched = net.poller.add(attached.life.as_fd(), ShardSource::Gone(id)).is_ok();
         if !attached.is_watched {
             // Its end would never be noticed.
             self.channels.to_cut_off.push(id);
         }
     }
 
-    /// Rings and bells for a channel's new process image.
-    pub(crate) fn link(&mut self, net: &mut Net, id: ChannelId, link: Link) {
+    /// Links a channel to the rings and notifications of a new process image.
+    pub(crate) fn link(&mut self, net: &mut Net, id: ChannelId, link: ChannelLink) {
         let Some(attached) = self.channels.get_mut(id) else {
             return self.notices.push(Notice::Unlinked(id, link.into_bells()));
         };
-        if net.poller.add(link.engine_bell.as_fd(), Source::Doorbell).is_err() {
+        if net.poller.add(link.engine_bell.as_fd(), ShardSource::Doorbell).is_err() {
             // Without the bell in the poller the process would not be heard while the shard sleeps.
             self.channels.to_cut_off.push(id);
             return self.notices.push(Notice::Unlinked(id, link.into_bells()));
@@ -42,7 +42,7 @@ impl Processes {
 
     /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells
     /// are closed.
-    pub(crate) fn unlink(&mut self, net: &mut Net, id: ChannelId, link: Link) {
+    pub(crate) fn unlink(&mut self, net: &mut Net, id: ChannelId, link: ChannelLink) {
         net.poller.remove(link.engine_bell.as_fd());
         self.notices.push(Notice::Unlinked(id, link.into_bells()));
     }

@@ -2,15 +2,15 @@
 
 use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
-use crate::link::Link;
+use crate::link::ChannelLink;
 use crate::mail::{Notice, Want};
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
-use crate::shard::processes::channels::{Attached, Whole};
+use crate::shard::processes::channels::{Attached, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// The time has come for what a process wants.
+    /// Grants a want of a process, or refuses it.
     pub(crate) fn grant(
         &mut self,
         sockets: &mut Sockets,
@@ -80,7 +80,7 @@ impl Processes {
         handles.iter().zip(0..).map(|(handle, n)| u64::from(is_its(handle)) << n).sum()
     }
 
-    /// A process image begins.
+    /// Handles HELLO: a process image begins.
     fn hello(
         &mut self,
         sockets: &mut Sockets,
@@ -88,15 +88,15 @@ impl Processes {
         id: ChannelId,
         pid: u32,
         listed: &[(u32, u32)],
-        link: Link,
+        link: ChannelLink,
     ) {
         if let Some(attached) = self.channels.get_mut(id) {
             attached.pid = pid;
         }
         self.list_all(sockets, net, id, listed);
-        self.no_more_a_clone(id);
+        self.end_cloning(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
         self.link(net, id, link);
-        self.begin_whole(sockets, id, Whole::Unlock, 0);
+        self.begin_batch(sockets, id, BatchWork::Unlock, 0);
     }
 }

@@ -18,7 +18,7 @@ impl Requests {
     pub(crate) fn drain_commands(&mut self, cx: &mut Cx<'_>) -> bool {
         let mut more = false;
         for id in cx.processes.channels.ids() {
-            if cx.processes.channels.get(id).is_some_and(Attached::asks) {
+            if cx.processes.channels.get(id).is_some_and(Attached::has_request) {
                 self.rounds.note_request(&mut cx.processes.channels, id);
             }
             more |= self.drain_share(cx, id);
@@ -113,7 +113,7 @@ impl Requests {
             op::CLOSE if held => cx.processes.let_go(cx.sockets, cx.net, id, slot),
             op::SHUTDOWN if held => cx.sockets.shut_down(cx.net, slot, command.a),
             op::SETTING if held => cx.sockets.options(cx.net, slot).set(command.a, command.b),
-            op::TX_WINDOW if held => cx.sockets.give_memory(cx.net, slot),
+            op::TX_WINDOW if held => cx.sockets.attach_memory(cx.net, slot),
             _ => cx.sockets.counters.commands_stale += 1,
         }
     }

@@ -12,7 +12,7 @@ use crate::errno::{EINVAL, Errno};
 use crate::shard::net::describe::append;
 use crate::shard::requests::listings::{ENTRY, SLOTS_A_REQUEST, SSTHRESH_NONE};
 use crate::shard::requests::rounds::Answer;
-use crate::shard::requests::{Cx, Requests, View};
+use crate::shard::requests::{Cx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{AF_INET, AF_INET6};
@@ -70,7 +70,7 @@ impl Requests {
     }
 }
 
-impl View<'_> {
+impl ShardView<'_> {
     fn row(&self, slot: u32) -> Option<SocketRow> {
         let entry = self.sockets.slots.get(slot)?;
         let info = entry.id.and_then(|id| self.net.info(id));

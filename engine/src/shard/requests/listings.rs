@@ -10,12 +10,12 @@ use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{Info, TimerKind};
 
-use crate::mail::{Notice, Told};
+use crate::mail::{Notice, QueryReply};
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
-use crate::shard::requests::{Cx, Requests, View};
+use crate::shard::requests::{Cx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
-use crate::shard::sockets::slots::Entry;
+use crate::shard::sockets::slots::SlotEntry;
 
 /// Slots that one SOCKETS looks at: a look costs some ns.
 pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
@@ -54,7 +54,7 @@ pub(crate) struct Listing {
 
 impl Requests {
     /// Goes on with the first listing, until the turn's share is used up.
-    pub(crate) fn go_on_listing(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn continue_listing(&mut self, cx: &mut Cx<'_>) {
         let Some(mut listing) = self.listings.pop_front() else { return };
         let mut entries = Vec::new();
         let before = cx.sockets.counters.work;
@@ -78,8 +78,8 @@ impl Requests {
         }
         let is_last = listing.slot >= end && without.next().is_none();
         let (number, told) = match is_last {
-            true => (listing.number, Told::Last(entries)),
-            false => (listing.number, Told::Some(entries)),
+            true => (listing.number, QueryReply::Last(entries)),
+            false => (listing.number, QueryReply::Some(entries)),
         };
         cx.processes.notices.push(Notice::Told(number, told));
         if !is_last {
@@ -115,7 +115,7 @@ impl Requests {
     }
 }
 
-impl View<'_> {
+impl ShardView<'_> {
     /// All of them at once.
     pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
         let sockets = self.sockets.slots.iter().map(|(slot, entry)| self.show(slot, entry));
@@ -128,7 +128,7 @@ impl View<'_> {
         self.sockets.slots.get(slot).map(|entry| self.show(slot, entry))
     }
 
-    fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
+    fn show(&self, slot: u32, entry: &SlotEntry) -> SocketEntry {
         let info = entry.id.and_then(|id| self.net.info(id));
         let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
@@ -279,7 +279,7 @@ fn timer_name(kind: TimerKind) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
+pub(crate) fn queues(entry: &SlotEntry, info: Option<&SocketInfo>) -> (u32, u32) {
     match (&entry.owned, entry.kind) {
         (Some(owned), Kind::Datagram | Kind::Echo) => {
             let unread = owned.rx.as_ref().map_or(0, RecvBuffer::unread);
@@ -310,16 +310,16 @@ mod tests {
         let ends = (0..SOCKETS).any(|_| {
             let before = shard.sockets.counters.work;
             let (requests, mut cx) = shard.requests();
-            requests.go_on_listing(&mut cx);
+            requests.continue_listing(&mut cx);
             assert!(shard.sockets.counters.work - before <= WORK_A_TURN + 2 * ENTRY as u64);
             shard.do_turn();
             shard.look();
             shard.processes.notices.drain(..).fold(false, |_, notice| match notice {
-                Notice::Told(7, Told::Some(some)) => {
+                Notice::Told(7, QueryReply::Some(some)) => {
                     listed.extend(some.into_iter().map(|entry| entry.slot));
                     false
                 }
-                Notice::Told(7, Told::Last(rest)) => {
+                Notice::Told(7, QueryReply::Last(rest)) => {
                     listed.extend(rest.into_iter().map(|entry| entry.slot));
                     true
                 }

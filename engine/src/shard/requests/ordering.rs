@@ -30,8 +30,8 @@ use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
 use crate::mail::{Notice, Want};
 use crate::report::{REQUEST, STACK_TURN};
-use crate::shard::peers::word::Word;
-use crate::shard::requests::rounds::{Answer, Asker, Then, Waiting};
+use crate::shard::peers::message::PeerMessage;
+use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
 use crate::shard::requests::{Cx, Requests};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round. Each limit
@@ -41,7 +41,7 @@ const WORK_A_TURN: u64 = 512;
 impl Requests {
     /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and
     /// who has ended was detached.
-    pub(crate) fn answer_askers(&mut self, cx: &mut Cx<'_>, looked: bool) {
+    pub(crate) fn answer_due(&mut self, cx: &mut Cx<'_>, looked: bool) {
         if !self.rounds.has_work() {
             return;
         }
@@ -49,12 +49,12 @@ impl Requests {
         while cx.sockets.counters.work - before < WORK_A_TURN
             && let Some(id) = self.rounds.heard.pop_front()
         {
-            self.hear(cx, id);
+            self.read_request(cx, id);
         }
         while cx.sockets.counters.work - before < WORK_A_TURN
             && let Some(then) = self.rounds.ready.pop_front()
         {
-            self.go_on_after(cx, then);
+            self.continue_after(cx, then);
         }
         if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
             self.rounds.begin();
@@ -92,7 +92,7 @@ impl Requests {
         }
         let number = self.wait_for(shards, Then::Ask(asker));
         for shard in place.shards_of(shards & !place.own()) {
-            cx.net.tell_shard(shard, Word::AskRound(number));
+            cx.net.tell_shard(shard, PeerMessage::AskRound(number));
         }
         if shards & place.own() != 0 {
             self.rounds.next.push_back(Asker::Shard(place.id(), number));
@@ -103,7 +103,7 @@ impl Requests {
     fn wait_for(&mut self, left: u16, then: Then) -> u64 {
         let number = self.rounds.count;
         self.rounds.count += 1;
-        self.rounds.waiting.insert(number, Waiting { left, then });
+        self.rounds.waiting.insert(number, RoundWait { left, then });
         number
     }
 
@@ -117,7 +117,7 @@ impl Requests {
         }
     }
 
-    fn go_on_after(&mut self, cx: &mut Cx<'_>, then: Then) {
+    fn continue_after(&mut self, cx: &mut Cx<'_>, then: Then) {
         match then {
             Then::Ask(asker) => self.answer_asker(cx, asker),
             Then::Give(id, serial, answer) => {
@@ -137,7 +137,7 @@ impl Requests {
         };
         let number = self.wait_for(others, Then::Give(id, serial, Box::new(answer)));
         for shard in cx.sockets.place.shards_of(others) {
-            cx.net.tell_shard(shard, Word::Echo(number));
+            cx.net.tell_shard(shard, PeerMessage::Echo(number));
         }
     }
 
@@ -150,12 +150,12 @@ impl Requests {
             Asker::Shard(shard, number) if shard == cx.sockets.place.id() => {
                 self.note_done(shard, number);
             }
-            Asker::Shard(shard, number) => cx.net.tell_shard(shard, Word::Done(number)),
+            Asker::Shard(shard, number) => cx.net.tell_shard(shard, PeerMessage::Done(number)),
             Asker::Process(id, serial) => {
                 // Ids are used again.
                 let attached = cx.processes.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
-                let request = attached.request.take();
+                let request = attached.asks.request.take();
                 if let Some(request) = request.filter(|_| !attached.has_ended) {
                     cx.sockets.counters.work(1);
                     match request.call {
@@ -170,7 +170,7 @@ impl Requests {
             Asker::Want(id, serial) => {
                 let attached = cx.processes.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
-                if let Some(want) = attached.want.take() {
+                if let Some(want) = attached.asks.want.take() {
                     cx.processes.grant(cx.sockets, cx.net, id, *want);
                 }
             }
@@ -179,16 +179,16 @@ impl Requests {
 
     /// Reads a request and answers it, unless it has to wait for a round, or is for the registry.
     /// Only one request is read: the next may have been made since the descriptors were looked at.
-    fn hear(&mut self, cx: &mut Cx<'_>, id: ChannelId) {
+    fn read_request(&mut self, cx: &mut Cx<'_>, id: ChannelId) {
         cx.sockets.counters.work(1);
         let Some(attached) = cx.processes.channels.get_mut(id) else { return };
-        attached.is_heard = false;
-        if !attached.asks() {
+        attached.asks.is_heard = false;
+        if !attached.has_request() {
             return;
         }
         let asked = attached.link.as_mut().and_then(|link| link.ring.take_request());
         let Some(request) = asked else { return };
-        attached.asked += 1;
+        attached.asks.asked += 1;
         cx.sockets.counters.requests += 1;
         cx.sockets.counters.work(REQUEST);
         // Commands from before the request are in the ring by now.
@@ -221,7 +221,7 @@ impl Requests {
         shards: u16,
     ) {
         if let Some(attached) = cx.processes.channels.get_mut(id) {
-            attached.request = Some(request);
+            attached.asks.request = Some(request);
             let asker = Asker::Process(id, attached.serial);
             self.wait_for_rounds(cx, asker, shards);
         }
@@ -256,19 +256,19 @@ impl Requests {
             return cx.processes.grant(cx.sockets, cx.net, id, *want);
         }
         let attached = cx.processes.channels.get_mut(id);
-        match attached.filter(|it| !it.has_ended && it.want.is_none() && it.portion.is_none()) {
+        match attached.filter(|it| !it.has_ended && it.asks.want.is_none() && it.batch.is_none()) {
             Some(attached) => {
-                attached.want = Some(want);
+                attached.asks.want = Some(want);
                 self.rounds.next.push_back(Asker::Want(id, attached.serial));
             }
             None => cx.processes.notices.push(Notice::Refused(id, Errno(EPROTO), Some(want))),
         }
     }
 
-    /// The registry answers it.
+    /// Passes a request on to the registry.
     fn pass_on(&mut self, cx: &mut Cx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
-            cx.processes.notices.push(Notice::Asks(id, attached.asked, attached.pid, request));
+            cx.processes.notices.push(Notice::Asks(id, attached.asks.asked, attached.pid, request));
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) enum Asker {
 
 /// An entry that waits for other shards.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct RoundWait {
     /// From these it has not heard yet, a bit each.
     pub left: u16,
     pub then: Then,
@@ -60,7 +60,7 @@ pub(crate) struct Rounds {
     /// were read up to their marks. `None`: some are not read.
     pub ends: Option<u64>,
     /// Entries that wait for other shards, by number.
-    pub waiting: BTreeMap<u64, Waiting>,
+    pub waiting: BTreeMap<u64, RoundWait>,
     /// Steps whose shards have all answered.
     pub ready: VecDeque<Then>,
     /// The next number.
@@ -104,7 +104,7 @@ impl Rounds {
     /// Notes that a process may have asked.
     pub fn note_request(&mut self, channels: &mut Channels, id: ChannelId) {
         let Some(attached) = channels.get_mut(id) else { return };
-        if !std::mem::replace(&mut attached.is_heard, true) {
+        if !std::mem::replace(&mut attached.asks.is_heard, true) {
             self.heard.push_back(id);
         }
     }

@@ -76,7 +76,8 @@ impl Requests {
         let (family, protocol) = (request.a, request.b);
         let (slot, generation) = self.open(cx, id, family, protocol)?;
         let mut reply = Reply { slot, generation, ..Reply::default() };
-        let has_clones = cx.processes.channels.get(id).is_some_and(|it| !it.clones.is_empty());
+        let has_clones =
+            cx.processes.channels.get(id).is_some_and(|it| !it.lineage.clones.is_empty());
         let further = match has_clones || cx.sockets.slots.is_almost_full() {
             true => 0,
             false => SOCKETS_MAX.min(request.slot as usize).saturating_sub(1),

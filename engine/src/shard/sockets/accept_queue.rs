@@ -4,10 +4,10 @@ use towpath_shm::layout::Kind;
 use towpath_stack::Linger;
 
 use crate::shard::net::Net;
-use crate::shard::peers::word::Word;
+use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::Parent;
-use crate::shard::sockets::ends::End;
+use crate::shard::sockets::ends::PendingEnd;
 
 impl Sockets {
     /// A connection of another shard is not a child of that listener any more. `place`: nor does it
@@ -53,8 +53,8 @@ impl Sockets {
         place: bool,
     ) {
         let word = match place {
-            true => Word::Claimed { listener, child },
-            false => Word::Forgotten { listener, child },
+            true => PeerMessage::Claimed { listener, child },
+            false => PeerMessage::Forgotten { listener, child },
         };
         match self.place.elsewhere(listener.0) {
             Some(shard) => net.tell_shard(shard, word),
@@ -78,7 +78,7 @@ impl Sockets {
     }
 
     /// Lets other shards know what has changed of a listener.
-    pub(crate) fn renote(&mut self, net: &mut Net, slot: u32) {
+    pub(crate) fn update_note(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         if self.place.of > 1 && entry.kind == Kind::Listener {
             let note = Parent::of_entry(slot, entry).note();
@@ -91,16 +91,16 @@ impl Sockets {
     /// Ends a connection, perhaps in another shard, that no process will accept.
     pub(crate) fn end_child(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(shard) = self.place.elsewhere(slot) else {
-            return self.ends.push(End::Connection(slot, generation));
+            return self.ends.push(PendingEnd::Connection(slot, generation));
         };
         self.ends.elsewhere.entry(shard).or_default().0 += 1;
-        net.tell_shard(shard, Word::End(slot, generation));
+        net.tell_shard(shard, PeerMessage::End(slot, generation));
     }
 
     /// The stack has had a turn since these shards' connections were closed.
     pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
         for shard in self.ends.take_acknowledged() {
-            net.tell_shard(shard, Word::Ended);
+            net.tell_shard(shard, PeerMessage::Ended);
         }
     }
 

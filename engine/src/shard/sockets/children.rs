@@ -11,7 +11,7 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::linux::state;
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::queues::Swept;
-use crate::shard::sockets::slots::{AF_INET6, Entry, Holders, Rare, UNPACED, inherit, present};
+use crate::shard::sockets::slots::{AF_INET6, Holders, Rare, SlotEntry, UNPACED, inherit, present};
 
 /// Properties that a listener passes on to its connections, apart from those in its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    pub fn of_entry(slot: u32, entry: &Entry) -> Self {
+    pub fn of_entry(slot: u32, entry: &SlotEntry) -> Self {
         let Rare { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *entry.rare();
         let max_pacing_rate = entry.rare().max_pacing_rate;
         let backlog = entry.owned.as_deref().map_or(0, |owned| owned.backlog);
@@ -48,7 +48,7 @@ impl Parent {
         }
     }
 
-    /// The listener as the other shards know it.
+    /// Returns the listener's properties as the peer shards keep them.
     pub fn note(&self) -> ListenerNote {
         let Self { slot: _, generation, family, backlog, .. } = *self;
         let Self { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *self;
@@ -112,7 +112,7 @@ pub(crate) fn fits(family: u32, addr: &SocketAddr) -> bool {
 
 impl Sockets {
     /// Sizes of the receive and send buffers of a socket, as programs are told.
-    pub(crate) fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
+    pub(crate) fn buffers_of(&self, slot: u32, entry: &SlotEntry) -> (u32, u32) {
         let (rare, sizes) = (entry.rare(), &self.buffers);
         let (recv, send) = match entry.is_datagram() {
             true => (sizes.datagram, sizes.datagram),
@@ -150,7 +150,7 @@ impl Sockets {
         }
         send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
         if self.windows.is_ample() {
-            // A fresh slot: nobody holds its lock. If not, the program asks.
+            // No thread holds the lock of a fresh slot. The program asks if there is no memory.
             send.attach();
             self.watch_memory(slot);
         }

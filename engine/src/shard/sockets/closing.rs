@@ -41,7 +41,7 @@ impl Sockets {
                     self.telling.lingering.push_back(slot);
                 }
             }
-            None => self.released.to_bury.push(slot),
+            None => self.released.to_free.push(slot),
         }
     }
 

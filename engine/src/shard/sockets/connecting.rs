@@ -56,7 +56,7 @@ impl Sockets {
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
-            // A listener that somebody has closed takes no more connections.
+            // A listener that another process has closed takes no more connections.
             call::CONNECT => return shared | self.listening_shards(net, request),
             _ => false,
         };

@@ -17,7 +17,7 @@ use crate::shard::sockets::host::ERRORS_MAX;
 use crate::shard::sockets::slots::{Owned, SentAt, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
-/// Datagrams of one socket before the others have their turn.
+/// Maximum number of datagrams of one socket in a turn.
 const DATAGRAMS_A_TURN: u32 = 64;
 /// Sockets with more datagrams than [`DATAGRAMS_A_TURN`] that go on in one turn; together they send
 /// as many packets as connections may.
@@ -26,7 +26,7 @@ const BACKLOG_A_TURN: usize = 4;
 const REPORTER: usize = 16 + 4;
 
 impl Sockets {
-    /// The program queued datagrams.
+    /// Sends the datagrams that a program queued.
     pub(crate) fn send_datagrams(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
@@ -218,7 +218,7 @@ impl Sockets {
         stamping.next_id = (flags & OPT_ID != 0).then_some(counted);
     }
 
-    /// The stack has taken a datagram: the program may want to know when.
+    /// Queues a transmit timestamp for a datagram that the stack has taken.
     fn note_sent(&mut self, slot: u32) {
         let unix_ns = self.unix_ns;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -239,7 +239,7 @@ impl Sockets {
         self.slots.post(slot, event::ERROR);
     }
 
-    /// IP_RECVERR was switched off.
+    /// Drops all reports, because IP_RECVERR was switched off.
     pub(crate) fn forget_reports(&mut self, slot: u32) {
         let owned = self.slots.get_mut(slot).and_then(|entry| entry.owned.as_deref_mut());
         if let Some(owned) = owned {
@@ -265,9 +265,9 @@ impl Sockets {
         }
     }
 
-    /// Sends up to a turn's worth. True: there are more. `may_wait`: what comes when the socket has
-    /// its share of a device's queue stays where it is, until the stack says that it is
-    /// [`SocketEvent::Writable`].
+    /// Sends up to a turn's worth. Returns true if there are more. `may_wait`: a datagram beyond
+    /// the socket's limit in a device's queue stays in the FIFO until the stack reports
+    /// `SocketEvent::Writable`.
     fn send_some(&mut self, net: &mut Net, slot: u32, may_wait: bool) -> bool {
         let now = self.now;
         for _ in 0..DATAGRAMS_A_TURN {
@@ -278,9 +278,9 @@ impl Sockets {
             let Some(owned) = entry.owned.as_deref_mut() else { return false };
             let Some(tx) = &mut owned.tx else { return false };
             let (header, len) = match next(tx, owned.tx_lent) {
-                Next::Datagram(header, len) => (header, len),
-                Next::None => return false,
-                Next::Nonsense => {
+                NextDatagram::Datagram(header, len) => (header, len),
+                NextDatagram::None => return false,
+                NextDatagram::Nonsense => {
                     self.reset_socket(net, slot);
                     return false;
                 }
@@ -329,30 +329,30 @@ impl Sockets {
     }
 }
 
-enum Next {
+enum NextDatagram {
     Datagram(DatagramHeader, u32),
     None,
     Nonsense,
 }
 
 /// The datagram that begins `skip` bytes from the front, and the bytes that it takes.
-fn next(tx: &EngineSend, skip: u32) -> Next {
+fn next(tx: &EngineSend, skip: u32) -> NextDatagram {
     let queued = tx.len().saturating_sub(skip);
     if queued == 0 {
-        return Next::None;
+        return NextDatagram::None;
     }
     if queued < HEADER {
-        return Next::Nonsense;
+        return NextDatagram::Nonsense;
     }
     let mut bytes = [0; HEADER as usize];
     if !tx.read(skip, &mut bytes) {
-        return Next::Nonsense;
+        return NextDatagram::Nonsense;
     }
     let header = DatagramHeader::from_bytes(&bytes);
     let len = header.len.checked_add(HEADER).and_then(|len| len.checked_next_multiple_of(8));
     match len {
-        Some(len) if header.len <= 65_535 && len <= queued => Next::Datagram(header, len),
-        _ => Next::Nonsense,
+        Some(len) if header.len <= 65_535 && len <= queued => NextDatagram::Datagram(header, len),
+        _ => NextDatagram::Nonsense,
     }
 }
 
@@ -407,12 +407,12 @@ mod tests {
         engine.shard.sockets.put_off(slot);
         assert!(!engine.shard.flush_datagrams(now, slot));
         engine.shard.sockets.slots.get_mut(slot).expect("it is there").closing = true;
-        assert!(engine.shard.sockets.released.to_bury.is_empty());
+        assert!(engine.shard.sockets.released.to_free.is_empty());
         engine.shard.send_put_off(now);
         assert!(
             engine.shard.sockets.outgoing.to_send.is_empty()
                 && engine.shard.sockets.is_put_off(slot).is_none()
         );
-        assert_eq!(engine.shard.sockets.released.to_bury, [slot]);
+        assert_eq!(engine.shard.sockets.released.to_free, [slot]);
     }
 }

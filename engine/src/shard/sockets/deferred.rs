@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use towpath_ring::Payload;
-use towpath_shm::layout::{AcceptRecord, Plain, RawAddr, event};
+use towpath_shm::layout::{AcceptRecord, Plain, event};
 use towpath_stack::ListenerName;
 
 use crate::shard::sockets::Sockets;
@@ -26,7 +26,8 @@ impl Sockets {
         let seconds = parent.defer_accept_s;
         let until = self.now + Duration::from_secs(seconds.into());
         let Some(entry) = self.slots.get_mut(slot).filter(|_| seconds > 0) else { return false };
-        entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (Some(until), elsewhere));
+        entry
+            .set_rare(|rare| (rare.waits.deferred, rare.waits.to_offer) = (Some(until), elsewhere));
         self.deferred.to_accept.insert((until, slot), entry.generation);
         if elsewhere.is_some() {
             *self.deferred.by_listener.entry(parent.slot).or_default() += 1;
@@ -37,9 +38,9 @@ impl Sockets {
     /// The connection does not wait for its first bytes any more. False: it did not.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
-        let Some(until) = entry.rare().deferred else { return false };
-        let is_elsewhere = entry.rare().to_offer.is_some();
-        entry.set_rare(|rare| (rare.deferred, rare.to_offer) = (None, None));
+        let Some(until) = entry.rare().waits.deferred else { return false };
+        let is_elsewhere = entry.rare().waits.to_offer.is_some();
+        entry.set_rare(|rare| (rare.waits.deferred, rare.waits.to_offer) = (None, None));
         if let Some((listener, _)) = entry.unclaimed().filter(|_| is_elsewhere)
             && let Entry::Occupied(mut count) = self.deferred.by_listener.entry(listener)
         {
@@ -53,14 +54,14 @@ impl Sockets {
 
     /// Something came on a connection: if it waited for that it is to be accepted now.
     pub(super) fn arrived(&mut self, slot: u32) {
-        if self.slots.get(slot).is_some_and(|entry| entry.rare().deferred.is_some()) {
+        if self.slots.get(slot).is_some_and(|entry| entry.rare().waits.deferred.is_some()) {
             self.accept_deferred(slot);
         }
     }
 
     /// Puts a connection that waited into the accept queue.
     fn accept_deferred(&mut self, slot: u32) {
-        let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().to_offer);
+        let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().waits.to_offer);
         if !self.end_deferral(slot) {
             return;
         }
@@ -74,14 +75,13 @@ impl Sockets {
         else {
             return;
         };
-        let shared = self.slots.shared(slot);
-        let ends = (shared.local.load(), shared.remote.load());
-        if !self.enqueue(listener, (slot, generation), ends)
+        let record = self.accept_record(slot, generation);
+        if !self.push_accepted(listener, &record)
             && let Some(entry) = self.slots.get_mut(slot)
         {
             // There is a place for it in the backlog, but no memory at the moment.
             let again = self.now + DEFERRAL_RETRY;
-            entry.set_rare(|rare| rare.deferred = Some(again));
+            entry.set_rare(|rare| rare.waits.deferred = Some(again));
             self.deferred.to_accept.insert((again, slot), generation);
         }
     }
@@ -96,14 +96,16 @@ impl Sockets {
         }
     }
 
-    /// Puts a connection, by slot and generation, into the accept queue, with its ends.
-    pub(super) fn enqueue(
-        &mut self,
-        listener: u32,
-        (slot, generation): (u32, u32),
-        (local, remote): (RawAddr, RawAddr),
-    ) -> bool {
-        let record = AcceptRecord { slot, generation, remote, local, reserved: 0 };
+    /// The record of a connection of this shard for an accept queue.
+    pub(super) fn accept_record(&self, slot: u32, generation: u32) -> AcceptRecord {
+        let shared = self.slots.shared(slot);
+        let (local, remote) = (shared.local.load(), shared.remote.load());
+        AcceptRecord { slot, generation, remote, local, reserved: 0 }
+    }
+
+    /// Puts a connection into the accept queue. False: there is no room.
+    pub(super) fn push_accepted(&mut self, listener: u32, record: &AcceptRecord) -> bool {
+        let &AcceptRecord { slot, generation, .. } = record;
         let nothing = Payload::new(&[], towpath_shm::Fragments::empty());
         let Some(owned) = self.slots.get_mut(listener).and_then(|entry| entry.owned.as_deref_mut())
         else {

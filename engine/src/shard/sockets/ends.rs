@@ -12,10 +12,10 @@ const SETTLING_TURNS: u8 = 8;
 
 /// An end to be dealt with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum End {
+pub(crate) enum PendingEnd {
     /// A process that is gone, or the hold of one that lives on sockets that it has no more.
     Holds(ChannelId),
-    /// A connection that nobody accepted, and the generation of its slot.
+    /// A connection that no process accepted: its slot and generation.
     Connection(u32, u32),
     /// The one before, which this shard told to end.
     Told(ShardId),
@@ -24,7 +24,7 @@ pub(crate) enum End {
 /// In the order in which it came.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    queue: VecDeque<End>,
+    queue: VecDeque<PendingEnd>,
     /// How many were ever put into the queue.
     begun: u64,
     /// An end was begun that was not tried yet.
@@ -53,7 +53,7 @@ impl Ends {
     }
 
     /// The end to be dealt with first.
-    pub fn first(&self) -> Option<End> {
+    pub fn first(&self) -> Option<PendingEnd> {
         self.queue.front().copied()
     }
 
@@ -65,10 +65,10 @@ impl Ends {
     /// Queues the end of a process's holds, which is tried at once.
     pub fn push_holds(&mut self, id: ChannelId) {
         self.is_new = true;
-        self.push(End::Holds(id));
+        self.push(PendingEnd::Holds(id));
     }
 
-    pub fn push(&mut self, end: End) {
+    pub fn push(&mut self, end: PendingEnd) {
         self.queue.push_back(end);
         self.begun += 1;
     }

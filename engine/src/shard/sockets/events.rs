@@ -8,13 +8,13 @@ use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::queues::Telling;
 
-/// Events of one socket before the others have their turn. Most sockets have one holder.
+/// Maximum number of events of one socket in a portion. Most sockets have one holder.
 const EVENTS_A_PORTION: usize = 16;
 /// Events of sockets with more holders than that, in one turn; each costs some 50 ns.
 const EVENTS_A_TURN: usize = 4096;
 
 impl Sockets {
-    /// Tells programs what happened in this turn.
+    /// Tells programs the events of this turn.
     pub(crate) fn tell(&mut self, net: &mut Net, channels: &mut Channels) {
         self.tell_lingering(net);
         let mut changed = std::mem::take(&mut self.telling.to_publish);
@@ -29,7 +29,7 @@ impl Sockets {
             self.begin_telling(channels, slot);
         }
         self.slots.reuse_posted(posted);
-        self.go_on_telling(channels);
+        self.continue_telling(channels);
         channels.ring();
         let told = self.counters.events - before;
         self.counters.events_turn_max = self.counters.events_turn_max.max(told);
@@ -52,7 +52,7 @@ impl Sockets {
     }
 
     /// Goes on with sockets that have many holders, until the turn's share is used up.
-    fn go_on_telling(&mut self, channels: &mut Channels) {
+    fn continue_telling(&mut self, channels: &mut Channels) {
         let mut budget = EVENTS_A_TURN;
         while budget > 0
             && let Some(telling) = self.telling.to_tell.pop_front()

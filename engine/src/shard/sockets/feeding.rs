@@ -10,12 +10,12 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::starved::LOCK_AGAIN;
 
-/// When somebody waits for memory, the sweep comes so soon.
+/// Maximum time until the next sweep when a program waits for memory.
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
-/// Between two tries when there is no memory: it comes back when somebody reads, or with the sweep.
+/// Interval of retries without memory, which is freed when a program reads, or by the sweep.
 const MEMORY_AGAIN: Duration = Duration::from_millis(5);
 /// Between two tries in the end, when the thread has been stopped in the midst of it. Each pause is
-/// twice as long as the one before: nobody waits for more than twice as long as the lock was held.
+/// twice as long as the one before, so no program waits longer than twice the time of the lock.
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
 const TRIES_A_TURN: usize = 64;
@@ -25,7 +25,7 @@ const REFUSALS_A_TURN: usize = 8;
 
 impl Sockets {
     /// Attaches transmit memory to a slot; if there is none now, it is tried again later.
-    pub(crate) fn give_memory(&mut self, net: &mut Net, slot: u32) {
+    pub(crate) fn attach_memory(&mut self, net: &mut Net, slot: u32) {
         if self.starved.queued.contains(slot) {
             return;
         }
@@ -59,7 +59,7 @@ impl Sockets {
         self.try_memory(net, slot)
     }
 
-    /// Gives memory to those who wait for it.
+    /// Gives memory to waiting programs.
     pub(crate) fn feed_starved(&mut self, net: &mut Net) {
         let now = self.now;
         if now >= self.starved.locked_at {
@@ -80,7 +80,7 @@ impl Sockets {
         }
     }
 
-    /// True: there is memory for more of them.
+    /// Returns true if there is memory for more sockets.
     fn feed_hungry(&mut self, net: &mut Net) -> bool {
         let tries = self.starved.memory.len();
         let mut refusals = 0;

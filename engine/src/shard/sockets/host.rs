@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, take_tx_wanted};
-use towpath_shm::layout::{DatagramHeader, Plain, event, flags, option_bit};
+use towpath_shm::layout::{AcceptRecord, DatagramHeader, Plain, event, flags, option_bit};
 use towpath_stack::{
     ChildElsewhere, DatagramError, DatagramMeta, EchoMeta, Elsewhere, PendingId, ShardId,
     SocketError, SocketEvent, SocketId, Stack,
@@ -59,7 +59,7 @@ impl Sockets {
         }
         entry.id = None;
         if entry.closing || entry.holders.is_empty() {
-            self.released.to_bury.push(slot);
+            self.released.to_free.push(slot);
         } else {
             // The socket broke the rules and was reset, but the program still has its descriptor.
             self.slots.fail(slot, ECONNRESET);
@@ -91,10 +91,9 @@ impl towpath_stack::Host for Sockets {
         if self.defer(&parent, slot, None) {
             return Some((slot, recv, send));
         }
-        let shared = self.slots.shared(slot);
-        let ends = (shared.local.load(), shared.remote.load());
         let generation = self.slots.get(slot).map_or(0, |entry| entry.generation);
-        if !self.enqueue(listener, (slot, generation), ends) {
+        let record = self.accept_record(slot, generation);
+        if !self.push_accepted(listener, &record) {
             drop((recv, send));
             self.slots.release(slot);
             return None;
@@ -128,9 +127,11 @@ impl towpath_stack::Host for Sockets {
         remote: SocketAddr,
     ) -> bool {
         let Some(entry) = self.slots.get(listener) else { return false };
-        let ends = (present(entry.family, local), present(entry.family, remote));
+        let (local, remote) = (present(entry.family, local), present(entry.family, remote));
         let generation = entry.generation;
-        let is_queued = self.enqueue(listener, child, ends);
+        let (slot, of_slot) = child;
+        let record = AcceptRecord { slot, generation: of_slot, remote, local, reserved: 0 };
+        let is_queued = self.push_accepted(listener, &record);
         if !is_queued {
             self.deferred.to_offer_again.push((listener, generation));
             self.deferred.offer_again_at.get_or_insert(self.now + DEFERRAL_RETRY);
@@ -158,7 +159,7 @@ impl towpath_stack::Host for Sockets {
         let Some(entry) = self.slots.find(child, tag) else { return };
         entry.closing = true;
         if entry.id.is_none() {
-            self.released.to_bury.push(child);
+            self.released.to_free.push(child);
         }
     }
 

@@ -9,49 +9,49 @@ use towpath_stack::Linger;
 
 use crate::ids::ChannelId;
 use crate::shard::net::Net;
-use crate::shard::peers::word::Word;
+use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
-use crate::shard::sockets::ends::End;
+use crate::shard::sockets::ends::PendingEnd;
 use crate::shard::sockets::slots::Child;
 
 /// Time after a process died, or a listener closed, in which a connection may be claimed that was
 /// taken off the accept queue. The command may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
-/// Connections that nobody claimed, reset in one turn: each is looked for in its listener's queue,
-/// which takes some microseconds.
+/// Maximum number of unclaimed connections reset in a turn: finding one in its listener's queue
+/// takes some microseconds.
 const ORPHANS_A_TURN: usize = 16;
 
 /// Parked sockets closed in one turn when their time is up.
-const PARKED_A_TURN: usize = 64;
+const IN_FLIGHT_A_TURN: usize = 64;
 
 impl Sockets {
     /// Closes sockets in flight that no process received in time. `is_alone`: there is no process
     /// that could receive one.
-    pub(crate) fn close_parked(&mut self, net: &mut Net, is_alone: bool) {
+    pub(crate) fn close_overdue_in_flight(&mut self, net: &mut Net, is_alone: bool) {
         let now = self.now;
-        for _ in 0..PARKED_A_TURN {
-            let Some(first) = self.released.to_close_parked.first_entry() else { return };
+        for _ in 0..IN_FLIGHT_A_TURN {
+            let Some(first) = self.released.to_close_in_flight.first_entry() else { return };
             let (until, slot) = *first.key();
             if until > now && !is_alone {
                 return;
             }
             first.remove();
-            self.close_unadopted(net, slot);
+            self.close_in_flight(net, slot);
         }
     }
 
     /// Closes what a process left in messages that broke the rules.
-    pub(crate) fn close_parked_by(&mut self, net: &mut Net, id: ChannelId) {
-        self.counters.work(self.released.to_close_parked.len() / 64);
-        let its = self.released.to_close_parked.iter().filter(|(_, by)| **by == Some(id));
+    pub(crate) fn close_in_flight_of(&mut self, net: &mut Net, id: ChannelId) {
+        self.counters.work(self.released.to_close_in_flight.len() / 64);
+        let its = self.released.to_close_in_flight.iter().filter(|(_, by)| **by == Some(id));
         let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
-        its.into_iter().for_each(|slot| self.close_unadopted(net, slot));
+        its.into_iter().for_each(|slot| self.close_in_flight(net, slot));
     }
 
-    fn close_unadopted(&mut self, net: &mut Net, slot: u32) {
+    fn close_in_flight(&mut self, net: &mut Net, slot: u32) {
         self.counters.work(1);
-        self.unpark(slot);
+        self.end_flight(slot);
         self.close(net, slot);
     }
 
@@ -114,7 +114,7 @@ impl Sockets {
         for slot in deferred.collect::<Vec<_>>() {
             self.end_deferral(slot);
             let generation = self.slots.get(slot).map_or(0, |entry| entry.generation);
-            self.ends.push(End::Connection(slot, generation));
+            self.ends.push(PendingEnd::Connection(slot, generation));
         }
     }
 
@@ -151,7 +151,7 @@ impl Sockets {
             self.counters.work(1);
             match self.place.elsewhere(slot) {
                 None => self.end_unclaimed(net, slot, generation),
-                Some(shard) => net.tell_shard(shard, Word::EndUnclaimed(slot, generation)),
+                Some(shard) => net.tell_shard(shard, PeerMessage::EndUnclaimed(slot, generation)),
             }
         }
     }
@@ -180,9 +180,9 @@ impl Sockets {
         unclaimed.inspect(|listener| self.free_place(net, *listener));
     }
 
-    /// Slots of sockets that are gone are free again.
-    pub(crate) fn bury(&mut self, net: &mut Net) {
-        while let Some(slot) = self.released.to_bury.pop() {
+    /// Frees the slots of ended sockets.
+    pub(crate) fn free_ended(&mut self, net: &mut Net) {
+        while let Some(slot) = self.released.to_free.pop() {
             self.counters.work(1);
             // A connection that ended in an accept queue stays there: its record names it.
             let deferred = self.end_deferral(slot);
@@ -200,7 +200,7 @@ impl Sockets {
                 self.close_queue(net, slot);
             }
             self.forget_unclaimed(net, slot);
-            self.unpark(slot);
+            self.end_flight(slot);
             self.slots.release(slot);
         }
     }
@@ -217,9 +217,9 @@ impl Sockets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::sockets::in_flight::{ADOPT_WITHIN, IN_FLIGHT_MAX};
     use crate::shard::sockets::lingering::{LINGERING_A_TURN, LINGERING_AGAIN};
     use crate::shard::sockets::linux::state;
-    use crate::shard::sockets::parked::{ADOPT_WITHIN, PARKED_MAX};
     use crate::shard::sockets::slots::{AF_INET, Holders, Slots};
     use crate::{Engine, EngineConfig};
 
@@ -267,23 +267,23 @@ mod tests {
             slot
         };
         let arrives = open(&mut engine);
-        for _ in 0..2 * PARKED_MAX {
+        for _ in 0..2 * IN_FLIGHT_MAX {
             engine.shard.let_go(now, id, arrives);
             assert!(!engine.shard.sockets.slots.get(arrives).expect("it is kept").closing);
             engine.shard.adopt(id, arrives);
         }
-        assert_eq!(engine.shard.sockets.released.to_close_parked.len(), 0);
-        for _ in 0..PARKED_MAX {
+        assert_eq!(engine.shard.sockets.released.to_close_in_flight.len(), 0);
+        for _ in 0..IN_FLIGHT_MAX {
             let ends = open(&mut engine);
             engine.shard.let_go(now, id, ends);
-            engine.shard.sockets.released.to_bury.push(ends);
-            engine.shard.bury();
+            engine.shard.sockets.released.to_free.push(ends);
+            engine.shard.free_ended();
         }
         engine.shard.let_go(now, id, arrives);
-        assert_eq!(engine.shard.sockets.released.to_close_parked.len(), 1);
-        engine.shard.close_parked(now + ADOPT_WITHIN);
+        assert_eq!(engine.shard.sockets.released.to_close_in_flight.len(), 1);
+        engine.shard.close_overdue_in_flight(now + ADOPT_WITHIN);
         assert!(
-            engine.shard.sockets.released.to_close_parked.is_empty()
+            engine.shard.sockets.released.to_close_in_flight.is_empty()
                 && engine.shard.sockets.slots.get(arrives).expect("not yet").closing
         );
     }
@@ -321,10 +321,10 @@ mod tests {
         engine.shard.hold(id, listener);
         engine.shard.sockets.slots.shared(listener).in_flight.store(1, Relaxed);
         engine.shard.let_go(now, id, listener);
-        assert_eq!(engine.shard.sockets.released.to_close_parked.len(), 1);
+        assert_eq!(engine.shard.sockets.released.to_close_in_flight.len(), 1);
         // As when the stack says that it is closed.
-        engine.shard.sockets.released.to_bury.push(listener);
-        engine.shard.bury();
+        engine.shard.sockets.released.to_free.push(listener);
+        engine.shard.free_ended();
         engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
         assert!(engine.shard.sockets.slots.get(slot).expect("not buried").closing);
     }
@@ -359,7 +359,7 @@ mod tests {
         engine.shard.hold(id, listener);
         engine.shard.end_unclaimed(now, slot, generation);
         engine.shard.adopt(id, slot);
-        engine.shard.bury();
+        engine.shard.free_ended();
         assert!(engine.shard.sockets.slots.get(slot).is_none());
         assert!(!engine.shard.is_held(id, slot), "the next socket in the slot would be");
     }

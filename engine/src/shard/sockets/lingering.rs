@@ -17,7 +17,7 @@ pub(super) const LINGERING_A_TURN: usize = 256;
 pub(super) const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
 impl Sockets {
-    /// Shows those who wait in close(2) how far their connections are.
+    /// Publishes the states of connections for which threads wait in close(2).
     pub(crate) fn tell_lingering(&mut self, net: &mut Net) {
         let now = self.now;
         for _ in 0..self.telling.lingering.len().min(LINGERING_A_TURN) {

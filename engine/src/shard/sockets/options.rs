@@ -55,7 +55,7 @@ const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
 const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
 
 /// The options of one socket.
-pub(crate) struct Options<'a> {
+pub(crate) struct SocketOptions<'a> {
     pub sockets: &'a mut Sockets,
     pub net: &'a mut Net,
     pub slot: u32,
@@ -63,12 +63,12 @@ pub(crate) struct Options<'a> {
 
 impl Sockets {
     /// The options of the socket in a slot.
-    pub(crate) fn options<'a>(&'a mut self, net: &'a mut Net, slot: u32) -> Options<'a> {
-        Options { sockets: self, net, slot }
+    pub(crate) fn options<'a>(&'a mut self, net: &'a mut Net, slot: u32) -> SocketOptions<'a> {
+        SocketOptions { sockets: self, net, slot }
     }
 }
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// An option that cannot fail any more for the program; the stack may still find it meaningless
     /// for this kind of socket.
     pub(crate) fn set(&mut self, what: u32, value: u64) {
@@ -143,17 +143,17 @@ impl Options<'_> {
             setting::WINDOW_CLAMP => self.set_window_clamp(clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(clamp(value)),
             setting::SNDBUF => self.set_send_capacity(clamp(value)),
-            // Read from the self.slot by those who wait.
+            // Read from the slot by waiting threads.
             setting::RCVLOWAT => self.sockets.slots.post(self.slot, event::RX),
             setting::NOTSENT_LOWAT => self.set_notsent_lowat(value != 0),
-            // Read from the self.slot when it matters: at close.
+            // Read from the slot when it matters: at close.
             setting::LINGER => {}
             // Only a connection has urgent data.
             setting::URGENT => {}
             setting::DEFER_ACCEPT => {
                 let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
                 self.keep(|rare| rare.defer_accept_s = seconds);
-                self.sockets.renote(self.net, self.slot);
+                self.sockets.update_note(self.net, self.slot);
             }
             _ => self.sockets.counters.commands_stale += 1,
         }
@@ -206,7 +206,7 @@ impl Options<'_> {
             self.set_max_pacing_rate(rate);
         }
         if let (Some(id), true) = (id, places != 0 || save_syn) {
-            // A fresh socket takes both.
+            // Both options are valid on an unconnected socket, so errors are ignored.
             let _ = self.net.stack.set_option(id, SocketOption::FastOpenQueue(places));
             let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(save_syn));
         }
@@ -224,7 +224,7 @@ impl Options<'_> {
         let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.rcvbuf = doubled);
-        self.sockets.renote(self.net, self.slot);
+        self.sockets.update_note(self.net, self.slot);
         self.apply_recv_capacity();
     }
 
@@ -232,7 +232,7 @@ impl Options<'_> {
     fn set_window_clamp(&mut self, bytes: u32) {
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.window_clamp = bytes);
-        self.sockets.renote(self.net, self.slot);
+        self.sockets.update_note(self.net, self.slot);
         self.apply_recv_capacity();
     }
 
@@ -258,7 +258,7 @@ impl Options<'_> {
         let doubled = bytes.saturating_mul(2).clamp(SNDBUF_MIN, BUF_MAX);
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.sndbuf = doubled);
-        self.sockets.renote(self.net, self.slot);
+        self.sockets.update_note(self.net, self.slot);
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         let send = match entry.owned.as_deref_mut() {
             Some(owned) => owned.tx.as_mut(),
@@ -266,7 +266,7 @@ impl Options<'_> {
         };
         if let Some(send) = send {
             send.set_capacity(doubled);
-            // As sock_setsockopt, for those who wait for room.
+            // Wake threads that wait for room, as sock_setsockopt does.
             self.sockets.slots.post(self.slot, event::TX);
         }
     }

@@ -50,13 +50,13 @@ impl Sockets {
         turn
     }
 
-    /// Sockets that are gone go, those who wait for memory get it, and programs are told what
+    /// Frees slots of ended sockets, gives memory to waiting programs, and tells programs what
     /// happened.
     pub(crate) fn follow_up(&mut self, net: &mut Net, channels: &mut Channels) {
-        self.bury(net);
+        self.free_ended(net);
         self.feed_starved(net);
         self.reset_unclaimed(net);
-        self.close_parked(net, channels.is_empty());
+        self.close_overdue_in_flight(net, channels.is_empty());
         self.sweep(net);
         self.tell(net, channels);
     }

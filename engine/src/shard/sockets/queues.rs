@@ -10,9 +10,9 @@
 //! | `to_offer_again` | listeners without memory for one of these | `accept_queue`, 0.1 s later |
 //! | `to_reset` | those of them that failed meanwhile | `lifecycle`, in the same turn |
 //! | `to_reset_unclaimed` | taken connections whose listener was let go | `lifecycle`, 1 s later |
-//! | `to_close_parked` | sockets in flight without a receiver | `parked`, 30 s later |
+//! | `to_close_in_flight` | sockets in flight without a receiver | `lifecycle`, 30 s later |
 //! | `lingering` | closed sockets whose close(2) waits | `lingering`, some in each turn |
-//! | `to_bury` | sockets that stack and processes let go of | `lifecycle`, in the same turn |
+//! | `to_free` | sockets that stack and processes let go of | `lifecycle`, in the same turn |
 //! | `to_reuse` | slots of buried sockets with a thread inside | `reuse`, when it leaves or dies |
 //! | `to_publish` | sockets whose TCP state programs do not know yet | `events`, in the same turn |
 //! | `to_tell` | sockets of whose news some holders do not know | `events`, some in each turn |
@@ -42,13 +42,13 @@ pub(crate) struct Outgoing {
 pub(crate) struct Released {
     /// Slots whose sockets are in the stack no more and held by no process: they are free after
     /// this turn.
-    pub to_bury: Vec<u32>,
+    pub to_free: Vec<u32>,
     /// Connections taken off an accept queue and not claimed: the time at which they are reset,
     /// their slots and generations.
     pub to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
     /// Sockets in flight (SCM_RIGHTS), by the time at which they are closed and their slots. The
     /// channel held the socket last; `None` once that is gone, because its id is reused.
-    pub to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
+    pub to_close_in_flight: BTreeMap<(Instant, u32), Option<ChannelId>>,
     /// Slots of sockets that are gone and that a thread is in still, and the channel of the
     /// thread's process.
     pub to_reuse: BTreeMap<u32, ChannelId>,
@@ -157,7 +157,7 @@ impl Released {
     /// Time of the earliest deadline.
     pub fn next_timeout(&self) -> Option<Instant> {
         let unclaimed = self.to_reset_unclaimed.front().map(|orphan| orphan.0);
-        let parked = self.to_close_parked.first_key_value().map(|(&(until, _), _)| until);
+        let parked = self.to_close_in_flight.first_key_value().map(|(&(until, _), _)| until);
         unclaimed.into_iter().chain(parked).min()
     }
 }

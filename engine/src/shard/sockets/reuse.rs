@@ -195,7 +195,7 @@ mod tests {
             self.now += Duration::from_secs(seconds.into());
             self.engine.shard.sockets.now = self.now;
             self.engine.shard.turn_stack();
-            self.engine.shard.go_on_with_wholes();
+            self.engine.shard.continue_batches();
             self.engine.shard.look();
             self.engine.exchange();
         }
@@ -205,7 +205,7 @@ mod tests {
             let wanted = wanted[self.dice.index(3)];
             // A process waits for its answer before it asks again.
             let attached = self.engine.shard.processes.channels.get(id);
-            if attached.is_some_and(|it| it.portion.is_none() && !it.has_ended) {
+            if attached.is_some_and(|it| it.batch.is_none() && !it.has_ended) {
                 // Refused when it has not begun itself.
                 let request = Request { call: call::CLONE, a: wanted, ..Request::default() };
                 self.engine.grant(id, &request);
@@ -235,7 +235,7 @@ mod tests {
         /// Checks that counts match the sets, and that every named process is there.
         fn check(&self) {
             let Shard { sockets, processes, .. } = &self.engine.shard;
-            let Released { to_reuse: awaited, to_close_parked: parked, .. } = &sockets.released;
+            let Released { to_reuse: awaited, to_close_in_flight: parked, .. } = &sockets.released;
             let mut held = 0;
             for id in self.channels() {
                 let attached = processes.channels.get(id).expect("it is there");
@@ -248,7 +248,7 @@ mod tests {
             let promised = self
                 .channels()
                 .into_iter()
-                .filter_map(|id| processes.channels.get(id)?.portion.map(|portion| portion.holds));
+                .filter_map(|id| processes.channels.get(id)?.batch.map(|portion| portion.holds));
             assert_eq!(processes.promised, promised.sum::<usize>());
             assert!(awaited.values().all(|id| processes.channels.get(*id).is_some()));
             assert_eq!(processes.holds, held);
@@ -261,12 +261,13 @@ mod tests {
                 };
                 assert!(entry.holders.iter().all(holds));
                 held -= entry.holders.len();
-                let until = entry.rare().parked;
+                let until = entry.rare().waits.in_flight_until;
                 assert!(until.is_none_or(|until| parked.contains_key(&(until, slot))));
             }
             assert_eq!(held, 0);
             let is_parked = |&(until, slot): &(Instant, u32)| {
-                sockets.slots.get(slot).and_then(|entry| entry.rare().parked) == Some(until)
+                sockets.slots.get(slot).and_then(|entry| entry.rare().waits.in_flight_until)
+                    == Some(until)
             };
             assert!(parked.keys().all(is_parked));
         }
@@ -303,11 +304,11 @@ mod tests {
             (0..4).for_each(|_| world.turn(60));
             let shard = &world.engine.shard;
             let host = &shard.sockets;
-            assert!(shard.processes.to_go_on.is_empty() && shard.processes.promised == 0);
+            assert!(shard.processes.to_continue.is_empty() && shard.processes.promised == 0);
             assert_eq!((shard.processes.holds, host.slots.len()), (0, 0), "seed {seed}");
             assert!(
                 world.engine.shard.sockets.released.to_reuse.is_empty()
-                    && world.engine.shard.sockets.released.to_close_parked.is_empty()
+                    && world.engine.shard.sockets.released.to_close_in_flight.is_empty()
             );
             assert!(
                 world.engine.shard.processes.to_disinherit.is_empty()

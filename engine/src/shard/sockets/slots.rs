@@ -1,6 +1,6 @@
 //! The engine's private half of every socket that programs can see.
 //!
-//! The shared [`Slot`] is for programs to read; the engine decides by its own [`Entry`].
+//! The shared [`Slot`] is for programs to read; the engine decides by its own [`SlotEntry`].
 
 mod entry;
 mod holders;
@@ -18,7 +18,7 @@ use self::options::reset;
 use crate::shard::sockets::linux::state;
 use crate::shard::sockets::slot_set::SlotSet;
 
-pub(crate) use self::entry::{Child, Entry, Owned, Rare, SentAt, UNPACED};
+pub(crate) use self::entry::{Child, Owned, Rare, SentAt, SlotEntry, UNPACED};
 pub(crate) use self::holders::{Holder, Holders};
 pub(crate) use self::options::inherit;
 
@@ -33,7 +33,7 @@ pub(crate) struct Slots {
     region: Region,
     /// The first of the shard's.
     first: u32,
-    chunks: Vec<Vec<Place>>,
+    chunks: Vec<Vec<SlotState>>,
     free: Vec<u32>,
     max: u32,
     count: usize,
@@ -41,14 +41,14 @@ pub(crate) struct Slots {
     posted: Vec<u32>,
     /// Free slots that a thread is inside still, which came for the last socket there.
     in_use: SlotSet,
-    /// Slots that came into `in_use` since somebody asked.
+    /// Slots that came into `in_use` since the last [`Self::take_awaited`].
     awaited: Vec<u32>,
 }
 
 /// A slot that was used at least once.
 #[derive(Debug)]
-enum Place {
-    Taken(Entry),
+enum SlotState {
+    Taken(SlotEntry),
     /// The generation of the last socket there, plus one: odd ones are in use.
     Free {
         generation: u32,
@@ -73,7 +73,7 @@ impl Slots {
         }
     }
 
-    /// A fresh socket that nobody holds. Nothing of its slot is known to programs before
+    /// Allocates a socket that no process holds. Programs do not know its slot before
     /// [`Slots::publish`]. None: the table is full.
     pub fn allocate(&mut self, kind: Kind, family: u32, protocol: u32) -> Option<u32> {
         let index = match self.free.pop() {
@@ -81,8 +81,8 @@ impl Slots {
             None => self.grow()?,
         };
         let place = self.place_mut(index)?;
-        let Place::Free { generation } = *place else { unreachable!("a free slot is taken") };
-        *place = Place::Taken(Entry::new(generation.wrapping_add(1), kind, family));
+        let SlotState::Free { generation } = *place else { unreachable!("a free slot is taken") };
+        *place = SlotState::Taken(SlotEntry::new(generation.wrapping_add(1), kind, family));
         self.count += 1;
         reset(self.shared(index));
         let shared = self.shared(index);
@@ -100,16 +100,16 @@ impl Slots {
         let before = (self.chunks.len() - 1) * CHUNK;
         let chunk = self.chunks.last_mut()?;
         let index = u32::try_from(before + chunk.len()).ok().filter(|index| *index < self.max)?;
-        chunk.push(Place::Free { generation: 0 });
+        chunk.push(SlotState::Free { generation: 0 });
         Some(self.first + index)
     }
 
-    fn place(&self, index: u32) -> Option<&Place> {
+    fn place(&self, index: u32) -> Option<&SlotState> {
         let nth = index.checked_sub(self.first)? as usize;
         self.chunks.get(nth / CHUNK)?.get(nth % CHUNK)
     }
 
-    fn place_mut(&mut self, index: u32) -> Option<&mut Place> {
+    fn place_mut(&mut self, index: u32) -> Option<&mut SlotState> {
         let nth = index.checked_sub(self.first)? as usize;
         self.chunks.get_mut(nth / CHUNK)?.get_mut(nth % CHUNK)
     }
@@ -124,9 +124,9 @@ impl Slots {
     /// The socket is gone for good. Its slot is used again when no thread is inside any more.
     pub fn release(&mut self, index: u32) {
         let Some(place) = self.place_mut(index) else { return };
-        let Place::Taken(entry) = place else { return };
+        let SlotState::Taken(entry) = place else { return };
         let generation = entry.generation.wrapping_add(1);
-        *place = Place::Free { generation };
+        *place = SlotState::Free { generation };
         self.count -= 1;
         let shared = self.shared(index);
         let are_out = end_generation(shared, generation);
@@ -164,23 +164,23 @@ impl Slots {
     }
 
     #[inline]
-    pub fn get(&self, index: u32) -> Option<&Entry> {
+    pub fn get(&self, index: u32) -> Option<&SlotEntry> {
         match self.place(index)? {
-            Place::Taken(entry) => Some(entry),
-            Place::Free { .. } => None,
+            SlotState::Taken(entry) => Some(entry),
+            SlotState::Free { .. } => None,
         }
     }
 
     #[inline]
-    pub fn get_mut(&mut self, index: u32) -> Option<&mut Entry> {
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut SlotEntry> {
         match self.place_mut(index)? {
-            Place::Taken(entry) => Some(entry),
-            Place::Free { .. } => None,
+            SlotState::Taken(entry) => Some(entry),
+            SlotState::Free { .. } => None,
         }
     }
 
     /// The socket of a handle that a program gave.
-    pub fn find(&mut self, index: u32, generation: u32) -> Option<&mut Entry> {
+    pub fn find(&mut self, index: u32, generation: u32) -> Option<&mut SlotEntry> {
         self.get_mut(index).filter(|entry| entry.generation == generation && !entry.closing)
     }
 
@@ -222,7 +222,7 @@ impl Slots {
         }
     }
 
-    /// Whether somebody is to be told something.
+    /// Whether a socket has news that its programs have not been told.
     pub fn has_news(&self) -> bool {
         !self.posted.is_empty()
     }
@@ -270,10 +270,10 @@ impl Slots {
     }
 
     /// Indexes and entries of all sockets.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &SlotEntry)> {
         self.chunks.iter().flatten().zip(self.first..).filter_map(|(place, index)| match place {
-            Place::Taken(entry) => Some((index, entry)),
-            Place::Free { .. } => None,
+            SlotState::Taken(entry) => Some((index, entry)),
+            SlotState::Free { .. } => None,
         })
     }
 

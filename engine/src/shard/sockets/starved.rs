@@ -48,7 +48,7 @@ impl Starved {
         memory.into_iter().chain(locked).min()
     }
 
-    /// A thread has a lock now for which nobody has waited yet.
+    /// Schedules a retry after [`LOCK_AGAIN`], because a program thread holds a slot's lock.
     pub fn try_locked_soon(&mut self, now: Instant) {
         self.locked_pause = LOCK_AGAIN;
         self.locked_at = self.locked_at.min(now + LOCK_AGAIN);

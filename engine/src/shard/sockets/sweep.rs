@@ -52,7 +52,7 @@ impl Sockets {
         self.sweep.at = now + if left > 0 { period / 16 } else { period };
     }
 
-    /// True: it has no memory any more.
+    /// Returns true if the socket has no memory left.
     fn collect(&mut self, net: &mut Net, seen: &mut Swept, tight: bool) -> bool {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(seen.slot) else { return true };

@@ -8,7 +8,7 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
 impl Sockets {
-    /// New bytes or datagrams in the transmit FIFO.
+    /// Sends new bytes or datagrams of the transmit FIFO.
     pub(crate) fn transmit(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         if entry.is_datagram() {
@@ -21,7 +21,7 @@ impl Sockets {
         }
     }
 
-    /// The program read, and we had asked to be told.
+    /// Handles the notification that a program has read.
     pub(crate) fn received(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get(slot) else { return };

@@ -6,9 +6,9 @@ use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{SocketId, SocketOption, scope_of};
 
 use crate::errno::{ENODEV, Errno};
-use crate::shard::sockets::options::Options;
+use crate::shard::sockets::options::SocketOptions;
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// SO_BINDTODEVICE. No name: any interface.
     pub(crate) fn bind_to_named(&mut self, id: SocketId, name: &[u8]) -> Result<(), Errno> {
         let named = |iface: &&Interface| iface.name().as_bytes() == name;
@@ -28,7 +28,7 @@ impl Options<'_> {
         self.net.stack.set_option(id, SocketOption::Device(device))?;
         if let Some(entry) = self.sockets.slots.get_mut(self.slot) {
             entry.set_rare(|rare| rare.device = index);
-            self.sockets.renote(self.net, self.slot);
+            self.sockets.update_note(self.net, self.slot);
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use towpath_shm::control::{FILTER_PART_HEADER, Reply, Request};
 use towpath_stack::SocketId;
 
 use crate::errno::{EINVAL, ENOENT, ENOMEM, ENOPROTOOPT, EPERM, Errno};
-use crate::shard::sockets::options::Options;
+use crate::shard::sockets::options::SocketOptions;
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// A part of a program. The last one completes the program, which then judges datagrams.
     pub(crate) fn attach_filter(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
@@ -50,7 +50,7 @@ impl Options<'_> {
         Ok(self.net.stack.set_filter(id, None)?)
     }
 
-    /// SO_LOCK_FILTER, which nobody takes back.
+    /// SO_LOCK_FILTER, which cannot be unset.
     pub(crate) fn lock_filter(&mut self, lock: bool) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         if entry.rare().filter_locked && !lock {

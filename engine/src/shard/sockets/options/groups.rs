@@ -7,7 +7,7 @@ use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{OptionError, SocketId, SocketOption};
 
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, Errno};
-use crate::shard::sockets::options::Options;
+use crate::shard::sockets::options::SocketOptions;
 use crate::shard::sockets::options::value::{SOL_IP, SOL_IPV6, array, int};
 use crate::shard::sockets::slots::{AF_INET, AF_INET6};
 
@@ -28,7 +28,7 @@ const IPV6_MULTICAST_ALL: u32 = 29;
 /// Bytes of a `struct sockaddr_storage`.
 const STORAGE: usize = 128;
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// setsockopt(2). ENOPROTOOPT for every option that has nothing to do with groups.
     pub(crate) fn set_multicast(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let data = request.payload();

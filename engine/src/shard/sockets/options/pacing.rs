@@ -4,17 +4,17 @@ use std::num::NonZeroU64;
 
 use towpath_stack::SocketOption;
 
-use crate::shard::sockets::options::Options;
+use crate::shard::sockets::options::SocketOptions;
 use crate::shard::sockets::slots::UNPACED;
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// Datagrams have a rate too, as on Linux, where only the fq qdisc looks at that. As in
     /// `tcp_update_skb_after_send`, 0 is no bound.
     pub(crate) fn set_max_pacing_rate(&mut self, rate: u64) {
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.max_pacing_rate = rate);
         let id = entry.id;
-        self.sockets.renote(self.net, self.slot);
+        self.sockets.update_note(self.net, self.slot);
         if let Some(id) = id {
             let bound = NonZeroU64::new(rate).filter(|rate| rate.get() != UNPACED);
             // Datagram sockets have no such option in the stack.

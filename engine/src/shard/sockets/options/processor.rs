@@ -7,14 +7,14 @@ use towpath_stack::{SocketInfo, SocketOption};
 
 use crate::errno::{EINVAL, Errno};
 use crate::shard::sockets::option_bits::bind_options;
-use crate::shard::sockets::options::Options;
+use crate::shard::sockets::options::SocketOptions;
 
 /// As Linux numbers processors; a machine has fewer than a million.
 pub(crate) fn current() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// A connection has the value that was set until a packet comes, and the processor afterwards.
     /// As on Linux listeners, and datagram sockets without a peer, keep the value.
     pub(crate) fn processor(&self, info: Option<&SocketInfo>) -> i32 {

@@ -7,7 +7,7 @@ use towpath_tcp::CongestionKind;
 
 use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, Errno};
 use crate::shard::sockets::connecting::BACKLOG_MAX;
-use crate::shard::sockets::options::Options;
+use crate::shard::sockets::options::SocketOptions;
 use crate::shard::sockets::options::value::{int, put};
 
 const TCP_MAXSEG: u32 = 2;
@@ -19,7 +19,7 @@ const TCP_FASTOPEN: u32 = 23;
 const TCP_SAVE_SYN: u32 = 27;
 const TCP_SAVED_SYN: u32 = 28;
 
-impl Options<'_> {
+impl SocketOptions<'_> {
     /// getsockopt(2). `info` is that of socket `id`.
     pub(crate) fn get_tcp_option(
         &mut self,

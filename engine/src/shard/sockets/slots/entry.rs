@@ -11,7 +11,7 @@ use super::holders::Holders;
 
 /// A socket's entry. Budget: each connection has one, so values that few sockets have are in boxes.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SlotEntry {
     pub generation: u32,
     /// In the stack; None when the stack has let go of it.
     pub id: Option<SocketId>,
@@ -39,7 +39,7 @@ pub(crate) struct Entry {
     rare: Option<Box<Rare>>,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() <= 72);
+const _: () = assert!(size_of::<Option<SlotEntry>>() <= 72);
 
 /// SO_MAX_PACING_RATE of a socket without a bound, as Linux has it.
 pub(crate) const UNPACED: u64 = u64::MAX;
@@ -74,25 +74,31 @@ pub(crate) struct Rare {
     pub save_syn: bool,
     /// TCP_FASTOPEN; 0: off.
     pub fast_open_queue: u32,
-    /// No process holds the socket, but it lies in a message: if none adopts it until then it is
-    /// closed.
-    pub parked: Option<Instant>,
     /// SO_BINDTODEVICE as an interface's number; 0: none.
     pub device: u32,
     /// TCP_DEFER_ACCEPT of a listener; 0: off.
     pub defer_accept_s: u32,
-    /// An accepted connection that waits for its first bytes, until then.
-    pub deferred: Option<Instant>,
-    /// The listener that it is offered to then, when that is in another shard.
-    pub to_offer: Option<ListenerName>,
     /// TCP_CONGESTION, if it was set.
     pub congestion: Option<CongestionKind>,
+    pub waits: Waits,
     /// SO_LOCK_FILTER.
     pub filter_locked: bool,
     /// MSG_ZEROCOPY: number of the first send that was not reported, and of the next one.
     pub zero_copied: (u32, u32),
     /// SO_INCOMING_CPU as it was set, and how much had come then.
     pub processor: Option<(i32, u32)>,
+}
+
+/// Deadlines of a socket that waits for a program or for bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// No process holds the socket, but it lies in a message: if none adopts it until then it is
+    /// closed.
+    pub in_flight_until: Option<Instant>,
+    /// An accepted connection that waits for its first bytes, until then.
+    pub deferred: Option<Instant>,
+    /// The listener that it is offered to then, when that is in another shard.
+    pub to_offer: Option<ListenerName>,
 }
 
 /// A socket on which nothing was set.
@@ -110,12 +116,10 @@ static ORDINARY: Rare = Rare {
     linger2_s: 0,
     save_syn: false,
     fast_open_queue: 0,
-    parked: None,
     device: 0,
     defer_accept_s: 0,
-    deferred: None,
-    to_offer: None,
     congestion: None,
+    waits: Waits { in_flight_until: None, deferred: None, to_offer: None },
     filter_locked: false,
     zero_copied: (0, 0),
     processor: None,
@@ -185,7 +189,7 @@ pub(crate) struct Child {
     pub orphaned: bool,
 }
 
-impl Entry {
+impl SlotEntry {
     pub(super) fn new(generation: u32, kind: Kind, family: u32) -> Self {
         Self {
             generation,
@@ -241,8 +245,8 @@ mod tests {
 
     #[test]
     fn what_is_rare_is_kept_while_it_differs() {
-        let mut entry = Entry::new(1, Kind::Stream, AF_INET);
-        entry.set_rare(|rare| rare.parked = None);
+        let mut entry = SlotEntry::new(1, Kind::Stream, AF_INET);
+        entry.set_rare(|rare| rare.waits.in_flight_until = None);
         assert!(entry.rare.is_none());
         entry.set_rare(|rare| rare.sndbuf = 9);
         assert_eq!(entry.rare().sndbuf, 9);

@@ -1,0 +1,146 @@
+//! Processes that come and go: let in, cut off, and forgotten when all shards have let go of them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use towpath_shm::{Fd, opened};
+
+use crate::ids::{ChannelId, Family};
+use crate::mail::{Leavers, Newcomer, Order};
+use crate::registry::pending::{Pending, WantOutcome};
+use crate::registry::sources::RegistrySource;
+use crate::registry::table::Process;
+use crate::registry::{Leaving, Registry, sys};
+
+impl Registry {
+    /// See [`Engine::attach`](crate::Engine::attach).
+    pub fn attach(&mut self) -> io::Result<Fd> {
+        self.let_in().map(|(_, theirs)| theirs)
+    }
+
+    /// See [`Engine::attach_host`](crate::Engine::attach_host).
+    pub fn attach_host(&mut self) -> io::Result<Fd> {
+        let (id, theirs) = self.let_in()?;
+        self.host = Some(id);
+        Ok(theirs)
+    }
+
+    fn let_in(&mut self) -> io::Result<(ChannelId, Fd)> {
+        let opened = if self.has_room_for_a_channel() {
+            self.open(None)
+        } else {
+            Err(rustix::io::Errno::MFILE.into())
+        };
+        let (newcomer, theirs) = opened?;
+        self.counters.attached += 1;
+        let id = newcomer.id;
+        self.tell_all(|| Order::Open(newcomer.clone()));
+        Ok((id, theirs))
+    }
+
+    /// Tells each shard.
+    pub(super) fn tell_all(&mut self, mut order: impl FnMut() -> Order) {
+        self.orders.iter_mut().for_each(|orders| orders.push(order()));
+    }
+
+    pub(super) fn shards(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// A new process, of which all shards are to be told, and its end of the control socket.
+    pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, Fd)> {
+        let id = self.processes.next_id(family)?;
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = opened(pair)?;
+        let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
+        // Older kernels have no such option: there what comes is closed elsewhere.
+        let _ = sys::refuse_descriptors(ours.as_fd());
+        self.poller.add(ours.as_fd(), RegistrySource::Control(id))?;
+        let control = Arc::new(ours);
+        let life = Arc::clone(&control);
+        let closes_as = self.processes.family_of_clones(family);
+        let process = Process {
+            control,
+            family,
+            closes_as,
+            pending: None,
+            verdict: WantOutcome::default(),
+            has_hung_up: false,
+            parts: self.shards(),
+        };
+        self.processes.insert(id, process);
+        if self.leaving.take_if(|leaving| leaving.whose == Leavers::All).is_some() {
+            self.tell_all(|| Order::Stay);
+        }
+        Ok((Newcomer { id, family, life }, theirs))
+    }
+
+    /// A shard knows the process no more, and says nothing more about it but answers that are due.
+    pub(super) fn end_part(&mut self, id: ChannelId) {
+        self.hang_up(id);
+        if let Some(process) = self.processes.get_mut(id) {
+            process.parts -= 1;
+            self.remove_ended(id);
+        }
+    }
+
+    /// If it is gone, also for the shards, and nothing more will be said about it, its id is used
+    /// again.
+    pub(super) fn remove_ended(&mut self, id: ChannelId) {
+        let ended = |process: &Process| process.parts == 0 && process.pending.is_none();
+        if !self.processes.get(id).is_some_and(ended) {
+            return;
+        }
+        let Some(process) = self.processes.remove(id) else { return };
+        // A thread that waits at the other end learns of the end now.
+        let _ = shutdown(&process.control, Shutdown::Both);
+        self.closer.close(process.closes_as, Arc::into_inner(process.control));
+        let whose = if self.host.take_if(|host| *host == id).is_some() {
+            if self.processes.len() == 0 { Leavers::All } else { Leavers::Gone }
+        } else if self.processes.len() == 0 && self.exit_when_unused && self.leaving.is_none() {
+            Leavers::All
+        } else {
+            return;
+        };
+        self.left += 1;
+        let number = self.left;
+        self.leaving = Some(Leaving { number, whose, due: self.shards() });
+        self.tell_all(|| Order::Leave(number, whose));
+    }
+
+    /// Nothing that a process says is heard any more.
+    fn hang_up(&mut self, id: ChannelId) {
+        let Some(process) = self.processes.get_mut(id) else { return };
+        if !std::mem::replace(&mut process.has_hung_up, true) {
+            self.poller.remove(process.control.as_fd());
+            process.pending.take_if(|pending| matches!(pending, Pending::Room(_)));
+        }
+    }
+
+    /// Ends a process that broke the rules.
+    pub(super) fn cut_off(&mut self, id: ChannelId) {
+        self.hang_up(id);
+        // The first shard alone is told of the breach, so that it is counted once.
+        self.orders[0].push(Order::CutOff(id));
+    }
+
+    /// Ends a process that is gone, or that one shard has cut off, in all shards.
+    pub(super) fn end_elsewhere(&mut self, id: ChannelId) {
+        self.hang_up(id);
+        self.tell_all(|| Order::Gone(id));
+    }
+
+    /// Closes descriptors that a process may have, too, where that holds up nobody else.
+    pub(super) fn close<D: IntoIterator<Item = Fd>>(&self, id: ChannelId, descriptors: D) {
+        let whose = self.processes.get(id).map_or(Family(0), |process| process.closes_as);
+        self.closer.close(whose, descriptors);
+    }
+
+    /// Number of processes.
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+}
