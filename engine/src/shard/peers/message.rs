@@ -24,7 +24,7 @@ pub(crate) enum PeerMessage {
     End(u32, u32),
     /// Resets the connection unless a process has claimed it by now.
     EndUnclaimed(u32, u32),
-    /// One more of the connections is gone that [`PeerMessage::End`] named before.
+    /// Confirms that a connection has ended which [`PeerMessage::End`] named before.
     Ended,
     /// Asks for `Done` with this number when all earlier commands are dealt with (`ordering.rs`).
     AskRound(u64),
