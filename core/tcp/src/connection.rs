@@ -3,12 +3,12 @@
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
 //! million of them. Rarely needed parts live in boxes, which exist while they are needed:
-//! [`Watch`], the scoreboard in [`Recovery`], and the assembler in [`ReceiveSpace`]. Rare figures,
-//! urgent data and pacing share a box in [`Counters`].
+//! [`PeerWatch`], scoreboard and flight record in [`Recovery`], and the assembler in
+//! [`ReceiveSpace`]. Rare figures, urgent data and pacing share a box in [`ConnectionCounters`].
 
 use crate::config::Config;
 use crate::congestion::Congestion;
-use crate::counters::Counters;
+use crate::counters::ConnectionCounters;
 use crate::event::{ConnectionEvent, pending};
 use crate::extensions::Extensions;
 use crate::receive_space::ReceiveSpace;
@@ -20,7 +20,7 @@ use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::{EndedConnection, TimeWait};
 use crate::timers::Timers;
-use crate::watch::Watch;
+use crate::watch::PeerWatch;
 use towpath_wire::tcp::{Options, SeqNum};
 
 /// A TCP connection. The crate's documentation says in which order to call what.
@@ -39,8 +39,8 @@ pub struct Connection {
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
     pub(crate) timers: Timers,
-    pub(crate) watch: Option<Box<Watch>>,
-    pub(crate) counters: Counters,
+    pub(crate) watch: Option<Box<PeerWatch>>,
+    pub(crate) counters: ConnectionCounters,
 }
 
 /// The largest share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
@@ -118,7 +118,7 @@ impl Connection {
             recovery: Recovery::new(iss),
             timers: Timers::new(now),
             watch: None,
-            counters: Counters::default(),
+            counters: ConnectionCounters::default(),
         }
     }
 

@@ -6,12 +6,12 @@ use crate::pacer::Pacer;
 use crate::time::Instant;
 use crate::urgent_mark::Urgent;
 
-/// Counters that every connection has, and a box for those of rare events.
+/// ConnectionCounters that every connection has, and a box for those of rare events.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct ConnectionCounters {
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Time held back by the network; beside it, what holds the sender back now ([`Limit`]).
+    /// Time held back by the network; beside it, what holds the sender back now ([`SendLimit`]).
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
@@ -22,7 +22,7 @@ pub(crate) struct Counters {
     pub(crate) data_segs_out: u32,
 }
 
-const _: () = assert!(size_of::<Counters>() <= 64);
+const _: () = assert!(size_of::<ConnectionCounters>() <= 64);
 
 /// Figures that stay zero for most connections.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,7 +48,7 @@ pub(crate) struct RareCounters {
 /// Reason that holds the sender back. The rare ones come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Limit {
+pub(crate) enum SendLimit {
     #[default]
     Idle,
     Network,
@@ -57,7 +57,7 @@ pub(crate) enum Limit {
 }
 
 /// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one
-/// word does for both. In its lowest bits is room for a [`Limit`], which times leave alone: the
+/// word does for both. In its lowest bits is room for a [`SendLimit`], which times leave alone: the
 /// rest counts 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
@@ -80,23 +80,23 @@ impl Stopwatch {
     }
 
     #[inline]
-    fn is_at(self, limit: Limit) -> bool {
+    fn is_at(self, limit: SendLimit) -> bool {
         self.0 & 3 == limit as u64
     }
 
     /// At one whose time is in the box.
     #[inline]
     fn is_at_rare(self) -> bool {
-        self.0 & 3 > Limit::Network as u64
+        self.0 & 3 > SendLimit::Network as u64
     }
 
     #[inline]
-    fn set_limit(&mut self, limit: Limit) {
+    fn set_limit(&mut self, limit: SendLimit) {
         self.0 = self.0 & !3 | limit as u64;
     }
 }
 
-impl Counters {
+impl ConnectionCounters {
     /// Zeros if there was none.
     pub(crate) fn rare(&self) -> RareCounters {
         self.rare.as_deref().copied().unwrap_or_default()
@@ -129,17 +129,17 @@ impl Counters {
 
     /// The sender is held back by `limit` from now on.
     #[inline]
-    pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
+    pub(crate) fn enter(&mut self, now: Instant, limit: SendLimit) {
         if !self.network.is_at(limit) {
             self.change(now, limit);
         }
     }
 
-    fn change(&mut self, now: Instant, limit: Limit) {
+    fn change(&mut self, now: Instant, limit: SendLimit) {
         let before = self.network;
-        if before.is_at(Limit::Network) {
+        if before.is_at(SendLimit::Network) {
             self.network.stop(now);
-        } else if limit == Limit::Network {
+        } else if limit == SendLimit::Network {
             self.network.start(now);
         }
         self.network.set_limit(limit);
@@ -148,19 +148,19 @@ impl Counters {
         }
     }
 
-    /// The part of [`Counters::change`] that is about times in the box.
+    /// The part of [`ConnectionCounters::change`] that is about times in the box.
     #[cold]
-    fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: Limit) {
+    fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: SendLimit) {
         let rare = self.rare_mut();
-        if before.is_at(Limit::PeerWindow) {
+        if before.is_at(SendLimit::PeerWindow) {
             rare.peer_window.stop(now);
-        } else if before.is_at(Limit::SendBuffer) {
+        } else if before.is_at(SendLimit::SendBuffer) {
             rare.send_buffer.stop(now);
         }
         match limit {
-            Limit::Idle | Limit::Network => {}
-            Limit::PeerWindow => rare.peer_window.start(now),
-            Limit::SendBuffer => rare.send_buffer.start(now),
+            SendLimit::Idle | SendLimit::Network => {}
+            SendLimit::PeerWindow => rare.peer_window.start(now),
+            SendLimit::SendBuffer => rare.send_buffer.start(now),
         }
     }
 
@@ -168,9 +168,9 @@ impl Counters {
     pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
         let RareCounters { peer_window, send_buffer, .. } = self.rare();
         [
-            (self.network, Limit::Network),
-            (peer_window, Limit::PeerWindow),
-            (send_buffer, Limit::SendBuffer),
+            (self.network, SendLimit::Network),
+            (peer_window, SendLimit::PeerWindow),
+            (send_buffer, SendLimit::SendBuffer),
         ]
         .map(|(stopwatch, limit)| stopwatch.read(now, self.network.is_at(limit)))
     }
@@ -182,22 +182,22 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_own_time() {
-        let mut counters = Counters::default();
-        counters.enter(Instant(100), Limit::Network);
-        counters.enter(Instant(150), Limit::PeerWindow);
-        counters.enter(Instant(170), Limit::Network);
+        let mut counters = ConnectionCounters::default();
+        counters.enter(Instant(100), SendLimit::Network);
+        counters.enter(Instant(150), SendLimit::PeerWindow);
+        counters.enter(Instant(170), SendLimit::Network);
         assert_eq!(counters.limited_until(Instant(180)), [60, 20, 0]);
-        counters.enter(Instant(180), Limit::SendBuffer);
+        counters.enter(Instant(180), SendLimit::SendBuffer);
         assert_eq!(counters.limited_until(Instant(185)), [60, 20, 5]);
-        counters.enter(Instant(190), Limit::Idle);
+        counters.enter(Instant(190), SendLimit::Idle);
         assert_eq!(counters.limited_until(Instant(999)), [60, 20, 10]);
     }
 
     #[test]
     fn what_never_had_trouble_owns_no_box() {
-        let mut counters = Counters::default();
-        counters.enter(Instant(1), Limit::Network);
-        counters.enter(Instant(2), Limit::Idle);
+        let mut counters = ConnectionCounters::default();
+        counters.enter(Instant(1), SendLimit::Network);
+        counters.enter(Instant(2), SendLimit::Idle);
         assert!(counters.rare.is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::{Connection, LastReset};
-use crate::counters::Limit;
+use crate::counters::SendLimit;
 use crate::flight::FlightRecord;
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::receive_space::WhenRead;
@@ -269,7 +269,7 @@ impl Connection {
         self.owed.cork_flush = false;
         self.owed.keepalive = false;
         self.timers.hold = Instant::FAR;
-        self.counters.enter(now, Limit::Network);
+        self.counters.enter(now, SendLimit::Network);
     }
 
     /// Numbers up to `end` are sent while others are in flight.
@@ -377,11 +377,11 @@ impl Connection {
             Idle::Corked if self.timers.hold == Instant::FAR => {
                 self.timers.hold = now.after_millis(u32::from(self.settings.cork_ms));
             }
-            Idle::ClosedWindow => self.counters.enter(now, Limit::PeerWindow),
+            Idle::ClosedWindow => self.counters.enter(now, SendLimit::PeerWindow),
             Idle::NoData if self.snd.flight() > 0 && buffers.send_len >= buffers.send_capacity => {
-                self.counters.enter(now, Limit::SendBuffer);
+                self.counters.enter(now, SendLimit::SendBuffer);
             }
-            Idle::CongestionWindow => self.counters.enter(now, Limit::Network),
+            Idle::CongestionWindow => self.counters.enter(now, SendLimit::Network),
             Idle::Pacing => self.arm_pacing(now),
             _ => {}
         }

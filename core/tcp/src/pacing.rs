@@ -5,7 +5,7 @@
 //! segment at once (as `tcp_retransmit_timer`), or a slow rate would look like a dead path.
 
 use crate::connection::Connection;
-use crate::counters::Limit;
+use crate::counters::SendLimit;
 use crate::pacer::Pacer;
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::time::Instant;
@@ -61,7 +61,7 @@ impl Connection {
 
     /// Bytes wait for the rate. The sender counts as busy meanwhile, as on Linux.
     pub(crate) fn arm_pacing(&mut self, now: Instant) {
-        self.counters.enter(now, Limit::Network);
+        self.counters.enter(now, SendLimit::Network);
         if let Some(pacer) = self.counters.pacing_mut() {
             pacer.wake = pacer.next;
         }

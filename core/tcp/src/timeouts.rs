@@ -8,7 +8,7 @@ use crate::recovery::Phase;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timers::TimerKind;
-use crate::watch::{Silence, Watch};
+use crate::watch::{PeerWatch, Silence};
 use core::time::Duration;
 
 impl Connection {
@@ -209,11 +209,10 @@ impl Connection {
     }
 
     /// Changes what is watched for.
-    pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut Watch)) {
-        let mut watch =
-            self.watch.as_deref().copied().unwrap_or_else(|| {
-                Watch::new(self.counters.last_data_sent.max(self.timers.last_recv))
-            });
+    pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut PeerWatch)) {
+        let mut watch = self.watch.as_deref().copied().unwrap_or_else(|| {
+            PeerWatch::new(self.counters.last_data_sent.max(self.timers.last_recv))
+        });
         change(&mut watch);
         self.watch = watch.is_on().then(|| Box::new(watch));
     }

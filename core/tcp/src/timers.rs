@@ -5,7 +5,7 @@ use crate::config::QUICK_ACKS;
 use crate::time::Instant;
 
 /// Deadlines, and what they count. [`Instant::FAR`] is off. Deadlines of keepalive and the user
-/// timeout are in [`Watch`](crate::watch::Watch), that of pacing is in
+/// timeout are in [`PeerWatch`](crate::watch::PeerWatch), that of pacing is in
 /// [`Pacer`](crate::pacer::Pacer).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {

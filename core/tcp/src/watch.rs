@@ -6,9 +6,9 @@ use crate::config::KeepAlive;
 use crate::time::{Instant, millis};
 use core::time::Duration;
 
-/// Watch over a silent peer: keepalive, and the user timeout.
+/// PeerWatch over a silent peer: keepalive, and the user timeout.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch {
+pub(crate) struct PeerWatch {
     /// [`Instant::FAR`] is off.
     pub(crate) keepalive: Instant,
     /// When the oldest bytes in flight were sent, or the peer last acknowledged new ones.
@@ -39,10 +39,10 @@ fn millis_on(duration: Option<Duration>) -> u32 {
     duration.map_or(0, |duration| millis(duration).max(1))
 }
 
-impl Watch {
+impl PeerWatch {
     /// Watches for nothing yet.
-    pub(crate) fn new(unacked_since: Instant) -> Watch {
-        Watch {
+    pub(crate) fn new(unacked_since: Instant) -> PeerWatch {
+        PeerWatch {
             keepalive: Instant::FAR,
             unacked_since,
             keepalive_idle_ms: 0,

@@ -7,7 +7,7 @@ use towpath_wire::tcp::Flags;
 
 use crate::congestion::Acked;
 use crate::connection::Connection;
-use crate::counters::Limit;
+use crate::counters::SendLimit;
 use crate::disposition::{DropReason, FifoChanges};
 use crate::event::pending;
 use crate::recovery::Phase;
@@ -318,7 +318,7 @@ impl Connection {
     /// holds the sender back (`Info::busy_time`).
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
         if self.snd.flight() == 0 && send_len == 0 {
-            self.counters.enter(now, Limit::Idle);
+            self.counters.enter(now, SendLimit::Idle);
         }
     }
 }

@@ -26,7 +26,7 @@ use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 pub(super) use self::reachability::reachable_time;
-use self::reachability::{Entry, Fate, State};
+use self::reachability::{Entry, Fate, ReachabilityState};
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
@@ -188,18 +188,18 @@ impl Neighbors {
         let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key, users) };
         entry.users = entry.users.and(users);
         match entry.state {
-            State::Incomplete { .. } => return false,
-            State::Reachable { until } if now < until => {}
+            ReachabilityState::Incomplete { .. } => return false,
+            ReachabilityState::Reachable { until } if now < until => {}
             //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
             //# The first time a node sends a packet to a neighbor whose entry is
             //# STALE, the sender changes the state to DELAY and sets a timer to
             //# expire in DELAY_FIRST_PROBE_TIME seconds.
-            State::Reachable { .. } | State::Stale => {
+            ReachabilityState::Reachable { .. } | ReachabilityState::Stale => {
                 let until = now + DELAY_FIRST_PROBE_TIME;
-                entry.state = State::Delay { until };
+                entry.state = ReachabilityState::Delay { until };
                 self.next = self.next.min(until);
             }
-            State::Delay { .. } | State::Probe { .. } => {}
+            ReachabilityState::Delay { .. } | ReachabilityState::Probe { .. } => {}
         }
         self.news.push_back((users, entry.known(now, key)));
         false
@@ -213,7 +213,7 @@ impl Neighbors {
         };
         let until = now + DELAY_FIRST_PROBE_TIME;
         self.next = self.next.min(until);
-        let state = State::Delay { until };
+        let state = ReachabilityState::Delay { until };
         let entry = Entry { state, mac, since: now, router, users };
         self.news.push_back((users, entry.known(now, key)));
         self.insert(key, entry);
@@ -224,7 +224,7 @@ impl Neighbors {
     fn ask(&mut self, now: Instant, key: HopKey, users: Parts, sent: u8) {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
-        let state = State::Incomplete { sent, again };
+        let state = ReachabilityState::Incomplete { sent, again };
         if let Some((displaced, ())) = self.asked.insert(key, ()) {
             let users = self.used.remove(&displaced).map_or(Parts::FIRST, |entry| entry.users);
             self.forget(displaced, users);
@@ -248,7 +248,9 @@ impl Neighbors {
         let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
         self.next = self.next.min(again);
         let asked = self.used.iter_mut().filter_map(|(key, entry)| match &mut entry.state {
-            State::Incomplete { sent, again: at } if key.0 == iface && key.1.is_ipv6() => {
+            ReachabilityState::Incomplete { sent, again: at }
+                if key.0 == iface && key.1.is_ipv6() =>
+            {
                 (*sent, *at) = (1, again);
                 Some(Solicit { key: *key, to: None })
             }
@@ -289,10 +291,10 @@ impl Neighbors {
             }
             return;
         };
-        if matches!(entry.state, State::Incomplete { .. }) || entry.mac != mac {
+        if matches!(entry.state, ReachabilityState::Incomplete { .. }) || entry.mac != mac {
             self.asked.remove(&key);
             (entry.mac, entry.since) = (mac, now);
-            entry.state = State::Stale;
+            entry.state = ReachabilityState::Stale;
             self.news.push_back((entry.users, entry.known(now, key)));
         }
     }
@@ -309,25 +311,25 @@ impl Neighbors {
     ) -> bool {
         let Some(entry) = self.used.get_mut(&key) else { return self.on_unasked(&key, advert) };
         let mac = advert.mac.filter(|mac| mac.is_unicast());
-        let confirmed = State::Reachable { until: reachable_until };
-        if matches!(entry.state, State::Incomplete { .. }) {
+        let confirmed = ReachabilityState::Reachable { until: reachable_until };
+        if matches!(entry.state, ReachabilityState::Incomplete { .. }) {
             let Some(mac) = mac else { return false };
             self.asked.remove(&key);
             (entry.mac, entry.since) = (mac, now);
-            entry.state = if advert.solicited { confirmed } else { State::Stale };
+            entry.state = if advert.solicited { confirmed } else { ReachabilityState::Stale };
         } else if let Some(mac) = mac.filter(|mac| *mac != entry.mac) {
             if !advert.override_ {
                 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
                 //# If the state of the entry is REACHABLE, set it to STALE, but
                 //# do not update the entry in any other way.
-                if matches!(entry.state, State::Reachable { .. }) {
-                    entry.state = State::Stale;
+                if matches!(entry.state, ReachabilityState::Reachable { .. }) {
+                    entry.state = ReachabilityState::Stale;
                     self.news.push_back((entry.users, entry.known(now, key)));
                 }
                 return false;
             }
             (entry.mac, entry.since) = (mac, now);
-            entry.state = if advert.solicited { confirmed } else { State::Stale };
+            entry.state = if advert.solicited { confirmed } else { ReachabilityState::Stale };
         } else {
             if advert.solicited {
                 entry.state = confirmed;
@@ -353,7 +355,10 @@ impl Neighbors {
     /// Whether an answer from `key` is expected: an ARP reply has no flag that says so.
     pub(super) fn is_asked(&self, key: &HopKey) -> bool {
         let state = self.used.peek(key).map(|entry| entry.state);
-        matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
+        matches!(
+            state,
+            Some(ReachabilityState::Incomplete { .. } | ReachabilityState::Probe { .. })
+        )
     }
 
     /// Whether `key` answered within the last [`ARP_LOCK_TIME`] that it is at another address than
@@ -362,7 +367,7 @@ impl Neighbors {
     /// change the entry each time.
     pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
-            let known = !matches!(entry.state, State::Incomplete { .. });
+            let known = !matches!(entry.state, ReachabilityState::Incomplete { .. });
             known && entry.mac != mac && now < entry.since + ARP_LOCK_TIME
         })
     }
@@ -379,9 +384,9 @@ impl Neighbors {
     ) {
         if let Some(entry) = self.used.get_mut(&key)
             && entry.mac == mac
-            && !matches!(entry.state, State::Incomplete { .. })
+            && !matches!(entry.state, ReachabilityState::Incomplete { .. })
         {
-            entry.state = State::Reachable { until: reachable_until };
+            entry.state = ReachabilityState::Reachable { until: reachable_until };
             self.news.push_back((Parts::FIRST.and(by), entry.known(now, key)));
         }
     }
@@ -392,7 +397,9 @@ impl Neighbors {
             return Some(permanent.mac);
         }
         match self.used.peek(key) {
-            Some(entry) => (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac),
+            Some(entry) => {
+                (!matches!(entry.state, ReachabilityState::Incomplete { .. })).then_some(entry.mac)
+            }
             None => self.heard.peek(key).map(|heard| heard.mac),
         }
     }
@@ -496,11 +503,11 @@ impl Neighbors {
     pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
         let used = self.used.iter().map(|((iface, addr), entry)| {
             let state = match entry.state {
-                State::Incomplete { .. } => NeighborState::Incomplete,
-                State::Reachable { .. } => NeighborState::Reachable,
-                State::Stale => NeighborState::Stale,
-                State::Delay { .. } => NeighborState::Delay,
-                State::Probe { .. } => NeighborState::Probe,
+                ReachabilityState::Incomplete { .. } => NeighborState::Incomplete,
+                ReachabilityState::Reachable { .. } => NeighborState::Reachable,
+                ReachabilityState::Stale => NeighborState::Stale,
+                ReachabilityState::Delay { .. } => NeighborState::Delay,
+                ReachabilityState::Probe { .. } => NeighborState::Probe,
             };
             let mac = (state != NeighborState::Incomplete).then_some(entry.mac);
             Neighbor { iface: *iface, addr: *addr, mac, state, router: entry.router }

@@ -52,7 +52,7 @@ impl Waiting {
 
 /// Where packets to a neighbour go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HopState {
     /// No packet went to it since the last news.
     Unknown,
     /// The use was reported to control; packets wait.
@@ -65,11 +65,11 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Place {
+struct HopSlot {
     key: HopKey,
     /// When the place was given to it.
     since: Epoch,
-    state: State,
+    state: HopState,
     /// Something was sent to it, or it was looked up to be kept, since the search for a place last
     /// came by.
     used: bool,
@@ -119,7 +119,7 @@ pub(in crate::net) struct NextHops {
     /// Places that were asked for last, by [`recent_slot`]: a router has few next hops for many
     /// packets, and finds them without a keyed hash.
     recent: [u16; RECENT],
-    places: Vec<Place>,
+    places: Vec<HopSlot>,
     /// Where the search for a place that is given up goes on.
     hand: usize,
     epoch: Epoch,
@@ -192,10 +192,10 @@ impl NextHops {
     fn begin(&mut self, key: HopKey) -> u16 {
         let index = match self.places.len() {
             len if len < self.places_max => {
-                self.places.push(Place {
+                self.places.push(HopSlot {
                     key,
                     since: self.epoch,
-                    state: State::Unknown,
+                    state: HopState::Unknown,
                     used: true,
                     confirm_at: Instant::ZERO,
                     queue: Queue::default(),
@@ -224,8 +224,8 @@ impl NextHops {
         let full = DropReason::NeighborQueueFull;
         self.gone.extend(packets.into_iter().map(|waiting| (place.key.0, waiting.packet, full)));
         self.index.remove(&place.key);
-        let (state, confirm_at) = (State::Unknown, Instant::ZERO);
-        *place = Place { key, since, state, used: true, confirm_at, queue: Queue::default() };
+        let (state, confirm_at) = (HopState::Unknown, Instant::ZERO);
+        *place = HopSlot { key, since, state, used: true, confirm_at, queue: Queue::default() };
         self.displaced += 1;
         index
     }
@@ -260,25 +260,25 @@ impl NextHops {
         let place = &mut self.places[index(id)];
         place.used = true;
         match &mut place.state {
-            State::Ready { link, tell_at } => {
+            HopState::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = Notice::Used(place.key);
                 // Without room for the notice the next use is reported: otherwise control would
                 // never get another.
                 if is_due
                     && self.tell(used)
-                    && let State::Ready { tell_at, .. } = &mut self.places[index(id)].state
+                    && let HopState::Ready { tell_at, .. } = &mut self.places[index(id)].state
                 {
                     *tell_at = Instant::FAR;
                 }
                 Some(link)
             }
-            State::Asked => None,
-            State::Unknown => {
+            HopState::Asked => None,
+            HopState::Unknown => {
                 // Without room for that it remains unknown, and the packet is not kept.
                 let used = Notice::Used(place.key);
                 if self.tell(used) {
-                    self.places[index(id)].state = State::Asked;
+                    self.places[index(id)].state = HopState::Asked;
                 }
                 None
             }
@@ -292,7 +292,7 @@ impl NextHops {
         let recent = usize::from(self.recent[recent_slot(key)]);
         let place = self.places.get_mut(recent).filter(|place| place.key == *key)?;
         match place.state {
-            State::Ready { link, tell_at } if now < tell_at => {
+            HopState::Ready { link, tell_at } if now < tell_at => {
                 place.used = true;
                 Some(link)
             }
@@ -305,7 +305,7 @@ impl NextHops {
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
         let place = &self.places[index(id)];
-        if let State::Ready { link, .. } = &place.state
+        if let HopState::Ready { link, .. } = &place.state
             && now >= place.confirm_at
         {
             let confirmed = Notice::Confirmed { key, mac: link.dst() };
@@ -336,8 +336,10 @@ impl NextHops {
     //# packet when the address has been resolved.
     pub(super) fn enqueue(&mut self, id: HopId, waiting: Waiting) {
         let full = DropReason::NeighborQueueFull;
-        let Some(Place { key, queue, state, .. }) = self.places.get_mut(index(id)) else { return };
-        if *state == State::Unknown {
+        let Some(HopSlot { key, queue, state, .. }) = self.places.get_mut(index(id)) else {
+            return;
+        };
+        if *state == HopState::Unknown {
             return self.gone.push_back((key.0, waiting.packet, full));
         }
         let before = queue.cost;
@@ -355,7 +357,7 @@ impl NextHops {
     /// not answer thereby loses its own packets, not the few of other senders.
     fn drop_from_longest(&mut self) {
         let longest = self.places.iter_mut().max_by_key(|place| place.queue.cost);
-        let Some(Place { key, queue, .. }) = longest else { return };
+        let Some(HopSlot { key, queue, .. }) = longest else { return };
         let before = queue.cost;
         let Some(waiting) = queue.pop() else { return };
         self.queued -= before - queue.cost;
@@ -369,15 +371,15 @@ impl NextHops {
         link: LinkHeader,
         tell_at: Instant,
     ) -> VecDeque<Waiting> {
-        self.change(key, State::Ready { link, tell_at })
+        self.change(key, HopState::Ready { link, tell_at })
     }
 
     /// Forgets where a neighbour is. Returns the packets that waited for it.
     pub(super) fn on_lost(&mut self, key: HopKey) -> VecDeque<Waiting> {
-        self.change(key, State::Unknown)
+        self.change(key, HopState::Unknown)
     }
 
-    fn change(&mut self, key: HopKey, state: State) -> VecDeque<Waiting> {
+    fn change(&mut self, key: HopKey, state: HopState) -> VecDeque<Waiting> {
         let Some(index) = self.index.get(&key) else { return VecDeque::new() };
         let place = &mut self.places[usize::from(*index)];
         place.state = state;
@@ -388,7 +390,7 @@ impl NextHops {
     pub(super) fn on_all_lost(&mut self) -> Vec<HopKey> {
         let mut waited = Vec::new();
         for place in &mut self.places {
-            place.state = State::Unknown;
+            place.state = HopState::Unknown;
             waited.extend((!place.queue.packets.is_empty()).then_some(place.key));
         }
         waited

@@ -79,7 +79,7 @@ pub(super) fn transport_len(protocol: Protocol, bytes: &[u8]) -> Option<usize> {
 
 /// Addresses and lengths that segments of a packet share.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct CutPlan {
     src: IpAddr,
     dst: IpAddr,
     ip_len: usize,
@@ -90,7 +90,7 @@ struct Plan {
     partial: bool,
 }
 
-impl Plan {
+impl CutPlan {
     /// Returns `None` if the headers are not all there, within the headers' length.
     fn of(packet: &Packet, how: Segmentation, partial: bool) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;
@@ -134,7 +134,7 @@ pub(super) fn cut(
     pool: &mut Pool,
     mut out: impl FnMut(Packet, &mut Pool),
 ) -> Result<(), Packet> {
-    let Some(plan) = Plan::of(&packet, how, partial) else { return Err(packet) };
+    let Some(plan) = CutPlan::of(&packet, how, partial) else { return Err(packet) };
     let header_len = usize::from(how.header_len);
     let size = usize::from(how.size.max(1));
     let payload_len = packet.len() - header_len;
@@ -185,7 +185,7 @@ pub(super) fn refresh_ipv4_checksum(header: &mut [u8]) {
 
 /// Sequence number, flags, length and checksum of a segment whose payload starts `offset` bytes
 /// into that of the whole.
-fn patch_transport(bytes: &mut [u8], how: &Plan, offset: u32, first: bool, last: bool) {
+fn patch_transport(bytes: &mut [u8], how: &CutPlan, offset: u32, first: bool, last: bool) {
     let len = bytes.len();
     if how.protocol() == IpProtocol::UDP.0 {
         bytes[4..6].copy_from_slice(&(len as u16).to_be_bytes());

@@ -12,16 +12,16 @@ pub(super) type Looked = ((IpAddr, IpAddr), Option<Choice>);
 /// Plans for the packets of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    list: Vec<Plan>,
+    list: Vec<TransitPlan>,
     /// Packets of the batch that are dealt with.
     next: usize,
-    /// Routes of the packets with the plan [`Plan::Receive`], looked up ahead.
+    /// Routes of the packets with the plan [`TransitPlan::Receive`], looked up ahead.
     looked: VecDeque<Option<Looked>>,
 }
 
 /// Intention for one packet of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Plan {
+pub(super) enum TransitPlan {
     /// `receive` decides.
     Receive,
     /// The packet leaves by this interface and router, with `len` bytes of IP.
@@ -39,8 +39,8 @@ impl Plans {
 
     /// Adds the plan for the next packet of the batch. `looked` is its route if `receive` decides.
     #[inline]
-    pub(super) fn push(&mut self, plan: Plan, looked: impl FnOnce() -> Option<Looked>) {
-        if let Plan::Receive = plan {
+    pub(super) fn push(&mut self, plan: TransitPlan, looked: impl FnOnce() -> Option<Looked>) {
+        if let TransitPlan::Receive = plan {
             self.looked.push_back(looked());
         }
         self.list.push(plan);
@@ -48,7 +48,7 @@ impl Plans {
 
     /// The plan for the packet at the front of the batch.
     #[inline]
-    pub(super) fn front(&self) -> Option<Plan> {
+    pub(super) fn front(&self) -> Option<TransitPlan> {
         self.list.get(self.next).copied()
     }
 
@@ -64,8 +64,8 @@ impl Plans {
         let plan = self.front();
         self.advance();
         match plan {
-            Some(Plan::Receive) => self.looked.pop_front().flatten(),
-            Some(Plan::Pass { .. }) | None => None,
+            Some(TransitPlan::Receive) => self.looked.pop_front().flatten(),
+            Some(TransitPlan::Pass { .. }) | None => None,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::net::told::Punt;
 
 /// Fields of the link header.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct FrameHeader {
     ethertype: EtherType,
     /// Where the payload starts.
     at: usize,
@@ -289,7 +289,7 @@ impl Data {
         None
     }
 
-    fn read_link(&self, iface: IfaceId, packet: &Packet) -> Result<Link, DropReason> {
+    fn read_link(&self, iface: IfaceId, packet: &Packet) -> Result<FrameHeader, DropReason> {
         let interface = self.link(iface);
         let bytes = packet.linear();
         if interface.kind == LinkType::Ip {
@@ -298,7 +298,7 @@ impl Data {
                 Some(6) => EtherType::IPV6,
                 _ => return Err(DropReason::IpMalformed),
             };
-            return Ok(Link { ethertype, at: 0, group: false });
+            return Ok(FrameHeader { ethertype, at: 0, group: false });
         }
         let (header, at) =
             ethernet::Header::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
@@ -316,7 +316,7 @@ impl Data {
         if header.ethertype.is_length() {
             return Err(DropReason::FrameMalformed);
         }
-        Ok(Link { ethertype: header.ethertype, at, group: header.dst.is_multicast() })
+        Ok(FrameHeader { ethertype: header.ethertype, at, group: header.dst.is_multicast() })
     }
 
     fn receive_fragment(

@@ -15,12 +15,12 @@ use crate::net::limits::{REDIRECT_HOSTS, REDIRECT_LOAD, REDIRECT_SILENCE, REDIRE
 pub(super) struct RedirectLimit {
     keys: Keyed,
     /// Groups of hosts; none before the first redirect, since most stacks are no routers.
-    hosts: Vec<Told>,
+    hosts: Vec<RedirectedHost>,
 }
 
 /// Redirects of a group of hosts.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct RedirectedHost {
     /// The last packet that called for one.
     seen: Option<Instant>,
     sent_at: Instant,
@@ -34,7 +34,7 @@ impl RedirectLimit {
 
     /// Whether `host` may be redirected now.
     pub(super) fn take(&mut self, now: Instant, host: IpAddr) -> bool {
-        self.hosts.resize(REDIRECT_HOSTS, Told::default());
+        self.hosts.resize(REDIRECT_HOSTS, RedirectedHost::default());
         let told = &mut self.hosts[self.keys.hash_one(host) as usize % REDIRECT_HOSTS];
         if told.seen.replace(now).is_none_or(|seen| now > seen + REDIRECT_SILENCE) {
             told.count = 0;

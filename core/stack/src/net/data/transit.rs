@@ -23,7 +23,7 @@ use towpath_wire::{checksum, ipv4};
 
 use super::forward::{ends, lower_ttl_v4};
 use super::hooks::{Refused, fields_of_plain_v4};
-use super::plans::{Looked, Plan, Plans};
+use super::plans::{Looked, Plans, TransitPlan};
 use super::receive::IpPacket;
 use super::tables::Data;
 use crate::drop::DropReason;
@@ -96,13 +96,13 @@ impl Data {
         let checks = self.forwarding.is_some_and(|it| it.source_check != SourceCheck::Off);
         for ((head, ways), packet) in heads.iter().zip(found).zip(packets) {
             if head.len == 0 {
-                plans.push(Plan::Receive, || self.look_up(link, packet));
+                plans.push(TransitPlan::Receive, || self.look_up(link, packet));
                 continue;
             }
             let is_refused = || checks && !self.may_come_by(iface, v4(head.src));
             let pass =
                 ways.and_then(|ways| self.pass_by(iface, ways, head)).filter(|_| !is_refused());
-            plans.push(pass.unwrap_or(Plan::Receive), || None);
+            plans.push(pass.unwrap_or(TransitPlan::Receive), || None);
         }
     }
 
@@ -115,7 +115,7 @@ impl Data {
 
     /// The plan for a packet that may take its route without another look.
     #[inline]
-    fn pass_by(&self, iface: IfaceId, ways: &Ways, head: &Head) -> Option<Plan> {
+    fn pass_by(&self, iface: IfaceId, ways: &Ways, head: &Head) -> Option<TransitPlan> {
         let shared;
         let way = match &**ways {
             [way] => way,
@@ -135,7 +135,7 @@ impl Data {
             // Out by the interface that it came in by: the sender may have to be redirected.
             && way.iface != iface
             && u32::from(head.len) <= way.limit(self.link(way.iface).mtu);
-        is_plain.then_some(Plan::Pass { out: way.iface, len: head.len, router })
+        is_plain.then_some(TransitPlan::Pass { out: way.iface, len: head.len, router })
     }
 
     /// The route of a packet that is left to `receive`, looked up ahead.
@@ -157,7 +157,7 @@ impl Data {
         let at = if self.has_neighbors(iface) { ethernet::HEADER_LEN } else { 0 };
         let has_rules = self.snapshot.rules.is_some();
         let mut sums = Sums::default();
-        while let Some(Plan::Pass { out, len, router }) = self.plans.front() {
+        while let Some(TransitPlan::Pass { out, len, router }) = self.plans.front() {
             let Some(link) = self.link_ready(now, out, router) else { break };
             if self.outputs[out.index()].full(None).is_some() {
                 break;

@@ -10,7 +10,7 @@ use crate::net::told::{HopKey, News, Parts};
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) state: State,
+    pub(super) state: ReachabilityState,
     pub(super) mac: MacAddr,
     /// Since when `mac` is its address: see `Neighbors::contradicts`.
     pub(super) since: Instant,
@@ -20,7 +20,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ReachabilityState {
     Incomplete { sent: u8, again: Instant },
     Reachable { until: Instant },
     Stale,
@@ -28,7 +28,7 @@ pub(super) enum State {
     Probe { sent: u8, again: Instant },
 }
 
-/// State change of an entry at its deadline.
+/// ReachabilityState change of an entry at its deadline.
 pub(super) enum Fate {
     Rest,
     Ask,
@@ -41,19 +41,22 @@ impl Entry {
     /// changes by one, and often enough to keep `Neighbors::used` in order of use.
     pub(super) fn known(&self, now: Instant, key: HopKey) -> News {
         let tell_at = match self.state {
-            State::Stale | State::Incomplete { .. } => now,
-            State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
-            State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
+            ReachabilityState::Stale | ReachabilityState::Incomplete { .. } => now,
+            ReachabilityState::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
+            ReachabilityState::Delay { .. } | ReachabilityState::Probe { .. } => {
+                now + NEIGHBOR_USE_INTERVAL
+            }
         };
         News::Known { key, mac: self.mac, tell_at }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Incomplete { again, .. } | State::Probe { again, .. } => Some(again),
-            State::Delay { until } => Some(until),
+            ReachabilityState::Incomplete { again, .. }
+            | ReachabilityState::Probe { again, .. } => Some(again),
+            ReachabilityState::Delay { until } => Some(until),
             // Nothing happens when a confirmation runs out: the next use finds out.
-            State::Reachable { .. } | State::Stale => None,
+            ReachabilityState::Reachable { .. } | ReachabilityState::Stale => None,
         }
     }
 
@@ -63,21 +66,23 @@ impl Entry {
         }
         let again = now + retrans_time;
         match &mut self.state {
-            State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
-            State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
-            State::Incomplete { sent, again: at } => {
+            ReachabilityState::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => {
+                Fate::Fail
+            }
+            ReachabilityState::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
+            ReachabilityState::Incomplete { sent, again: at } => {
                 (*sent, *at) = (*sent + 1, again);
                 Fate::Ask
             }
-            State::Probe { sent, again: at } => {
+            ReachabilityState::Probe { sent, again: at } => {
                 (*sent, *at) = (*sent + 1, again);
                 Fate::Probe
             }
-            State::Delay { .. } => {
-                self.state = State::Probe { sent: 1, again };
+            ReachabilityState::Delay { .. } => {
+                self.state = ReachabilityState::Probe { sent: 1, again };
                 Fate::Probe
             }
-            State::Reachable { .. } | State::Stale => Fate::Rest,
+            ReachabilityState::Reachable { .. } | ReachabilityState::Stale => Fate::Rest,
         }
     }
 }
