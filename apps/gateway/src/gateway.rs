@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 use towpath_ring::Payload;
 use towpath_stack::net::{IcmpError, InterfaceConfig};
 use towpath_stack::{
@@ -423,6 +423,10 @@ impl Port for Gateway {
 
     fn undelivered_of_ended(&self) -> u64 {
         self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, true)
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("gateway", self.counters().iter().collect())]
     }
 }
 

@@ -6,7 +6,7 @@ use towpath_pool::{LinkType, Port};
 use towpath_wire::Prefix;
 
 use crate::address::other_host;
-use crate::counting::{Counted, Counting};
+use crate::counting::Counting;
 use crate::plan::{Connected, Dns, LinkKind, Plan, Result, system};
 use crate::plan_error::PlanError;
 use crate::shape::{Resolver, Route, Shape};
@@ -64,7 +64,7 @@ impl Plan {
     }
 
     /// A stack whose shards have these ports.
-    pub(crate) fn finish<P: Port + Counted + 'static>(
+    pub(crate) fn finish<P: Port + Send + 'static>(
         &self,
         ports: Vec<P>,
         shape: &Shape,
@@ -86,7 +86,7 @@ impl Plan {
     }
 
     /// Ports that leave behind their counts.
-    fn counted<P: Port + Counted>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
+    fn counted<P: Port>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
         ports.into_iter().map(|port| Counting::new(port, &self.port_counters)).collect()
     }
 

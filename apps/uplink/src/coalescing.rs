@@ -1,9 +1,7 @@
 //! Receive coalescing for devices that give one segment at a time.
 
-use towpath_pool::{Batch, Pool, Port};
+use towpath_pool::{Batch, Pool, Port, PortCounters};
 use towpath_stack::net::coalesce;
-
-use crate::counting::Counted;
 
 /// A port whose received TCP segments are merged: the stack sees one large packet for many.
 pub struct Coalescing<P> {
@@ -26,18 +24,6 @@ impl<P> Coalescing<P> {
     }
 }
 
-impl<P: Counted> Counted for Coalescing<P> {
-    fn counted(&self) -> Vec<(&'static str, Vec<(&'static str, u64)>)> {
-        let mut all = self.port.counted();
-        all.push(("gro", self.counters.iter().collect()));
-        all
-    }
-
-    fn device(&self) -> Option<String> {
-        self.port.device()
-    }
-}
-
 impl<P: Port> Port for Coalescing<P> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let before = out.len();
@@ -50,6 +36,16 @@ impl<P: Port> Port for Coalescing<P> {
             out.append(&mut fresh);
         }
         out.len() - before
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut all = self.port.counters();
+        all.push(("gro", self.counters.iter().collect()));
+        all
+    }
+
+    fn device(&self) -> Option<String> {
+        self.port.device()
     }
 
     towpath_pool::forward_port!(port: submit, offloads, link_type, wake_fd, looked, blocked);

@@ -5,14 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::Counters;
-use towpath_pool::{Batch, Pool, Port};
-use towpath_shape::Shaped;
+use towpath_pool::{Batch, Pool, Port, PortCounters};
 
 /// Names and values of one layer.
 type List = Vec<(&'static str, u64)>;
-
-/// Counters by kind of port.
-pub type PortCounters = Vec<(&'static str, List)>;
 
 /// A layer of a run, with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,97 +27,6 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
     let named =
         |list: &List| list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     all.map(|(name, list)| Layer { name: name.to_owned(), counters: named(list) }).collect()
-}
-
-/// A port with counters.
-pub trait Counted: Send {
-    /// Kinds of counters, and their values.
-    fn counted(&self) -> Vec<(&'static str, List)>;
-
-    /// Name of the host's device behind it, if there is one.
-    fn device(&self) -> Option<String> {
-        None
-    }
-}
-
-impl Counted for towpath_gateway::Gateway {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("gateway", self.counters().iter().collect())]
-    }
-}
-
-impl Counted for towpath_tap::Tap {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        let name = match self.kind() {
-            towpath_tap::Kind::Tap => "tap",
-            towpath_tap::Kind::Tun => "tun",
-        };
-        vec![(name, self.counters().iter().collect())]
-    }
-
-    fn device(&self) -> Option<String> {
-        Some(self.name().to_owned())
-    }
-}
-
-impl Counted for towpath_packet::PacketSocket {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("packet", self.counters().iter().collect())]
-    }
-
-    fn device(&self) -> Option<String> {
-        Some(self.interface().name.clone())
-    }
-}
-
-impl<P: Port + Send> Counted for towpath_vlan::VlanPort<P> {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("vlan", self.counters().iter().collect())]
-    }
-}
-
-impl Counted for towpath_bridge::Bridge {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("bridge", self.stats().counters().iter().collect())]
-    }
-}
-
-impl Counted for towpath_xdp::XdpSocket {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("xdp", self.counters().iter().collect())]
-    }
-
-    fn device(&self) -> Option<String> {
-        Some(self.interface().name.clone())
-    }
-}
-
-#[cfg(feature = "dpdk")]
-impl Counted for towpath_dpdk::Queue {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        let mut all = vec![("dpdk", self.counters().iter().collect())];
-        // Names come from the driver, once in a run.
-        let name = |name: String| -> &'static str { name.leak() };
-        let port: List =
-            self.driver_counters().into_iter().map(|(key, value)| (name(key), value)).collect();
-        if !port.is_empty() {
-            all.push(("dpdk_port", port));
-        }
-        all
-    }
-}
-
-impl Counted for towpath_replay::Replay {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        vec![("replay", self.stats().counters().iter().collect())]
-    }
-}
-
-impl<P: Port + Send> Counted for Shaped<P> {
-    fn counted(&self) -> Vec<(&'static str, List)> {
-        let [egress, ingress] = self.stats();
-        vec![("netem_egress", egress.iter().collect()), ("netem_ingress", ingress.iter().collect())]
-    }
 }
 
 /// Adds a port's counters to those of its kind.
@@ -185,7 +90,7 @@ impl Tally {
 }
 
 /// A port that reports its counters: the engine takes ports and never gives them back.
-pub struct Counting<P: Counted> {
+pub struct Counting<P: Port> {
     port: P,
     to: Arc<Tally>,
     /// Place of the port in the tally.
@@ -194,10 +99,10 @@ pub struct Counting<P: Counted> {
     told: u64,
 }
 
-impl<P: Counted> Counting<P> {
+impl<P: Port> Counting<P> {
     /// Writes the counters of `port` to `to`, when it is asked and in the end.
     pub fn new(port: P, to: &Arc<Tally>) -> Self {
-        let told = Told { device: port.device(), counters: port.counted(), answers: 0 };
+        let told = Told { device: port.device(), counters: port.counters(), answers: 0 };
         let mut ports = to.ports();
         ports.push(told);
         let place = ports.len() - 1;
@@ -206,18 +111,18 @@ impl<P: Counted> Counting<P> {
 
     fn tell(&self, answers: u64) {
         let told = &mut self.to.ports()[self.place];
-        told.counters = self.port.counted();
+        told.counters = self.port.counters();
         told.answers = answers;
     }
 }
 
-impl<P: Counted> Drop for Counting<P> {
+impl<P: Port> Drop for Counting<P> {
     fn drop(&mut self) {
         self.tell(u64::MAX);
     }
 }
 
-impl<P: Port + Counted> Port for Counting<P> {
+impl<P: Port> Port for Counting<P> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let asked = self.to.asked.load(Relaxed);
         if asked != self.told {
@@ -252,16 +157,6 @@ mod tests {
     /// Counts how often it was polled.
     struct Polled(u64);
 
-    impl Counted for Polled {
-        fn counted(&self) -> Vec<(&'static str, List)> {
-            vec![("polled", vec![("polls", self.0)])]
-        }
-
-        fn device(&self) -> Option<String> {
-            Some("veth0".to_owned())
-        }
-    }
-
     impl Port for Polled {
         fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
             self.0 += 1;
@@ -282,6 +177,14 @@ mod tests {
 
         fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
             None
+        }
+
+        fn counters(&self) -> PortCounters {
+            vec![("polled", vec![("polls", self.0)])]
+        }
+
+        fn device(&self) -> Option<String> {
+            Some("veth0".to_owned())
         }
     }
 

@@ -44,7 +44,7 @@ mod uplink;
 
 pub use address::{other_host, parse_cidr, station_mac};
 pub use claims::Claims;
-pub use counting::{Counted, Counting, Layer, PortCounters, Tally, layers};
+pub use counting::{Counting, Layer, Tally, layers};
 pub use home::{Asked, Home, Outfit, Said};
 pub use mtu::{Followed, MtuFollower, set_engine_mtu};
 pub use names::{Destination, HostEntry, Names, parse_hostname};
@@ -57,4 +57,5 @@ pub use record::{Recording, record_drops};
 pub use replay::ReplayEnd;
 pub use shape::{Link, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};
+pub use towpath_pool::PortCounters;
 pub use uplink::{Uplink, now_ns};

@@ -16,12 +16,12 @@ use towpath_bpf::PortRange;
 use towpath_engine::{BUSY_POLL, EngineConfig};
 use towpath_gateway::Notice;
 use towpath_pcap::CaptureFile;
-use towpath_pool::Port;
+use towpath_pool::{Port, PortCounters};
 use towpath_stack::Owners;
 use towpath_tcp::CongestionKind;
 use towpath_wire::Prefix;
 
-use crate::counting::{PortCounters, Tally};
+use crate::counting::Tally;
 use crate::home::Outfit;
 use crate::mtu::Followed;
 use crate::names::Names;

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_pool::{Batch, Checksum, LinkType, Offloads, Packet, Pool, Port, Protocol};
+use towpath_pool::{
+    Batch, Checksum, LinkType, Offloads, Packet, Pool, Port, PortCounters, Protocol,
+};
 use towpath_qdisc::QueuedPacket;
 
 use crate::addresses::{Addresses, Learned, Mac};
@@ -322,6 +324,10 @@ impl Port for Bridge {
 
     fn undelivered_of_ended(&self) -> u64 {
         self.ports.iter().map(|port| port.undelivered_of_ended()).sum()
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("bridge", self.stats().counters().iter().collect())]
     }
 }
 

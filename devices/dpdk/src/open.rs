@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use towpath_pool::{Batch, LinkType, Offloads, Owner, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Owner, Pool, Port, PortCounters};
 
 use crate::eal;
 use crate::error::{OpenError, advice, no_port, tail};
@@ -328,5 +328,17 @@ impl Port for Queue {
             (_, _, Some(_)) => self.device.interface.as_ref().map(|_| self.look_ns),
             _ => Some(self.pace.next_ns()),
         }
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut all = vec![("dpdk", self.counters().iter().collect())];
+        // Names come from the driver, once in a run.
+        let name = |name: String| -> &'static str { name.leak() };
+        let port: Vec<_> =
+            self.driver_counters().into_iter().map(|(key, value)| (name(key), value)).collect();
+        if !port.is_empty() {
+            all.push(("dpdk_port", port));
+        }
+        all
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use towpath_bpf::{Claim, Kind, Place, Steering};
 use towpath_interface::{Interface, InterfaceError, Presence, Rights};
-use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port, PortCounters};
 use towpath_shm::Fd;
 
 use crate::filter;
@@ -358,5 +358,13 @@ impl Port for PacketSocket {
 
     fn next_timeout_ns(&self) -> Option<u64> {
         self.presence.due_ns()
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("packet", self.counters().iter().collect())]
+    }
+
+    fn device(&self) -> Option<String> {
+        Some(self.interface().name.clone())
     }
 }

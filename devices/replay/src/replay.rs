@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::SeekFrom;
-use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port, PortCounters};
 use towpath_shm::Fd;
 use towpath_wire::ethernet::{self, EtherType};
 
@@ -276,5 +276,9 @@ impl Port for Replay {
             true => None,
             false => Some(self.due_ns().unwrap_or(0)),
         }
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("replay", self.stats().counters().iter().collect())]
     }
 }

@@ -50,7 +50,7 @@
 #![warn(missing_docs)]
 
 use towpath_link::{Dice, Dropped, Link, LinkConfig, LinkStats, QueuedPacket};
-use towpath_pool::{Batch, Pool, Port};
+use towpath_pool::{Batch, Pool, Port, PortCounters};
 
 /// A port behind a link each way.
 pub struct Shaped<P> {
@@ -172,6 +172,11 @@ impl<P: Port> Port for Shaped<P> {
 
     towpath_pool::forward_port!(port: offloads, link_type, wake_fd, looked, blocked, is_gone);
     towpath_pool::forward_port!(port: undelivered_of_ended);
+
+    fn counters(&self) -> PortCounters {
+        let [egress, ingress] = self.stats();
+        vec![("netem_egress", egress.iter().collect()), ("netem_ingress", ingress.iter().collect())]
+    }
 }
 
 #[cfg(test)]

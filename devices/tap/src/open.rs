@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use towpath_shm::Fd;
 
-use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port, PortCounters};
 
 use crate::host::NET_ADMIN;
 use crate::kind::Kind;
@@ -327,6 +327,18 @@ impl Port for Tap {
 
     fn blocked(&self) -> bool {
         self.blocked
+    }
+
+    fn counters(&self) -> PortCounters {
+        let name = match self.kind() {
+            Kind::Tap => "tap",
+            Kind::Tun => "tun",
+        };
+        vec![(name, self.counters().iter().collect())]
+    }
+
+    fn device(&self) -> Option<String> {
+        Some(self.name().to_owned())
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::fcntl_dupfd_cloexec;
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 use towpath_shm::Fd;
 
 use crate::tag::{self, Unfit, Vlan};
@@ -221,5 +221,9 @@ impl<P: Port> Port for VlanPort<P> {
 
     fn undelivered_of_ended(&self) -> u64 {
         if self.place == 0 { self.trunk().port.undelivered_of_ended() } else { 0 }
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("vlan", self.counters().iter().collect())]
     }
 }

@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use towpath_bpf::{Claim, Kind, SocketMap, XdpMode};
 use towpath_interface::{Interface, InterfaceError, Presence, Rights};
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 use towpath_shm::{Fd, Mapping};
 
 use crate::beside::{Beside, Received};
@@ -469,5 +469,13 @@ impl Port for XdpSocket {
     fn next_timeout_ns(&self) -> Option<u64> {
         let retry = (self.is_behind || self.blocked).then_some(self.now_ns + RETRY_NS);
         retry.into_iter().chain(self.presence.due_ns()).min()
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("xdp", self.counters().iter().collect())]
+    }
+
+    fn device(&self) -> Option<String> {
+        Some(self.interface().name.clone())
     }
 }

@@ -42,5 +42,5 @@ mod packet;
 mod port;
 
 pub use packet::{Batch, Checksum, Meta, Owner, Packet, Pool, Protocol, Segmentation};
-pub use port::{LinkType, Offloads, Port};
+pub use port::{LinkType, Offloads, Port, PortCounters};
 pub use towpath_shm::{Fragments, Stretch};

@@ -136,7 +136,21 @@ pub trait Port {
     fn undelivered_of_ended(&self) -> u64 {
         0
     }
+
+    /// Counters of this port by kind, without those of a port that it decorates. Allocates: the
+    /// owner asks when a user wants to know, and before it drops the port.
+    fn counters(&self) -> PortCounters {
+        PortCounters::new()
+    }
+
+    /// Name of the host's device behind the port, if there is one.
+    fn device(&self) -> Option<String> {
+        None
+    }
 }
+
+/// Counters by kind of port, each with its name.
+pub type PortCounters = Vec<(&'static str, Vec<(&'static str, u64)>)>;
 
 /// A port behind a pointer is a port: decorators of any kind take it.
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -182,6 +196,14 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn undelivered_of_ended(&self) -> u64 {
         (**self).undelivered_of_ended()
+    }
+
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+
+    fn device(&self) -> Option<String> {
+        (**self).device()
     }
 }
 
