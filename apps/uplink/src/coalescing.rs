@@ -6,12 +6,12 @@ use towpath_stack::net::coalesce;
 /// A port whose received TCP segments are merged: the stack sees one large packet for many.
 pub struct Coalescing<P> {
     port: P,
-    counters: Counters,
+    counters: CoalescingCounters,
 }
 
 towpath_pool::counters! {
     /// Merged packets.
-    pub struct Counters {
+    pub struct CoalescingCounters {
         /// Packets that were merged into an earlier one.
         merged,
     }
@@ -20,7 +20,7 @@ towpath_pool::counters! {
 impl<P> Coalescing<P> {
     /// Merges the segments of `port`.
     pub fn new(port: P) -> Self {
-        Self { port, counters: Counters::default() }
+        Self { port, counters: CoalescingCounters::default() }
     }
 }
 

@@ -30,7 +30,7 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
 }
 
 /// Adds a port's counters to those of its kind.
-fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
+fn add(all: &mut PortCounters, kind: &'static str, list: List) {
     let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
         return all.push((kind, list));
     };
@@ -46,12 +46,12 @@ fn add(all: &mut PortCounters, (kind, list): (&'static str, List)) {
 pub struct Tally {
     /// Number of requests.
     asked: AtomicU64,
-    ports: Mutex<Vec<Told>>,
+    ports: Mutex<Vec<PortReport>>,
 }
 
 /// Counters of one port.
 #[derive(Debug)]
-struct Told {
+struct PortReport {
     device: Option<String>,
     counters: PortCounters,
     /// [`Tally::asked`] of the counters; the last ones answer all that is asked.
@@ -75,7 +75,7 @@ impl Tally {
         let mut all = Vec::new();
         let ports = self.ports();
         let told = ports.iter().flat_map(|told| &told.counters);
-        told.for_each(|counted| add(&mut all, counted.clone()));
+        told.for_each(|(kind, list)| add(&mut all, kind, list.clone()));
         all
     }
 
@@ -84,7 +84,7 @@ impl Tally {
         self.ports().iter().find_map(|told| told.device.clone())
     }
 
-    fn ports(&self) -> MutexGuard<'_, Vec<Told>> {
+    fn ports(&self) -> MutexGuard<'_, Vec<PortReport>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,7 +102,7 @@ pub struct Counting<P: Port> {
 impl<P: Port> Counting<P> {
     /// Writes the counters of `port` to `to`, when it is asked and in the end.
     pub fn new(port: P, to: &Arc<Tally>) -> Self {
-        let told = Told { device: port.device(), counters: port.counters(), answers: 0 };
+        let told = PortReport { device: port.device(), counters: port.counters(), answers: 0 };
         let mut ports = to.ports();
         ports.push(told);
         let place = ports.len() - 1;
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn ports_of_one_kind_are_summed() {
         let mut all = vec![("tap", vec![("rx_frames", 1), ("tx_frames", 2)])];
-        add(&mut all, ("gateway", vec![("udp_flows", 4)]));
-        add(&mut all, ("tap", vec![("rx_frames", 10), ("tx_frames", 20)]));
+        add(&mut all, "gateway", vec![("udp_flows", 4)]);
+        add(&mut all, "tap", vec![("rx_frames", 10), ("tx_frames", 20)]);
         let sums = vec![("rx_frames", 11), ("tx_frames", 22)];
         assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
     }

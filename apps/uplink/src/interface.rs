@@ -25,14 +25,14 @@ use crate::tap_network::{own_address, own_addresses};
 type Result<T> = std::result::Result<T, PlanError>;
 
 /// The stack's place in the network of an interface.
-struct Host {
+struct StackSite {
     addresses: Vec<Prefix>,
     /// Whether the stack has an Ethernet address of its own, and not the interface's.
     is_station: bool,
     ports: Vec<PortRange>,
 }
 
-impl Host {
+impl StackSite {
     fn mac(&self, interface: &Interface) -> [u8; 6] {
         match self.is_station {
             true => station_mac(&interface.mac, &self.addresses),
@@ -110,14 +110,14 @@ const PORTS_NAMED: usize = 8;
 
 impl Plan {
     /// Where the stack is in the network of an interface.
-    fn host(&self, name: &str) -> Result<Host> {
+    fn host(&self, name: &str) -> Result<StackSite> {
         let ports = self.ports.clone();
         if ports.is_empty() {
             if let Some((own, interface)) = own_address(&self.addresses)? {
                 let why = format!("this host has it on {interface} already");
                 return Err(PlanError::AddressTaken { own, why });
             }
-            return Ok(Host { addresses: self.addresses.clone(), is_station: true, ports });
+            return Ok(StackSite { addresses: self.addresses.clone(), is_station: true, ports });
         }
         let kernels = own_addresses(name)?;
         if let Some(&own) = self.addresses.iter().find(|own| !kernels.contains(own)) {
@@ -127,11 +127,11 @@ impl Plan {
         if addresses.is_empty() {
             return Err(PlanError::NoKernelAddress { interface: name.into() });
         }
-        Ok(Host { addresses, is_station: false, ports })
+        Ok(StackSite { addresses, is_station: false, ports })
     }
 
     /// The stack of a host on an interface that carries IP packets of up to `most` bytes.
-    fn on_interface(&self, host: &Host, interface: &Interface, most: u32) -> Result<Shape> {
+    fn on_interface(&self, host: &StackSite, interface: &Interface, most: u32) -> Result<Shape> {
         let name = &interface.name;
         let mtu = self.mtu.unwrap_or(most);
         if mtu > most {
@@ -155,7 +155,7 @@ impl Plan {
     }
 
     /// Refuses what another run on the interface has, and warns of programs of the kernel.
-    fn claims(&self, name: &str, host: &Host) -> Result<Claims> {
+    fn claims(&self, name: &str, host: &StackSite) -> Result<Claims> {
         let claims = Claims::begin(name, host.ips(), host.ports.clone())?;
         if let Some(warning) = host.kernel_programs(name) {
             self.tell.remark(Remark::Warning(warning));
@@ -172,7 +172,7 @@ impl Plan {
     fn packet_sockets(
         &self,
         name: &str,
-        host: &Host,
+        host: &StackSite,
         seed: &[u8; 32],
     ) -> Result<Vec<PacketSocket>> {
         if self.shards > 1 {
@@ -187,13 +187,13 @@ impl Plan {
     }
 
     /// The only socket of a stack.
-    fn packet_socket(&self, name: &str, host: &Host) -> Result<PacketSocket> {
+    fn packet_socket(&self, name: &str, host: &StackSite) -> Result<PacketSocket> {
         let opened = PacketSocket::open(name, |found| host.claim(found));
         opened.map_err(|error| error.naming(self.rights(host)).into())
     }
 
     /// Capabilities that the packet sockets of a stack need.
-    fn rights(&self, host: &Host) -> Rights {
+    fn rights(&self, host: &StackSite) -> Rights {
         match (host.is_station, self.shards > 1 && !self.auto) {
             (false, _) => Rights(&["NET_RAW", "NET_ADMIN", "BPF"]),
             (true, true) => Rights(&["NET_RAW", "BPF"]),
