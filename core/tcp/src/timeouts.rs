@@ -89,7 +89,7 @@ impl Connection {
 
     fn on_syn_timeout(&mut self, now: Instant) {
         let linear = if self.state == State::SynSent { SYN_LINEAR_TIMEOUTS } else { 0 };
-        if self.timers.retransmits >= self.settings.syn_retries.saturating_add(linear) {
+        if self.are_syns_exhausted(linear) {
             return self.give_up();
         }
         self.timers.retransmits += 1;
@@ -104,6 +104,23 @@ impl Connection {
         let rare = self.counters.rare_mut();
         rare.retransmitted = rare.retransmitted.wrapping_add(1);
         self.timers.retransmit = now + self.rtt.rto();
+    }
+
+    /// Checks whether the SYN was repeated often enough, or for long enough. As on Linux, repetitions
+    /// at the initial timeout extend the number of retries, but not the time that retries with
+    /// doubled timeouts would take: 2^(retries + 1) - 1 initial timeouts.
+    fn are_syns_exhausted(&self, linear: u8) -> bool {
+        let (sent, retries) = (u32::from(self.timers.retransmits), self.settings.syn_retries);
+        let timeouts = |doublings: u32| 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        let linear = u32::from(linear);
+        let spent = match sent.checked_sub(linear) {
+            Some(doubled) if linear > 0 => {
+                timeouts(doubled + 1).saturating_add(u64::from(linear) - 1)
+            }
+            _ => u64::from(sent) + 1,
+        };
+        let limit = timeouts(u32::from(retries) + 1) - 1;
+        sent >= u32::from(retries) + linear || (linear > 0 && spent >= limit)
     }
 
     fn on_retransmit_timeout(&mut self, now: Instant) {

@@ -46,7 +46,7 @@ fn options_that_one_side_lacks_are_off() {
     let mut pair = Pair::connected_with(Config::default(), bare);
     let now = pair.now;
     for side in [A, B] {
-        let info = pair.host(side).connection().info(now, Buffers::default());
+        let info = pair.host(side).connection().info(now, FifoLevels::default());
         assert!(!info.timestamps && !info.sack && info.window_scaling);
         assert_eq!(info.snd_mss, 1460);
     }
@@ -125,6 +125,22 @@ fn syns_are_repeated_each_second_before_the_interval_doubles() {
     let syns = pair.log.iter().filter(|packet| packet.from == A && packet.has(Flags::SYN));
     let times: Vec<u64> = syns.map(|packet| packet.sent.since(start).as_secs()).collect();
     assert_eq!(times, [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67]);
+}
+
+/// Measured on Linux 6.18 with TCP_SYNCNT: ETIMEDOUT after 3.06, 7.13 and 19.47 s.
+#[test]
+fn few_syn_retries_end_after_the_time_of_doubled_timeouts() {
+    for (syn_retries, syns, seconds) in [(1, 3, 3), (2, 6, 7), (3, 8, 19)] {
+        let config = Config { syn_retries, ..Config::default() };
+        let mut pair = Pair::new(config, Config::default());
+        pair.fate = Box::new(|_| Fate::Drop);
+        pair.connect(A);
+        let took = pair.run_until(Duration::from_secs(600), |pair| {
+            pair.a.events.contains(&ConnectionEvent::TimedOut)
+        });
+        let sent = pair.sent(A, |packet| packet.has(Flags::SYN));
+        assert_eq!((sent, took.as_secs()), (syns, seconds), "{syn_retries} retries");
+    }
 }
 
 #[test]
@@ -528,7 +544,7 @@ fn what_was_sent_twice_is_not_measured() {
         pair.run_for(Duration::from_secs(1));
         pair.assert_received(B, 14 * 1460);
         let now = pair.now;
-        let rtt = pair.a.connection().info(now, Buffers::default()).rtt;
+        let rtt = pair.a.connection().info(now, FifoLevels::default()).rtt;
         assert!(rtt <= ms(11), "Karn: {rtt:?}");
     }
 }
@@ -547,7 +563,7 @@ fn a_lost_acknowledgement_makes_no_round_trip_long() {
         pair.write(A, 100);
         pair.run_for(Duration::from_secs(3));
         let now = pair.now;
-        let info = pair.a.connection().info(now, Buffers::default());
+        let info = pair.a.connection().info(now, FifoLevels::default());
         assert_eq!(info.snd_una, info.snd_nxt);
         assert!(info.rtt <= ms(11), "{:?}", info.rtt);
     }
@@ -689,13 +705,13 @@ fn an_old_timestamp_is_dropped() {
     segment.payload_len = 3;
     segment.options.timestamps = Some(Timestamps { value: 1, echo: 0 });
     pair.inject(B, segment, b"old");
-    assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(DropReason::Paws)));
+    assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(SegmentDropReason::Paws)));
     assert_eq!(pair.sent(B, |packet| packet.has(Flags::ACK)), 1, "it is answered");
     segment.options.timestamps = None;
     pair.inject(B, segment, b"old");
     assert_eq!(
         pair.b.dispositions.last(),
-        Some(&Disposition::Dropped(DropReason::TimestampMissing))
+        Some(&Disposition::Dropped(SegmentDropReason::TimestampMissing))
     );
     assert!(pair.b.received.is_empty());
 }
@@ -706,19 +722,25 @@ fn a_reset_has_to_be_exact() {
     let exact = pair.segment_from(A, Flags::RST);
     let outside = Segment { seq: exact.seq - 1, ..exact };
     pair.inject(B, outside, b"");
-    assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(DropReason::OutOfWindow)));
+    assert_eq!(
+        pair.b.dispositions.last(),
+        Some(&Disposition::Dropped(SegmentDropReason::OutOfWindow))
+    );
     assert_eq!(pair.log.len(), 0, "silence");
     let inside = Segment { seq: exact.seq + 100, ..exact };
     pair.inject(B, inside, b"");
-    assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(DropReason::ResetInWindow)));
+    assert_eq!(
+        pair.b.dispositions.last(),
+        Some(&Disposition::Dropped(SegmentDropReason::ResetInWindow))
+    );
     assert_eq!(pair.sent(B, |packet| packet.segment.flags == Flags::ACK), 1, "a challenge ACK");
     assert_eq!(pair.b.state(), Some(State::Established));
     // RCV.NXT + RCV.WND is behind the window, though ACKs are taken there.
     let now = pair.now;
-    let window = pair.host(B).connection().info(now, Buffers::default()).rcv_wnd;
+    let window = pair.host(B).connection().info(now, FifoLevels::default()).rcv_wnd;
     for (seq, reason) in [
-        (exact.seq + window, DropReason::OutOfWindow),
-        (exact.seq + (window - 1), DropReason::ResetInWindow),
+        (exact.seq + window, SegmentDropReason::OutOfWindow),
+        (exact.seq + (window - 1), SegmentDropReason::ResetInWindow),
     ] {
         pair.inject(B, Segment { seq, ..exact }, b"");
         assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(reason)));
@@ -735,7 +757,7 @@ fn a_syn_on_a_connection_is_challenged_within_a_limit() {
         pair.inject(B, syn, b"");
         assert_eq!(
             pair.b.dispositions.last(),
-            Some(&Disposition::Dropped(DropReason::SynInWindow))
+            Some(&Disposition::Dropped(SegmentDropReason::SynInWindow))
         );
     }
     assert_eq!(pair.sent(B, |_| true), 10);
@@ -752,15 +774,18 @@ fn acknowledgements_of_the_future_and_of_the_far_past_are_dropped() {
     let good = pair.segment_from(A, Flags::ACK);
     for ack in [good.ack + 1, good.ack - (1 << 30)] {
         pair.inject(B, Segment { ack, ..good }, b"");
-        assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(DropReason::BadAck)));
+        assert_eq!(
+            pair.b.dispositions.last(),
+            Some(&Disposition::Dropped(SegmentDropReason::BadAck))
+        );
     }
     pair.inject(B, Segment { flags: Flags::NONE, ..good }, b"");
-    assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(DropReason::NoAck)));
+    assert_eq!(pair.b.dispositions.last(), Some(&Disposition::Dropped(SegmentDropReason::NoAck)));
 }
 
 #[test]
 fn keepalive_finds_a_dead_peer_and_leaves_a_living_one() {
-    let keepalive = Some(KeepAlive {
+    let keepalive = Some(KeepAliveConfig {
         idle: Duration::from_secs(10),
         interval: Duration::from_secs(2),
         probes: 3,
@@ -797,7 +822,7 @@ fn a_user_timeout_can_be_set_while_bytes_are_in_flight() {
     pair.fate = Box::new(|_| Fate::Drop);
     pair.write(A, 10);
     pair.run_for(Duration::from_secs(2));
-    pair.a.connection().set_keepalive(Some(KeepAlive::default()));
+    pair.a.connection().set_keepalive(Some(KeepAliveConfig::default()));
     pair.a.connection().set_user_timeout(Some(Duration::from_secs(5)));
     pair.a.connection().set_keepalive(None);
     let timed_out = |pair: &mut Pair| pair.a.events.contains(&ConnectionEvent::TimedOut);
@@ -844,7 +869,7 @@ fn time_wait_answers_no_segment_without_the_timestamp_it_agreed_on() {
     let mut late = Segment { payload_len: 3, ..last };
     late.options.timestamps = None;
     pair.inject(A, late, b"old");
-    let dropped = Disposition::Dropped(DropReason::TimestampMissing);
+    let dropped = Disposition::Dropped(SegmentDropReason::TimestampMissing);
     assert_eq!(pair.a.dispositions.last(), Some(&dropped));
     assert_eq!(pair.sent(A, |_| true), 0);
 }
@@ -923,7 +948,7 @@ fn an_idle_sender_starts_again_with_the_initial_window() {
     pair.run_for(Duration::from_secs(3));
     pair.assert_received(B, 500_000);
     let now = pair.now;
-    assert!(pair.a.connection().info(now, Buffers::default()).cwnd > 50);
+    assert!(pair.a.connection().info(now, FifoLevels::default()).cwnd > 50);
     pair.log.clear();
     pair.a.to_write.extend((0..500_000).map(pattern));
     pair.turn(A);
@@ -938,7 +963,7 @@ fn a_program_that_sends_little_keeps_its_window() {
         pair.run_for(ms(20));
     }
     let now = pair.now;
-    assert_eq!(pair.a.connection().info(now, Buffers::default()).cwnd, 10);
+    assert_eq!(pair.a.connection().info(now, FifoLevels::default()).cwnd, 10);
 }
 
 #[test]
@@ -1001,7 +1026,10 @@ fn ranges_out_of_order_have_a_limit() {
             panic!("not accepted")
         };
         assert_eq!(received.write.is_some(), n < 256, "{n}");
-        assert_eq!(received.payload_dropped, (n >= 256).then_some(DropReason::TooManyRanges));
+        assert_eq!(
+            received.payload_dropped,
+            (n >= 256).then_some(SegmentDropReason::TooManyRanges)
+        );
     }
     pair.write(A, 20_000);
     pair.run_for(Duration::from_secs(1));
@@ -1063,12 +1091,12 @@ fn a_half_open_connection_answers_by_the_book() {
     ));
     assert_eq!(
         half.on_segment(now, &Segment { seq: SeqNum(70_000), ..reset }),
-        HalfOpenVerdict::Drop(DropReason::OutOfWindow)
+        HalfOpenVerdict::Drop(SegmentDropReason::OutOfWindow)
     );
     // RCV.NXT + RCV.WND, where an ACK is taken, and the last number of the window.
     assert_eq!(
         half.on_segment(now, &Segment { seq: SeqNum(65_535), ..reset }),
-        HalfOpenVerdict::Drop(DropReason::OutOfWindow)
+        HalfOpenVerdict::Drop(SegmentDropReason::OutOfWindow)
     );
     assert!(matches!(
         half.on_segment(now, &Segment { seq: SeqNum(65_534), ..reset }),
@@ -1179,7 +1207,7 @@ fn accepted() -> Connection {
 #[test]
 fn a_window_is_news_after_half_the_space_of_old_acks() {
     let mut connection = accepted();
-    let buffers = Buffers { send_len: 10, ..BUFFERS };
+    let buffers = FifoLevels { send_len: 10, ..BUFFERS };
     let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 0) else { panic!("10 bytes") };
     connection.emit(Instant(2), transmit, buffers);
     connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(111), 1000, 0), buffers);
@@ -1206,7 +1234,7 @@ fn a_window_is_news_after_half_the_space_of_old_bytes() {
     let mut connection = accepted();
     // A segment ahead of its turn has the latest number of all.
     connection.on_segment(Instant(2), &plain(SeqNum(301), SeqNum(101), 1000, 10), BUFFERS);
-    let buffers = Buffers { send_len: 60_000, ..BUFFERS };
+    let buffers = FifoLevels { send_len: 60_000, ..BUFFERS };
     let mut ack = SeqNum(101);
     while ack - SeqNum(101) <= 1 << 31 {
         while let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 60_000) {
