@@ -13,7 +13,7 @@ mod opening;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::io::Errno;
-use towpath_ring::{Channel, Lock, Region, Rung, Status};
+use towpath_ring::{Channel, ProcessLock, Region, Rung, Status};
 use towpath_shm::Fd;
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{SHARDS_MAX, Slot, shard_of};
@@ -63,8 +63,8 @@ struct ShardLink {
     channel: Channel,
     engine_bell: HighFd,
     rung: Rung,
-    commands: Lock<()>,
-    calls: Lock<()>,
+    commands: ProcessLock<()>,
+    calls: ProcessLock<()>,
     ahead: Ahead,
 }
 
@@ -318,8 +318,8 @@ fn ends(
         channel,
         engine_bell: HighFd::new(engine_bell, &process.descriptors),
         rung: Rung::default(),
-        commands: Lock::new(()),
-        calls: Lock::new(()),
+        commands: ProcessLock::new(()),
+        calls: ProcessLock::new(()),
         ahead: Ahead::default(),
     };
     Ok(each.map(end).collect())

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
-use towpath_ring::{Lock, LockGuard};
+use towpath_ring::{LockGuard, ProcessLock};
 use towpath_shm::layout::SLOTS_MAX;
 
 use crate::descriptors::DESCRIPTORS_MAX;
@@ -16,7 +16,7 @@ use crate::{Error, HighFd, Socket};
 pub struct Reactor {
     /// None until first locked. An empty vector is no zeroed memory, and would put the megabytes of
     /// a static into the file that is loaded.
-    hub: Lock<Option<Box<Hub>>>,
+    hub: ProcessLock<Option<Box<Hub>>>,
     /// Index of a slot's first watch, plus one; changed under the lock only.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
     /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make
@@ -141,7 +141,7 @@ impl Reactor {
     /// nothing in a static until they are used.
     pub(crate) const fn new() -> Self {
         Self {
-            hub: Lock::new(None),
+            hub: ProcessLock::new(None),
             heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
             owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
             overdue: AtomicBool::new(false),

@@ -28,7 +28,7 @@ use crate::Deadline;
 use crate::syscall::{nr, syscall};
 use crate::wheel::Wheel;
 
-struct Thread {
+struct InterruptedThread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.
     any: AtomicU32,
     firm: AtomicU32,
@@ -46,8 +46,8 @@ struct Thread {
 
 std::thread_local! {
     // Atomics for the handlers, which strike between any two instructions.
-    static THREAD: Thread = const {
-        Thread {
+    static THREAD: InterruptedThread = const {
+        InterruptedThread {
             any: AtomicU32::new(0),
             firm: AtomicU32::new(0),
             point: AtomicPtr::new(ptr::null_mut()),
@@ -167,7 +167,7 @@ pub fn take_cancellation() -> bool {
     })
 }
 
-impl Thread {
+impl InterruptedThread {
     /// Whether the outermost point was neither ended nor left. The frame of one that was left is
     /// usually overwritten soon; before that, a cancellation is taken for one of a waiting call.
     fn is_in_point(&self) -> bool {

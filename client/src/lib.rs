@@ -54,6 +54,6 @@ pub use high_fd::HighFd;
 pub use mapped::MappedProcess;
 pub use process::Process;
 pub use socket::{Socket, ready};
-pub use towpath_ring::{Lock, LockGuard, Region, is_inside, thread_id};
+pub use towpath_ring::{LockGuard, ProcessLock, Region, is_inside, thread_id};
 pub use under_way::UnderWay;
 pub use wheel::Wheel;

@@ -32,7 +32,7 @@ use crate::{Client, Error, Process, Socket, ready};
 pub use crate::hub::{Hub, Nested, Reactor};
 use bed::{RINGS, kick, new_kick};
 pub use bed::{clear, cookie};
-pub use stay::{Found, KernelChange, Stay, Turn};
+pub use stay::{KernelChange, ReadySocket, Stay, Turn};
 
 type Result<T> = std::result::Result<T, Error>;
 

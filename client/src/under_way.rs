@@ -147,7 +147,7 @@ const _: () = assert!(SLOTS_MAX.is_power_of_two() && (SLOTS_MAX as u64) < ENDED)
 
 /// Something that is missing, as far as can be seen.
 #[derive(Debug, Clone, Copy)]
-struct Missing<'a> {
+struct MissingBytes<'a> {
     socket: Socket,
     mark: &'a Mark,
     /// The sender, and the end of its bytes.
@@ -158,7 +158,7 @@ struct Missing<'a> {
 #[derive(Debug)]
 pub struct UnderWay<'a> {
     client: &'a Client,
-    missing: [Option<Missing<'a>>; SOCKETS_MAX],
+    missing: [Option<MissingBytes<'a>>; SOCKETS_MAX],
     count: usize,
     /// Something has arrived since a call looked.
     any: bool,
@@ -177,7 +177,7 @@ impl<'a> UnderWay<'a> {
         let Some(way) = ByteFlow::into(slot) else { return };
         for (mark, what) in marks(client, socket, slot, way) {
             if let Some(place) = self.missing.get_mut(self.count) {
-                *place = Some(Missing { socket, mark, what });
+                *place = Some(MissingBytes { socket, mark, what });
                 self.count += 1;
             }
         }

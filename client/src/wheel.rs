@@ -54,7 +54,7 @@ use crate::{Error, HighFd, Process};
 
 use seat::Seat;
 
-pub use engine::{Engine, Next};
+pub use engine::{Next, TurnedEngine};
 pub use helm::Helm;
 pub use patience::Patience;
 pub use seat::Turned;
@@ -85,7 +85,7 @@ impl Wheel {
     ///
     /// # Errors
     /// `Refused` when there are no descriptors left, or no memory for a stack.
-    pub fn new(process: &'static Process, engine: Box<dyn Engine>) -> Result<Self, Error> {
+    pub fn new(process: &'static Process, engine: Box<dyn TurnedEngine>) -> Result<Self, Error> {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?.into());
         let bell = high(doorbell::create().map_err(|_| Errno::MFILE)?);

@@ -201,9 +201,9 @@ fn desks(count: usize) -> io::Result<Vec<Desk>> {
 }
 
 /// Ends the shards' loops when the registry's ends first, which it does by a panic.
-struct Alarm<'a>(&'a [Desk]);
+struct PanicAlarm<'a>(&'a [Desk]);
 
-impl Drop for Alarm<'_> {
+impl Drop for PanicAlarm<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.iter().for_each(Desk::stop);
@@ -213,7 +213,7 @@ impl Drop for Alarm<'_> {
 
 /// Body of the registry's thread, until all shards have finished.
 fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
-    let _alarm = Alarm(desks);
+    let _alarm = PanicAlarm(desks);
     let notices = &desks[0].notices;
     let mut running = desks.len();
     let tell = |registry: &mut Registry| {

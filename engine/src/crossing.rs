@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use towpath_qdisc::Dice;
 use towpath_ring::{Channel, push_command};
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::layout::{Command, Plain, op};
 use towpath_tcp::Instant;
 
@@ -258,7 +258,7 @@ impl Sim {
                 }
                 self.answers += 1;
             }
-            let mut bytes = [0; size_of::<Reply>()];
+            let mut bytes = [0; size_of::<ControlReply>()];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -277,7 +277,7 @@ impl Sim {
                 continue;
             }
             self.answers += 1;
-            let reply = Reply::from_bytes(&bytes[..message.bytes]);
+            let reply = ControlReply::from_bytes(&bytes[..message.bytes]);
             let asked = proc.waiting.take();
             if !self.hostile {
                 let number = asked.expect("what nobody asked is not answered");

@@ -1,6 +1,6 @@
 //! Errno numbers of Linux, and which of them the stack's refusals are.
 
-use towpath_shm::control::Reply;
+use towpath_shm::control::ControlReply;
 use towpath_stack::{
     BindError, ConnectError, ListenError, OpenError, OptionError, SendError, SocketError,
 };
@@ -41,8 +41,8 @@ pub(crate) struct Errno(pub i32);
 
 impl Errno {
     /// The answer to a request that is refused.
-    pub fn refusal(self) -> Reply {
-        Reply { errno: self.0, ..Reply::default() }
+    pub fn refusal(self) -> ControlReply {
+        ControlReply { errno: self.0, ..ControlReply::default() }
     }
 }
 

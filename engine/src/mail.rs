@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towpath_shm::Fd;
 
 use towpath_ring::doorbell;
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{ControlReply, Request};
 
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
@@ -38,7 +38,7 @@ pub(crate) enum Order {
     /// the shard answers each by [`Notice::Done`] or [`Notice::Refused`].
     For(ChannelId, Box<Want>),
     /// The answer to what [`Notice::Asks`] said, by its number.
-    Answer(ChannelId, u64, Box<Reply>),
+    Answer(ChannelId, u64, Box<ControlReply>),
     /// A process says nothing on its control socket any more: it is gone, as a rule, which the
     /// shard may know.
     Gone(ChannelId),

@@ -1,7 +1,7 @@
 //! The net of a running engine, as it is told: interfaces with their traffic, routes, neighbours.
 
 use towpath_pool::LinkType;
-use towpath_stack::net::{Address, IfaceId, Neighbor, Net, RouteEntry, Traffic};
+use towpath_stack::net::{Address, IfaceId, NeighborInfo, Net, RouteEntry, Traffic};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
@@ -15,7 +15,7 @@ pub struct NetState {
     /// All routes, in order of adding.
     pub routes: Vec<RouteEntry>,
     /// All neighbours, by interface and address.
-    pub neighbors: Vec<Neighbor>,
+    pub neighbors: Vec<NeighborInfo>,
 }
 
 /// An interface of a running engine.

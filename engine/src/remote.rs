@@ -39,11 +39,11 @@ impl From<Gone> for io::Error {
 #[derive(Debug)]
 struct RemoteState {
     bell: Fd,
-    mailbox: Mutex<Mailbox>,
+    mailbox: Mutex<RemoteMailbox>,
 }
 
 #[derive(Debug, Default)]
-struct Mailbox {
+struct RemoteMailbox {
     wishes: VecDeque<Wish>,
     closed: bool,
 }
@@ -205,7 +205,7 @@ impl Remote {
         mailbox.wishes.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Mailbox> {
+    fn lock(&self) -> MutexGuard<'_, RemoteMailbox> {
         self.shared.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant as Time};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::{Channel, push_command};
-use towpath_shm::control::{DESCRIPTORS_MAX, Reply, Request, call, purpose};
+use towpath_shm::control::{ControlReply, DESCRIPTORS_MAX, Request, call, purpose};
 use towpath_shm::layout::{Command, Plain, op, shard_of};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tcp::Instant;
@@ -71,8 +71,8 @@ fn ask(control: &OwnedFd, request: &Request) {
     send(control, request.wire(), SendFlags::empty()).expect("the engine lives");
 }
 
-fn answer(control: &OwnedFd, how: RecvFlags) -> Option<(Reply, Vec<OwnedFd>)> {
-    let mut bytes = [0; size_of::<Reply>()];
+fn answer(control: &OwnedFd, how: RecvFlags) -> Option<(ControlReply, Vec<OwnedFd>)> {
+    let mut bytes = [0; size_of::<ControlReply>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -84,7 +84,7 @@ fn answer(control: &OwnedFd, how: RecvFlags) -> Option<(Reply, Vec<OwnedFd>)> {
         }
     }
     assert_ne!(message.bytes, 0, "the engine hung up");
-    Some((Reply::from_bytes(&bytes[..message.bytes]), fds))
+    Some((ControlReply::from_bytes(&bytes[..message.bytes]), fds))
 }
 
 fn hello() -> Request {
@@ -92,7 +92,7 @@ fn hello() -> Request {
 }
 
 impl TestProgram {
-    fn begin(control: OwnedFd, reply: &Reply, fds: Vec<OwnedFd>) -> Self {
+    fn begin(control: OwnedFd, reply: &ControlReply, fds: Vec<OwnedFd>) -> Self {
         assert_eq!((reply.errno, reply.slot), (0, SHARDS));
         // Region, status, memory, doorbell, blank token, and what is rung.
         let mut fds = fds;
@@ -120,7 +120,7 @@ impl TestProgram {
         Self::with(control, memory, reply.b, fds)
     }
 
-    fn call(&self, shard: u32, request: &Request) -> Reply {
+    fn call(&self, shard: u32, request: &Request) -> ControlReply {
         let channel = &self.channels[shard as usize];
         let number = towpath_ring::ask(channel, request);
         let start = Time::now();
@@ -203,11 +203,11 @@ fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
 }
 
 /// A device that has always something to do, and never anything to give.
-struct Busy {
+struct AlwaysBusyPort {
     panics: bool,
 }
 
-impl Port for Busy {
+impl Port for AlwaysBusyPort {
     fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
         assert!(!self.panics, "as it was told");
         0
@@ -248,7 +248,8 @@ fn interface() -> InterfaceConfig {
 fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     let interfaces = vec![interface()];
     let config = EngineConfig { interfaces, threads_by_need, ..EngineConfig::default() };
-    let queue = |shard| Box::new(Busy { panics: panics == Some(shard) }) as Box<dyn Port + Send>;
+    let queue =
+        |shard| Box::new(AlwaysBusyPort { panics: panics == Some(shard) }) as Box<dyn Port + Send>;
     let ports = (0..SHARDS).map(|shard| vec![queue(shard)]).collect();
     Engine::with_shards(config, ports, [7; 32]).expect("memory")
 }

@@ -1,6 +1,6 @@
 //! Socket filters: any instructions, and any packets for those that are accepted.
 
-use towpath_cbpf::{Ancillary, Instruction, Origin, Packet, Program};
+use towpath_cbpf::{Ancillary, FilterPacket, Instruction, Origin, Program};
 
 use crate::input::Input;
 
@@ -24,7 +24,7 @@ struct Frame<'a> {
     data: usize,
 }
 
-impl Packet for Frame<'_> {
+impl FilterPacket for Frame<'_> {
     fn len(&self) -> u32 {
         (self.bytes.len() - self.data) as u32
     }

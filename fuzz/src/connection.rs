@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 
 use towpath_tcp::{
-    Buffers, Config, CongestionKind, Connection, ConnectionEvent, Disposition, Duration,
-    FifoChanges, Flags, Handshake, Instant, KeepAlive, Options, Plan, SackBlocks, Segment, SeqNum,
-    TimeWait, TimeWaitVerdict, Timestamps, Write,
+    Config, CongestionKind, Connection, ConnectionEvent, Disposition, Duration, FifoChanges,
+    FifoLevels, Flags, Handshake, Instant, KeepAliveConfig, Options, Plan, SackBlocks, Segment,
+    SeqNum, TimeWait, TimeWaitVerdict, Timestamps, Write,
 };
 
 use crate::input::Input;
@@ -110,8 +110,8 @@ impl Case {
         self.drain();
     }
 
-    fn buffers(&self) -> Buffers {
-        Buffers {
+    fn buffers(&self) -> FifoLevels {
+        FifoLevels {
             recv_free: self.capacity - self.unread,
             recv_capacity: self.capacity,
             recv_unread: self.unread,
@@ -169,7 +169,7 @@ impl Case {
             2 => connection.more_coming(input.bool()),
             3 => connection.on_path_mtu(input.u16()),
             4 => connection.set_quickack(input.bool()),
-            5 => connection.set_keepalive(input.bool().then(KeepAlive::default)),
+            5 => connection.set_keepalive(input.bool().then(KeepAliveConfig::default)),
             6 => {
                 let patience = Duration::from_millis(u64::from(input.u16()));
                 connection.set_user_timeout(input.bool().then_some(patience));
@@ -230,7 +230,7 @@ impl Case {
         self.ledger.on_edges(info.snd_una, info.snd_nxt);
     }
 
-    fn store(&mut self, write: Write, segment: &Segment, buffers: Buffers) {
+    fn store(&mut self, write: Write, segment: &Segment, buffers: FifoLevels) {
         let from = write.payload_offset.checked_add(write.len);
         assert!(from.is_some_and(|end| end <= segment.payload_len), "{write:?} of {segment:?}");
         let to = write.fifo_offset.checked_add(write.len);

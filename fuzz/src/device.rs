@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use towpath_pool::{Batch, Checksum, Pool};
 use towpath_shm::Mapping;
 use towpath_virtio::HEADER_LEN;
-use towpath_xdp::{CHUNK, Chunks, Counters, Layout, Queue, Ring};
+use towpath_xdp::{CHUNK, Chunks, Counters, Queue, Ring, RingLayout};
 
 use crate::input::Input;
 
@@ -19,7 +19,7 @@ use crate::input::Input;
 const SIZE: u32 = 8;
 const RECEIVE: usize = 8;
 const SEND: usize = 6;
-const LAYOUT: Layout = Layout { producer: 0, consumer: 64, flags: 128, entries: 192 };
+const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
 const RING_LEN: usize = 4096;
 /// Longest frame: an IP packet, an Ethernet header and a tag.
 const FRAME_MAX: usize = 65_535 + 18;

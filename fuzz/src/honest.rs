@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towpath_engine::Hand;
 use towpath_ring::program_fifo;
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::layout::{AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, flags, op};
 
 use crate::program::{Handle, Heard, Program};
@@ -241,7 +241,7 @@ impl Honest {
     }
 
     /// Asks for what is not refused.
-    fn ask(&mut self, hand: &mut Hand, request: &Request) -> (Reply, u32) {
+    fn ask(&mut self, hand: &mut Hand, request: &Request) -> (ControlReply, u32) {
         let (reply, _, turns) = ask_for_all(&mut self.program, hand, request);
         assert_eq!(reply.errno, 0, "call {} of an honest program is refused", request.call);
         (reply, turns)
@@ -273,7 +273,7 @@ pub(crate) fn ask_for_all(
     program: &mut Program,
     hand: &mut Hand,
     request: &Request,
-) -> (Reply, Vec<std::os::fd::OwnedFd>, u32) {
+) -> (ControlReply, Vec<std::os::fd::OwnedFd>, u32) {
     assert!(program.say(request), "a request that nobody takes");
     for turns in 1..TURNS_MAX {
         hand.turn(Duration::ZERO);

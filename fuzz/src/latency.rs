@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use towpath_engine::{Engine, EngineConfig, Remote};
 use towpath_ring::{Waiter, await_answer, doorbell, program_fifo};
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::futex;
 use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, Slot, flags, op, setting};
 
@@ -181,7 +181,7 @@ impl Honest {
         self.tell(op::CLOSE, handle);
     }
 
-    fn timed(&mut self, request: &Request, times: &mut Vec<Duration>) -> Reply {
+    fn timed(&mut self, request: &Request, times: &mut Vec<Duration>) -> ControlReply {
         let start = Instant::now();
         let reply = ask(&mut self.program, request).expect("the engine lives");
         times.push(start.elapsed());
@@ -216,12 +216,12 @@ fn begin(control: OwnedFd) -> Option<Program> {
     Some(program)
 }
 
-fn ask(program: &mut Program, request: &Request) -> Option<Reply> {
+fn ask(program: &mut Program, request: &Request) -> Option<ControlReply> {
     exchange(program, request).map(|(reply, _)| reply)
 }
 
 /// None: the engine has hung up.
-fn exchange(program: &mut Program, request: &Request) -> Option<(Reply, Vec<OwnedFd>)> {
+fn exchange(program: &mut Program, request: &Request) -> Option<(ControlReply, Vec<OwnedFd>)> {
     while !say(program, request) {
         match program.hear() {
             Heard::Gone => return None,

@@ -12,7 +12,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use towpath_ring::{Channel, Region, answer_to, ask, push_command};
-use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, goes_by_socket};
+use towpath_shm::control::{ControlReply, Request, TOKENS_MAX, call, goes_by_socket};
 use towpath_shm::layout::{Command, Plain, Slot};
 
 /// Descriptors of one answer, at most.
@@ -60,7 +60,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// The answer to the call in the cell, or to the oldest one on the socket that had none.
-    Answer(u32, Box<Reply>, Vec<OwnedFd>),
+    Answer(u32, Box<ControlReply>, Vec<OwnedFd>),
     /// Nothing now.
     Nothing,
     /// The engine has cut the program off.
@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// The child that the answer to a CLONE makes of this program.
-    pub fn child(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Option<Self> {
+    pub fn child(&self, reply: &ControlReply, descriptors: Vec<OwnedFd>) -> Option<Self> {
         let [control, channel, bell, engine_bell] = descriptors.try_into().ok()?;
         let region = self.link.as_ref()?.region.clone();
         let link = Link { region, channel: Channel::map(channel).ok()?, engine_bell, bell };
@@ -99,7 +99,7 @@ impl Program {
     }
 
     /// Takes the answer to a HELLO.
-    pub fn begin(&mut self, reply: &Reply, descriptors: Vec<OwnedFd>) {
+    pub fn begin(&mut self, reply: &ControlReply, descriptors: Vec<OwnedFd>) {
         let Ok([region, _status, channel, bell, _blank, engine_bell]) =
             <[OwnedFd; 6]>::try_from(descriptors)
         else {
@@ -164,7 +164,7 @@ impl Program {
             self.in_cell = None;
             return Heard::Answer(call, Box::new(reply), Vec::new());
         }
-        let mut bytes = [0; size_of::<Reply>()];
+        let mut bytes = [0; size_of::<ControlReply>()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ANSWER_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -184,7 +184,7 @@ impl Program {
             return Heard::Gone;
         }
         let call = self.asked.pop_front().unwrap_or(0);
-        Heard::Answer(call, Box::new(Reply::from_bytes(&bytes[..n])), descriptors)
+        Heard::Answer(call, Box::new(ControlReply::from_bytes(&bytes[..n])), descriptors)
     }
 
     /// A request about a socket.

@@ -20,7 +20,7 @@ use towpath_stack::{
     Stack, StackConfig,
 };
 use towpath_tcp::{
-    Config, CongestionKind, Duration, Flags, Info, Instant, KeepAlive, Options, SackBlocks,
+    Config, CongestionKind, Duration, Flags, Info, Instant, KeepAliveConfig, Options, SackBlocks,
     Segment, SeqNum, Timestamps,
 };
 use towpath_wire::{IpProtocol, MacAddr, checksum, ipv4, tcp};
@@ -283,7 +283,7 @@ impl Case {
             2 => SocketOption::MoreComing(input.bool()),
             3 => SocketOption::MaxSegment(input.pick(&[0u16, 88, 256, 257, 1000])),
             4 => SocketOption::QuickAck(input.bool()),
-            5 => SocketOption::KeepAlive(input.bool().then(KeepAlive::default)),
+            5 => SocketOption::KeepAlive(input.bool().then(KeepAliveConfig::default)),
             6 => {
                 let patience = Duration::from_millis(u64::from(input.u16()));
                 SocketOption::UserTimeout(input.bool().then_some(patience))

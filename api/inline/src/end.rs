@@ -23,14 +23,14 @@ use towpath_uplink::{Home, Said};
 const STOPPED: Duration = Duration::from_secs(1);
 
 /// Engine of this process, and the handles to end it.
-struct Engine {
+struct InlineEngine {
     posix: &'static Posix,
     wheel: &'static Wheel,
     remote: Remote,
     home: Home,
 }
 
-static ENGINE: OnceLock<Engine> = OnceLock::new();
+static ENGINE: OnceLock<InlineEngine> = OnceLock::new();
 
 /// The user does not want to wait.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
@@ -41,7 +41,7 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 /// For [`end`].
 pub fn remember(posix: &'static Posix, wheel: &'static Wheel, remote: Remote, home: Home) {
     // Set once: a second call has no effect.
-    let _ = ENGINE.set(Engine { posix, wheel, remote, home });
+    let _ = ENGINE.set(InlineEngine { posix, wheel, remote, home });
     towpath_symbols::before_it_ends(deliver);
     // SAFETY: a function that is there as long as this library, which is never unloaded. Where it
     // is refused, quick_exit(3) does not wait.
@@ -54,7 +54,8 @@ unsafe extern "C" {
 
 /// exit(3). A forked child's exit does not concern the engine, which is the parent's.
 pub fn end() {
-    let is_ours = |engine: &Engine| engine.posix.client().is_ok_and(|it| it.wheel().is_some());
+    let is_ours =
+        |engine: &InlineEngine| engine.posix.client().is_ok_and(|it| it.wheel().is_some());
     if ENGINE.get().is_some_and(is_ours) {
         // Streams of stdio would write the bytes in their buffers only after the delivery.
         towpath_symbols::write_out_streams();
@@ -64,7 +65,7 @@ pub fn end() {
 
 /// The end of this process, by any of the ways above.
 extern "C" fn deliver() {
-    let Some(Engine { posix, wheel, remote, home }) = ENGINE.get() else { return };
+    let Some(InlineEngine { posix, wheel, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
     if client.wheel().is_none() || BEGUN.swap(true, Relaxed) {
         return;

@@ -41,9 +41,9 @@ impl Inside {
     }
 }
 
-impl wheel::Engine for Inside {
+impl wheel::TurnedEngine for Inside {
     fn turn(&mut self) -> Next {
-        let _whole = Whole::new();
+        let _whole = CancellationGuard::new();
         match self.engine.turn() {
             towpath_engine::Next::Turn => Next::Turn,
             towpath_engine::Next::Sleep(timeout) => Next::Sleep(timeout),
@@ -52,17 +52,17 @@ impl wheel::Engine for Inside {
     }
 
     fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
-        let _whole = Whole::new();
+        let _whole = CancellationGuard::new();
         self.engine.busy_poll(timeout)
     }
 
     fn begin_sleep(&mut self) -> bool {
-        let _whole = Whole::new();
+        let _whole = CancellationGuard::new();
         self.engine.begin_sleep()
     }
 
     fn end_sleep(&mut self) {
-        let _whole = Whole::new();
+        let _whole = CancellationGuard::new();
         self.engine.end_sleep();
     }
 
@@ -71,7 +71,7 @@ impl wheel::Engine for Inside {
     }
 
     fn finish(self: Box<Self>) {
-        let _whole = Whole::new();
+        let _whole = CancellationGuard::new();
         let Self { engine, state: State { home, ports } } = *self;
         let report = engine.finish();
         home.mention(&Said::Counters(layers(&report.counters, &ports.counted())));
@@ -80,9 +80,9 @@ impl wheel::Engine for Inside {
 
 /// Guard that defers a cancellation of the thread (pthread_cancel(3)). Otherwise it would leave the
 /// engine at any system call that is a cancellation point.
-struct Whole(c_int);
+struct CancellationGuard(c_int);
 
-impl Whole {
+impl CancellationGuard {
     fn new() -> Self {
         let mut before = 0;
         // SAFETY: a state, and room for the one before.
@@ -91,7 +91,7 @@ impl Whole {
     }
 }
 
-impl Drop for Whole {
+impl Drop for CancellationGuard {
     fn drop(&mut self) {
         let mut ours = 0;
         // SAFETY: as above.

@@ -10,7 +10,7 @@ use crate::errno::fail;
 
 /// The attachment that a process has, or is to have.
 #[derive(Debug)]
-pub(crate) struct Attachment {
+pub(crate) struct ProcessAttachment {
     /// Page with the attachment's pointer. The kernel wipes it in a child that is forked without
     /// this library (inside libc, or by a bare clone). Otherwise the child would share its parent's
     /// rings. Null before there is a page.
@@ -29,7 +29,7 @@ struct Kept {
     before: *mut Kept,
 }
 
-impl Attachment {
+impl ProcessAttachment {
     /// There is none, nor is there to be one.
     pub const fn new() -> Self {
         Self {

@@ -20,7 +20,7 @@ pub enum State {
 
 /// C functions that are supported alike.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
+pub struct CallRow {
     /// As in C, separated by blanks.
     pub names: &'static str,
     /// Support of the functions.
@@ -29,18 +29,18 @@ pub struct Call {
     pub note: &'static str,
 }
 
-const fn works(names: &'static str, note: &'static str) -> Call {
-    Call { names, state: State::Works, note }
+const fn works(names: &'static str, note: &'static str) -> CallRow {
+    CallRow { names, state: State::Works, note }
 }
-const fn kernel(names: &'static str, note: &'static str) -> Call {
-    Call { names, state: State::Kernel, note }
+const fn kernel(names: &'static str, note: &'static str) -> CallRow {
+    CallRow { names, state: State::Kernel, note }
 }
-const fn missing(names: &'static str, note: &'static str) -> Call {
-    Call { names, state: State::Missing, note }
+const fn missing(names: &'static str, note: &'static str) -> CallRow {
+    CallRow { names, state: State::Missing, note }
 }
 
 /// The list.
-pub const CALLS: &[Call] = &[
+pub const CALLS: &[CallRow] = &[
     works(
         "socket",
         "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" \

@@ -147,7 +147,7 @@ fn source(ip: &[u8]) -> RawAddr {
 }
 
 /// Where messages to the program go.
-pub(crate) struct Writer<'a> {
+pub(crate) struct ControlWriter<'a> {
     room: &'a mut [u8],
     /// Bytes of `room` that are taken.
     pub used: usize,
@@ -155,7 +155,7 @@ pub(crate) struct Writer<'a> {
     pub truncated: bool,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ControlWriter<'a> {
     /// Nothing so far.
     pub fn new(room: &'a mut [u8]) -> Self {
         Self { room, used: 0, truncated: false }
@@ -180,7 +180,7 @@ impl<'a> Writer<'a> {
 
 /// Messages about `len` bytes read from a stream: the arrival time of the newest byte, and the
 /// number of bytes left to be read (TCP_INQ).
-pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut Writer<'_>) {
+pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut ControlWriter<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {
         write_times(handle, time_ns, out);
@@ -196,7 +196,7 @@ pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut Writer<'
 }
 
 /// When it came, in the forms that the program asked for.
-fn write_times(handle: &Handle, time_ns: u64, out: &mut Writer<'_>) {
+fn write_times(handle: &Handle, time_ns: u64, out: &mut ControlWriter<'_>) {
     let bits = handle.slot.option_bits.load(Relaxed);
     let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
     let pair = |a: u64, b: u64| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
@@ -211,7 +211,11 @@ fn write_times(handle: &Handle, time_ns: u64, out: &mut Writer<'_>) {
 }
 
 /// Messages about a datagram, in the order in which Linux puts them.
-pub(crate) fn write_about_datagram(handle: &Handle, header: &DatagramHeader, out: &mut Writer<'_>) {
+pub(crate) fn write_about_datagram(
+    handle: &Handle,
+    header: &DatagramHeader,
+    out: &mut ControlWriter<'_>,
+) {
     let bits = handle.slot.option_bits.load(Relaxed);
     write_times(handle, header.time_ns, out);
     // sock_recv_drops: 32 bits, and none before the first loss.
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn control_messages_round_trip() {
         let mut room = [0u8; 128];
-        let mut writer = Writer::new(&mut room);
+        let mut writer = ControlWriter::new(&mut room);
         writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         writer.put(libc::IPPROTO_IP, libc::IP_TTL, &9i32.to_ne_bytes());
         writer.put(libc::IPPROTO_UDP, UDP_SEGMENT, &1200u16.to_ne_bytes());
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said_to_be_cut() {
         let mut room = [0u8; 20];
-        let mut writer = Writer::new(&mut room);
+        let mut writer = ControlWriter::new(&mut room);
         writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &[7; 16]);
         assert!(writer.truncated);
         assert_eq!((writer.used, writer.room[0], writer.room[19]), (20, 20, 7));

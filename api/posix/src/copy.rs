@@ -8,7 +8,7 @@ use towpath_shm::layout::Kind;
 
 use crate::control::Control;
 use crate::errno::fail;
-use crate::handle::{Handle, Patience};
+use crate::handle::{CallPatience, Handle};
 use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.
@@ -215,7 +215,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
         match unsafe { transfer::send(posix, to, &[rest], more, None, &Control::default()) } {
             Ok(sent) => done += sent,
             Err(Errno(libc::EAGAIN)) => handle.blocking(
-                Patience { nonblocking: false, deadline: None, since: Handled::so_far() },
+                CallPatience { nonblocking: false, deadline: None, since: Handled::so_far() },
                 writable,
             )?,
             Err(errno) => return Err(errno),

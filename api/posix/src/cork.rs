@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Buffer, Lock, LockGuard, Socket};
+use towpath_client::{Buffer, LockGuard, ProcessLock, Socket};
 use towpath_shm::layout::DatagramHeader;
 
 use crate::Result;
@@ -28,7 +28,7 @@ pub(crate) type Map = BTreeMap<u32, Corked>;
 /// The datagrams of a process that are begun.
 #[derive(Debug)]
 pub(crate) struct Cork {
-    corked: Lock<Map>,
+    corked: ProcessLock<Map>,
     /// Whether any datagram was ever corked: other programs take no lock.
     any: AtomicBool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Cork {
 impl Cork {
     /// None is begun.
     pub const fn new() -> Self {
-        Self { corked: Lock::new(BTreeMap::new()), any: AtomicBool::new(false) }
+        Self { corked: ProcessLock::new(BTreeMap::new()), any: AtomicBool::new(false) }
     }
 
     /// Whether a datagram of this socket is begun.

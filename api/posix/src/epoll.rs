@@ -4,13 +4,15 @@
 use towpath_client::Deadline;
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::interrupt::{Handled, Limit};
-use towpath_client::reactor::{self, Found, KernelChange, Locked, Nested, Stay, Turn, cookie};
+use towpath_client::reactor::{
+    self, KernelChange, Locked, Nested, ReadySocket, Stay, Turn, cookie,
+};
 use towpath_client::syscall::{self, syscall};
 use towpath_client::wheel::Helm;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::turning::{Next, Turning};
+use crate::turning::{Next, ThreadTurning};
 use crate::{Errno, Posix, Result, table};
 
 /// epoll_create1(2). The set is one of the kernel's, with the kernel's descriptors in it.
@@ -155,7 +157,7 @@ struct Output {
 }
 
 impl Output {
-    fn add(&mut self, found: Found) {
+    fn add(&mut self, found: ReadySocket) {
         match found.is_set {
             true => self.push_nested(found.events, found.data),
             false => self.push(found.events, found.data),
@@ -269,7 +271,7 @@ pub unsafe fn wait(
     let client = posix.client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
     let mut stay = Stay::new(&posix.process, number);
-    let (mut turning, mut awaited) = (Turning::default(), false);
+    let (mut turning, mut awaited) = (ThreadTurning::default(), false);
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         let turn = stay.turn(out.len > 0)?;
@@ -320,7 +322,7 @@ fn collect(stay: &Stay<'_>, client: &Client, out: &mut Output) -> Result<()> {
 unsafe fn sleep(
     posix: &'static Posix,
     bed: i32,
-    turning: &mut Turning<'_>,
+    turning: &mut ThreadTurning<'_>,
     deadline: Option<Deadline>,
     since: Handled,
     sigmask: *const libc::c_void,

@@ -12,7 +12,7 @@ use towpath_shm::{Fd, image};
 
 use crate::environment::{Environment, Place};
 use crate::errno::fail;
-use crate::outside::{Executable, Sockets};
+use crate::outside::{Executable, SocketsPlace};
 use crate::spawns::Started;
 use crate::{Posix, Result, limit, rights};
 
@@ -96,7 +96,7 @@ impl Host {
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
         // Programs that a program outside the stack executes find that their network is down.
-        let is_on_stack = program.sockets == Sockets::Stack;
+        let is_on_stack = program.sockets == SocketsPlace::Stack;
         let number = if is_on_stack { self.socket.get() } else { NOWHERE };
         // Not both libraries: they have the same functions.
         let preload_with = |theirs: Option<&CStr>| {

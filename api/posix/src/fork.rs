@@ -32,13 +32,13 @@ thread_local! {
 struct Fork {
     client: &'static Client,
     cloned: Option<Cloned>,
-    held: Option<Held>,
+    held: Option<ForkLocks>,
 }
 
 /// Locks held while the process is copied, in the order in which they are released.
-struct Held {
+struct ForkLocks {
     /// The child gets entries and descriptors as they are at one moment.
-    _table: table::Guard,
+    _table: table::TableGuard,
     _handlers: Option<LockGuard<'static, ()>>,
     _netlink: LockGuard<'static, Option<HighFd>>,
     _interfaces: LockGuard<'static, known::Sources>,
@@ -88,7 +88,7 @@ impl Fork {
     }
 }
 
-impl Held {
+impl ForkLocks {
     /// Takes the locks in the order of other calls. A call that begins a datagram in parts
     /// (MSG_MORE) holds their lock, looks into options and interfaces, and may ask the engine.
     fn new(posix: &'static Posix) -> Option<Self> {
@@ -154,7 +154,7 @@ pub fn prepare(posix: &'static Posix) {
     }
     // SAFETY: announced by this thread, which alone takes it.
     if let Some(fork) = unsafe { UNDER_WAY.get().as_mut() } {
-        fork.held = Held::new(posix);
+        fork.held = ForkLocks::new(posix);
     }
 }
 

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::net::IpAddr;
 
 use towpath_client::syscall::{self, syscall};
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{ControlReply, Request, call};
 
 pub use crate::machine_name::Hostname;
 use crate::{Errno, Posix, Result, memory_file, resolver};
@@ -35,7 +35,7 @@ fn known(posix: &'static Posix) -> Option<Hostname> {
     })
 }
 
-fn part(posix: &'static Posix, from: u32) -> Option<Reply> {
+fn part(posix: &'static Posix, from: u32) -> Option<ControlReply> {
     posix.call(&Request { call: call::NAMES, a: from, ..Request::default() }).ok()
 }
 

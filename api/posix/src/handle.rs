@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_client::interrupt::Handled;
 use towpath_client::{Client, Error, Socket, descriptors};
 use towpath_client::{Deadline, wait};
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{ControlReply, Request};
 use towpath_shm::layout::{Kind, Slot, flags};
 
 use crate::errno::fail;
@@ -29,7 +29,7 @@ pub struct Handle {
 
 /// How long a call may wait.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct CallPatience {
     /// Not at all.
     pub nonblocking: bool,
     /// Until then; None: for ever.
@@ -91,18 +91,18 @@ impl Handle {
     }
 
     /// For reads: O_NONBLOCK, MSG_DONTWAIT and SO_RCVTIMEO.
-    pub fn recv_patience(&self, dontwait: bool) -> Patience {
+    pub fn recv_patience(&self, dontwait: bool) -> CallPatience {
         self.patience(dontwait, self.slot.rcvtimeo_us.load(Relaxed))
     }
 
     /// For writes and connect: O_NONBLOCK, MSG_DONTWAIT and SO_SNDTIMEO.
-    pub fn send_patience(&self, dontwait: bool) -> Patience {
+    pub fn send_patience(&self, dontwait: bool) -> CallPatience {
         self.patience(dontwait, self.slot.sndtimeo_us.load(Relaxed))
     }
 
-    fn patience(&self, dontwait: bool, timeout_us: u32) -> Patience {
+    fn patience(&self, dontwait: bool, timeout_us: u32) -> CallPatience {
         let limit = (timeout_us != 0).then(|| Duration::from_micros(u64::from(timeout_us)));
-        Patience {
+        CallPatience {
             nonblocking: dontwait || self.nonblocking(),
             deadline: limit.map(Deadline::after),
             since: Handled::so_far(),
@@ -114,12 +114,12 @@ impl Handle {
     #[inline]
     pub fn blocking<T>(
         &self,
-        patience: Patience,
+        patience: CallPatience,
         mut attempt: impl FnMut() -> std::result::Result<T, Error>,
     ) -> Result<T> {
         match attempt() {
             Err(Error::WouldBlock) if !patience.nonblocking => {
-                let Patience { deadline, since, .. } = patience;
+                let CallPatience { deadline, since, .. } = patience;
                 Ok(wait::until(self.client, self.socket, deadline, since, attempt)?)
             }
             Err(Error::WouldBlock) if self.client.await_senders(self.socket) => Ok(attempt()?),
@@ -147,7 +147,7 @@ impl Handle {
     }
 
     /// A call about this socket.
-    pub(crate) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<Reply> {
+    pub(crate) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<ControlReply> {
         let mut request = self.request(call);
         fill(&mut request);
         match self.client.call(&request) {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use libc::c_int;
-use towpath_client::Lock;
+use towpath_client::ProcessLock;
 
 /// Signals are 1 to 64.
 const SIGNALS: usize = 65;
@@ -31,7 +31,7 @@ pub(crate) struct Handlers {
     /// nothing stands there.
     stand_in: AtomicUsize,
     /// The table and the kernel change together.
-    pub changes: Lock<()>,
+    pub changes: ProcessLock<()>,
 }
 
 /// Where the handler of one signal stands.
@@ -56,7 +56,7 @@ impl Handlers {
         Self {
             places: [const { Place(AtomicU64::new(0)) }; SIGNALS],
             stand_in: AtomicUsize::new(0),
-            changes: Lock::new(()),
+            changes: ProcessLock::new(()),
         }
     }
 

@@ -5,7 +5,7 @@ pub(crate) mod known;
 use std::ffi::{CStr, c_char};
 
 use towpath_client::syscall::SignalsBlocked;
-use towpath_shm::control::{Interface, Reply, Request, call};
+use towpath_shm::control::{ControlReply, Interface, Request, call};
 use towpath_shm::layout::{Plain, RawAddr};
 
 use crate::errno::fail;
@@ -19,13 +19,13 @@ pub fn list(posix: &'static Posix) -> Result<Vec<Interface>> {
 }
 
 /// The engine's answer, for callers that must not allocate.
-pub(crate) fn ask(posix: &'static Posix) -> Result<Reply> {
+pub(crate) fn ask(posix: &'static Posix) -> Result<ControlReply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
     posix.call(&request)
 }
 
 /// The interfaces in an answer.
-pub(crate) fn entries(reply: &Reply) -> impl Iterator<Item = Interface> {
+pub(crate) fn entries(reply: &ControlReply) -> impl Iterator<Item = Interface> {
     let entries = reply.payload().chunks_exact(size_of::<Interface>());
     entries.take(reply.a as usize).map(Interface::from_bytes)
 }

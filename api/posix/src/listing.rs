@@ -3,7 +3,8 @@
 //! Nothing is allocated: a signal handler may call open(2), and interrupt malloc.
 
 use towpath_shm::control::{
-    DATA_MAX, Interface, Neighbor, Reply, Request, Route, SocketRow, Tally, Traffic, call,
+    ControlReply, DATA_MAX, Interface, NeighborRecord, Request, Route, SocketRow, Tally, Traffic,
+    call,
 };
 use towpath_shm::layout::Plain;
 
@@ -50,7 +51,7 @@ pub(crate) fn listeners_first(
 }
 
 /// struct tcp_info of a socket, and what goes with it in the answer.
-pub(crate) fn figures(posix: &'static Posix, slot: u32) -> Result<Reply> {
+pub(crate) fn figures(posix: &'static Posix, slot: u32) -> Result<ControlReply> {
     posix.call(&Request { call: call::SOCKET_FIGURES, a: slot, ..Request::default() })
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn routes(
 /// Calls `each` with every neighbour.
 pub(crate) fn neighbors(
     posix: &'static Posix,
-    mut each: impl FnMut(&Neighbor) -> Result<()>,
+    mut each: impl FnMut(&NeighborRecord) -> Result<()>,
 ) -> Result<()> {
     in_portions(posix, call::NEIGHBORS, |neighbor| each(&neighbor))
 }
@@ -88,14 +89,14 @@ fn in_portions<T: Plain>(
 
 /// Counters of all shards together, and the traffic of each interface by index.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct ListedCounters {
     pub tally: Tally,
     pub links: [Traffic; LINKS],
 }
 
 /// Asks each shard for its counters, and adds them up.
-pub(crate) fn counted(posix: &'static Posix) -> Result<Counted> {
-    let mut all = Counted::default();
+pub(crate) fn counted(posix: &'static Posix) -> Result<ListedCounters> {
+    let mut all = ListedCounters::default();
     let mut next = 0;
     loop {
         let reply = posix.call(&Request { call: call::TALLY, a: next, ..Request::default() })?;
@@ -112,7 +113,7 @@ pub(crate) fn counted(posix: &'static Posix) -> Result<Counted> {
     }
 }
 
-impl Counted {
+impl ListedCounters {
     /// The traffic of an interface, by its index from 1 on.
     pub(crate) fn of(&self, index: u32) -> Traffic {
         let known = (index as usize).checked_sub(1).and_then(|at| self.links.get(at));
@@ -133,7 +134,7 @@ fn sum<T: Plain + Default>(one: &T, other: &T) -> T {
     T::from_bytes(&bytes[..len])
 }
 
-fn entries<T: Plain>(reply: &Reply, from: usize) -> impl Iterator<Item = T> {
+fn entries<T: Plain>(reply: &ControlReply, from: usize) -> impl Iterator<Item = T> {
     let bytes = reply.payload().get(from..).unwrap_or_default();
     bytes.chunks_exact(size_of::<T>()).map(T::from_bytes)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::control::{self, Control, Writer};
+use crate::control::{self, Control, ControlWriter};
 use crate::errno::fail;
 use crate::handle::Handle;
 use crate::socket::bind_any;
@@ -83,7 +83,7 @@ pub unsafe fn recvmsg(
             std::slice::from_raw_parts_mut(message.msg_control.cast::<u8>(), message.msg_controllen)
         }
     };
-    let mut writer = Writer::new(room);
+    let mut writer = ControlWriter::new(room);
     match (&arrival.report, &arrival.header) {
         (Some(report), _) => {
             if let Some(time_ns) = report.sent_ns {

@@ -19,7 +19,7 @@ use crate::{Errno, Posix, Result, address};
 
 use form::{check_range, int, int_of, wants_a_byte};
 use place::{engine_get, engine_set, set_bit};
-pub use table::{Effect, OPTIONS, SocketOption};
+pub use table::{Effect, OPTIONS, OptionRow};
 use value::{get_special, set_special};
 
 /// getsockopt(2).
@@ -70,8 +70,8 @@ pub unsafe fn getsockopt(
 }
 
 /// The option's value, however long.
-fn value_of(handle: &Handle, option: &SocketOption) -> Result<Vec<u8>> {
-    let SocketOption { level, name, .. } = *option;
+fn value_of(handle: &Handle, option: &OptionRow) -> Result<Vec<u8>> {
+    let OptionRow { level, name, .. } = *option;
     Ok(match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
         Effect::Told { default, .. } | Effect::Kept { default, .. } => {
@@ -171,7 +171,7 @@ unsafe fn value_at<'a>(value: *const libc::c_void, len: libc::socklen_t) -> Resu
     }
 }
 
-fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption> {
+fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static OptionRow> {
     let fits = match level {
         libc::IPPROTO_TCP => handle.is_tcp(),
         libc::IPPROTO_UDP => handle.kind() == Kind::Datagram,

@@ -40,7 +40,7 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Executable {
     /// Owner of the program's sockets: the stack or the kernel.
-    pub sockets: Sockets,
+    pub sockets: SocketsPlace,
     /// Runtime of AddressSanitizer that it is linked with, which has to be loaded before this
     /// library.
     pub sanitizer: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ pub struct Executable {
 
 /// Where the sockets of a program will be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sockets {
+pub enum SocketsPlace {
     /// On the stack, as far as can be seen.
     #[default]
     Stack,
@@ -64,8 +64,8 @@ pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<Executable> {
     let Ok(client) = posix.client() else { return Ok(Executable::default()) };
     let Some((path, file)) = find(program) else { return Ok(Executable::default()) };
     let sockets = match reason(posix, &*file, SCRIPT_DEPTH_MAX) {
-        Some(why) => tell_engine(client, &path, why).map(|()| Sockets::Kernel)?,
-        None => Sockets::Stack,
+        Some(why) => tell_engine(client, &path, why).map(|()| SocketsPlace::Kernel)?,
+        None => SocketsPlace::Stack,
     };
     Ok(Executable { sockets, sanitizer: image::sanitizer(&*file) })
 }

@@ -11,7 +11,7 @@ use towpath_client::{Client, Error, Socket, UnderWay, ready};
 use towpath_client::{Deadline, wait};
 
 use crate::errno::fail;
-use crate::turning::{Next, Turning};
+use crate::turning::{Next, ThreadTurning};
 use crate::{Errno, Posix, Result, epoll};
 
 /// Lists up to here need no allocation.
@@ -61,7 +61,7 @@ pub unsafe fn poll(
     };
     let any_kernel = split(posix, fds, kernel);
     let mut few = Few::of(posix, fds).filter(|_| sigmask.is_null());
-    let (terms, mut turning) = (Terms { deadline, since, sigmask }, Turning::default());
+    let (terms, mut turning) = (Terms { deadline, since, sigmask }, ThreadTurning::default());
     let mut awaited = false;
     loop {
         let ours = look(posix, client, fds, false);
@@ -258,7 +258,7 @@ unsafe fn sleep_on(
     kernel: &mut [libc::pollfd],
     count: usize,
     kick: i32,
-    turning: &mut Turning<'_>,
+    turning: &mut ThreadTurning<'_>,
     terms: Terms,
 ) -> Result<usize> {
     let helm = turning.helm.as_ref();
@@ -297,7 +297,7 @@ unsafe fn sleep<'a>(
     client: &'a Client,
     fds: &mut [libc::pollfd],
     kernel: &mut [libc::pollfd],
-    turning: &mut Turning<'a>,
+    turning: &mut ThreadTurning<'a>,
     terms: Terms,
 ) -> Result<bool> {
     let count = fds.len();

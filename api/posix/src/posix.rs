@@ -15,20 +15,20 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use towpath_client::{Client, Error, HighFd, Lock, Process, thread_id};
-use towpath_shm::control::{Reply, Request};
+use towpath_client::{Client, Error, HighFd, Process, ProcessLock, thread_id};
+use towpath_shm::control::{ControlReply, Request};
 
 use crate::Result;
-use crate::attachment::Attachment;
+use crate::attachment::ProcessAttachment;
 use crate::cork::Cork;
 use crate::errno::fail;
 use crate::handlers::Handlers;
-use crate::interface::known::Known;
+use crate::interface::known::KnownInterfaces;
 use crate::library::Library;
 use crate::limit::Lowered;
 use crate::machine_name::MachineName;
 use crate::memory_lock::EngineMemory;
-use crate::netlink::groups::Groups;
+use crate::netlink::groups::NetlinkGroups;
 use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
 use crate::spawns::Spawns;
@@ -46,9 +46,9 @@ use crate::spawns::Spawns;
 pub struct Posix {
     /// Descriptors of the stack, and the reactor that threads wait with.
     pub process: Process,
-    pub(crate) attachment: Attachment,
+    pub(crate) attachment: ProcessAttachment,
     /// Taken for each change of our descriptors; see [`crate::table`].
-    pub(crate) changes: Lock<()>,
+    pub(crate) changes: ProcessLock<()>,
     /// The device of all sockets, 0 before it was asked for.
     pub(crate) device: AtomicU64,
     pub(crate) library: Library,
@@ -60,18 +60,18 @@ pub struct Posix {
     pub(crate) handlers: Handlers,
     pub(crate) remembered: Remembered,
     pub(crate) cork: Cork,
-    pub(crate) known: Known,
+    pub(crate) known: KnownInterfaces,
     pub(crate) machine_name: MachineName,
     /// Numbers that were given to netlink sockets that show the stack. The kernel says whether they
     /// still are.
     pub(crate) netlink: Numbers,
     /// The numbers in `netlink` that are of NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,
-    pub(crate) groups: Groups,
+    pub(crate) groups: NetlinkGroups,
     /// Numbers that were given to files of /proc/net; see [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
     /// Socket that answers netlink sockets. Locked during an answer: a netlink socket has one peer.
-    pub(crate) answering: Lock<Option<HighFd>>,
+    pub(crate) answering: ProcessLock<Option<HighFd>>,
 }
 
 /// Every call reads where the attachment is: not in the line of cache that threads write which
@@ -85,8 +85,8 @@ impl Posix {
     pub const fn new() -> Self {
         Self {
             process: Process::new(),
-            attachment: Attachment::new(),
-            changes: Lock::new(()),
+            attachment: ProcessAttachment::new(),
+            changes: ProcessLock::new(()),
             device: AtomicU64::new(0),
             library: Library::new(),
             spawns: Spawns::new(),
@@ -96,13 +96,13 @@ impl Posix {
             handlers: Handlers::new(),
             remembered: Remembered::new(),
             cork: Cork::new(),
-            known: Known::new(),
+            known: KnownInterfaces::new(),
             machine_name: MachineName::new(),
             netlink: Numbers::new(),
             diag: Numbers::new(),
-            groups: Groups::new(),
+            groups: NetlinkGroups::new(),
             shown: Numbers::new(),
-            answering: Lock::new(None),
+            answering: ProcessLock::new(None),
         }
     }
 
@@ -117,7 +117,7 @@ impl Posix {
     }
 
     /// Asks the engine.
-    pub(crate) fn call(&self, request: &Request) -> Result<Reply> {
+    pub(crate) fn call(&self, request: &Request) -> Result<ControlReply> {
         let client = self.client()?;
         match client.call(request) {
             // A handler forked before it was asked, and this is the child.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::Buffer;
-use towpath_shm::control::{COPIED_REPORT, LOCAL_REPORT, Reply, STAMP_REPORT, call};
+use towpath_shm::control::{COPIED_REPORT, ControlReply, LOCAL_REPORT, STAMP_REPORT, call};
 use towpath_shm::layout::{DatagramHeader, RawAddr, option_bit, setting};
 
 use crate::errno::fail;
@@ -95,7 +95,7 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
 }
 
 /// When a datagram was sent. The packet does not come with it (SOF_TIMESTAMPING_OPT_TSONLY).
-fn sent(handle: &Handle, reply: &Reply) -> Result<Arrival> {
+fn sent(handle: &Handle, reply: &ControlReply) -> Result<Arrival> {
     let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
     let sent_ns = Some(u64::from_ne_bytes(time));
     Ok(about_sends(Report {
@@ -115,7 +115,7 @@ pub(crate) fn note_zero_copy(handle: &Handle, sent: Result<usize>) {
 }
 
 /// Sends with MSG_ZEROCOPY whose memory may be used again.
-fn copied(handle: &Handle, reply: &Reply) -> Arrival {
+fn copied(handle: &Handle, reply: &ControlReply) -> Arrival {
     let copied_to = Some(reply.a);
     let about = Report::without_packet(handle, reply.slot);
     about_sends(Report { code: CODE_COPIED, copied_to, ..about })

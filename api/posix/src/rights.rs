@@ -17,14 +17,14 @@ use crate::{Posix, table};
 
 /// A descriptor's claim to a socket, read from its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct TokenClaim {
     fd: i32,
     run: Run,
     socket: Socket,
 }
 
 /// The descriptors of a fresh process image that claim to be sockets of ours.
-pub fn inherited() -> Vec<Claim> {
+pub fn inherited() -> Vec<TokenClaim> {
     match listed() {
         Some(numbers) => numbers.into_iter().filter_map(claim).collect(),
         // Without /proc, as in a chroot, every number that can be in use is asked.
@@ -148,7 +148,7 @@ pub fn not_sent(posix: &'static Posix, fd: i32) {
     }
 }
 
-impl Claim {
+impl TokenClaim {
     /// The number.
     pub fn fd(&self) -> i32 {
         self.fd
@@ -163,10 +163,10 @@ impl Claim {
     }
 }
 
-fn claim(fd: i32) -> Option<Claim> {
+fn claim(fd: i32) -> Option<TokenClaim> {
     // SAFETY: borrowed for the time of one call, which says so if it is not open.
     let Name { run, slot, generation } = token::read(unsafe { BorrowedFd::borrow_raw(fd) })?;
-    Some(Claim { fd, run, socket: Socket { slot, generation } })
+    Some(TokenClaim { fd, run, socket: Socket { slot, generation } })
 }
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
         let run = Run::random().unwrap();
         let named = token::named(Name { run, slot: 77, generation: 5 }).unwrap();
         let fd = named.as_raw_fd();
-        let claimed = Claim { fd, run, socket: Socket { slot: 77, generation: 5 } };
+        let claimed = TokenClaim { fd, run, socket: Socket { slot: 77, generation: 5 } };
         assert_eq!(claim(fd), Some(claimed));
         assert!(inherited().contains(&claimed));
         let region = Region::create().unwrap();

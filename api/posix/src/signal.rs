@@ -137,13 +137,13 @@ pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
 pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     /// The kernel's structure, whose fields stand otherwise than those of libc's.
     #[repr(C)]
-    struct Action {
+    struct KernelSigaction {
         handler: usize,
         flags: u64,
         restorer: usize,
         mask: u64,
     }
-    let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let mut action = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     let change = |new: usize, old: usize| {
         let args = [SIGCANCEL as usize, new, old, 8, 0, 0];
         // SAFETY: structures that outlive the call, or null; the mask has 8 bytes.

@@ -10,7 +10,7 @@ use towpath_shm::control::{FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, connect_asked, flags, op, option_bit, shut};
 
 use crate::errno::fail;
-use crate::handle::{Handle, Patience};
+use crate::handle::{CallPatience, Handle};
 use crate::{Errno, Posix, Result, address, descriptor};
 
 const TYPE_MASK: i32 = 0xf;
@@ -260,7 +260,7 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
 pub(crate) fn connect_to_send(
     handle: &Handle,
     to: Option<RawAddr>,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<()> {
     match handle.slot.connect_asked.load(Acquire) {
         // The SYN goes now, to the peer that connect(2) named.
@@ -273,7 +273,7 @@ fn connect_stream(
     handle: &Handle,
     addr: RawAddr,
     fast_open: bool,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<()> {
     let asked = handle.slot.connect_asked.load(Acquire);
     let under_way = flags::CONNECTING | flags::OPENING;

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-use towpath_client::{HighFd, Lock, LockGuard};
+use towpath_client::{HighFd, LockGuard, ProcessLock};
 
 use crate::numbers::Numbers;
 
@@ -23,7 +23,7 @@ pub struct Pipe {
 /// State of programs that this one starts.
 #[derive(Debug)]
 pub(crate) struct Spawns {
-    started: Lock<Started>,
+    started: ProcessLock<Started>,
     /// Length of [`Started::pipes`], so that closing any other stream takes no lock.
     pipes: AtomicUsize,
     /// Each number that a file action of posix_spawn was ever told to duplicate. libc carries the
@@ -61,7 +61,7 @@ impl Spawns {
     pub const fn new() -> Self {
         let started = Started { seat: None, pipes: BTreeMap::new() };
         let (pipes, host) = (AtomicUsize::new(0), AtomicPtr::new(null_mut()));
-        Self { started: Lock::new(started), pipes, in_actions: Numbers::new(), host }
+        Self { started: ProcessLock::new(started), pipes, in_actions: Numbers::new(), host }
     }
 
     /// Needs of a program that is executed in the place of this one, if this one has an engine.

@@ -17,7 +17,7 @@
 //! - A signal handler may close descriptors on top of a thread that has the lock. The handler goes
 //!   on without the lock, as if its whole change came between two steps of the interrupted one. The
 //!   steps allow such a change of every number but their own. To change a number that the
-//!   interrupted call is closing or replacing is as wrong on the kernel. Only [`Guard::exchange`]
+//!   interrupted call is closing or replacing is as wrong on the kernel. Only [`TableGuard::exchange`]
 //!   acts on numbers whose owner does not know of it, so it blocks signals. Other changes do not:
 //!   blocking takes two system calls, which a program under seccomp may have forbidden itself.
 //! - The lock is held while a process forks. The child's copy of the entries, which is memory, and
@@ -32,17 +32,17 @@ use crate::{Errno, Posix, Result};
 
 /// The right to change descriptors of ours, until dropped.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct TableGuard {
     descriptors: &'static Descriptors,
     _lock: Option<LockGuard<'static, ()>>,
 }
 
 /// Waits for the lock.
-pub(crate) fn lock(posix: &'static Posix) -> Guard {
+pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
     // In a child that was made without us, where there is no client, the thread that held the lock
     // may not exist. The child has a single thread, and needs no lock.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
-    Guard { descriptors: &posix.process.descriptors, _lock: lock }
+    TableGuard { descriptors: &posix.process.descriptors, _lock: lock }
 }
 
 /// Whether this thread has the lock: this is a signal handler, on top of a change.
@@ -50,7 +50,7 @@ pub(crate) fn is_mine(posix: &'static Posix) -> bool {
     posix.changes.is_mine()
 }
 
-impl Guard {
+impl TableGuard {
     /// A descriptor for a socket.
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };

@@ -6,7 +6,7 @@ use towpath_client::{Client, Deadline};
 
 /// A waiting thread's part in turning the engine of its process.
 #[derive(Debug, Default)]
-pub(crate) struct Turning<'a> {
+pub(crate) struct ThreadTurning<'a> {
     /// Held while the thread turns the engine.
     pub helm: Option<Helm<'a>>,
     patience: Patience,
@@ -21,7 +21,7 @@ pub(crate) enum Next<'a> {
     Sleep(Option<Abed<'a>>),
 }
 
-impl<'a> Turning<'a> {
+impl<'a> ThreadTurning<'a> {
     /// Before a sleep is prepared, until `deadline` at most: turns the engine if nobody else does.
     /// False: there are events.
     pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {

@@ -10,7 +10,7 @@ use crate::{POSIX, answer, real};
 
 /// Descriptor that a successful call was about.
 #[derive(Clone, Copy)]
-enum About {
+enum CallSubject {
     /// The descriptor of the call.
     Itself(c_int),
     /// The one that a path of /proc/self/fd leads to.
@@ -21,7 +21,7 @@ enum About {
     Other,
 }
 
-impl About {
+impl CallSubject {
     /// The kernel has read the path by then: if there were none at that address, the call would
     /// have failed (EFAULT).
     unsafe fn path(path: *const c_char) -> Self {
@@ -60,7 +60,11 @@ impl About {
 
 /// Corrects the answer of stat(2) and its variants. Programs ask whether a descriptor is a socket,
 /// and whether two are the same one. `about` is asked when the call has succeeded.
-unsafe fn correct(about: impl FnOnce() -> About, to: *mut libc::stat, result: c_int) -> c_int {
+unsafe fn correct(
+    about: impl FnOnce() -> CallSubject,
+    to: *mut libc::stat,
+    result: c_int,
+) -> c_int {
     if result != 0 {
         return result;
     }
@@ -93,7 +97,7 @@ pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
 /// fstat(2), done by `real`.
 pub unsafe fn fstat_by(fd: c_int, to: *mut libc::stat, real: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(|| About::Itself(fd), to, real()) }
+    unsafe { correct(|| CallSubject::Itself(fd), to, real()) }
 }
 
 /// struct stat64 is struct stat on the machines we have.
@@ -130,7 +134,7 @@ pub unsafe fn stat_by(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(|| About::path(path), to, real()) }
+    unsafe { correct(|| CallSubject::path(path), to, real()) }
 }
 
 /// As [`fstat64`].
@@ -182,7 +186,7 @@ pub unsafe fn fstatat_by(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(|| About::at(dir, path, flags), to, real()) }
+    unsafe { correct(|| CallSubject::at(dir, path, flags), to, real()) }
 }
 
 /// As [`fstat64`].
@@ -249,7 +253,7 @@ pub unsafe fn statx_by(
     }
     // SAFETY: see `fstat`; only filled-in parts are read.
     unsafe {
-        match About::at(dir, path, flags).identity() {
+        match CallSubject::at(dir, path, flags).identity() {
             Ok(None) => {}
             Ok(Some(identity)) => {
                 (*to).stx_mode = (libc::S_IFSOCK | 0o777) as u16;
@@ -283,7 +287,7 @@ pub unsafe fn readlink_by(
     }
     // SAFETY: see `fstat`; the call succeeded, so there is room as long as the caller says.
     unsafe {
-        match About::path(path).identity() {
+        match CallSubject::path(path).identity() {
             Ok(None) => result,
             Ok(Some(identity)) => {
                 let room = std::slice::from_raw_parts_mut(to.cast::<u8>(), len);

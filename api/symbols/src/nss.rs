@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_char, c_int, c_void, hostent, socklen_t};
-use towpath_posix::dns::{self, Failure, Family, Found};
+use towpath_posix::dns::{self, Failure, Family, FoundAddresses};
 
 use crate::POSIX;
 
@@ -66,12 +66,12 @@ fn configure(services: &CStr) {
 }
 
 /// Where a function of a service puts its two errors.
-struct Errors {
+struct NssErrors {
     errno: *mut c_int,
     h_errno: *mut c_int,
 }
 
-impl Errors {
+impl NssErrors {
     fn tell(&self, status: c_int, errno: c_int, h_errno: c_int) -> c_int {
         // SAFETY: places of the caller's, as nss.h has it.
         unsafe {
@@ -94,9 +94,9 @@ impl Errors {
     /// small, and glibc comes again with a larger one.
     unsafe fn ended(
         &self,
-        found: Result<Found, Failure>,
+        found: Result<FoundAddresses, Failure>,
         ttl: *mut i32,
-        put: impl FnOnce(Found) -> Option<()>,
+        put: impl FnOnce(FoundAddresses) -> Option<()>,
     ) -> c_int {
         let found = match found {
             Ok(found) => found,
@@ -157,7 +157,7 @@ impl Arena {
         Some(to)
     }
 
-    fn put_host(&mut self, found: &Found, family: c_int, to: &mut hostent) -> Option<()> {
+    fn put_host(&mut self, found: &FoundAddresses, family: c_int, to: &mut hostent) -> Option<()> {
         let name = self.put_text(&found.name)?;
         let aliases: Option<Vec<_>> =
             found.aliases.iter().map(|alias| self.put_text(alias)).collect();
@@ -182,7 +182,7 @@ impl Arena {
 
     /// `to` may point to a tuple of the caller, which is the first one then. Without room it stays
     /// as it was: glibc before 2.36 comes again with it, when it has freed the buffer.
-    fn put_tuples(&mut self, found: &Found, to: &mut *mut AddrTuple) -> Option<()> {
+    fn put_tuples(&mut self, found: &FoundAddresses, to: &mut *mut AddrTuple) -> Option<()> {
         let before = *to;
         let put = self.chain_tuples(found, to);
         if put.is_none() {
@@ -191,7 +191,7 @@ impl Arena {
         put
     }
 
-    fn chain_tuples(&mut self, found: &Found, to: &mut *mut AddrTuple) -> Option<()> {
+    fn chain_tuples(&mut self, found: &FoundAddresses, to: &mut *mut AddrTuple) -> Option<()> {
         let name = self.put_text(&found.name)?;
         let mut place: *mut *mut AddrTuple = to;
         for ip in &found.addresses {
@@ -222,7 +222,7 @@ fn write_address(ip: &IpAddr, to: *mut u32) {
     }
 }
 
-unsafe fn found(name: *const c_char, family: Family) -> Result<Found, Failure> {
+unsafe fn found(name: *const c_char, family: Family) -> Result<FoundAddresses, Failure> {
     // SAFETY: glibc gives a text.
     let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Failure::NotFound)?;
     dns::addresses(&POSIX, name, family)
@@ -238,10 +238,10 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname4_r(
     h_errno: *mut c_int,
     ttl: *mut i32,
 ) -> c_int {
-    let errors = Errors { errno, h_errno };
+    let errors = NssErrors { errno, h_errno };
     // SAFETY: as called by glibc, here and in every function of this file.
     unsafe {
-        let put = |found: Found| Arena::new(buffer, len).put_tuples(&found, &mut *to);
+        let put = |found: FoundAddresses| Arena::new(buffer, len).put_tuples(&found, &mut *to);
         errors.ended(found(name, Family::Both), ttl, put)
     }
 }
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname3_r(
     ttl: *mut i32,
     canonical: *mut *mut c_char,
 ) -> c_int {
-    let errors = Errors { errno, h_errno };
+    let errors = NssErrors { errno, h_errno };
     let wanted = match family {
         libc::AF_INET => Family::V4,
         libc::AF_INET6 => Family::V6,
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyaddr2_r(
     h_errno: *mut c_int,
     ttl: *mut i32,
 ) -> c_int {
-    let errors = Errors { errno, h_errno };
+    let errors = NssErrors { errno, h_errno };
     // SAFETY: see `_nss_towpath_gethostbyname4_r`.
     unsafe {
         let ip: IpAddr = match (family, addr_len) {
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyaddr2_r(
             _ => return errors.tell(UNAVAIL, libc::EAFNOSUPPORT, NETDB_INTERNAL),
         };
         errors.ended(dns::hosts(&POSIX, ip.to_canonical()), ttl, |found| {
-            let found = Found { addresses: vec![ip], ..found };
+            let found = FoundAddresses { addresses: vec![ip], ..found };
             Arena::new(buffer, len).put_host(&found, family, &mut *to)
         })
     }

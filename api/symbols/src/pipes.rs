@@ -8,12 +8,12 @@ use towpath_posix::{Errno, Result, environment};
 use crate::{POSIX, answer, processes, real};
 
 /// Mode of a stream, parsed.
-struct Mode {
+struct StreamMode {
     reads: bool,
     cloexec: bool,
 }
 
-impl Mode {
+impl StreamMode {
     /// `r` or `w`, and `e` or not.
     unsafe fn parse(mode: *const c_char) -> Result<Self> {
         // SAFETY: a string, as popen is called.
@@ -33,14 +33,14 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
         if !POSIX.is_active() {
             return real::popen(command, mode);
         }
-        Mode::parse(mode).and_then(|mode| open(command, &mode)).unwrap_or_else(|errno| {
+        StreamMode::parse(mode).and_then(|mode| open(command, &mode)).unwrap_or_else(|errno| {
             answer::set_errno(errno.0);
             std::ptr::null_mut()
         })
     }
 }
 
-unsafe fn open(command: *const c_char, mode: &Mode) -> Result<*mut FILE> {
+unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     let mut ends = [-1; 2];
     // SAFETY: room for two numbers.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {

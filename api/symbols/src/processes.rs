@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use towpath_posix::outside::{self, Executable, Program, Sockets};
+use towpath_posix::outside::{self, Executable, Program, SocketsPlace};
 use towpath_posix::{environment, exec, fork, limit};
 
 use crate::{POSIX, answer, real};
@@ -290,7 +290,7 @@ unsafe fn spawn(
     // SAFETY: see `exec`.
     let failed = unsafe { exec::spawn(&POSIX, &program, envp, |envp| real(pid, envp)) };
     let failed = failed.unwrap_or_else(|errno| errno.0);
-    if failed == 0 && program.sockets == Sockets::Kernel {
+    if failed == 0 && program.sockets == SocketsPlace::Kernel {
         // SAFETY: posix_spawn has put it there.
         limit::lower_of(&POSIX, unsafe { *pid });
     }

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_char, c_int, c_uchar};
 use towpath_posix::dns::Substitution;
-use towpath_posix::dns::raw::{self, Asked, Sent, StubResolver, StubSettings, flag, h_errno};
+use towpath_posix::dns::raw::{
+    self, Asked, SendOutcome, StubResolver, StubSettings, flag, h_errno,
+};
 
 use crate::res_state::ResState;
 use crate::{POSIX, answer, real};
@@ -256,7 +258,7 @@ unsafe fn send(
             Ok(0) | Err(_) => &[],
             Ok(len) => slice::from_raw_parts(message, len),
         };
-        let Sent { message, result } = raw::send(&POSIX, settings, message, room(len));
+        let SendOutcome { message, result } = raw::send(&POSIX, settings, message, room(len));
         copy(&message, to, len);
         match result {
             Ok(len) => len as c_int,

@@ -11,7 +11,7 @@ const ARGUMENTS_MAX: usize = 65536;
 
 /// Places of the variable arguments: registers first, then the stack.
 #[derive(Clone, Copy)]
-struct Arguments {
+struct VariadicArguments {
     registers: *const usize,
     in_registers: usize,
     stack: *const usize,
@@ -22,7 +22,7 @@ const IN_REGISTERS: usize = 5;
 #[cfg(target_arch = "aarch64")]
 const IN_REGISTERS: usize = 7;
 
-impl Arguments {
+impl VariadicArguments {
     unsafe fn get(&self, n: usize) -> usize {
         // SAFETY: the caller stops at the terminator, which the C caller has put there.
         unsafe {
@@ -49,7 +49,7 @@ impl Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Form {
+enum VariadicForm {
     Path,
     Search,
     Environment,
@@ -59,18 +59,18 @@ unsafe fn exec_list(
     path: *const c_char,
     registers: *const usize,
     stack: *const usize,
-    form: Form,
+    form: VariadicForm,
 ) -> c_int {
-    let arguments = Arguments { registers, in_registers: IN_REGISTERS, stack };
+    let arguments = VariadicArguments { registers, in_registers: IN_REGISTERS, stack };
     // SAFETY: as the program called execl.
     unsafe {
         let Some(argv) = arguments.strings() else {
             return answer::int(Err(Errno(libc::E2BIG)));
         };
         match form {
-            Form::Path => crate::processes::execv(path, argv.as_ptr()),
-            Form::Search => crate::processes::execvp(path, argv.as_ptr()),
-            Form::Environment => {
+            VariadicForm::Path => crate::processes::execv(path, argv.as_ptr()),
+            VariadicForm::Search => crate::processes::execvp(path, argv.as_ptr()),
+            VariadicForm::Environment => {
                 let envp = arguments.get(argv.len()) as *const *const c_char;
                 crate::processes::execve(path, argv.as_ptr(), envp)
             }
@@ -84,7 +84,7 @@ unsafe extern "C" fn execl_list(
     stack: *const usize,
 ) -> c_int {
     // SAFETY: from `execl`.
-    unsafe { exec_list(path, registers, stack, Form::Path) }
+    unsafe { exec_list(path, registers, stack, VariadicForm::Path) }
 }
 
 unsafe extern "C" fn execlp_list(
@@ -93,7 +93,7 @@ unsafe extern "C" fn execlp_list(
     stack: *const usize,
 ) -> c_int {
     // SAFETY: from `execlp`.
-    unsafe { exec_list(path, registers, stack, Form::Search) }
+    unsafe { exec_list(path, registers, stack, VariadicForm::Search) }
 }
 
 unsafe extern "C" fn execle_list(
@@ -102,7 +102,7 @@ unsafe extern "C" fn execle_list(
     stack: *const usize,
 ) -> c_int {
     // SAFETY: from `execle`.
-    unsafe { exec_list(path, registers, stack, Form::Environment) }
+    unsafe { exec_list(path, registers, stack, VariadicForm::Environment) }
 }
 
 /// Puts the register arguments behind the first on the stack, and calls `$to` with the first one,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_engine::EngineConfig;
 use towpath_uplink::{
-    Connected, LinkKind, MTUS, NetemSpec, Plan, Ports, Recording, Tell, parse_cidr, random,
+    Connected, LinkKind, MTUS, NetemSpec, Plan, PublishedRange, Recording, Tell, parse_cidr, random,
 };
 
 use crate::engine::Recipe;
@@ -309,7 +309,7 @@ impl Builder {
         // A stack in a program has nobody to tell remarks to.
         let mut plan = Plan::new(kind, Tell::new(|_| {}));
         for text in &self.publish {
-            let ports = text.parse::<Ports>();
+            let ports = text.parse::<PublishedRange>();
             let ports = ports.map_err(|why| wrong("publish", text, &why))?;
             plan.publish.extend(ports.0);
         }

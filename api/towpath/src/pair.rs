@@ -1,6 +1,6 @@
 //! Two hosts on a link in memory.
 
-use towpath_channel::{Channel, pair};
+use towpath_channel::{ChannelPort, pair};
 use towpath_pool::{LinkType, Port};
 use towpath_uplink::{NetemSpec, Shape, parse_cidr};
 
@@ -44,7 +44,7 @@ impl Builder {
     /// Host number `end` of a link.
     fn end(
         &self,
-        port: Channel,
+        port: ChannelPort,
         addresses: [&str; 2],
         mtu: u32,
         end: u64,

@@ -105,9 +105,9 @@ pub(crate) enum Whose {
 /// Counts of descriptors in use, with their limits.
 #[derive(Debug)]
 pub(crate) struct FlowBudget {
-    all: Count,
-    tcp: Count,
-    clients: Count,
+    all: BoundedCount,
+    tcp: BoundedCount,
+    clients: BoundedCount,
     descriptors: Option<u64>,
     /// TCP connections of each client that has some and that [`Client::has_share`].
     by_client: Mutex<HashMap<Client, usize>>,
@@ -115,7 +115,7 @@ pub(crate) struct FlowBudget {
 
 /// A count that does not exceed `max`.
 #[derive(Debug)]
-struct Count {
+struct BoundedCount {
     now: AtomicUsize,
     max: AtomicUsize,
 }
@@ -132,9 +132,9 @@ pub(crate) struct Share {
 impl FlowBudget {
     pub(crate) fn new(max: &FlowsMax) -> Arc<Self> {
         Arc::new(Self {
-            all: Count::new(max.all),
-            tcp: Count::new(max.tcp),
-            clients: Count::new(max.clients),
+            all: BoundedCount::new(max.all),
+            tcp: BoundedCount::new(max.tcp),
+            clients: BoundedCount::new(max.clients),
             descriptors: max.descriptors,
             by_client: Mutex::default(),
         })
@@ -181,7 +181,7 @@ impl FlowBudget {
     }
 
     /// All counts, the narrowest first: the others are not touched where that one is full.
-    fn counts(&self) -> [&Count; 3] {
+    fn counts(&self) -> [&BoundedCount; 3] {
         [&self.clients, &self.tcp, &self.all]
     }
 }
@@ -223,7 +223,7 @@ impl Drop for Share {
     }
 }
 
-impl Count {
+impl BoundedCount {
     fn new(max: usize) -> Self {
         Self { now: AtomicUsize::new(0), max: AtomicUsize::new(max) }
     }

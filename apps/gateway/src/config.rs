@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use towpath_shm::{Fd, opened};
-use towpath_tcp::KeepAlive;
+use towpath_tcp::KeepAliveConfig;
 
 use crate::client::Client;
 use crate::egress::Egress;
@@ -100,7 +100,7 @@ impl GatewayConfig {
 
     /// Probing of idle clients, which may vanish without a word if they are not the program: with
     /// the host's times, as towards servers. The server's own probes end at the host's socket.
-    pub(crate) fn keepalive(&self) -> Option<KeepAlive> {
+    pub(crate) fn keepalive(&self) -> Option<KeepAliveConfig> {
         let has_program = self.program_v4.is_some() || self.program_v6.is_some();
         (!has_program).then(keepalive_of_host)
     }
@@ -183,10 +183,10 @@ impl GatewayConfig {
 
 /// Times of keepalive probes as the host has them (tcp(7)), and where it does not say, as RFC 9293
 /// asks for.
-fn keepalive_of_host() -> KeepAlive {
-    let default = KeepAlive::default();
+fn keepalive_of_host() -> KeepAliveConfig {
+    let default = KeepAliveConfig::default();
     let seconds = |name| sysctl(name).map(Duration::from_secs);
-    KeepAlive {
+    KeepAliveConfig {
         idle: seconds("tcp_keepalive_time").unwrap_or(default.idle),
         interval: seconds("tcp_keepalive_intvl").unwrap_or(default.interval),
         probes: sysctl("tcp_keepalive_probes").map_or(default.probes, |n| n.min(255) as u8),

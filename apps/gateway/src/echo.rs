@@ -32,14 +32,14 @@ use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
 use crate::siblings::{Place, Topic};
 use crate::slab;
-use crate::source::Silence;
+use crate::source::PeerSilence;
 use crate::sys::{self, Destination, IpOption};
 
 /// All echo flows.
 #[derive(Debug)]
 pub(crate) struct EchoFlows {
-    flows: IdleTable<Key, Flow>,
-    due: VecDeque<slab::Key>,
+    flows: IdleTable<EchoKey, Flow>,
+    due: VecDeque<slab::SlabKey>,
     /// Identifier of the next raw socket, unless a flow still has it.
     next_ident: u16,
     /// Distance between identifiers: all gateways of a host take turns.
@@ -48,7 +48,7 @@ pub(crate) struct EchoFlows {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct EchoKey {
     program: IpAddr,
     peer: IpAddr,
     ident: u16,
@@ -67,7 +67,7 @@ struct Flow {
     /// with IPv4 headers.
     raw: Option<u16>,
     readable: bool,
-    silence: Silence,
+    silence: PeerSilence,
     /// Payload of requests, and of replies.
     bytes: [u64; 2],
 }
@@ -136,7 +136,7 @@ impl EchoFlows {
         meta: &EchoMeta,
         payload: &Payload<'_>,
     ) {
-        let key = Key { program: meta.remote, peer: meta.local, ident: meta.ident };
+        let key = EchoKey { program: meta.remote, peer: meta.local, ident: meta.ident };
         let mut scratch = std::mem::take(&mut shared.scratch);
         // Longer ones than there is room for do not exist in ICMP.
         if let Some(message) = scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
@@ -155,7 +155,7 @@ impl EchoFlows {
     fn pass_on(
         &mut self,
         shared: &mut Shared,
-        key: Key,
+        key: EchoKey,
         meta: &EchoMeta,
         message: &mut [u8],
     ) -> Result<(), Lost> {
@@ -177,7 +177,7 @@ impl EchoFlows {
 
     /// Ends a flow that nobody answers, if the host would send from another address by now. True:
     /// it ended.
-    fn leave_source(&mut self, shared: &mut Shared, id: slab::Key) -> bool {
+    fn leave_source(&mut self, shared: &mut Shared, id: slab::SlabKey) -> bool {
         let Some((_, flow)) = self.flows.get_mut(id) else { return true };
         let leaves = flow.silence.on_sent(shared.now_ns)
             && shared.leaves_elsewhere(&flow.host, SocketAddr::new(flow.to, 0));
@@ -188,7 +188,7 @@ impl EchoFlows {
         leaves
     }
 
-    pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, id: slab::SlabKey, ready: Readiness) {
         let Some((_, flow)) = self.flows.get_mut(id) else { return };
         if (ready.readable || ready.failed) && !flow.readable {
             flow.readable = true;
@@ -211,7 +211,12 @@ impl EchoFlows {
         }
     }
 
-    fn open(&mut self, shared: &mut Shared, key: Key, message: &[u8]) -> Result<slab::Key, Lost> {
+    fn open(
+        &mut self,
+        shared: &mut Shared,
+        key: EchoKey,
+        message: &[u8],
+    ) -> Result<slab::SlabKey, Lost> {
         let refused = |shared: &mut Shared, error| {
             shared.errors.refused(key.about(), error, message, &mut shared.counters);
             Lost::Failed
@@ -243,7 +248,7 @@ impl EchoFlows {
             dont_fragment: false,
             raw,
             readable: false,
-            silence: Silence::default(),
+            silence: PeerSilence::default(),
             bytes: [0; 2],
         };
         let id = self.flows.insert(shared.now_ns, CLASS_NEW, client, key, flow);
@@ -287,7 +292,7 @@ impl EchoFlows {
     }
 
     /// Receives from a flow's socket; true when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::Key) -> bool {
+    fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::SlabKey) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {
@@ -324,7 +329,7 @@ impl EchoFlows {
     }
 }
 
-impl Key {
+impl EchoKey {
     fn about(&self) -> About {
         About::Echo { program: self.program, peer: self.peer, ident: self.ident }
     }
@@ -338,7 +343,7 @@ impl Key {
 }
 
 impl Flow {
-    fn send(&self, shared: &mut Shared, key: &Key, message: &[u8]) -> Result<(), Lost> {
+    fn send(&self, shared: &mut Shared, key: &EchoKey, message: &[u8]) -> Result<(), Lost> {
         let send = || {
             let destination = Destination::default();
             sys::send_datagram(self.host.as_fd(), message, &Fragments::empty(), &destination)
@@ -381,7 +386,7 @@ impl Flow {
 
     /// Takes the reports that wait, one of a `refused` request among them; returns how many there
     /// were.
-    fn hear(&self, shared: &mut Shared, key: &Key, refused: &[u8]) -> usize {
+    fn hear(&self, shared: &mut Shared, key: &EchoKey, refused: &[u8]) -> usize {
         let Shared { errors, config, counters, .. } = shared;
         errors.hear(self.host.as_fd(), refused, config, counters, |report, quote| {
             if let Some(mtu) = report.mtu_v6() {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::AddressFamily;
 
 use crate::limits::EVENTS_MAX;
-use crate::slab::Key;
+use crate::slab::SlabKey;
 
 /// Watches host sockets, edge-triggered: a flow that is told must read or write until EAGAIN.
 #[derive(Debug)]
@@ -22,10 +22,10 @@ pub(crate) struct Events {
 /// Owner of a socket: a key of the table of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    Tcp(Key),
-    Udp(Key),
-    Echo(Key),
-    Dns(Key),
+    Tcp(SlabKey),
+    Udp(SlabKey),
+    Echo(SlabKey),
+    Dns(SlabKey),
     /// The thread that reads the host's resolv.conf has found a change.
     Nameservers,
     /// A forwarded port, TCP or UDP.
@@ -35,7 +35,7 @@ pub(crate) enum Token {
     /// The host has other addresses.
     Addresses,
     /// A port of the program, open to all ports of its peers.
-    OtherPorts(Key),
+    OtherPorts(SlabKey),
 }
 
 /// Events to hear about.
@@ -130,12 +130,12 @@ impl Token {
             Token::Addresses => (7, 0),
             Token::OtherPorts(key) => (8, key.to_bits()),
         };
-        kind << Key::BITS | key
+        kind << SlabKey::BITS | key
     }
 
     fn from_u64(raw: u64) -> Option<Self> {
-        let key = Key::from_bits(raw);
-        match raw >> Key::BITS {
+        let key = SlabKey::from_bits(raw);
+        match raw >> SlabKey::BITS {
             0 => Some(Token::Tcp(key)),
             1 => Some(Token::Udp(key)),
             2 => Some(Token::Echo(key)),

@@ -133,7 +133,7 @@ fn is_lent(mapping: &Arc<Mapping>) -> bool {
 
 /// A ring of bytes between two wrapping positions.
 #[derive(Debug)]
-struct Fifo {
+struct FlowFifo {
     pool: FifoPool,
     size: Size,
     mapping: Option<Arc<Mapping>>,
@@ -144,7 +144,7 @@ struct Fifo {
     free: u32,
 }
 
-impl Fifo {
+impl FlowFifo {
     fn new(pool: &FifoPool, size: Size) -> Self {
         Self { pool: pool.clone(), size, mapping: None, head: 0, tail: 0, free: 0 }
     }
@@ -221,7 +221,7 @@ impl Fifo {
     }
 }
 
-impl Drop for Fifo {
+impl Drop for FlowFifo {
     fn drop(&mut self) {
         self.give_back();
         self.become_small();
@@ -231,7 +231,7 @@ impl Drop for Fifo {
 /// Bytes of the program on their way to the host.
 #[derive(Debug)]
 pub(crate) struct FromProgram {
-    fifo: Fifo,
+    fifo: FlowFifo,
     /// Bytes beyond `tail` up to which out-of-order ones may stand.
     ahead: u32,
     /// Position of the last urgent byte that the host does not have yet.
@@ -240,7 +240,7 @@ pub(crate) struct FromProgram {
 
 impl FromProgram {
     pub(crate) fn new(pool: &FifoPool) -> Self {
-        let mut fifo = Fifo::new(pool, Size::Small);
+        let mut fifo = FlowFifo::new(pool, Size::Small);
         fifo.become_large(pool.enlarge_below(2));
         if fifo.size == Size::Small {
             pool.count_small();
@@ -317,12 +317,12 @@ impl RecvBuffer for FromProgram {
 /// Bytes of the host on their way to the program.
 #[derive(Debug)]
 pub(crate) struct ToProgram {
-    fifo: Fifo,
+    fifo: FlowFifo,
 }
 
 impl ToProgram {
     pub(crate) fn new(pool: &FifoPool) -> Self {
-        Self { fifo: Fifo::new(pool, Size::Small) }
+        Self { fifo: FlowFifo::new(pool, Size::Small) }
     }
 
     /// Bytes it has room for; without memory, at least so many.

@@ -13,16 +13,16 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
-use towpath_tcp::KeepAlive;
+use towpath_tcp::KeepAliveConfig;
 
 use crate::budget::Share;
 use crate::config::Presented;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::family;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
-use crate::lines::Arrival;
+use crate::lines::ClientArrival;
 use crate::nameservers::Tour;
-use crate::order::Flight;
+use crate::order::FlightGuard;
 use crate::sys::{self, IpOption};
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Flow {
     pub(crate) host: Fd,
     /// Right to the descriptor of `host`.
     pub(crate) _share: Share,
-    pub(crate) phase: Phase,
+    pub(crate) phase: FlowPhase,
     /// A client of a published port made the connection, and the program is the server.
     pub(crate) is_published: bool,
     /// The program's class of service, as the host's socket has it.
@@ -57,14 +57,14 @@ pub(crate) struct Flow {
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
     /// Other connections wait until this one is with the program.
-    pub(crate) flight: Option<Flight>,
+    pub(crate) flight: Option<FlightGuard>,
     /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one
     /// of them.
     pub(crate) nameservers: Option<Box<Tour>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Phase {
+pub(crate) enum FlowPhase {
     /// The host connects, the program waits for its SYN-ACK.
     HostConnecting(PendingId),
     /// The program is being connected, the host's client waits.
@@ -85,7 +85,7 @@ pub(crate) struct Connecting {
     /// Address of the program to which the published port leads.
     pub(crate) to: SocketAddr,
     /// Place in the line for the program.
-    pub(crate) arrival: Arrival,
+    pub(crate) arrival: ClientArrival,
 }
 
 /// State of the host's connection.
@@ -135,7 +135,7 @@ pub(crate) enum Outcome {
     HostFailed,
 }
 
-impl Phase {
+impl FlowPhase {
     /// The inner stack's connection.
     pub(crate) fn socket(self) -> Option<SocketId> {
         match self {
@@ -147,12 +147,12 @@ impl Phase {
 }
 
 impl Flow {
-    pub(crate) fn new(host: Fd, share: Share, phase: Phase) -> Self {
+    pub(crate) fn new(host: Fd, share: Share, phase: FlowPhase) -> Self {
         Self {
             host,
             _share: share,
             phase,
-            is_published: matches!(phase, Phase::ProgramConnecting(_)),
+            is_published: matches!(phase, FlowPhase::ProgramConnecting(_)),
             class: 0,
             traced: false,
             readable: false,
@@ -381,8 +381,8 @@ impl Flow {
 /// Probes that ask a program's socket whether it still waits for the host's end. The first comes
 /// after as long as Linux keeps a closed socket (tcp_fin_timeout). A few more suffice, because the
 /// link loses nothing.
-const ENDED_PROBES: KeepAlive =
-    KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
+const ENDED_PROBES: KeepAliveConfig =
+    KeepAliveConfig { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
 /// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
 pub(crate) fn open_towards(

@@ -19,7 +19,7 @@ use crate::flow::{self, reset};
 use crate::limits::{
     ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HANDED_PAUSE_NS, HELD_MAX,
 };
-use crate::listeners::{Listener, Listeners};
+use crate::listeners::{ForwardedListener, Listeners};
 use crate::notice::Notice;
 use crate::order::{Candidate, Next};
 use crate::siblings::{Accepted, Topic};
@@ -41,13 +41,13 @@ pub(crate) struct Forwards {
     handed: bool,
     /// End of a pause in accepting.
     paused_until_ns: Option<u64>,
-    full: Full,
+    full: AcceptPause,
 }
 
 /// State of accepting where descriptors or flows ran out. Accepting pauses first; if that does not
 /// help, clients are refused until one of them finds a place.
 #[derive(Debug, Default)]
-struct Full {
+struct AcceptPause {
     refuses: bool,
     /// Descriptor whose place a client has between accept(2) and its reset, where the process may
     /// open no more.
@@ -55,7 +55,7 @@ struct Full {
 }
 
 /// How a listener is left.
-enum Left {
+enum ListenerLeft {
     Going,
     /// The next connection has to wait for its turn.
     Waits,
@@ -65,7 +65,7 @@ enum Left {
     Full,
 }
 
-impl Full {
+impl AcceptPause {
     /// Has a spare descriptor for the next time, if there can be one.
     fn prepare(&mut self) {
         if self.spare.is_none() {
@@ -126,13 +126,13 @@ impl Forwards {
                     continue;
                 }
                 ForwardProtocol::Tcp => match listener.accept(cx, tcp, &mut self.full) {
-                    Left::Going => {}
-                    Left::Busy => self.paused_until_ns = Some(pause(cx, HANDED_PAUSE_NS)),
-                    Left::Full => {
+                    ListenerLeft::Going => {}
+                    ListenerLeft::Busy => self.paused_until_ns = Some(pause(cx, HANDED_PAUSE_NS)),
+                    ListenerLeft::Full => {
                         self.full.refuses = true;
                         self.paused_until_ns = Some(pause(cx, ACCEPT_PAUSE_NS));
                     }
-                    Left::Waits => {
+                    ListenerLeft::Waits => {
                         self.waiting.push(index);
                         continue;
                     }
@@ -178,14 +178,14 @@ enum Came {
     Full,
 }
 
-impl Listener {
+impl ForwardedListener {
     /// Accepts connections, within limits, and gives them to the gateways that own their flows.
     fn accept(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
         tcp: &mut TcpFlows,
-        full: &mut Full,
-    ) -> Left {
+        full: &mut AcceptPause,
+    ) -> ListenerLeft {
         full.prepare();
         if cx.shared.place.is_alone() {
             return self.accept_alone(cx, tcp, full);
@@ -193,7 +193,7 @@ impl Listener {
         let filled = self.fill(cx, full);
         while let Some(accepted) = self.held.pop_front() {
             match self.give(cx, tcp, accepted) {
-                Left::Going => {}
+                ListenerLeft::Going => {}
                 left => return left,
             }
         }
@@ -205,21 +205,25 @@ impl Listener {
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
         tcp: &mut TcpFlows,
-        full: &mut Full,
-    ) -> Left {
+        full: &mut AcceptPause,
+    ) -> ListenerLeft {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.accept_one(cx, full) {
                 Came::Client(accepted) => tcp.on_accept(cx, accepted),
                 Came::Nobody => {}
                 Came::None => break,
-                Came::Full => return Left::Full,
+                Came::Full => return ListenerLeft::Full,
             }
         }
-        Left::Going
+        ListenerLeft::Going
     }
 
     /// Accepts connections, until as many are held as may be.
-    fn fill(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut Full) -> Left {
+    fn fill(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        full: &mut AcceptPause,
+    ) -> ListenerLeft {
         for _ in self.held.len()..HELD_MAX {
             if !self.ready {
                 break;
@@ -228,10 +232,10 @@ impl Listener {
                 Came::Client(accepted) => self.held.push_back(accepted),
                 Came::Nobody => {}
                 Came::None => break,
-                Came::Full => return Left::Full,
+                Came::Full => return ListenerLeft::Full,
             }
         }
-        Left::Going
+        ListenerLeft::Going
     }
 
     /// Gives a connection that was held to the gateway that owns its flow, if it may go, and holds
@@ -241,7 +245,7 @@ impl Listener {
         cx: &mut Context<'_, impl FifoHost>,
         tcp: &mut TcpFlows,
         mut accepted: Accepted,
-    ) -> Left {
+    ) -> ListenerLeft {
         let Shared { place, counters, now_ns, .. } = &mut *cx.shared;
         let owner = place.owner(&accepted);
         let next = Candidate { client: accepted.client, owner, waiting: self.held.len() + 1 };
@@ -253,21 +257,21 @@ impl Listener {
             Next::Waits { since_now } => {
                 counters.accept_waited += u64::from(since_now);
                 self.held.push_front(accepted);
-                return Left::Waits;
+                return ListenerLeft::Waits;
             }
         };
         if to == place.number() {
             tcp.on_accept(cx, accepted);
-            return Left::Going;
+            return ListenerLeft::Going;
         }
-        let Some(refused) = place.hand_over(to, accepted) else { return Left::Going };
+        let Some(refused) = place.hand_over(to, accepted) else { return ListenerLeft::Going };
         self.held.push_front(Accepted { flight: None, ..refused });
-        Left::Busy
+        ListenerLeft::Busy
     }
 
     /// Accepts the next connection, or refuses it where there is no place and none has become free
     /// for a while.
-    fn accept_one(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut Full) -> Came {
+    fn accept_one(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut AcceptPause) -> Came {
         let share = cx.shared.place.siblings.budget.take(Whose::Client);
         if share.is_none() && !full.refuses {
             return Came::Full;

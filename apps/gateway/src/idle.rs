@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use crate::client::Client;
-use crate::slab::{Key, Slab};
+use crate::slab::{KeyedSlab, SlabKey};
 
 /// Flows by key, ended when idle, and a bounded number of them: one that is idle makes room.
 ///
@@ -19,18 +19,18 @@ use crate::slab::{Key, Slab};
 /// deadlines.
 #[derive(Debug)]
 pub(crate) struct IdleTable<K, V> {
-    index: HashMap<K, Key>,
-    entries: Slab<Entry<K, V>>,
+    index: HashMap<K, SlabKey>,
+    entries: KeyedSlab<Entry<K, V>>,
     classes: Vec<Class>,
     /// Flows of each class.
     counts: Vec<usize>,
     /// Owners and worths of the classes, in order and each once.
     kinds: Vec<(u8, u8)>,
-    clients: HashMap<Client, Key>,
-    groups: Slab<Group>,
+    clients: HashMap<Client, SlabKey>,
+    groups: KeyedSlab<Group>,
     /// Lists that have flows, by a time at which the oldest one may have been idle for too long.
     /// If the flow was used since, the list gets a later time when this one has come.
-    deadlines: BTreeSet<Deadline>,
+    deadlines: BTreeSet<IdleDeadline>,
     /// Clients by the number of their flows of a kind.
     ranks: BTreeSet<Rank>,
     /// Number of changes of `ranks`.
@@ -64,11 +64,11 @@ pub(crate) struct Evicted<K, V> {
 struct Entry<K, V> {
     key: K,
     value: V,
-    group: Key,
+    group: SlabKey,
     class: usize,
     used_ns: u64,
-    older: Option<Key>,
-    newer: Option<Key>,
+    older: Option<SlabKey>,
+    newer: Option<SlabKey>,
 }
 
 /// Flows of one client.
@@ -76,24 +76,24 @@ struct Entry<K, V> {
 struct Group {
     client: Client,
     /// List for each class.
-    lists: Vec<List>,
+    lists: Vec<IdleList>,
     /// Rank for each kind, `None` while the client has no such flows.
     ranks: Vec<Option<Rank>>,
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct IdleList {
     len: usize,
-    oldest: Option<Key>,
-    newest: Option<Key>,
+    oldest: Option<SlabKey>,
+    newest: Option<SlabKey>,
     /// Time of its entry in `deadlines`, while it has flows.
     due_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Deadline {
+struct IdleDeadline {
     due_ns: u64,
-    group: Key,
+    group: SlabKey,
     class: usize,
 }
 
@@ -104,7 +104,7 @@ struct Rank {
     kind: usize,
     flows: usize,
     since: u64,
-    group: Key,
+    group: SlabKey,
 }
 
 impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
@@ -113,23 +113,23 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         let kinds = classes.iter().map(Class::kind).collect::<BTreeSet<_>>();
         Self {
             index: HashMap::new(),
-            entries: Slab::new(),
+            entries: KeyedSlab::new(),
             classes: classes.to_vec(),
             counts: vec![0; classes.len()],
             kinds: kinds.into_iter().collect(),
             clients: HashMap::new(),
-            groups: Slab::new(),
+            groups: KeyedSlab::new(),
             deadlines: BTreeSet::new(),
             ranks: BTreeSet::new(),
             changes: 0,
         }
     }
 
-    pub(crate) fn find(&self, key: &K) -> Option<Key> {
+    pub(crate) fn find(&self, key: &K) -> Option<SlabKey> {
         self.index.get(key).copied()
     }
 
-    pub(crate) fn get(&self, id: Key) -> Option<(&K, &V)> {
+    pub(crate) fn get(&self, id: SlabKey) -> Option<(&K, &V)> {
         self.entries.get(id).map(|entry| (&entry.key, &entry.value))
     }
 
@@ -137,7 +137,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.entries.iter().map(|entry| (&entry.key, &entry.value))
     }
 
-    pub(crate) fn get_mut(&mut self, id: Key) -> Option<(&K, &mut V)> {
+    pub(crate) fn get_mut(&mut self, id: SlabKey) -> Option<(&K, &mut V)> {
         self.entries.get_mut(id).map(|entry| (&entry.key, &mut entry.value))
     }
 
@@ -156,10 +156,10 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         client: Client,
         key: K,
         value: V,
-    ) -> Key {
+    ) -> SlabKey {
         let Self { clients, groups, classes, kinds, .. } = self;
         let group = *clients.entry(client).or_insert_with(|| {
-            let lists = classes.iter().map(|_| List::default()).collect();
+            let lists = classes.iter().map(|_| IdleList::default()).collect();
             groups.insert(Group { client, lists, ranks: vec![None; kinds.len()] })
         });
         let entry = Entry { key, value, group, class, used_ns: now_ns, older: None, newer: None };
@@ -171,7 +171,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// The flow was used.
-    pub(crate) fn touch(&mut self, now_ns: u64, id: Key) {
+    pub(crate) fn touch(&mut self, now_ns: u64, id: SlabKey) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.used_ns = now_ns;
         if entry.newer.is_some() {
@@ -181,7 +181,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// The flow was used, in a way that makes it one of `class`.
-    pub(crate) fn touch_as(&mut self, now_ns: u64, id: Key, class: usize) {
+    pub(crate) fn touch_as(&mut self, now_ns: u64, id: SlabKey, class: usize) {
         let Some(entry) = self.entries.get(id) else { return };
         let (before, group) = (entry.class, entry.group);
         if before == class {
@@ -196,7 +196,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.rank(group, class);
     }
 
-    pub(crate) fn remove(&mut self, id: Key) -> Option<(K, V)> {
+    pub(crate) fn remove(&mut self, id: SlabKey) -> Option<(K, V)> {
         self.unlink(id);
         let Entry { key, value, group, class, .. } = self.entries.remove(id)?;
         self.index.remove(&key);
@@ -227,7 +227,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
                 return self.remove(oldest);
             }
             self.deadlines.remove(&due);
-            self.deadlines.insert(Deadline { due_ns, ..due });
+            self.deadlines.insert(IdleDeadline { due_ns, ..due });
             self.groups.get_mut(due.group)?.lists[due.class].due_ns = due_ns;
         }
         None
@@ -240,7 +240,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);
         let (kind, most) = kinds.find_map(|(kind, _)| Some((kind, self.most(kind)?)))?;
-        let has_most = |group: &Key| {
+        let has_most = |group: &SlabKey| {
             let rank = self.groups.get(*group).and_then(|group| group.ranks[kind]);
             rank.is_some_and(|rank| rank.flows == most.flows)
         };
@@ -257,7 +257,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
 
     /// The first of the clients that have the most flows of a kind.
     fn most(&self, kind: usize) -> Option<Rank> {
-        let from = |kind, flows| Rank { kind, flows, since: 0, group: Key::from_bits(0) };
+        let from = |kind, flows| Rank { kind, flows, since: 0, group: SlabKey::from_bits(0) };
         let most = self.ranks.range(from(kind, 0)..from(kind + 1, 0)).next_back()?;
         self.ranks.range(from(kind, most.flows)..).next().copied()
     }
@@ -273,7 +273,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// All flows.
-    pub(crate) fn keys(&self) -> Vec<Key> {
+    pub(crate) fn keys(&self) -> Vec<SlabKey> {
         self.index.values().copied().collect()
     }
 
@@ -283,7 +283,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// Ranks a client anew, whose number of flows like those of `class` may have changed.
-    fn rank(&mut self, group: Key, class: usize) {
+    fn rank(&mut self, group: SlabKey, class: usize) {
         let Self { classes, kinds, groups, ranks, changes, .. } = self;
         let of_class = classes[class].kind();
         let Ok(kind) = kinds.binary_search(&of_class) else { return };
@@ -303,24 +303,24 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// Gives a list that has flows the time at which its oldest one ends.
-    fn set_deadline(&mut self, group: Key, class: usize) {
+    fn set_deadline(&mut self, group: SlabKey, class: usize) {
         let idle_ns = self.classes[class].idle_ns;
         let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
             return;
         };
         let Some(oldest) = list.oldest.and_then(|oldest| self.entries.get(oldest)) else { return };
         list.due_ns = oldest.used_ns.saturating_add(idle_ns);
-        self.deadlines.insert(Deadline { due_ns: list.due_ns, group, class });
+        self.deadlines.insert(IdleDeadline { due_ns: list.due_ns, group, class });
     }
 
-    fn clear_deadline(&mut self, group: Key, class: usize) {
+    fn clear_deadline(&mut self, group: SlabKey, class: usize) {
         if let Some(group_of) = self.groups.get(group) {
             let due_ns = group_of.lists[class].due_ns;
-            self.deadlines.remove(&Deadline { due_ns, group, class });
+            self.deadlines.remove(&IdleDeadline { due_ns, group, class });
         }
     }
 
-    fn link(&mut self, id: Key) {
+    fn link(&mut self, id: SlabKey) {
         let Some(&Entry { group, class, .. }) = self.entries.get(id) else { return };
         let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
             return;
@@ -340,7 +340,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    fn unlink(&mut self, id: Key) {
+    fn unlink(&mut self, id: SlabKey) {
         let Some(&Entry { group, class, older, newer, .. }) = self.entries.get(id) else { return };
         let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
             return;
@@ -462,7 +462,12 @@ mod tests {
     }
 
     /// As a gateway does with each new flow.
-    fn begin(table: &mut IdleTable<u32, ()>, client: Client, key: u32, lost: &mut Vec<u32>) -> Key {
+    fn begin(
+        table: &mut IdleTable<u32, ()>,
+        client: Client,
+        key: u32,
+        lost: &mut Vec<u32>,
+    ) -> SlabKey {
         if table.is_full(0) {
             lost.extend(table.evict(0, client).map(|evicted| evicted.key));
         }

@@ -84,7 +84,7 @@ pub use listeners::Bound;
 pub use nameservers::Nameserver;
 pub use notice::Notice;
 pub use outer::Outer;
-pub use polled::{PolledPorts, ProgramKernel, Question};
+pub use polled::{PolledPorts, ProgramKernel, SocketQuestion};
 pub use published::PublishWatch;
 pub use runner::{Ended, Joint, Runner};
 pub use show::{FlowEntry, FlowProtocol};

@@ -17,32 +17,32 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use crate::limits::{SYN_WAIT_NS, SYN_WAIT_NS_MAX};
-use crate::slab::Key;
+use crate::slab::SlabKey;
 
 /// Lines by the program's address. A line without clients is removed: there are no more than
 /// published ports.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct ClientLines {
     lines: HashMap<SocketAddr, Line>,
     arrivals: u64,
 }
 
 /// Place of a client among all that have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Arrival(u64);
+pub(crate) struct ClientArrival(u64);
 
 #[derive(Debug, Default)]
 struct Line {
-    waiting: BTreeMap<Arrival, Key>,
+    waiting: BTreeMap<ClientArrival, SlabKey>,
     /// SYNs that the first client has sent in vain, as far as they change anything.
     in_vain: u32,
 }
 
-impl Lines {
+impl ClientLines {
     /// A client comes.
-    pub(crate) fn arrival(&mut self) -> Arrival {
+    pub(crate) fn arrival(&mut self) -> ClientArrival {
         self.arrivals += 1;
-        Arrival(self.arrivals)
+        ClientArrival(self.arrivals)
     }
 
     /// Whether no client waits for a listener.
@@ -51,7 +51,7 @@ impl Lines {
     }
 
     /// A client whose SYN was not answered waits, or waits on.
-    pub(crate) fn enter(&mut self, program: SocketAddr, arrival: Arrival, key: Key) {
+    pub(crate) fn enter(&mut self, program: SocketAddr, arrival: ClientArrival, key: SlabKey) {
         let line = self.lines.entry(program).or_default();
         if line.waiting.insert(arrival, key).is_some() {
             line.in_vain += u32::from(SYN_WAIT_NS << line.in_vain < SYN_WAIT_NS_MAX);
@@ -59,7 +59,7 @@ impl Lines {
     }
 
     /// A client waits no more.
-    pub(crate) fn leave(&mut self, program: SocketAddr, arrival: Arrival) {
+    pub(crate) fn leave(&mut self, program: SocketAddr, arrival: ClientArrival) {
         if let Some(line) = self.lines.get_mut(&program) {
             line.waiting.remove(&arrival);
             if line.waiting.is_empty() {
@@ -69,12 +69,12 @@ impl Lines {
     }
 
     /// The first client in line.
-    pub(crate) fn first(&self, program: SocketAddr) -> Option<Key> {
+    pub(crate) fn first(&self, program: SocketAddr) -> Option<SlabKey> {
         self.lines.get(&program)?.waiting.values().next().copied()
     }
 
     /// The first client in line, which waits no more.
-    pub(crate) fn call(&mut self, program: SocketAddr) -> Option<Key> {
+    pub(crate) fn call(&mut self, program: SocketAddr) -> Option<SlabKey> {
         let (arrival, key) = self.lines.get(&program)?.waiting.first_key_value()?;
         let (arrival, key) = (*arrival, *key);
         self.leave(program, arrival);
@@ -99,11 +99,11 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slab::Slab;
+    use crate::slab::KeyedSlab;
 
     #[test]
     fn clients_are_called_in_the_order_in_which_they_came() {
-        let (mut lines, mut slab) = (Lines::default(), Slab::new());
+        let (mut lines, mut slab) = (ClientLines::default(), KeyedSlab::new());
         let [http, other] = [80, 81].map(|port| SocketAddr::from(([10, 0, 2, 15], port)));
         let clients: Vec<_> = (0..5).map(|n| (lines.arrival(), slab.insert(n))).collect();
         for n in [3, 1, 4, 0] {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_first_client_waits_longer_each_time_until_one_gets_in() {
-        let (mut lines, mut slab) = (Lines::default(), Slab::new());
+        let (mut lines, mut slab) = (ClientLines::default(), KeyedSlab::new());
         let http = SocketAddr::from(([10, 0, 2, 15], 80));
         let (arrival, key) = (lines.arrival(), slab.insert(0));
         let mut wait = || {

@@ -21,12 +21,12 @@ use crate::siblings::{Accepted, Place};
 /// same list, and each watches some of them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    list: Vec<Listener>,
+    list: Vec<ForwardedListener>,
 }
 
 /// A forwarded port.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct ForwardedListener {
     /// The host's socket; every gateway sends datagrams from it.
     pub(crate) socket: Arc<Fd>,
     /// The program's.
@@ -147,7 +147,7 @@ impl Listeners {
                 self.truncate(before);
                 return Err(ForwardError { which: *which, source: error.into() });
             }
-            self.list.push(Listener {
+            self.list.push(ForwardedListener {
                 socket: Arc::clone(socket),
                 port: which.port,
                 protocol: which.protocol,
@@ -185,18 +185,18 @@ impl Listeners {
 
     /// The port of the host that leads to a UDP port of the program.
     pub(crate) fn host_port(&self, port: Port) -> Option<u16> {
-        let leads = |listener: &&Listener| {
+        let leads = |listener: &&ForwardedListener| {
             listener.protocol == ForwardProtocol::Udp
                 && (listener.port, listener.host.is_ipv6()) == (port.number, port.v6)
         };
         self.list.iter().find(leads).map(|listener| listener.host.port())
     }
 
-    pub(crate) fn get(&self, index: u32) -> Option<&Listener> {
+    pub(crate) fn get(&self, index: u32) -> Option<&ForwardedListener> {
         self.list.get(index as usize)
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Listener> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut ForwardedListener> {
         self.list.get_mut(index as usize)
     }
 }

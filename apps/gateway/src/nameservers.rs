@@ -204,7 +204,7 @@ impl Follower {
             let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             events.watch(&bell, Token::Nameservers, Interest::Readable)?;
             let (tell, changed) = channel();
-            readers.push(Reader { tell, bell });
+            readers.push(NameserverReader { tell, bell });
             followers.push(Self { look: look.clone(), changed, looked_ns: None });
         }
         let (file, known) = (file.to_owned(), known.clone());
@@ -226,7 +226,7 @@ impl Follower {
 }
 
 /// How the thread tells a gateway.
-struct Reader {
+struct NameserverReader {
     tell: Sender<ResolvConf>,
     /// Readable when there is something to hear. The thread has it as long as it may ring it.
     bell: Fd,
@@ -237,12 +237,12 @@ struct Reader {
 ///
 /// The path is opened anew each time: the file is often a link, and replaced rather than written
 /// to.
-fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[Reader]) {
+fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[NameserverReader]) {
     while asked.recv().is_ok() {
         let now = read(file);
         if now != known {
             known = now;
-            for Reader { tell, bell } in readers {
+            for NameserverReader { tell, bell } in readers {
                 // A gateway that has ended hears nothing. The write fails when the counter is full,
                 // and then it is readable.
                 let _ = tell.send(known.clone());

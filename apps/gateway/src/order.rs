@@ -59,13 +59,13 @@ struct Flights {
 
 /// A flight, for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Flight(Arc<Flights>);
+pub(crate) struct FlightGuard(Arc<Flights>);
 
 /// Decision of [`Order::next`] about a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// The connection goes to this gateway.
-    Goes(usize, Option<Flight>),
+    Goes(usize, Option<FlightGuard>),
     /// The connection waits, `since_now` for the first time.
     Waits { since_now: bool },
 }
@@ -141,9 +141,9 @@ impl Flights {
         Arc::new(Self { up: AtomicU32::new(0), awaited: AtomicBool::new(false), bell })
     }
 
-    fn one_more(self: &Arc<Self>) -> Flight {
+    fn one_more(self: &Arc<Self>) -> FlightGuard {
         self.up.fetch_add(1, Ordering::SeqCst);
-        Flight(Arc::clone(self))
+        FlightGuard(Arc::clone(self))
     }
 
     fn are_up(&self) -> bool {
@@ -151,14 +151,14 @@ impl Flights {
     }
 
     /// True: flights are up, and the bell is rung when they are over. Sequentially consistent, as
-    /// [`Flight::drop`] is: the drop sees `awaited`, or this call sees that the flights are over.
+    /// [`FlightGuard::drop`] is: the drop sees `awaited`, or this call sees that the flights are over.
     fn are_awaited(&self) -> bool {
         self.awaited.store(true, Ordering::SeqCst);
         self.are_up()
     }
 }
 
-impl Drop for Flight {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         let Flights { up, awaited, bell } = &*self.0;
         if up.fetch_sub(1, Ordering::SeqCst) == 1 && awaited.load(Ordering::SeqCst) {
@@ -172,16 +172,16 @@ impl Drop for Flight {
 /// yet.
 #[derive(Debug, Default)]
 pub(crate) struct Landings {
-    new: Vec<Flight>,
+    new: Vec<FlightGuard>,
     /// Each with how many packets the program's stack has to take before.
-    marked: VecDeque<(u64, Flight)>,
+    marked: VecDeque<(u64, FlightGuard)>,
     /// How many it has taken.
     taken: u64,
 }
 
 impl Landings {
     /// A connection is made: the packet that says so is among those for the program now.
-    pub(crate) fn push(&mut self, flight: Flight) {
+    pub(crate) fn push(&mut self, flight: FlightGuard) {
         self.new.push(flight);
     }
 
@@ -225,7 +225,7 @@ mod tests {
         Candidate { client: client(n), owner, waiting: 1 }
     }
 
-    fn goes(next: Next) -> (usize, Flight) {
+    fn goes(next: Next) -> (usize, FlightGuard) {
         match next {
             Next::Goes(owner, flight) => (owner, flight.expect("there are several gateways")),
             Next::Waits { .. } => panic!("it waits"),

@@ -13,12 +13,12 @@ use crate::config::{ForwardProtocol, GatewayConfig};
 use crate::limits::PORTS_PER_LOOK;
 use crate::listeners::Bound;
 use crate::notice::Notice;
-use crate::published::Door;
+use crate::published::PublishedPort;
 
 /// A question to the kernel of a program: whether a packet to `program` finds a socket. Packets to
 /// a loopback address come by the loopback interface, and others by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
+pub struct SocketQuestion {
     /// TCP: a listener is meant. UDP: a socket without a peer.
     pub protocol: ForwardProtocol,
     /// Destination of the packet.
@@ -31,7 +31,7 @@ pub trait ProgramKernel {
     ///
     /// # Errors
     /// The kernel does not answer, this time.
-    fn reached(&mut self, questions: &[Question]) -> io::Result<Vec<bool>>;
+    fn reached(&mut self, questions: &[SocketQuestion]) -> io::Result<Vec<bool>>;
 
     /// Whether a UDP socket with a peer is at `program`.
     ///
@@ -53,7 +53,7 @@ pub struct PolledPorts {
 #[derive(Debug)]
 struct Port {
     protocol: ForwardProtocol,
-    doors: Vec<Door>,
+    doors: Vec<PublishedPort>,
     /// Addresses of the program to which clients of the doors are presented.
     programs: Vec<SocketAddr>,
     /// Loopback addresses with the same port. Empty when the user was told of a listener there.
@@ -69,11 +69,11 @@ impl PolledPorts {
         bound: impl IntoIterator<Item = &'a Bound>,
         tell: impl Fn(Notice) + Send + 'static,
     ) -> Self {
-        let mut ports: BTreeMap<_, Vec<Door>> = BTreeMap::new();
+        let mut ports: BTreeMap<_, Vec<PublishedPort>> = BTreeMap::new();
         for bound in bound {
             let which = bound.which;
             let key = (which.protocol == ForwardProtocol::Udp, which.port);
-            ports.entry(key).or_default().push(Door::new(config, bound));
+            ports.entry(key).or_default().push(PublishedPort::new(config, bound));
         }
         let port = |((is_udp, number), doors)| {
             let protocol = if is_udp { ForwardProtocol::Udp } else { ForwardProtocol::Tcp };
@@ -119,7 +119,7 @@ impl fmt::Debug for PolledPorts {
 }
 
 impl Port {
-    fn new(protocol: ForwardProtocol, number: u16, doors: Vec<Door>) -> Self {
+    fn new(protocol: ForwardProtocol, number: u16, doors: Vec<PublishedPort>) -> Self {
         let mut programs: Vec<_> = doors.iter().flat_map(|door| door.programs.clone()).collect();
         programs.sort();
         programs.dedup();
@@ -131,9 +131,9 @@ impl Port {
         Self { protocol, doors, programs, loopbacks }
     }
 
-    fn questions(&self) -> impl Iterator<Item = Question> {
+    fn questions(&self) -> impl Iterator<Item = SocketQuestion> {
         let all = self.programs.iter().chain(&self.loopbacks);
-        all.map(|program| Question { protocol: self.protocol, program: *program })
+        all.map(|program| SocketQuestion { protocol: self.protocol, program: *program })
     }
 
     /// Opens and shuts doors by the addresses that are `reached`. Returns whether any changed.
@@ -158,7 +158,7 @@ impl Port {
         let is_open = self.doors.iter().any(|door| door.is_open);
         if !is_open
             && self.loopbacks.iter().any(is_reached)
-            && let Some(notice) = self.doors.first().and_then(Door::loopback_only)
+            && let Some(notice) = self.doors.first().and_then(PublishedPort::loopback_only)
         {
             self.loopbacks.clear();
             tell(notice);
@@ -183,9 +183,9 @@ mod tests {
     }
 
     impl ProgramKernel for Listed {
-        fn reached(&mut self, questions: &[Question]) -> io::Result<Vec<bool>> {
+        fn reached(&mut self, questions: &[SocketQuestion]) -> io::Result<Vec<bool>> {
             self.asked.push(questions.len());
-            let is = |question: &Question| self.reached.contains(&question.program);
+            let is = |question: &SocketQuestion| self.reached.contains(&question.program);
             Ok(questions.iter().map(is).collect())
         }
 
@@ -280,7 +280,7 @@ mod tests {
     fn a_kernel_without_an_answer_changes_nothing() {
         struct Silent;
         impl ProgramKernel for Silent {
-            fn reached(&mut self, _: &[Question]) -> io::Result<Vec<bool>> {
+            fn reached(&mut self, _: &[SocketQuestion]) -> io::Result<Vec<bool>> {
                 Err(io::ErrorKind::WouldBlock.into())
             }
 

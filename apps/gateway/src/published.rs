@@ -26,7 +26,7 @@ pub struct PublishWatch {
 /// A port of the program, with the sockets on it by seat.
 #[derive(Debug, Default)]
 struct Port {
-    doors: Vec<Door>,
+    doors: Vec<PublishedPort>,
     sockets: BTreeMap<u32, ReceiverAt>,
     /// The user was told that clients do not reach what listens.
     told: bool,
@@ -34,7 +34,7 @@ struct Port {
 
 /// A published port of the host.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct PublishedPort {
     /// The socket that the gateways have.
     socket: Arc<Fd>,
     /// Gate of a socket that was handed over.
@@ -63,7 +63,7 @@ impl PublishWatch {
         for bound in bound {
             let which = bound.which;
             let key = (which.protocol == ForwardProtocol::Udp, which.port);
-            ports.entry(key).or_default().doors.push(Door::new(config, bound));
+            ports.entry(key).or_default().doors.push(PublishedPort::new(config, bound));
         }
         let ports = ports.into_iter().map(|(key, port)| (key, Mutex::new(port))).collect();
         Arc::new(Self { ports, tell: Box::new(tell) })
@@ -99,7 +99,7 @@ impl Port {
         let in_vain = !sockets.is_empty() && sockets.values().all(ReceiverAt::is_loopback);
         if in_vain
             && !*told
-            && let Some(notice) = doors.first().and_then(Door::loopback_only)
+            && let Some(notice) = doors.first().and_then(PublishedPort::loopback_only)
         {
             *told = true;
             tell(notice);
@@ -107,7 +107,7 @@ impl Port {
     }
 }
 
-impl Door {
+impl PublishedPort {
     /// Shut, also where an earlier program of this process has left it open.
     pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
         let Bound { which, socket, host, gate } = bound;

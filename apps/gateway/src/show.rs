@@ -8,7 +8,7 @@ use towpath_stack::{Host, Stack};
 use towpath_tcp::Instant;
 
 use crate::echo::EchoFlows;
-use crate::flow::{Flow, HostSide, Phase, ProgramSide};
+use crate::flow::{Flow, FlowPhase, HostSide, ProgramSide};
 use crate::segment::ends_of_segment;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -85,15 +85,15 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
         ..datagrams(FlowProtocol::Tcp, (client, server), Some(&flow.host), [0; 2])
     };
     let socket = match flow.phase {
-        Phase::HostConnecting(pending) => {
+        FlowPhase::HostConnecting(pending) => {
             let (client, server, _) = ends_of_segment(stack.pending_headers(pending))?;
             return Some(begun(client, server, "SYN-SENT"));
         }
-        Phase::ProgramConnecting(connecting) => {
+        FlowPhase::ProgramConnecting(connecting) => {
             let shown = connecting.shown;
             return Some(begun(shown.client, shown.program, "SYN-SENT"));
         }
-        Phase::Open(socket) => socket,
+        FlowPhase::Open(socket) => socket,
     };
     let info = stack.info(now, socket)?;
     let (taken, acked) = info.tcp.map_or((0, 0), |tcp| (tcp.bytes_received, tcp.bytes_acked));

@@ -31,7 +31,7 @@ use crate::budget::{FlowBudget, Share};
 use crate::config::Presented;
 use crate::limits::HANDED_MAX;
 use crate::mapping::Mappings;
-use crate::order::Flight;
+use crate::order::FlightGuard;
 
 /// A gateway's place among its siblings.
 #[derive(Debug)]
@@ -52,14 +52,14 @@ pub(crate) struct Siblings {
     owners: Owners,
     pub(crate) budget: Arc<FlowBudget>,
     /// Inboxes of the gateways, empty when there is but one.
-    inboxes: Vec<Inbox>,
+    inboxes: Vec<SiblingInbox>,
     mappings: Mutex<Mappings>,
-    clients: Mutex<HashMap<Ends, Arc<Client>>>,
+    clients: Mutex<HashMap<SiblingEnds, Arc<Client>>>,
     told: Mutex<HashSet<Topic>>,
 }
 
 #[derive(Debug)]
-struct Inbox {
+struct SiblingInbox {
     give: SyncSender<Accepted>,
     /// Rung for each connection that is given, and when one need not wait any more.
     bell: Arc<Fd>,
@@ -74,12 +74,12 @@ pub(crate) struct Accepted {
     /// Right to the descriptor of `host`.
     pub(crate) share: Share,
     /// Other connections wait until this one is with the program.
-    pub(crate) flight: Option<Flight>,
+    pub(crate) flight: Option<FlightGuard>,
 }
 
 /// The program's end and the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Ends {
+pub(crate) struct SiblingEnds {
     pub(crate) program: SocketAddr,
     pub(crate) peer: SocketAddr,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Client {
 
 /// A gateway's knowledge of a client that others may know, too.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownClient {
     pub(crate) client: Arc<Client>,
     /// Changes of its `host` that were seen.
     seen: u32,
@@ -143,7 +143,7 @@ impl Place {
         for _ in 0..count {
             let (give, inbox) = sync_channel(HANDED_MAX);
             let bell = Fd::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-            inboxes.push(Inbox { give, bell: Arc::new(bell) });
+            inboxes.push(SiblingInbox { give, bell: Arc::new(bell) });
             receivers.push(inbox);
         }
         let siblings = Arc::new(Siblings::new(owners, budget, inboxes));
@@ -244,7 +244,7 @@ impl Place {
 }
 
 impl Siblings {
-    fn new(owners: Owners, budget: Arc<FlowBudget>, inboxes: Vec<Inbox>) -> Self {
+    fn new(owners: Owners, budget: Arc<FlowBudget>, inboxes: Vec<SiblingInbox>) -> Self {
         let (mappings, clients, told) = Default::default();
         Self { owners, budget, inboxes, mappings, clients, told }
     }
@@ -266,10 +266,10 @@ impl Siblings {
     /// Another client has it.
     pub(crate) fn register(
         &self,
-        ends: Ends,
+        ends: SiblingEnds,
         (listener, address): (u32, SocketAddr),
         host: Option<IpAddr>,
-    ) -> Result<Option<Known>, Taken> {
+    ) -> Result<Option<KnownClient>, Taken> {
         if self.inboxes.is_empty() {
             return Ok(None);
         }
@@ -286,25 +286,25 @@ impl Siblings {
         if (client.listener, client.address) != (listener, address) {
             return Err(Taken);
         }
-        let known = Known { client: Arc::clone(client), seen: 0 };
+        let known = KnownClient { client: Arc::clone(client), seen: 0 };
         drop(clients);
         known.client.moved_to(host);
         Ok(Some(known))
     }
 
     /// The client whose flow is between `ends`, if another gateway knows of one.
-    pub(crate) fn client(&self, ends: &Ends) -> Option<Known> {
+    pub(crate) fn client(&self, ends: &SiblingEnds) -> Option<KnownClient> {
         if self.inboxes.is_empty() {
             return None;
         }
         let client = Arc::clone(self.clients().get(ends)?);
         // Its address is still to be looked up.
         let seen = client.moves.load(Ordering::Acquire).wrapping_sub(1);
-        Some(Known { client, seen })
+        Some(KnownClient { client, seen })
     }
 
     /// A gateway has forgotten its flow with a client. The last one takes it out.
-    pub(crate) fn forget(&self, ends: &Ends, known: &Known) {
+    pub(crate) fn forget(&self, ends: &SiblingEnds, known: &KnownClient) {
         let mut clients = self.clients();
         let is_last = |client: &Arc<Client>| {
             // A reference is here, and another in the flow that ends.
@@ -315,7 +315,7 @@ impl Siblings {
         }
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<Ends, Arc<Client>>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<SiblingEnds, Arc<Client>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -345,7 +345,7 @@ impl Client {
     }
 }
 
-impl Known {
+impl KnownClient {
     /// The address of the host that the client writes to, if that has changed.
     pub(crate) fn news(&mut self) -> Option<Option<IpAddr>> {
         let moves = self.client.moves.load(Ordering::Acquire);
@@ -369,8 +369,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn ends() -> Ends {
-        Ends { program: addr("10.0.2.15:53"), peer: addr("192.0.2.1:4000") }
+    fn ends() -> SiblingEnds {
+        SiblingEnds { program: addr("10.0.2.15:53"), peer: addr("192.0.2.1:4000") }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// A slab whose keys are never given twice. A key kept after its entry went (a late event of a
 /// socket, a place in a queue) finds nothing rather than another entry.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub(crate) struct KeyedSlab<T> {
     slots: Vec<(u64, Option<T>)>,
     free: Vec<u32>,
 }
@@ -18,12 +18,12 @@ pub(crate) struct Slab<T> {
 /// A million entries a second in one place use its generations up in twelve days. The four bits
 /// above are left to name the slab, see [`crate::events::Token`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(u64);
+pub(crate) struct SlabKey(u64);
 
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
-impl Key {
+impl SlabKey {
     pub(crate) const BITS: u32 = 60;
 
     pub(crate) fn to_bits(self) -> u64 {
@@ -35,7 +35,7 @@ impl Key {
     }
 
     /// Its lower half, for those who have no more room: unique among the living. See
-    /// [`Slab::living`].
+    /// [`KeyedSlab::living`].
     pub(crate) fn short(self) -> u32 {
         self.0 as u32
     }
@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-impl<T> Slab<T> {
+impl<T> KeyedSlab<T> {
     pub(crate) const fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl<T> Slab<T> {
     }
 
     /// Puts one in; callers bound `len` far below the million that keys can number.
-    pub(crate) fn insert(&mut self, value: T) -> Key {
+    pub(crate) fn insert(&mut self, value: T) -> SlabKey {
         let index = self.free.pop().unwrap_or_else(|| {
             assert!(self.slots.len() < INDEX_MASK as usize, "flows are bounded");
             self.slots.push((0, None));
@@ -67,25 +67,25 @@ impl<T> Slab<T> {
         });
         let slot = &mut self.slots[index as usize];
         slot.1 = Some(value);
-        Key::new(slot.0, index)
+        SlabKey::new(slot.0, index)
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: SlabKey) -> Option<&T> {
         let slot = self.slots.get(key.index())?;
-        slot.1.as_ref().filter(|_| Key::new(slot.0, key.index() as u32) == key)
+        slot.1.as_ref().filter(|_| SlabKey::new(slot.0, key.index() as u32) == key)
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index())?;
-        slot.1.as_mut().filter(|_| Key::new(slot.0, key.index() as u32) == key)
+        slot.1.as_mut().filter(|_| SlabKey::new(slot.0, key.index() as u32) == key)
     }
 
-    /// The key of the living entry that [`Key::short`] names. `short` is ambiguous about entries
+    /// The key of the living entry that [`SlabKey::short`] names. `short` is ambiguous about entries
     /// that went: its twelve bits of generation come again.
-    pub(crate) fn living(&self, short: u32) -> Option<Key> {
+    pub(crate) fn living(&self, short: u32) -> Option<SlabKey> {
         let index = short & INDEX_MASK;
         let (generation, entry) = self.slots.get(index as usize)?;
-        let key = Key::new(*generation, index);
+        let key = SlabKey::new(*generation, index);
         (entry.is_some() && key.short() == short).then_some(key)
     }
 
@@ -95,15 +95,15 @@ impl<T> Slab<T> {
     }
 
     /// Keys of all entries.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = SlabKey> {
         let slots = self.slots.iter().zip(0..);
         let key = |(&(generation, ref entry), index): (&(u64, Option<T>), u32)| {
-            entry.is_some().then(|| Key::new(generation, index))
+            entry.is_some().then(|| SlabKey::new(generation, index))
         };
         slots.filter_map(key)
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: SlabKey) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index()];
         slot.0 += 1;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_key_dies_with_its_entry() {
-        let mut slab = Slab::new();
+        let mut slab = KeyedSlab::new();
         let a = slab.insert("a");
         assert_eq!(slab.living(a.short()), Some(a));
         assert_eq!(slab.remove(a), Some("a"));
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn a_key_does_not_come_again() {
-        let mut slab = Slab::new();
+        let mut slab = KeyedSlab::new();
         let first = slab.insert(0);
         slab.remove(first);
         for n in 1..10_000 {
             let key = slab.insert(n);
             assert_eq!((slab.get(first), slab.get(key)), (None, Some(&n)));
-            assert_eq!(Key::from_bits(key.to_bits()), key);
+            assert_eq!(SlabKey::from_bits(key.to_bits()), key);
             slab.remove(key);
         }
     }

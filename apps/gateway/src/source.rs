@@ -23,7 +23,7 @@ pub(crate) struct AddressChanges {
 
 /// Time since which a flow's peer has said nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Silence {
+pub(crate) struct PeerSilence {
     since_ns: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl AddressChanges {
     }
 }
 
-impl Silence {
+impl PeerSilence {
     /// Something is sent to the peer. True: the peer has been silent for long, and so it was since
     /// the last look at the source.
     pub(crate) fn on_sent(&mut self, now_ns: u64) -> bool {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_silent_peer_is_noticed_once_in_a_while() {
-        let mut silence = Silence::default();
+        let mut silence = PeerSilence::default();
         assert!(!silence.on_sent(5));
         assert!(!silence.on_sent(SOURCE_LOOK_NS + 4));
         assert!(silence.on_sent(SOURCE_LOOK_NS + 5));

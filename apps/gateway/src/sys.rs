@@ -351,16 +351,16 @@ fn read_error(data: &[u8]) -> Option<(libc::sock_extended_err, Option<IpAddr>)> 
 }
 
 /// Structures of the kernel that any bytes are a value of.
-trait Plain: Copy {}
-impl Plain for libc::c_int {}
-impl Plain for libc::sa_family_t {}
-impl Plain for libc::in_pktinfo {}
-impl Plain for libc::in6_pktinfo {}
-impl Plain for libc::sock_extended_err {}
-impl Plain for libc::sockaddr_in {}
-impl Plain for libc::sockaddr_in6 {}
+trait KernelStruct: Copy {}
+impl KernelStruct for libc::c_int {}
+impl KernelStruct for libc::sa_family_t {}
+impl KernelStruct for libc::in_pktinfo {}
+impl KernelStruct for libc::in6_pktinfo {}
+impl KernelStruct for libc::sock_extended_err {}
+impl KernelStruct for libc::sockaddr_in {}
+impl KernelStruct for libc::sockaddr_in6 {}
 
-fn plain<T: Plain>(data: &[u8]) -> Option<T> {
+fn plain<T: KernelStruct>(data: &[u8]) -> Option<T> {
     let bytes = data.get(..mem::size_of::<T>())?;
     // SAFETY: there are as many bytes as a T has, read unaligned, and all of them are values of it.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })

@@ -37,17 +37,17 @@ use crate::budget::Whose;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
-    Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
+    Flow, FlowPhase, HostSide, News, Outcome, ProgramSide, open_towards, open_towards_next, reset,
 };
 use crate::idle::{Class, Evicted, IdleTable};
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, SOURCE_LOOK_NS};
-use crate::lines::Lines;
+use crate::lines::ClientLines;
 use crate::nameservers::Tour;
 use crate::notice::Notice;
 use crate::order::Landings;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
 use crate::siblings::Topic;
-use crate::slab::{Key, Slab};
+use crate::slab::{KeyedSlab, SlabKey};
 use crate::source::source_of;
 use crate::sys::{self, IpOption};
 
@@ -61,14 +61,14 @@ const CONNECTING: usize = 0;
 /// All TCP flows.
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
-    flows: Slab<Flow>,
+    flows: KeyedSlab<Flow>,
     /// Flows that clients of published ports began and that have just reached the program.
     pub(crate) landings: Landings,
     /// SYNs of the program that are not decided about, in the order of their last repetition, and
     /// the flows whose host is connecting for them.
-    connecting: IdleTable<PendingId, Option<Key>>,
+    connecting: IdleTable<PendingId, Option<SlabKey>>,
     /// Flows with something to do, each once.
-    due: VecDeque<Key>,
+    due: VecDeque<SlabKey>,
     syns: VecDeque<Syn>,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
@@ -77,8 +77,8 @@ pub(crate) struct TcpFlows {
     /// their SYN, and so do connections to a nameserver, unless it is the last to be tried. While
     /// addresses of the host change, all that the host connects wait. A flow that is removed is
     /// taken out: there are never more than flows.
-    deadlines: BTreeSet<(u64, Key)>,
-    lines: Lines,
+    deadlines: BTreeSet<(u64, SlabKey)>,
+    lines: ClientLines,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u16>,
 }
@@ -104,14 +104,14 @@ impl TcpFlows {
         // The inner stack says when a SYN was not repeated for too long.
         let class = Class { idle_ns: u64::MAX, owner: 0, max: connecting_max, worth: 0 };
         Self {
-            flows: Slab::new(),
+            flows: KeyedSlab::new(),
             landings: Landings::default(),
             connecting: IdleTable::new(&[class]),
             due: VecDeque::new(),
             syns: VecDeque::new(),
             classes: false,
             deadlines: BTreeSet::new(),
-            lines: Lines::default(),
+            lines: ClientLines::default(),
             hinted: HashSet::new(),
         }
     }
@@ -131,7 +131,7 @@ impl TcpFlows {
         let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
             // A failed host takes nothing more, so that what waits for it will never be delivered.
-            Phase::Open(socket)
+            FlowPhase::Open(socket)
                 if flow.program_side != ProgramSide::Passed && !flow.has_failed() =>
             {
                 let unread = stack.info(now, socket).map_or(0, |info| info.recv_queue);
@@ -190,14 +190,14 @@ impl TcpFlows {
 
     /// Ends the flow of a SYN that is given up. A flow that is not in the table yet is still among
     /// `syns`, and finds no SYN when its turn comes.
-    fn abandon(&mut self, connecting: Option<Key>) {
+    fn abandon(&mut self, connecting: Option<SlabKey>) {
         if let Some(key) = connecting {
             self.remove(key);
         }
     }
 
     /// A SYN of the program is decided about.
-    fn on_decided(&mut self, pending: PendingId) -> Option<Option<Key>> {
+    fn on_decided(&mut self, pending: PendingId) -> Option<Option<SlabKey>> {
         let id = self.connecting.find(&pending)?;
         self.connecting.remove(id).map(|(_, key)| key)
     }
@@ -243,7 +243,7 @@ impl TcpFlows {
     }
 
     /// The host says something about its side.
-    pub(crate) fn on_ready(&mut self, now_ns: u64, key: Key, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, now_ns: u64, key: SlabKey, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let ended = flow.host_side == HostSide::Ended;
         flow.readable |= !ended && (ready.readable || ready.drain || ready.failed);
@@ -282,10 +282,10 @@ impl TcpFlows {
             let Some(flow) = self.flows.get_mut(key) else { continue };
             flow.expires_ns = None;
             match flow.phase {
-                Phase::HostConnecting(pending) if flow.nameservers.is_none() => {
+                FlowPhase::HostConnecting(pending) if flow.nameservers.is_none() => {
                     self.leave_source(cx, key, pending);
                 }
-                Phase::HostConnecting(pending) => {
+                FlowPhase::HostConnecting(pending) => {
                     if let Some(silent) = flow.nameserver() {
                         cx.shared.nameservers.on_silence(now_ns, silent);
                     }
@@ -293,16 +293,16 @@ impl TcpFlows {
                     self.try_next_nameserver(cx, key, pending);
                 }
                 // The program takes bytes, if slowly.
-                Phase::Open(_) if std::mem::take(&mut flow.progress) => {
+                FlowPhase::Open(_) if std::mem::take(&mut flow.progress) => {
                     note_failure(&mut self.deadlines, now_ns, key, flow);
                 }
                 // The program does not take the bytes from before its host failed.
-                Phase::Open(socket) => {
+                FlowPhase::Open(socket) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
                     self.drop_host(cx, key);
                 }
-                Phase::ProgramConnecting(connecting) => {
+                FlowPhase::ProgramConnecting(connecting) => {
                     let program = self.on_unanswered(key, &connecting);
                     if !unanswered.contains(&program) {
                         unanswered.push(program);
@@ -339,26 +339,26 @@ impl TcpFlows {
     }
 
     /// Takes a flow out, and all that would find it.
-    fn remove(&mut self, key: Key) -> Option<Flow> {
+    fn remove(&mut self, key: SlabKey) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
         if let Some(due) = flow.expires_ns {
             self.deadlines.remove(&(due, key));
         }
-        if let Phase::HostConnecting(pending) = flow.phase {
+        if let FlowPhase::HostConnecting(pending) = flow.phase {
             self.on_decided(pending);
         }
         Some(flow)
     }
 
     /// A connection to the program could not be begun.
-    fn on_not_connected(&mut self, key: Key) {
+    fn on_not_connected(&mut self, key: SlabKey) {
         if let Some(flow) = self.flows.get_mut(key) {
             flow.news = Some(News::Failed);
             self.enqueue(key);
         }
     }
 
-    fn enqueue(&mut self, key: Key) {
+    fn enqueue(&mut self, key: SlabKey) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.queued
         {
@@ -426,7 +426,7 @@ impl TcpFlows {
             }
         };
         let traced = ttl != PLAIN_TTL;
-        let phase = Phase::HostConnecting(syn.pending);
+        let phase = FlowPhase::HostConnecting(syn.pending);
         let flow = Flow { class, traced, nameservers, ..Flow::new(host, share, phase) };
         let key = self.flows.insert(flow);
         if let Some(id) = self.connecting.find(&syn.pending)
@@ -451,7 +451,7 @@ impl TcpFlows {
     }
 
     /// Has the source of a connection that is being made looked at soon, while addresses change.
-    fn doubt_source(&mut self, shared: &Shared, key: Key) {
+    fn doubt_source(&mut self, shared: &Shared, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let now_ns = shared.now_ns;
         let is_free = flow.nameservers.is_none() && flow.expires_ns.is_none();
@@ -461,7 +461,12 @@ impl TcpFlows {
     }
 
     /// Connects a flow that nobody answers anew, if the host would do so from another address.
-    fn leave_source(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, pending: PendingId) {
+    fn leave_source(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        key: SlabKey,
+        pending: PendingId,
+    ) {
         // An answer that came in this turn is looked at next.
         let Some(flow) = self.flows.get_mut(key).filter(|flow| !flow.queued) else { return };
         let headers = cx.stack.pending_headers(pending);
@@ -488,7 +493,7 @@ impl TcpFlows {
     fn try_next_nameserver(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
-        key: Key,
+        key: SlabKey,
         pending: PendingId,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(key) else { return false };
@@ -506,31 +511,31 @@ impl TcpFlows {
 
     /// Gives a nameserver its time, if there is another one to be tried. The last one is waited for
     /// as any host.
-    fn await_nameserver(&mut self, shared: &Shared, key: Key) {
+    fn await_nameserver(&mut self, shared: &Shared, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let goes_on = flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on());
         let due = goes_on.then(|| shared.now_ns + shared.nameservers.timeout_ns());
         expire_at(&mut self.deadlines, key, flow, due);
     }
 
-    fn watch(&self, shared: &Shared, key: Key) -> Result<(), Errno> {
+    fn watch(&self, shared: &Shared, key: SlabKey) -> Result<(), Errno> {
         let Some(flow) = self.flows.get(key) else { return Ok(()) };
         shared.events.watch(&flow.host, Token::Tcp(key), Interest::Both)
     }
 
     /// Gives a flow its turn.
-    fn step(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
+    fn step(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match flow.phase {
-            Phase::HostConnecting(pending) => {
+            FlowPhase::HostConnecting(pending) => {
                 if flow.writable || flow.readable {
                     self.on_host_connected(cx, key, pending);
                 }
             }
-            Phase::ProgramConnecting(connecting) => match flow.news.take() {
+            FlowPhase::ProgramConnecting(connecting) => match flow.news.take() {
                 Some(News::Connected) => {
                     let Some(socket) = connecting.socket else { return };
-                    flow.phase = Phase::Open(socket);
+                    flow.phase = FlowPhase::Open(socket);
                     expire_at(&mut self.deadlines, key, flow, None);
                     if let Some(flight) = flow.flight.take() {
                         self.landings.push(flight);
@@ -543,7 +548,7 @@ impl TcpFlows {
                 Some(News::Failed) => self.on_program_refused(cx, key, connecting),
                 None => {}
             },
-            Phase::Open(socket) => match flow.news.take() {
+            FlowPhase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
                 // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset
                 // the connection when bytes of the host came. Its FIN is here, so that its stream
@@ -575,7 +580,7 @@ impl TcpFlows {
     fn on_host_connected(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
-        key: Key,
+        key: SlabKey,
         pending: PendingId,
     ) {
         let Some(flow) = self.flows.get_mut(key) else { return };
@@ -601,7 +606,7 @@ impl TcpFlows {
         let (recv, send) = cx.shared.buffers();
         match cx.stack.accept_pending(cx.now, pending, key.short(), recv, send, cx.pool) {
             Some(socket) => {
-                flow.phase = Phase::Open(socket);
+                flow.phase = FlowPhase::Open(socket);
                 self.on_decided(pending);
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
@@ -613,7 +618,7 @@ impl TcpFlows {
     }
 
     /// Moves what can be moved, both ways.
-    fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, socket: SocketId) {
+    fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
         // A read or write that returns an error clears it, so that epoll does not report it again.
@@ -638,11 +643,11 @@ impl TcpFlows {
 
     /// Ends the host's side by a reset. A connection to the program that is not made yet ends as
     /// well.
-    fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
+    fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         cx.touched = true;
         let Some(flow) = self.remove(key) else { return };
         reset(&flow.host);
-        if let Phase::ProgramConnecting(connecting) = flow.phase {
+        if let FlowPhase::ProgramConnecting(connecting) = flow.phase {
             if let Some(socket) = connecting.socket {
                 cx.stack.close(cx.now, socket, Linger::Abort);
             }
@@ -653,14 +658,24 @@ impl TcpFlows {
 
 /// From when the host of an open flow failed, the program's time to take what is left runs. In
 /// other phases the flow ends at once.
-fn note_failure(deadlines: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
-    if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
+fn note_failure(
+    deadlines: &mut BTreeSet<(u64, SlabKey)>,
+    now_ns: u64,
+    key: SlabKey,
+    flow: &mut Flow,
+) {
+    if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, FlowPhase::Open(_)) {
         expire_at(deadlines, key, flow, Some(now_ns + FAILED_WAIT_NS));
     }
 }
 
 /// A flow's place among the deadlines, in place of the one that it had.
-fn expire_at(deadlines: &mut BTreeSet<(u64, Key)>, key: Key, flow: &mut Flow, due: Option<u64>) {
+fn expire_at(
+    deadlines: &mut BTreeSet<(u64, SlabKey)>,
+    key: SlabKey,
+    flow: &mut Flow,
+    due: Option<u64>,
+) {
     if let Some(before) = flow.expires_ns.take() {
         deadlines.remove(&(before, key));
     }

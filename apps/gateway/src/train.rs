@@ -3,13 +3,13 @@
 use towpath_ring::Payload;
 
 use crate::limits::{DATAGRAM_LEN_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX, TRAIN_LEN_MAX};
-use crate::slab::Key;
+use crate::slab::SlabKey;
 
 /// Datagrams of one flow that came one after the other.
 #[derive(Debug)]
 pub(crate) struct Train {
-    flow: Option<Key>,
-    marks: Marks,
+    flow: Option<SlabKey>,
+    marks: IpMarks,
     /// Bytes of each, but the last may be shorter.
     size: usize,
     len: usize,
@@ -19,8 +19,8 @@ pub(crate) struct Train {
 
 /// Description of a train that was sent.
 pub(crate) struct Load {
-    pub(crate) flow: Key,
-    pub(crate) marks: Marks,
+    pub(crate) flow: SlabKey,
+    pub(crate) marks: IpMarks,
     /// Bytes of each datagram, but the last may be shorter.
     pub(crate) size: usize,
     /// Datagrams, at least one.
@@ -33,7 +33,7 @@ pub(crate) struct Load {
 
 /// Fields of a datagram's IP header besides addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct IpMarks {
     pub(crate) ttl: u8,
     pub(crate) tos: u8,
     pub(crate) dont_fragment: bool,
@@ -42,12 +42,12 @@ pub(crate) struct Marks {
 impl Train {
     pub(crate) fn new() -> Self {
         let bytes = vec![0; DATAGRAM_LEN_MAX].into_boxed_slice();
-        let marks = Marks { ttl: PLAIN_TTL, tos: 0, dont_fragment: false };
+        let marks = IpMarks { ttl: PLAIN_TTL, tos: 0, dont_fragment: false };
         Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
     }
 
     /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
-    pub(crate) fn takes(&self, flow: Key, marks: Marks, len: usize) -> bool {
+    pub(crate) fn takes(&self, flow: SlabKey, marks: IpMarks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX
             && (self.flow, self.marks) == (Some(flow), marks)
@@ -56,7 +56,7 @@ impl Train {
             && self.len + len <= TRAIN_LEN_MAX
     }
 
-    pub(crate) fn begin(&mut self, flow: Key, marks: Marks, size: usize) {
+    pub(crate) fn begin(&mut self, flow: SlabKey, marks: IpMarks, size: usize) {
         (self.flow, self.marks) = (Some(flow), marks);
         (self.size, self.len, self.count) = (size, 0, 0);
     }
@@ -90,7 +90,7 @@ mod tests {
     use towpath_shm::Fragments;
 
     use super::*;
-    use crate::slab::Slab;
+    use crate::slab::KeyedSlab;
 
     fn payload(bytes: &[u8]) -> Payload<'_> {
         Payload::new(bytes, Fragments::empty())
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn the_longest_datagram_of_ipv6_has_room() {
-        let (key, marks) = (Slab::new().insert(()), Marks { ttl: 1, tos: 0, dont_fragment: false });
+        let (key, marks) =
+            (KeyedSlab::new().insert(()), IpMarks { ttl: 1, tos: 0, dont_fragment: false });
         // RFC 8200 §3 and RFC 768: 16 bits say the length, the UDP header's 8 bytes included.
         let longest = vec![7; 65_535 - 8];
         let mut train = Train::new();

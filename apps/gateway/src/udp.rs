@@ -36,10 +36,10 @@ use crate::listeners::Listeners;
 use crate::mapping::Port;
 use crate::notice::Notice;
 use crate::show::{FlowEntry, FlowProtocol, datagrams};
-use crate::siblings::{Ends, Known, Siblings, Topic};
-use crate::source::Silence;
+use crate::siblings::{KnownClient, SiblingEnds, Siblings, Topic};
+use crate::source::PeerSilence;
 use crate::sys::{self, QueuedError, Received};
-use crate::train::{Marks, Train};
+use crate::train::{IpMarks, Train};
 use crate::{nameservers, slab};
 
 use fragments::Fragmenter;
@@ -51,10 +51,10 @@ use to_program::to_program;
 pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
     /// Flow of each client of a forwarded port.
-    clients: HashMap<(u32, SocketAddr), slab::Key>,
+    clients: HashMap<(u32, SocketAddr), slab::SlabKey>,
     siblings: Arc<Siblings>,
     /// Flows whose socket has something, each once.
-    due: VecDeque<slab::Key>,
+    due: VecDeque<slab::SlabKey>,
     train: Train,
     pub(crate) others: OtherPorts,
     fragmenter: Fragmenter,
@@ -63,7 +63,7 @@ pub(crate) struct UdpFlows {
 }
 
 /// A flow as the program sees it.
-type Key = Ends;
+type Key = SiblingEnds;
 
 #[derive(Debug)]
 struct Flow {
@@ -86,10 +86,10 @@ enum Side {
         /// The address that it is connected to.
         to: SocketAddr,
         readable: bool,
-        silence: Silence,
+        silence: PeerSilence,
         /// Its port is one of [`Mappings`](crate::mapping::Mappings).
         mapped: bool,
-        /// The socket's [`Marks::dont_fragment`].
+        /// The socket's [`IpMarks::dont_fragment`].
         dont_fragment: bool,
         /// Longest IP packet in bytes of an IPv6 path, as a router reported.
         path_mtu: Cell<Option<usize>>,
@@ -101,7 +101,7 @@ enum Side {
         /// The address of the host that the client wrote to last.
         host: Option<IpAddr>,
         /// Knowledge of the client in other gateways, where there are any.
-        known: Option<Known>,
+        known: Option<KnownClient>,
     },
 }
 
@@ -156,14 +156,14 @@ impl UdpFlows {
     }
 
     /// Counts payload of a flow, by its way: 0 towards the host, 1 towards the program.
-    fn count(&mut self, id: slab::Key, way: usize, len: usize) {
+    fn count(&mut self, id: slab::SlabKey, way: usize, len: usize) {
         if let Some((_, flow)) = self.flows.get_mut(id) {
             flow.bytes[way] += len as u64;
         }
     }
 
     /// The peer of a flow answered.
-    fn on_heard(&mut self, now_ns: u64, id: slab::Key) {
+    fn on_heard(&mut self, now_ns: u64, id: slab::SlabKey) {
         if let Some((key, Flow { side: Side::Connected { silence, .. }, .. })) =
             self.flows.get_mut(id)
         {
@@ -222,7 +222,7 @@ impl UdpFlows {
             _ => self.flows.touch(shared.now_ns, id),
         }
         let DatagramMeta { ttl, tos, dont_fragment, .. } = *meta;
-        let marks = Marks { ttl, tos, dont_fragment };
+        let marks = IpMarks { ttl, tos, dont_fragment };
         if !self.train.takes(id, marks, payload.len() as usize) {
             self.depart(shared, listeners);
             self.train.begin(id, marks, payload.len() as usize);
@@ -238,7 +238,12 @@ impl UdpFlows {
 
     /// Ends a flow that nobody answers, if the host would send from another address by now. True:
     /// it ended.
-    fn leave_source(&mut self, shared: &mut Shared, listeners: &Listeners, id: slab::Key) -> bool {
+    fn leave_source(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        id: slab::SlabKey,
+    ) -> bool {
         let Some((_, flow)) = self.flows.get_mut(id) else { return true };
         let Side::Connected { host, to, silence, .. } = &mut flow.side else { return false };
         if !silence.on_sent(shared.now_ns) || !shared.leaves_elsewhere(host, *to) {
@@ -272,7 +277,7 @@ impl UdpFlows {
     }
 
     /// The host says something about a flow's socket.
-    pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, id: slab::SlabKey, ready: Readiness) {
         let Some((_, flow)) = self.flows.get_mut(id) else { return };
         let Side::Connected { readable, .. } = &mut flow.side else { return };
         if (ready.readable || ready.failed) && !*readable {
@@ -415,7 +420,7 @@ impl UdpFlows {
     }
 }
 
-impl Ends {
+impl SiblingEnds {
     fn about(&self) -> About {
         About::Datagram { program: self.program, peer: self.peer }
     }

@@ -4,7 +4,7 @@
 //! between two reads with no buffer but a line.
 
 use crate::failure::Failure;
-use crate::plan::{Answer, NUMBER_LEN, Plan, Protocol, RANDOM, Shape};
+use crate::plan::{NUMBER_LEN, Plan, PlannedAnswer, Protocol, RANDOM, Shape};
 use crate::redis::{self, RedisReader};
 use crate::response::HttpReader;
 use crate::schedule::SplitMix;
@@ -121,11 +121,11 @@ impl Dialogue {
 }
 
 impl AnswerForm {
-    fn of(answer: Answer) -> Self {
+    fn of(answer: PlannedAnswer) -> Self {
         match answer {
-            Answer::Echo => Self::Echo,
-            Answer::Length { bytes } => Self::Length(bytes),
-            Answer::Any => Self::Any,
+            PlannedAnswer::Echo => Self::Echo,
+            PlannedAnswer::Length { bytes } => Self::Length(bytes),
+            PlannedAnswer::Any => Self::Any,
         }
     }
 }

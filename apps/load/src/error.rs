@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::plan::PlanError;
+use crate::plan::LoadPlanError;
 
 /// Why [`run`](crate::run) or [`Target::resolve`](crate::Target::resolve) gave no figures.
 ///
@@ -14,7 +14,7 @@ use crate::plan::PlanError;
 pub enum Error {
     /// The plan contradicts itself.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(#[from] LoadPlanError),
     /// The host's name has no address, or the text is not HOST:PORT.
     #[error("cannot resolve \"{name}\": {reason}; expected HOST:PORT, as 127.0.0.1:7 or [::1]:7")]
     Resolve {

@@ -1,6 +1,6 @@
 //! A load tester: closed and open loop, over TCP, UDP, HTTP/1.1 and the redis protocol.
 //!
-//! [`run`] does what a [`Plan`] says against a server, shows a [`Snapshot`] once per period, and
+//! [`run`] does what a [`Plan`] says against a server, shows a [`ReportSnapshot`] once per period, and
 //! returns a [`Report`]:
 //!
 //! ```no_run
@@ -71,7 +71,9 @@ mod worker;
 pub use error::Error;
 pub use failure::{Failure, FailureCount, Failures};
 pub use histogram::{Bucket, Histogram};
-pub use plan::{Answer, Arrivals, Plan, PlanError, Protocol, RANDOM, Shape, Spacing, Target};
-pub use report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
+pub use plan::{
+    Arrivals, LoadPlanError, Plan, PlannedAnswer, Protocol, RANDOM, Shape, Spacing, Target,
+};
+pub use report::{Ended, FellBehind, Generator, Period, Report, ReportSnapshot, RunPhase};
 pub use request::{Header, HttpRequest, HttpUrl};
 pub use run::run;

@@ -7,18 +7,18 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Use so far; differences of two give that of a time.
 #[derive(Clone, Copy)]
-pub struct Usage {
+pub struct MachineUsage {
     /// CPU time of all threads.
     pub cpu: Duration,
     /// Segments retransmitted in the network namespace.
     pub retransmits: Option<u64>,
 }
 
-pub fn usage() -> Usage {
+pub fn usage() -> MachineUsage {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu = Duration::try_from(cpu).unwrap_or_default();
     let snmp = fs::read_to_string("/proc/self/net/snmp").ok();
-    Usage { cpu, retransmits: snmp.and_then(|text| retransmits(&text)) }
+    MachineUsage { cpu, retransmits: snmp.and_then(|text| retransmits(&text)) }
 }
 
 /// Largest resident memory of this process in bytes; 0 where `/proc` cannot be read.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::crowd::{RunMoments, UserCrowd};
 use crate::plan::{Arrivals, Plan, Shape};
-use crate::schedule::{Rounds, Schedule, Share, SplitMix, phase};
+use crate::schedule::{LoadSchedule, Rounds, Share, SplitMix, phase};
 use crate::user::State;
 
 /// Requests sent before the sockets are looked at again, otherwise a pace behind its schedule would
@@ -34,7 +34,7 @@ pub struct Closed {
 
 /// Requests are due by a schedule; the user that was free first sends each.
 pub struct Open {
-    schedule: Schedule,
+    schedule: LoadSchedule,
     free: VecDeque<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Pace {
                     users: users as u64,
                     all: plan.users as u64,
                 };
-                let schedule = Schedule::new(per_second, spacing, random.next(), share);
+                let schedule = LoadSchedule::new(per_second, spacing, random.next(), share);
                 Self::Open(Open { schedule, free: VecDeque::with_capacity(users) })
             }
             (Shape::Request | Shape::ConnectEach, Arrivals::Closed) => Self::Closed(Closed {

@@ -44,10 +44,10 @@ pub struct Plan {
     pub message: Vec<u8>,
     /// Numbers that [`RANDOM`] stands for in a redis command: 0 to one less. Default: 1,000,000.
     pub keyspace: u64,
-    /// Answer to a message (TCP, UDP). Default: [`Answer::Echo`].
-    pub answer: Answer,
+    /// Answer to a message (TCP, UDP). Default: [`PlannedAnswer::Echo`].
+    pub answer: PlannedAnswer,
     /// Numbers in the first 8 bytes of each datagram, in place of the message's: late and doubled
-    /// answers are told apart. UDP with [`Answer::Echo`] only. Default: false; a socket is then
+    /// answers are told apart. UDP with [`PlannedAnswer::Echo`] only. Default: false; a socket is then
     /// replaced after each loss, otherwise a late answer would pass for the next one.
     pub numbered: bool,
     /// Limit on the time of an answer; later, the request has failed and its connection is
@@ -93,7 +93,7 @@ impl Plan {
             depth: 1,
             message: b"hello\n".to_vec(),
             keyspace: 1_000_000,
-            answer: Answer::Echo,
+            answer: PlannedAnswer::Echo,
             numbered: false,
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
@@ -111,15 +111,15 @@ impl Plan {
     ///
     /// # Errors
     /// The first contradiction, as a sentence for the user.
-    pub fn check(&self) -> Result<(), PlanError> {
+    pub fn check(&self) -> Result<(), LoadPlanError> {
         self.check_numbers()?;
         self.check_shape()?;
         self.check_bytes()
     }
 
-    fn check_numbers(&self) -> Result<(), PlanError> {
+    fn check_numbers(&self) -> Result<(), LoadPlanError> {
         if self.target.addresses.is_empty() {
-            return Err(PlanError::NoAddress);
+            return Err(LoadPlanError::NoAddress);
         }
         let counts = [
             ("users", self.users),
@@ -129,17 +129,17 @@ impl Plan {
         ];
         for (what, value) in counts {
             if value == 0 {
-                return Err(PlanError::Zero { what });
+                return Err(LoadPlanError::Zero { what });
             }
         }
         if self.users > USERS_MAX {
-            return Err(PlanError::Users { users: self.users });
+            return Err(LoadPlanError::Users { users: self.users });
         }
         if self.requests == Some(0) {
-            return Err(PlanError::Zero { what: "requests" });
+            return Err(LoadPlanError::Zero { what: "requests" });
         }
         if !(1..=KEYSPACE_MAX).contains(&self.keyspace) {
-            return Err(PlanError::Keyspace { keyspace: self.keyspace });
+            return Err(LoadPlanError::Keyspace { keyspace: self.keyspace });
         }
         let times = [
             ("duration", self.duration, true),
@@ -153,36 +153,36 @@ impl Plan {
         ];
         for (what, value, positive) in times {
             if positive && value.is_zero() {
-                return Err(PlanError::Zero { what });
+                return Err(LoadPlanError::Zero { what });
             }
             if value > TIME_MAX {
-                return Err(PlanError::TooLong { what, value });
+                return Err(LoadPlanError::TooLong { what, value });
             }
         }
         let first = self.target.addresses[0];
         match self.local_addresses.iter().find(|it| it.is_ipv4() != first.is_ipv4()) {
-            Some(&local) => Err(PlanError::Family { local, target: first }),
+            Some(&local) => Err(LoadPlanError::Family { local, target: first }),
             None => Ok(()),
         }
     }
 
-    fn check_shape(&self) -> Result<(), PlanError> {
+    fn check_shape(&self) -> Result<(), LoadPlanError> {
         let is_raw_tcp = matches!(self.protocol, Protocol::Tcp);
         match self.shape {
             Shape::Idle { heartbeat: every } | Shape::Burst { every } if every.is_zero() => {
-                return Err(PlanError::Zero { what: "time between two heartbeats or bursts" });
+                return Err(LoadPlanError::Zero { what: "time between two heartbeats or bursts" });
             }
             Shape::ConnectEach if matches!(self.protocol, Protocol::Udp) => {
-                return Err(PlanError::Shape { shape: "the shape connect", needs: "TCP" });
+                return Err(LoadPlanError::Shape { shape: "the shape connect", needs: "TCP" });
             }
             Shape::StreamDown | Shape::StreamBoth if !is_raw_tcp => {
-                return Err(PlanError::Shape {
+                return Err(LoadPlanError::Shape {
                     shape: "the shape down or both",
                     needs: "TCP without HTTP or redis",
                 });
             }
             Shape::StreamUp if !is_raw_tcp && !matches!(self.protocol, Protocol::Udp) => {
-                return Err(PlanError::Shape {
+                return Err(LoadPlanError::Shape {
                     shape: "the shape up",
                     needs: "TCP or UDP without HTTP or redis",
                 });
@@ -190,54 +190,54 @@ impl Plan {
             _ => {}
         }
         if self.requests.is_some() && self.shape.is_stream() {
-            return Err(PlanError::Shape {
+            return Err(LoadPlanError::Shape {
                 shape: "a number of requests",
                 needs: "a shape with requests, not a stream",
             });
         }
         let Arrivals::Open { per_second, .. } = self.arrivals else { return Ok(()) };
         if !matches!(self.shape, Shape::Request | Shape::ConnectEach) {
-            return Err(PlanError::OpenShape);
+            return Err(LoadPlanError::OpenShape);
         }
         if !self.interval.is_zero() {
-            return Err(PlanError::OpenInterval);
+            return Err(LoadPlanError::OpenInterval);
         }
         if !(per_second.is_finite() && (RATE_MIN..=RATE_MAX).contains(&per_second)) {
-            return Err(PlanError::Rate { per_second });
+            return Err(LoadPlanError::Rate { per_second });
         }
         Ok(())
     }
 
-    fn check_bytes(&self) -> Result<(), PlanError> {
+    fn check_bytes(&self) -> Result<(), LoadPlanError> {
         let is_udp = matches!(self.protocol, Protocol::Udp);
         let is_raw = is_udp || matches!(self.protocol, Protocol::Tcp);
         if is_raw && self.message.is_empty() && self.shape != Shape::StreamDown {
-            return Err(PlanError::Zero { what: "length of the message" });
+            return Err(LoadPlanError::Zero { what: "length of the message" });
         }
         if is_udp && self.message.len() > DATAGRAM_MAX {
-            return Err(PlanError::Datagram { len: self.message.len() });
+            return Err(LoadPlanError::Datagram { len: self.message.len() });
         }
-        if is_raw && matches!(self.answer, Answer::Length { bytes: 0 }) {
-            return Err(PlanError::Zero { what: "length of the answer" });
+        if is_raw && matches!(self.answer, PlannedAnswer::Length { bytes: 0 }) {
+            return Err(LoadPlanError::Zero { what: "length of the answer" });
         }
-        let fits = is_udp && self.answer == Answer::Echo && self.message.len() >= NUMBER_LEN;
+        let fits = is_udp && self.answer == PlannedAnswer::Echo && self.message.len() >= NUMBER_LEN;
         if self.numbered && !fits {
-            return Err(PlanError::Numbered);
+            return Err(LoadPlanError::Numbered);
         }
         if is_udp && !self.numbered && self.depth > 1 {
-            return Err(PlanError::Depth { why: "datagrams without numbers" });
+            return Err(LoadPlanError::Depth { why: "datagrams without numbers" });
         }
         if self.depth > 1 && self.shape == Shape::ConnectEach {
-            return Err(PlanError::Depth { why: "a connection for each request" });
+            return Err(LoadPlanError::Depth { why: "a connection for each request" });
         }
-        if self.depth > 1 && is_raw && self.answer == Answer::Any {
-            return Err(PlanError::Depth { why: "answers of any length" });
+        if self.depth > 1 && is_raw && self.answer == PlannedAnswer::Any {
+            return Err(LoadPlanError::Depth { why: "answers of any length" });
         }
         if let Protocol::Http1(request) = &self.protocol {
             request.check()?;
         }
         if matches!(&self.protocol, Protocol::Redis { words } if words.is_empty()) {
-            return Err(PlanError::Zero { what: "number of words of the redis command" });
+            return Err(LoadPlanError::Zero { what: "number of words of the redis command" });
         }
         Ok(())
     }
@@ -376,7 +376,7 @@ pub enum Spacing {
 /// Answer to a message of TCP or UDP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum PlannedAnswer {
     /// The message itself; other bytes are [`Failure::WrongAnswer`](crate::Failure::WrongAnswer).
     Echo,
     /// Any bytes of this length.
@@ -392,7 +392,7 @@ pub enum Answer {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // The messages say it.
-pub enum PlanError {
+pub enum LoadPlanError {
     #[error("the target has no address")]
     NoAddress,
     #[error("{what} is 0; expected at least 1")]

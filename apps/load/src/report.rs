@@ -12,7 +12,7 @@ use crate::plan::{Plan, as_seconds};
 /// Part of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum RunPhase {
     /// Users connect; no requests yet.
     Connecting,
     /// Traffic that no figure includes.
@@ -25,9 +25,9 @@ pub enum Phase {
 
 /// Figures so far, for a live view. Counts are those of the measurement unless they say otherwise.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct ReportSnapshot {
     /// Part of the run that goes on.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// Time since the run began, connecting included.
     pub since_start: Duration,
     /// Time of the measurement so far; zero before it.

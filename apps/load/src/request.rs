@@ -6,7 +6,7 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCOD
 use http::{Method, Uri};
 use serde::Serialize;
 
-use crate::plan::{PlanError, message};
+use crate::plan::{LoadPlanError, message};
 
 /// An HTTP/1.1 request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -49,9 +49,9 @@ impl HttpUrl {
     ///
     /// # Errors
     /// Another scheme than http, or no valid host, port or path.
-    pub fn parse(text: &str) -> Result<Option<Self>, PlanError> {
+    pub fn parse(text: &str) -> Result<Option<Self>, LoadPlanError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
-        let wrong = |why: &str| PlanError::Url { url: text.into(), why: why.into() };
+        let wrong = |why: &str| LoadPlanError::Url { url: text.into(), why: why.into() };
         if scheme.eq_ignore_ascii_case("https") {
             return Err(wrong("HTTPS is not supported, only plain HTTP"));
         }
@@ -88,8 +88,8 @@ impl Header {
     ///
     /// # Errors
     /// The text is not a header.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let wrong = || PlanError::Header { header: text.into() };
+    pub fn parse(text: &str) -> Result<Self, LoadPlanError> {
+        let wrong = || LoadPlanError::Header { header: text.into() };
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;
         let header = Self { name: name.to_owned(), value: value.trim().to_owned() };
         header.is_valid().then_some(header).ok_or_else(wrong)
@@ -118,22 +118,22 @@ impl HttpRequest {
         self.method == "HEAD"
     }
 
-    pub(crate) fn check(&self) -> Result<(), PlanError> {
+    pub(crate) fn check(&self) -> Result<(), LoadPlanError> {
         if !self.path.starts_with('/') || self.path.bytes().any(|it| it <= b' ' || it == 0x7f) {
-            return Err(PlanError::Path { path: self.path.clone() });
+            return Err(LoadPlanError::Path { path: self.path.clone() });
         }
         // The answer to CONNECT is a tunnel, not a message.
         let method = Method::from_bytes(self.method.as_bytes());
         if !method.is_ok_and(|it| it != Method::CONNECT) {
-            return Err(PlanError::Method { method: self.method.clone() });
+            return Err(LoadPlanError::Method { method: self.method.clone() });
         }
         let host = self.host.iter().map(|it| Header { name: "Host".into(), value: it.clone() });
         if let Some(bad) = self.headers.iter().cloned().chain(host).find(|it| !it.is_valid()) {
-            return Err(PlanError::Header { header: format!("{}: {}", bad.name, bad.value) });
+            return Err(LoadPlanError::Header { header: format!("{}: {}", bad.name, bad.value) });
         }
         let computed = [CONTENT_LENGTH, TRANSFER_ENCODING];
         match self.headers.iter().find(|it| computed.iter().any(|name| it.is(name.as_str()))) {
-            Some(it) => Err(PlanError::Computed { name: it.name.clone() }),
+            Some(it) => Err(LoadPlanError::Computed { name: it.name.clone() }),
             None => Ok(()),
         }
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::alarm::RunClock;
 use crate::error::Error;
-use crate::machine::{self, Usage};
+use crate::machine::{self, MachineUsage};
 use crate::moments::{Moments, Quota};
 use crate::plan::{Plan, Protocol, Shape};
-use crate::report::{Ended, FellBehind, Generator, Period, Phase, Report, Snapshot};
+use crate::report::{Ended, FellBehind, Generator, Period, Report, ReportSnapshot, RunPhase};
 use crate::sockets;
 use crate::tally::{Desk, Tally};
 use crate::worker::{LoadWorker, Post, Remains};
@@ -33,7 +33,7 @@ use crate::worker::{LoadWorker, Post, Remains};
 pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&Snapshot),
+    watch: &mut dyn FnMut(&ReportSnapshot),
 ) -> Result<Report, Error> {
     plan.check()?;
     let threads = plan.threads.min(plan.users);
@@ -107,7 +107,7 @@ struct PeriodSums {
     ended: Ended,
     /// Time when the traffic began.
     connecting: u64,
-    before: Option<Usage>,
+    before: Option<MachineUsage>,
 }
 
 impl Conductor<'_> {
@@ -115,7 +115,7 @@ impl Conductor<'_> {
         &self,
         handles: Vec<ScopedJoinHandle<'_, Result<Remains, Error>>>,
         started: u64,
-        watch: &mut dyn FnMut(&Snapshot),
+        watch: &mut dyn FnMut(&ReportSnapshot),
     ) -> Result<Report, Error> {
         let mut sums = PeriodSums {
             total: Tally::default(),
@@ -140,7 +140,7 @@ impl Conductor<'_> {
         &self,
         handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
         sums: &mut PeriodSums,
-        watch: &mut dyn FnMut(&Snapshot),
+        watch: &mut dyn FnMut(&ReportSnapshot),
     ) {
         let (mut most, mut last) = (0, self.now());
         let mut next = last + self.period();
@@ -164,7 +164,7 @@ impl Conductor<'_> {
                 next += self.period();
                 self.gather(sums);
                 sums.period.clear();
-                watch(&self.snapshot(sums, Phase::Connecting));
+                watch(&self.snapshot(sums, RunPhase::Connecting));
             }
             // Connecting lasts milliseconds where all is well.
             thread::park_timeout(Duration::from_millis(1));
@@ -196,7 +196,7 @@ impl Conductor<'_> {
         &self,
         handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
         sums: &mut PeriodSums,
-        watch: &mut dyn FnMut(&Snapshot),
+        watch: &mut dyn FnMut(&ReportSnapshot),
     ) {
         let traffic = self.moments.traffic.load(Relaxed);
         let start = traffic + self.plan.warmup.as_nanos() as u64;
@@ -214,7 +214,7 @@ impl Conductor<'_> {
                 if now < start {
                     self.gather(sums);
                     sums.period.clear();
-                    watch(&self.snapshot(sums, Phase::WarmingUp));
+                    watch(&self.snapshot(sums, RunPhase::WarmingUp));
                     next = (next + self.period()).min(start);
                 } else if sums.before.is_none() {
                     sums.before = Some(machine::usage());
@@ -222,7 +222,7 @@ impl Conductor<'_> {
                 } else {
                     self.gather(sums);
                     self.end_period(sums, Duration::from_nanos(now - start));
-                    watch(&self.snapshot(sums, Phase::Measuring));
+                    watch(&self.snapshot(sums, RunPhase::Measuring));
                     next += self.period();
                 }
             }
@@ -277,9 +277,9 @@ impl Conductor<'_> {
         sums.period.clear();
     }
 
-    fn snapshot(&self, sums: &PeriodSums, phase: Phase) -> Snapshot {
+    fn snapshot(&self, sums: &PeriodSums, phase: RunPhase) -> ReportSnapshot {
         let behind = self.desks.iter().map(|it| it.behind_ns.load(Relaxed)).max();
-        Snapshot {
+        ReportSnapshot {
             phase,
             since_start: Duration::from_nanos(self.now()),
             elapsed: sums.until,

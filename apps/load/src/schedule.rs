@@ -28,7 +28,7 @@ impl SplitMix {
 
 /// Times of an open loop's requests.
 #[derive(Clone)]
-pub struct Schedule {
+pub struct LoadSchedule {
     spacing: Spacing,
     gap_ns: f64,
     random: SplitMix,
@@ -67,7 +67,7 @@ impl Share {
     }
 }
 
-impl Schedule {
+impl LoadSchedule {
     /// The part of a schedule of `per_second` that belongs to a thread's users.
     pub fn new(per_second: f64, spacing: Spacing, seed: u64, share: Share) -> Self {
         let gap_ns = match spacing {
@@ -191,7 +191,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn times(mut schedule: Schedule, count: usize) -> Vec<u64> {
+    fn times(mut schedule: LoadSchedule, count: usize) -> Vec<u64> {
         let next = || {
             let due = schedule.peek();
             schedule.advance();
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn uniform_requests_have_equal_gaps_and_threads_interleave() {
-        let first = times(Schedule::new(1000., Spacing::Uniform, 1, ALONE), 4);
+        let first = times(LoadSchedule::new(1000., Spacing::Uniform, 1, ALONE), 4);
         assert_eq!(first, [0, 1_000_000, 2_000_000, 3_000_000]);
         for (all, threads) in [(1, 1), (3, 2), (7, 2), (7, 3), (64, 2), (5, 5)] {
             let mut due: Vec<u64> = (0..threads)
                 .flat_map(|thread| {
                     let users = (thread..all).step_by(threads as usize).count() as u64;
                     let share = Share { thread, threads, users, all };
-                    let schedule = Schedule::new(1000., Spacing::Uniform, 1, share);
+                    let schedule = LoadSchedule::new(1000., Spacing::Uniform, 1, share);
                     let counted = schedule.clone().count_until(SECOND);
                     times(schedule, counted as usize)
                 })
@@ -222,14 +222,14 @@ mod tests {
 
     #[test]
     fn uniform_gaps_do_not_drift_in_a_million_requests() {
-        let mut schedule = Schedule::new(3000., Spacing::Uniform, 1, ALONE);
+        let mut schedule = LoadSchedule::new(3000., Spacing::Uniform, 1, ALONE);
         (0..3_000_000).for_each(|_| schedule.advance());
         assert_eq!(schedule.peek(), 1000 * SECOND);
     }
 
     #[test]
     fn poisson_gaps_have_the_mean_and_the_deviation_of_the_exponential_distribution() {
-        let times = times(Schedule::new(1000., Spacing::Poisson, 7, ALONE), 100_001);
+        let times = times(LoadSchedule::new(1000., Spacing::Poisson, 7, ALONE), 100_001);
         let gaps: Vec<f64> = times.windows(2).map(|it| (it[1] - it[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
@@ -241,17 +241,17 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_schedules() {
-        let poisson = |seed| times(Schedule::new(50., Spacing::Poisson, seed, ALONE), 100);
+        let poisson = |seed| times(LoadSchedule::new(50., Spacing::Poisson, seed, ALONE), 100);
         assert_eq!(poisson(3), poisson(3));
         assert_ne!(poisson(3), poisson(4));
     }
 
     #[test]
     fn the_rest_of_a_schedule_is_counted() {
-        let mut uniform = Schedule::new(100., Spacing::Uniform, 1, ALONE);
+        let mut uniform = LoadSchedule::new(100., Spacing::Uniform, 1, ALONE);
         (0..30).for_each(|_| uniform.advance());
         assert_eq!(uniform.count_until(SECOND), 70);
-        let poisson = Schedule::new(1e7, Spacing::Poisson, 1, ALONE);
+        let poisson = LoadSchedule::new(1e7, Spacing::Poisson, 1, ALONE);
         let count = poisson.count_until(SECOND) as f64;
         assert!((count / 1e7 - 1.).abs() < 0.01, "{count}");
     }
@@ -259,13 +259,13 @@ mod tests {
     #[test]
     fn requests_before_a_time_are_left_out() {
         let share = Share { thread: 1, threads: 2, users: 1, all: 2 };
-        let mut uniform = Schedule::new(200., Spacing::Uniform, 1, share);
+        let mut uniform = LoadSchedule::new(200., Spacing::Uniform, 1, share);
         uniform.skip_to(SECOND);
         assert_eq!(uniform.peek(), SECOND + 5_000_000);
         assert_eq!(uniform.clone().count_until(2 * SECOND), 100);
         uniform.skip_to(3);
         assert_eq!(uniform.peek(), SECOND + 5_000_000);
-        let mut poisson = Schedule::new(1000., Spacing::Poisson, 5, ALONE);
+        let mut poisson = LoadSchedule::new(1000., Spacing::Poisson, 5, ALONE);
         poisson.skip_to(1_000_000 * SECOND);
         assert!(poisson.peek() >= 1_000_000 * SECOND);
     }

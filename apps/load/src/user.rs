@@ -56,7 +56,7 @@ const IDLE_CLOSE: &str = "the server closed an idle connection";
 
 /// A connection or socket of a run, and its requests.
 pub struct User {
-    socket: Socket,
+    socket: UserSocket,
     pub state: State,
     /// Requests under way, then those that are due.
     queue: VecDeque<Request>,
@@ -81,7 +81,7 @@ pub struct User {
     pub is_settled: bool,
 }
 
-enum Socket {
+enum UserSocket {
     None,
     Tcp(TcpStream),
     Udp(UdpSocket),
@@ -90,7 +90,7 @@ enum Socket {
 impl User {
     pub fn new(dialogue: &Dialogue) -> Self {
         Self {
-            socket: Socket::None,
+            socket: UserSocket::None,
             state: State::Waiting,
             queue: VecDeque::new(),
             under_way: 0,
@@ -115,7 +115,7 @@ impl User {
         token: Token,
     ) -> Result<(), Trouble> {
         register(&mut stream, registry, token)?;
-        self.socket = Socket::Tcp(stream);
+        self.socket = UserSocket::Tcp(stream);
         Ok(())
     }
 
@@ -127,13 +127,13 @@ impl User {
         token: Token,
     ) -> Result<(), Trouble> {
         register(&mut socket, registry, token)?;
-        self.socket = Socket::Udp(socket);
+        self.socket = UserSocket::Udp(socket);
         Ok(())
     }
 
     /// Whether a connection that was begun stands.
     pub fn is_established(&self) -> Result<bool, Trouble> {
-        let Socket::Tcp(stream) = &self.socket else { return Ok(true) };
+        let UserSocket::Tcp(stream) = &self.socket else { return Ok(true) };
         if let Some(error) = stream.take_error()? {
             return Err(error.into());
         }
@@ -147,7 +147,7 @@ impl User {
     /// Closes the socket and forgets requests under way, which `lost` receives. Requests that are
     /// due stay for the next connection.
     pub fn close(&mut self, mut lost: impl FnMut(&Request)) {
-        self.socket = Socket::None;
+        self.socket = UserSocket::None;
         self.state = State::Waiting;
         self.generation = self.generation.wrapping_add(1);
         self.queue.drain(..self.under_way as usize).for_each(|it| lost(&it));
@@ -244,9 +244,9 @@ impl User {
     /// Bytes that the socket takes of `bytes`. A datagram for which a device has no room is lost.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match &mut self.socket {
-            Socket::None => Err(ErrorKind::NotConnected.into()),
-            Socket::Tcp(stream) => stream.write(bytes),
-            Socket::Udp(socket) => match socket.send(bytes) {
+            UserSocket::None => Err(ErrorKind::NotConnected.into()),
+            UserSocket::Tcp(stream) => stream.write(bytes),
+            UserSocket::Udp(socket) => match socket.send(bytes) {
                 Err(error) if sockets::is_no_room(&error) => Ok(bytes.len()),
                 result => result,
             },
@@ -256,16 +256,16 @@ impl User {
     /// Bytes that the socket has, 0 at the end of a stream.
     pub fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         match &mut self.socket {
-            Socket::None => Err(ErrorKind::WouldBlock.into()),
-            Socket::Tcp(stream) => stream.read(bytes),
-            Socket::Udp(socket) => socket.recv(bytes),
+            UserSocket::None => Err(ErrorKind::WouldBlock.into()),
+            UserSocket::Tcp(stream) => stream.read(bytes),
+            UserSocket::Udp(socket) => socket.recv(bytes),
         }
     }
 
     /// Tells the server that no more bytes follow.
     pub fn finish_sending(&mut self) -> std::io::Result<()> {
         match &self.socket {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            UserSocket::Tcp(stream) => stream.shutdown(Shutdown::Write),
             _ => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ impl User {
         has_end: bool,
         inbox: &mut AnswerInbox,
     ) -> Result<bool, Trouble> {
-        let is_udp = matches!(self.socket, Socket::Udp(_));
+        let is_udp = matches!(self.socket, UserSocket::Udp(_));
         for _ in 0..TURN {
             let len = match self.read(buffer) {
                 Ok(0) if !is_udp => return self.on_end(clock, inbox).map(|()| false),
@@ -414,7 +414,7 @@ fn register(socket: &mut impl Source, registry: &Registry, token: Token) -> std:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Answer, Plan, Target};
+    use crate::plan::{Plan, PlannedAnswer, Target};
 
     #[test]
     fn a_turn_of_reading_ends_while_the_server_sends_on() {
@@ -422,7 +422,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut plan = Plan::new(Target::from(address));
-        plan.answer = Answer::Length { bytes: usize::MAX };
+        plan.answer = PlannedAnswer::Length { bytes: usize::MAX };
         let dialogue = Dialogue::new(&plan);
         let mut user = User::new(&dialogue);
         let client = std::net::TcpStream::connect(address).unwrap();
@@ -432,7 +432,7 @@ mod tests {
         let mut all = vec![0; 16 * TURN * READ];
         while client.peek(&mut all).unwrap() < all.len() {}
         client.set_nonblocking(true).unwrap();
-        user.socket = Socket::Tcp(TcpStream::from_std(client));
+        user.socket = UserSocket::Tcp(TcpStream::from_std(client));
         user.push(0);
         user.start_next(&dialogue, 0);
         let (clock, mut inbox) = (RunClock::start(), AnswerInbox::default());

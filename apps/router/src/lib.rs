@@ -8,8 +8,8 @@
 //!
 //! - [`Plan`]: the router in words, checked: ports, routes and rules that fit each other;
 //! - [`Router`]: the stack with its ports, turned by its owner;
-//! - [`Runner`]: a thread's loop, which sleeps on the ports' descriptors;
-//! - [`Remote`]: a handle for other threads, whose jobs are done between two turns.
+//! - [`RouterRunner`]: a thread's loop, which sleeps on the ports' descriptors;
+//! - [`RouterRemote`]: a handle for other threads, whose jobs are done between two turns.
 //!
 //! Budget: no copy and no allocation per packet beyond the ports' own.
 #![forbid(unsafe_code)]
@@ -20,7 +20,7 @@ mod remote;
 mod router;
 mod runner;
 
-pub use plan::{Hop, Plan, PlanError, PlanPart, PlannedPort, PlannedRoute, Target};
-pub use remote::{Gone, Remote};
+pub use plan::{Hop, Plan, PlanPart, PlannedPort, PlannedRoute, RouterPlanError, Target};
+pub use remote::{RouterGone, RouterRemote};
 pub use router::{OpenPort, Router, Settings};
-pub use runner::{Ended, Runner, Woken};
+pub use runner::{Ended, RouterRunner, RunnerWoken};

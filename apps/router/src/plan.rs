@@ -58,7 +58,7 @@ pub struct Plan {
 /// Parts of a plan that do not fit each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlanError {
+pub enum RouterPlanError {
     /// There is no port.
     #[error("a router needs a port: --port NAME=packet:INTERFACE,ADDRESS/LENGTH")]
     NoPort,
@@ -190,7 +190,7 @@ pub enum PlanPart<'a> {
     Route(Prefix),
 }
 
-impl PlanError {
+impl RouterPlanError {
     /// The part that does not fit; None: the rules, or all of it.
     pub fn part(&self) -> Option<PlanPart<'_>> {
         Some(match self {
@@ -216,7 +216,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first that does not.
-    pub fn check(&self) -> Result<(), PlanError> {
+    pub fn check(&self) -> Result<(), RouterPlanError> {
         self.check_ports()?;
         self.route_specs()?;
         self.compiled().map(drop)
@@ -229,13 +229,13 @@ impl Plan {
         u16::try_from(at + 1).ok().map(IfaceId)
     }
 
-    fn check_ports(&self) -> Result<(), PlanError> {
+    fn check_ports(&self) -> Result<(), RouterPlanError> {
         if self.ports.is_empty() {
-            return Err(PlanError::NoPort);
+            return Err(RouterPlanError::NoPort);
         }
         for (n, port) in self.ports.iter().enumerate() {
             if self.ports[..n].iter().any(|other| other.name == port.name) {
-                return Err(PlanError::NameTaken { name: port.name.clone() });
+                return Err(RouterPlanError::NameTaken { name: port.name.clone() });
             }
             for (k, own) in port.addresses.iter().enumerate() {
                 self.check_address(n, k, own)?;
@@ -245,7 +245,7 @@ impl Plan {
     }
 
     /// Holds the `k`-th address of the `n`-th port against those before it.
-    fn check_address(&self, n: usize, k: usize, own: &Prefix) -> Result<(), PlanError> {
+    fn check_address(&self, n: usize, k: usize, own: &Prefix) -> Result<(), RouterPlanError> {
         let second = || self.ports[n].name.clone();
         let before = self.ports[..=n].iter().enumerate();
         let before = before.flat_map(|(m, port)| {
@@ -256,11 +256,11 @@ impl Plan {
             let first = port.name.clone();
             if other.addr() == own.addr() {
                 let (address, second) = (own.addr(), second());
-                return Err(PlanError::AddressTaken { address, first, second });
+                return Err(RouterPlanError::AddressTaken { address, first, second });
             }
             if m != n && other.trunc() == own.trunc() {
                 let (network, second) = (own.trunc(), second());
-                return Err(PlanError::NetworkTaken { network, first, second });
+                return Err(RouterPlanError::NetworkTaken { network, first, second });
             }
         }
         Ok(())
@@ -270,13 +270,13 @@ impl Plan {
     ///
     /// # Errors
     /// A next hop is in no port's network, or two routes lead to one network.
-    pub fn route_specs(&self) -> Result<Vec<RouteSpec>, PlanError> {
+    pub fn route_specs(&self) -> Result<Vec<RouteSpec>, RouterPlanError> {
         let mut specs = Vec::with_capacity(self.routes.len());
         let mut prefixes = std::collections::BTreeSet::new();
         for route in &self.routes {
             let prefix = route.prefix.trunc();
             if !prefixes.insert((prefix.addr(), prefix.len())) {
-                return Err(PlanError::RouteTaken { prefix });
+                return Err(RouterPlanError::RouteTaken { prefix });
             }
             // The port of a router may have been named: nothing is looked up.
             let mut add = |next_hop: Option<IpAddr>, iface, kind| {
@@ -294,7 +294,7 @@ impl Plan {
             for Hop { addr: hop, port } in hops {
                 let iface = self.interface_of_hop(prefix, *hop, port.as_deref())?;
                 if !known.insert((*hop, iface.0)) {
-                    return Err(PlanError::HopTaken { prefix, hop: *hop });
+                    return Err(RouterPlanError::HopTaken { prefix, hop: *hop });
                 }
                 add(Some(*hop), Some(iface), None);
             }
@@ -307,39 +307,39 @@ impl Plan {
         prefix: Prefix,
         hop: IpAddr,
         port: Option<&str>,
-    ) -> Result<IfaceId, PlanError> {
+    ) -> Result<IfaceId, RouterPlanError> {
         if hop.is_ipv4() != prefix.addr().is_ipv4() {
-            return Err(PlanError::OtherFamily { prefix, hop });
+            return Err(RouterPlanError::OtherFamily { prefix, hop });
         }
         let addresses = || self.ports.iter().flat_map(|port| &port.addresses);
         if addresses().any(|own| own.addr() == hop) {
-            return Err(PlanError::OwnHop { prefix, hop });
+            return Err(RouterPlanError::OwnHop { prefix, hop });
         }
         if let Some(own) = addresses().find(|own| own.broadcast().map(IpAddr::V4) == Some(hop)) {
-            return Err(PlanError::NoHost { prefix, hop, network: own.trunc() });
+            return Err(RouterPlanError::NoHost { prefix, hop, network: own.trunc() });
         }
         if let Some(name) = port {
             let (name, names) = (name.to_owned(), self.names());
-            let unknown = || PlanError::UnknownPort { prefix, name: name.clone(), names };
+            let unknown = || RouterPlanError::UnknownPort { prefix, name: name.clone(), names };
             return self.interface(&name).ok_or_else(unknown);
         }
         if addr::is_link_local(hop) && hop.is_ipv6() {
             let port = self.ports.first().map(|port| port.name.clone()).unwrap_or_default();
-            return Err(PlanError::NoPortOfHop { prefix, hop, port });
+            return Err(RouterPlanError::NoPortOfHop { prefix, hop, port });
         }
         let on_link = |port: &&PlannedPort| port.addresses.iter().any(|own| own.contains(hop));
-        let port = self.ports.iter().find(on_link).ok_or(PlanError::NoWay { prefix, hop })?;
-        self.interface(&port.name).ok_or(PlanError::NoWay { prefix, hop })
+        let port = self.ports.iter().find(on_link).ok_or(RouterPlanError::NoWay { prefix, hop })?;
+        self.interface(&port.name).ok_or(RouterPlanError::NoWay { prefix, hop })
     }
 
     /// The rules, made ready.
     ///
     /// # Errors
     /// A rule names a port that does not exist.
-    pub fn compiled(&self) -> Result<Option<Rules>, PlanError> {
+    pub fn compiled(&self) -> Result<Option<Rules>, RouterPlanError> {
         let Some(list) = &self.rules else { return Ok(None) };
         let compiled = Rules::compile(list, |name| self.interface(name).map(|id| id.0));
-        compiled.map(Some).map_err(|error| PlanError::Rules(error, self.names()))
+        compiled.map(Some).map_err(|error| RouterPlanError::Rules(error, self.names()))
     }
 
     fn names(&self) -> String {
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn names_addresses_and_networks_belong_to_one_port() {
         assert_eq!(office().check(), Ok(()));
-        assert_eq!(Plan::default().check(), Err(PlanError::NoPort));
+        assert_eq!(Plan::default().check(), Err(RouterPlanError::NoPort));
         let cases = [
             (plan(&[("a", &["10.0.0.1/24"]), ("a", &["10.0.1.1/24"])]), "two ports are called"),
             (plan(&[("a", &["10.0.0.1/24"]), ("b", &["10.0.0.1/16"])]), "given twice"),

@@ -15,7 +15,7 @@ type Job = Box<dyn FnOnce(&mut Router) + Send>;
 /// A handle on a [`Runner`](crate::Runner), for other threads than its own; clones are of the same
 /// one.
 #[derive(Clone)]
-pub struct Remote {
+pub struct RouterRemote {
     jobs: Sender<Job>,
     bell: Arc<OwnedFd>,
 }
@@ -23,9 +23,9 @@ pub struct Remote {
 /// The router does not run any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the router does not run any more")]
-pub struct Gone;
+pub struct RouterGone;
 
-impl Remote {
+impl RouterRemote {
     /// Has the router's thread do `job` between two turns, and waits for the result. On that
     /// thread itself such a call would wait for ever.
     ///
@@ -34,14 +34,14 @@ impl Remote {
     pub fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Router) -> T + Send + 'static,
-    ) -> Result<T, Gone> {
+    ) -> Result<T, RouterGone> {
         let (answer, answered) = channel();
         // The thread that asked waits for the answer.
         let job = Box::new(move |router: &mut Router| drop(answer.send(job(router))));
-        self.jobs.send(job).map_err(|_| Gone)?;
+        self.jobs.send(job).map_err(|_| RouterGone)?;
         // The counter takes 2^64 rings.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        answered.recv().map_err(|_| Gone)
+        answered.recv().map_err(|_| RouterGone)
     }
 }
 
@@ -53,10 +53,10 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// A desk, and the handle of those who ask.
-    pub fn open() -> io::Result<(Self, Remote)> {
+    pub fn open() -> io::Result<(Self, RouterRemote)> {
         let (sender, jobs) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok((Self { jobs, bell: Arc::clone(&bell) }, Remote { jobs: sender, bell }))
+        Ok((Self { jobs, bell: Arc::clone(&bell) }, RouterRemote { jobs: sender, bell }))
     }
 
     /// Readable when there are jobs.

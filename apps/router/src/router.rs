@@ -12,7 +12,7 @@ use towpath_stack::net::{
 use towpath_stack::{Budget, Instant, Stack, StackConfig, Turn};
 use towpath_wire::MacAddr;
 
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Plan, RouterPlanError};
 
 /// Packets of one port in a turn. Packets of 64 KiB from two ports at once are then less than the
 /// queue of a third one takes.
@@ -55,7 +55,7 @@ impl Router {
         ports: Vec<OpenPort>,
         seed: [u8; 32],
         now_ns: u64,
-    ) -> Result<Self, PlanError> {
+    ) -> Result<Self, RouterPlanError> {
         plan.check()?;
         let net = NetConfig {
             trace_drops: settings.trace_drops,
@@ -86,7 +86,10 @@ impl Router {
         let changes: Vec<_> =
             specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
         let made = node.stack.net.apply(Instant(now_ns), &changes);
-        made.map_err(|Refused { at, why }| PlanError::Route { prefix: specs[at].prefix, why })?;
+        made.map_err(|Refused { at, why }| RouterPlanError::Route {
+            prefix: specs[at].prefix,
+            why,
+        })?;
         node.stack.net.set_rules(plan.compiled()?);
         Ok(Self { node })
     }
@@ -165,7 +168,7 @@ impl Router {
     }
 
     /// The oldest dropped packet not yet taken.
-    pub fn take_dropped(&mut self) -> Option<towpath_stack::net::Dropped> {
+    pub fn take_dropped(&mut self) -> Option<towpath_stack::net::DroppedCopy> {
         self.node.stack.net.take_dropped()
     }
 }

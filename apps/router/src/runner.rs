@@ -10,24 +10,24 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::remote::{Desk, Remote};
+use crate::remote::{Desk, RouterRemote};
 use crate::router::Router;
 
 /// Turns a [`Router`] until it is told to end.
-pub struct Runner {
+pub struct RouterRunner {
     router: Router,
     epoll: OwnedFd,
     desk: Desk,
-    remote: Remote,
+    remote: RouterRemote,
     /// For each port, whether its descriptor is watched for writability.
     awaits_room: Vec<bool>,
     /// For each port, whether its device was removed.
     gone: Vec<bool>,
 }
 
-/// Reason for which the owner of a [`Runner`] is called.
+/// Reason for which the owner of a [`RouterRunner`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
+pub enum RunnerWoken {
     /// Turns moved something.
     Turned,
     /// The owner's descriptor of this number is readable.
@@ -36,7 +36,7 @@ pub enum Woken {
     PortGone(usize),
 }
 
-/// Why [`Runner::run`] returned.
+/// Why [`RouterRunner::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// Its owner said so.
@@ -52,7 +52,7 @@ const BELL: u64 = u64::MAX;
 /// Descriptors that are told of at once; others follow in the next turn.
 const TOLD_MAX: usize = 64;
 
-impl Runner {
+impl RouterRunner {
     /// A loop that has done nothing yet.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Runner {
     }
 
     /// A handle for other threads.
-    pub fn remote(&self) -> Remote {
+    pub fn remote(&self) -> RouterRemote {
         self.remote.clone()
     }
 
@@ -88,7 +88,7 @@ impl Runner {
     pub fn run(
         &mut self,
         wakes: &[BorrowedFd<'_>],
-        mut woken: impl FnMut(Woken, &mut Router) -> ControlFlow<()>,
+        mut woken: impl FnMut(RunnerWoken, &mut Router) -> ControlFlow<()>,
     ) -> io::Result<Ended> {
         let first_wake = self.router.ports().len() as u64;
         for (wake, name) in wakes.iter().zip(first_wake..) {
@@ -100,7 +100,7 @@ impl Runner {
             let turn = self.router.turn(now_ns);
             while let Some(n) = self.newly_gone() {
                 self.take_down(now_ns, n);
-                if woken(Woken::PortGone(n), &mut self.router).is_break() {
+                if woken(RunnerWoken::PortGone(n), &mut self.router).is_break() {
                     return Ok(Ended::Stopped);
                 }
                 if self.gone.iter().all(|gone| *gone) {
@@ -114,7 +114,7 @@ impl Runner {
                 continue;
             }
             busy_turns = 0;
-            if woken(Woken::Turned, &mut self.router).is_break() {
+            if woken(RunnerWoken::Turned, &mut self.router).is_break() {
                 return Ok(Ended::Stopped);
             }
             let due = self.router.next_timeout_ns();
@@ -146,7 +146,7 @@ impl Runner {
         &mut self,
         wait_ns: Option<u64>,
         first_wake: u64,
-        woken: &mut impl FnMut(Woken, &mut Router) -> ControlFlow<()>,
+        woken: &mut impl FnMut(RunnerWoken, &mut Router) -> ControlFlow<()>,
     ) -> io::Result<ControlFlow<()>> {
         self.await_room()?;
         let timeout = wait_ns.map(|ns| Timespec {
@@ -166,7 +166,7 @@ impl Runner {
             if event.data.u64() == BELL {
                 self.desk.work(&mut self.router);
             } else if let Some(n) = event.data.u64().checked_sub(first_wake)
-                && woken(Woken::By(n as usize), &mut self.router).is_break()
+                && woken(RunnerWoken::By(n as usize), &mut self.router).is_break()
             {
                 return Ok(ControlFlow::Break(()));
             }

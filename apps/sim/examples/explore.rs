@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use towpath_sim::explore::{ExtraRules, Fault, RandomWorld, check_text, shrink};
+use towpath_sim::explore::{ExtraRules, RandomWorld, RuleFault, check_text, shrink};
 use towpath_sim::{BatchOptions, read, run_all};
 
 /// Runs that a shrinker may take.
@@ -96,7 +96,7 @@ struct Totals {
     bytes: AtomicU64,
     whole: AtomicU64,
     failed: AtomicU64,
-    faults: Mutex<Vec<(u64, Fault)>>,
+    faults: Mutex<Vec<(u64, RuleFault)>>,
 }
 
 impl Totals {
@@ -162,7 +162,7 @@ fn work(options: &Options, totals: &Totals) {
 }
 
 /// Tells of a world that breaks a rule, and of a small one that breaks it, too.
-fn report(seed: u64, scene: &RandomWorld, fault: Fault, totals: &Totals) {
+fn report(seed: u64, scene: &RandomWorld, fault: RuleFault, totals: &Totals) {
     let shrunk = shrink(scene, &fault, ExtraRules::default(), SHRINKS);
     say(&format!(
         "sim: seed {seed}: {fault}\nrun it again: cargo lab sim --seed {seed} --scenarios 1\n\

@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use towpath_pcap::{Direction, Interface, LinkType, Writer};
+use towpath_pcap::{CaptureLinkType, Direction, Interface, Writer};
 
 use crate::scenario::Plan;
 
 /// The files of a run. Each packet is in the file of a link once: when it comes out, or when it is
 /// dropped, with the reason as its comment.
 pub struct Captures {
-    files: Vec<Capture>,
+    files: Vec<HostCapture>,
     failure: Option<String>,
 }
 
-struct Capture {
+struct HostCapture {
     path: PathBuf,
     writer: Writer<File>,
 }
@@ -35,11 +35,12 @@ impl Captures {
                 if plan.variant.is_empty() { String::new() } else { format!("-{}", plan.variant) };
             let path =
                 folder.join(format!("{}{variant}-{seed}.pcapng", link.name).replace(' ', "_"));
-            let interfaces =
-                names.each_ref().map(|name| Interface { name, link_type: LinkType::Ethernet });
+            let interfaces = names
+                .each_ref()
+                .map(|name| Interface { name, link_type: CaptureLinkType::Ethernet });
             let file = File::create(&path).map_err(|error| failed(&path, error))?;
             let writer = Writer::new(file, &interfaces).map_err(|error| failed(&path, error))?;
-            files.push(Capture { path, writer });
+            files.push(HostCapture { path, writer });
         }
         Ok(Self { files, failure: None })
     }
@@ -75,7 +76,7 @@ impl Captures {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        for Capture { path, writer } in self.files {
+        for HostCapture { path, writer } in self.files {
             writer.into_inner().map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(())

@@ -56,8 +56,8 @@ mod world;
 
 pub use batch::{BatchOptions, RUNS_MAX, run_all};
 pub use examples::{
-    Bql, CardOptions, Example, ExampleReport, Latency, Load, OnOffOptions, PingOptions, Reply,
-    SendMode, SendOptions, TcOptions, Transport, text,
+    Bql, CardOptions, EchoReply, Example, ExampleReport, Latency, Load, LoadTransport,
+    OnOffOptions, PingOptions, SendMode, SendOptions, TcOptions, text,
 };
 pub use output::{csv, html, json, series, svg, table};
 pub use queue::qdisc_words;

@@ -17,7 +17,7 @@ const SAMPLE_BYTES: u64 = 48;
 
 /// Counts of a flow, of both ends.
 #[derive(Debug, Default, Clone)]
-struct Ends {
+struct FlowEnds {
     /// Bytes that arrived where the flow carries them to.
     bytes: u64,
     /// TCP's figures of the end that sends most.
@@ -42,7 +42,7 @@ pub fn run(
     if options.traces {
         world.traces = Traces::new(plan);
     }
-    let mut recorder = Recorder::new(plan);
+    let mut recorder = SampleRecorder::new(plan);
     check_memory(plan, 0, world.memory())?;
     let samples = plan.duration_ns.div_ceil(plan.sample_ns);
     for number in 1..=samples {
@@ -86,7 +86,7 @@ fn check_memory(plan: &Plan, now_ns: u64, memory: u64) -> Result<(), String> {
 }
 
 /// Samples so far.
-struct Recorder {
+struct SampleRecorder {
     sample_s: Vec<f64>,
     flows: Vec<FlowSeries>,
     flow_bytes: Vec<u64>,
@@ -96,7 +96,7 @@ struct Recorder {
     link_counts: Vec<(u64, u64)>,
 }
 
-impl Recorder {
+impl SampleRecorder {
     fn new(plan: &Plan) -> Self {
         let wires = plan.links.len() * 2;
         Self {
@@ -209,8 +209,8 @@ fn rounded(bps: f64) -> f64 {
 }
 
 /// The counts of all flows.
-fn ends(plan: &Plan, world: &mut World) -> Vec<Ends> {
-    let mut ends = vec![Ends::default(); plan.flows.len()];
+fn ends(plan: &Plan, world: &mut World) -> Vec<FlowEnds> {
+    let mut ends = vec![FlowEnds::default(); plan.flows.len()];
     world.each_tally(|flow, is_source, tally| {
         let asks = matches!(plan.flows[flow].traffic, Traffic::Request { .. });
         let is_ping = matches!(plan.flows[flow].traffic, Traffic::Ping { .. });

@@ -68,7 +68,7 @@ pub struct Traces {
 }
 
 /// The parts of a segment that a trace is made of.
-struct Segment<'a> {
+struct TracedSegment<'a> {
     ports: [u16; 2],
     seq: u32,
     ack: u32,
@@ -123,7 +123,7 @@ impl Traces {
 }
 
 impl Trace {
-    fn on_sent(&mut self, at_ns: u64, segment: &Segment<'_>) {
+    fn on_sent(&mut self, at_ns: u64, segment: &TracedSegment<'_>) {
         if segment.is_syn {
             self.first = Some(segment.seq.wrapping_add(1));
         }
@@ -136,7 +136,7 @@ impl Trace {
         }
     }
 
-    fn on_received(&mut self, at_ns: u64, segment: &Segment<'_>) {
+    fn on_received(&mut self, at_ns: u64, segment: &TracedSegment<'_>) {
         let Some(first) = self.first.filter(|_| segment.has_ack && !segment.is_syn) else { return };
         let to = near(self.una, segment.ack.wrapping_sub(first));
         if to > self.una && self.acks.len() < POINTS_MAX {
@@ -160,7 +160,7 @@ fn near(base: u64, low: u32) -> u64 {
 }
 
 /// The TCP segment in an Ethernet frame with IPv4.
-fn parse(frame: &[u8]) -> Option<Segment<'_>> {
+fn parse(frame: &[u8]) -> Option<TracedSegment<'_>> {
     if frame.get(12..14)? != [0x08, 0x00] {
         return None;
     }
@@ -175,7 +175,7 @@ fn parse(frame: &[u8]) -> Option<Segment<'_>> {
     let u16_at = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let u32_at = |at: usize| (u32::from(u16_at(at)) << 16) | u32::from(u16_at(at + 2));
     let options_end = usize::from(header[12] >> 4) * 4;
-    Some(Segment {
+    Some(TracedSegment {
         ports: [u16_at(0), u16_at(2)],
         seq: u32_at(4),
         ack: u32_at(8),

@@ -215,40 +215,40 @@ deserialize!(Share, "a share, as \"1%\" or a number from 0 to 1", |number| {
 
 /// Time of a start, or a range of which a run draws one: "1s", or ["0s", "1s"].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Start {
+pub struct StartTime {
     /// Earliest start.
     pub from: Time,
     /// Latest start, no earlier.
     pub to: Time,
 }
 
-impl<'de> Deserialize<'de> for Start {
+impl<'de> Deserialize<'de> for StartTime {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct TimeOrRange;
         impl<'de> Visitor<'de> for TimeOrRange {
-            type Value = Start;
+            type Value = StartTime;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a time with its unit, as \"1s\", or a range, as [\"0s\", \"1s\"]")
             }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Start, E> {
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<StartTime, E> {
                 let time = Time::parse(text);
                 let time = time.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))?;
-                Ok(Start { from: time, to: time })
+                Ok(StartTime { from: time, to: time })
             }
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Start, E> {
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<StartTime, E> {
                 let wrong = E::invalid_value(Unexpected::Signed(number), &self);
-                if number == 0 { Ok(Start::default()) } else { Err(wrong) }
+                if number == 0 { Ok(StartTime::default()) } else { Err(wrong) }
             }
             fn visit_seq<A: serde::de::SeqAccess<'de>>(
                 self,
                 mut seq: A,
-            ) -> Result<Start, A::Error> {
+            ) -> Result<StartTime, A::Error> {
                 let mut times = Vec::new();
                 while let Some(time) = seq.next_element::<Time>()? {
                     times.push(time);
                 }
                 match times[..] {
-                    [from, to] if from <= to => Ok(Start { from, to }),
+                    [from, to] if from <= to => Ok(StartTime { from, to }),
                     [from, to] => Err(A::Error::custom(format!(
                         "the range begins at {from} and ends at {to}; expected the earlier first"
                     ))),
@@ -262,23 +262,23 @@ impl<'de> Deserialize<'de> for Start {
 
 /// A name of hosts: one, a list, or a pattern with a star at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names(pub Vec<String>);
+pub struct HostNames(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for Names {
+impl<'de> Deserialize<'de> for HostNames {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct OneOrMore;
         impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Names;
+            type Value = HostNames;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the name of a host, a pattern as \"left*\", or a list of names")
             }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Names, E> {
-                Ok(Names(vec![text.to_owned()]))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HostNames, E> {
+                Ok(HostNames(vec![text.to_owned()]))
             }
             fn visit_seq<A: serde::de::SeqAccess<'de>>(
                 self,
                 mut seq: A,
-            ) -> Result<Names, A::Error> {
+            ) -> Result<HostNames, A::Error> {
                 let mut names = Vec::new();
                 while let Some(name) = seq.next_element()? {
                     names.push(name);
@@ -286,7 +286,7 @@ impl<'de> Deserialize<'de> for Names {
                 if names.is_empty() {
                     return Err(A::Error::invalid_length(0, &self));
                 }
-                Ok(Names(names))
+                Ok(HostNames(names))
             }
         }
         from.deserialize_any(OneOrMore)

@@ -9,7 +9,7 @@ use towpath_tcp::Info;
 use towpath_wire::tcp::{Flags, Header, SeqNum};
 use towpath_wire::{IpProtocol, checksum};
 
-use crate::fault::Fault;
+use crate::fault::RuleFault;
 use crate::packet::{SimPort, Towards};
 
 /// Both addresses of a connection, that of its sender first.
@@ -23,10 +23,10 @@ const STEP_MAX: u32 = 1 << 30;
 pub struct Watch {
     ends: BTreeMap<Ends, SentSegments>,
     /// Acknowledgements that came at a host, by its number and the ends of its connection.
-    heard: BTreeMap<(usize, Ends), Heard>,
-    sockets: BTreeMap<(usize, SocketId), Marks>,
+    heard: BTreeMap<(usize, Ends), AcksHeard>,
+    sockets: BTreeMap<(usize, SocketId), WatchMarks>,
     /// The first rule that was broken.
-    pub fault: Option<Fault>,
+    pub fault: Option<RuleFault>,
 }
 
 /// Segments that one end of a connection has sent.
@@ -45,7 +45,7 @@ struct SentSegments {
 
 /// Acknowledgements of the other end that came.
 #[derive(Debug, Default)]
-struct Heard {
+struct AcksHeard {
     /// Times, in ms.
     at_ms: Vec<u64>,
     /// Highest acknowledgement that came.
@@ -54,7 +54,7 @@ struct Heard {
 
 /// Figures of a socket that do not go back.
 #[derive(Debug, Clone, Copy)]
-struct Marks {
+struct WatchMarks {
     snd_una: SeqNum,
     snd_nxt: SeqNum,
     rcv_nxt: SeqNum,
@@ -197,7 +197,7 @@ impl Watch {
         }
         for socket in node.stack.sockets(node.now()) {
             let Some(tcp) = socket.tcp else { continue };
-            let marks = Marks::of(&tcp);
+            let marks = WatchMarks::of(&tcp);
             let before = self.sockets.insert((host, socket.id), marks);
             if let Some(rule) = before.and_then(|before| before.broken_by(&marks)) {
                 self.note(now, rule, format!("host {host}: {before:?}, then {socket:?}"));
@@ -208,7 +208,7 @@ impl Watch {
     /// Time at which a segment of the connection to `server`, or of its own, came last at a host by
     /// `now`.
     pub fn last_heard(&self, host: usize, server: SocketAddr, now: u64) -> Option<u64> {
-        let last = |((at, ends), heard): (&(usize, Ends), &Heard)| {
+        let last = |((at, ends), heard): (&(usize, Ends), &AcksHeard)| {
             let is_own = *at == host && (ends.0 == server || ends.1 == server);
             let count = heard.at_ms.partition_point(|ms| *ms <= now / 1_000_000);
             let last = count.checked_sub(1).and_then(|at| heard.at_ms.get(at).copied());
@@ -219,7 +219,7 @@ impl Watch {
 
     fn note(&mut self, now: u64, rule: &'static str, what: String) {
         let at = format!("{:.6} s: {what}", now as f64 / 1e9);
-        self.fault.get_or_insert(Fault { rule: rule.to_owned(), what: at });
+        self.fault.get_or_insert(RuleFault { rule: rule.to_owned(), what: at });
     }
 
     /// Notes a segment; the rule that it breaks.
@@ -230,7 +230,7 @@ impl Watch {
     }
 }
 
-impl Heard {
+impl AcksHeard {
     /// A segment counts when it acknowledges more: what else the peer sends does not put off R2.
     fn note(&mut self, now: u64, frame: &Frame<'_>) {
         let header = frame.header;
@@ -244,7 +244,7 @@ impl Heard {
     }
 }
 
-impl Marks {
+impl WatchMarks {
     fn of(tcp: &Info) -> Self {
         Self {
             snd_una: tcp.snd_una,

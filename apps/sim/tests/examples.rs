@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use towpath_sim::{
-    Bql, CardOptions, Example, ExampleReport, Latency, Load, OnOffOptions, PingOptions, Rate,
-    SendMode, SendOptions, TcOptions, Time, Transport, qdisc_words, read, svg, text,
+    Bql, CardOptions, Example, ExampleReport, Latency, Load, LoadTransport, OnOffOptions,
+    PingOptions, Rate, SendMode, SendOptions, TcOptions, Time, qdisc_words, read, svg, text,
 };
 
 const MS: u64 = 1_000_000;
@@ -45,7 +45,7 @@ fn ping(qdisc: &str) -> PingOptions {
     }
 }
 
-fn onoff(transport: Transport) -> OnOffOptions {
+fn onoff(transport: LoadTransport) -> OnOffOptions {
     OnOffOptions {
         client: Ipv4Addr::new(10, 0, 1, 11),
         server: Ipv4Addr::new(10, 0, 1, 22),
@@ -67,7 +67,7 @@ fn send(mode: SendMode) -> SendOptions {
     SendOptions { mode, packets, size: 64, poll: Time(10_000), card }
 }
 
-fn tc(qdisc: &str, transport: Transport) -> TcOptions {
+fn tc(qdisc: &str, transport: LoadTransport) -> TcOptions {
     TcOptions {
         source: Ipv4Addr::new(10, 0, 1, 1),
         server: Ipv4Addr::new(10, 0, 2, 1),
@@ -112,7 +112,7 @@ fn ping_gives_what_it_gave() {
 
 #[test]
 fn onoff_gives_what_it_gave() {
-    check("example-onoff", onoff(Transport::Udp).example());
+    check("example-onoff", onoff(LoadTransport::Udp).example());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn sendto_gives_what_it_gave() {
 
 #[test]
 fn tc_gives_what_it_gave() {
-    check("example-tc", tc("fq_codel", Transport::Tcp).example());
+    check("example-tc", tc("fq_codel", LoadTransport::Tcp).example());
 }
 
 /// Medians without and with byte queue limits, under load.
@@ -139,7 +139,7 @@ fn medians(report: &ExampleReport) -> [f64; 2] {
 #[test]
 fn limits_take_the_ring_out_of_the_latency_and_leave_the_rate() {
     for qdisc in ["fq_codel", "codel", "cobalt"] {
-        let report = run(tc(qdisc, Transport::Tcp).example());
+        let report = run(tc(qdisc, LoadTransport::Tcp).example());
         let [off, on] = medians(&report);
         // 256 packets of 1514 bytes and 24 of overhead are 31.5 ms at 100 Mbit/s. FQ-CoDel
         // serves the ping first; with the others the connection's packets are in front.
@@ -163,13 +163,13 @@ fn limits_alone_do_not_cure_a_long_queue() {
 
 #[test]
 fn a_connection_fills_the_queue_of_its_host_in_each_phase() {
-    let report = run(onoff(Transport::Tcp).example());
+    let report = run(onoff(LoadTransport::Tcp).example());
     for latency in &report.latency {
         let [idle, loaded] =
             [latency.without_load, latency.under_load].map(|trips| trips.expect("replies").p50_s);
         assert!(loaded > 10. * idle, "{}: {idle} and {loaded}", latency.variant);
     }
-    let random = OnOffOptions { is_random: true, ..onoff(Transport::Udp) };
+    let random = OnOffOptions { is_random: true, ..onoff(LoadTransport::Udp) };
     let other = random.example().expect("it fits").run(Some(7), 1, &|_| {}).expect("a run");
     assert_ne!(run(random.example()).json(), other.json(), "the seed decides on the phases");
 }
@@ -219,7 +219,7 @@ fn the_stack_waits_where_no_discipline_is() {
 
 #[test]
 fn the_scenario_of_an_example_gives_the_same_runs() {
-    for example in [ping("codel").example(), tc("fq_codel", Transport::Udp).example()] {
+    for example in [ping("codel").example(), tc("fq_codel", LoadTransport::Udp).example()] {
         let example = example.expect("it fits");
         let plans = read(example.scenario.as_deref().expect("a scenario")).expect("it is read");
         let options = towpath_sim::BatchOptions {

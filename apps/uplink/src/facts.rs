@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn every_port_that_the_host_chose_is_told() {
-        let parsed = ["8000-8008:80-88", "90-98"].map(|word| word.parse::<crate::publish::Ports>());
+        let parsed =
+            ["8000-8008:80-88", "90-98"].map(|word| word.parse::<crate::publish::PublishedRange>());
         let publish = parsed.map(|ports| ports.unwrap().0).concat();
         let chosen = (0..9).map(|n| 40_000 + n * n);
         let bound =
@@ -62,7 +63,7 @@ mod tests {
     #[test]
     fn facts() {
         let text = |word: &str| {
-            let publish = word.parse::<crate::publish::Ports>().unwrap().0[0];
+            let publish = word.parse::<crate::publish::PublishedRange>().unwrap().0[0];
             published(&publish, publish.host, "10.0.2.15".parse().unwrap())
         };
         assert_eq!(text("8080:80"), "http://127.0.0.1:8080 -> 10.0.2.15:80");

@@ -9,7 +9,7 @@ use towpath_packet::PacketSocket;
 use towpath_pool::LinkType;
 use towpath_stack::Owners;
 use towpath_wire::Prefix;
-use towpath_xdp::{Facts, Mode, XdpSocket};
+use towpath_xdp::{Mode, XdpProperties, XdpSocket};
 
 use crate::address::{other_host, station_mac};
 use crate::claims::{Claims, PortWords};
@@ -235,14 +235,14 @@ impl Plan {
         let mut parts = XdpSocket::open(name, |found| host.claim(found))?;
         let held = claims.hold(parts.packet_socket())?;
         parts.descriptors.extend(held);
-        let Facts { interface, mode, mtu_max, .. } = &parts.facts;
+        let XdpProperties { interface, mode, mtu_max, .. } = &parts.facts;
         let shape = self.on_interface(&host, interface, *mtu_max)?;
         let facts = host.facts(name, mode_words(*mode));
         Ok((parts, shape, facts))
     }
 
     /// The interface of an XDP socket, which has a limit of its own.
-    pub(crate) fn followed_xdp(&self, facts: &Facts) -> Followed {
+    pub(crate) fn followed_xdp(&self, facts: &XdpProperties) -> Followed {
         let most = self.mtu.map_or(facts.frame_mtu, |mtu| mtu.min(facts.frame_mtu));
         Followed::new(&facts.interface, Some(most))
     }

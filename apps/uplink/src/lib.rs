@@ -1,6 +1,6 @@
 //! The link of a run's stack, and its transfer into another process.
 //!
-//! - [`Plan`]: the words of a user, in which ports are [`Ports`], and the opening of a link by
+//! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a link by
 //!   them;
 //! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
 //! - [`Outfit`]: both, and the other parts of an engine in PROGRAM's process. An outfit goes there
@@ -47,12 +47,12 @@ pub use claims::Claims;
 pub use counting::{Counting, Layer, Tally, layers};
 pub use home::{Asked, Home, Outfit, Said};
 pub use mtu::{Followed, MtuFollower, set_engine_mtu};
-pub use names::{Destination, HostEntry, Names, parse_hostname};
+pub use names::{HostEntry, NameDestination, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;
 pub use plan::{Connected, Dns, LinkKind, MTUS, Packed, Plan, Remark, Tell, random};
 pub use plan_error::PlanError;
-pub use publish::{Ports, Protocol, Publish};
+pub use publish::{Protocol, Publish, PublishedRange};
 pub use record::{Recording, record_drops};
 pub use replay::ReplayEnd;
 pub use shape::{Link, Resolver, Route, Shape};

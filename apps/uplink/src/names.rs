@@ -25,19 +25,19 @@ pub struct HostEntry {
     /// At least one.
     pub names: Vec<String>,
     /// Where they lead.
-    pub to: Destination,
+    pub to: NameDestination,
 }
 
 /// Destination of the names of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Destination {
+pub enum NameDestination {
     /// An address.
     Ip(IpAddr),
     /// Addresses at which a program reaches this host (`host-gateway`).
     ThisHost,
 }
 
-/// Word for [`Destination::ThisHost`], as docker(1) and podman(1) have it.
+/// Word for [`NameDestination::ThisHost`], as docker(1) and podman(1) have it.
 const HOST_GATEWAY: &str = "host-gateway";
 
 impl Names {
@@ -47,8 +47,8 @@ impl Names {
         let mut text = String::new();
         for HostEntry { names, to } in &self.hosts {
             let all = match to {
-                Destination::Ip(ip) => std::slice::from_ref(ip),
-                Destination::ThisHost => host,
+                NameDestination::Ip(ip) => std::slice::from_ref(ip),
+                NameDestination::ThisHost => host,
             };
             for ip in all {
                 // Writing to a String cannot fail.
@@ -65,7 +65,7 @@ impl Names {
 
     /// Whether a name leads to this host.
     pub fn lead_to_host(&self) -> bool {
-        self.hosts.iter().any(|entry| entry.to == Destination::ThisHost)
+        self.hosts.iter().any(|entry| entry.to == NameDestination::ThisHost)
     }
 
     /// The text for programs, for a stack with these addresses, which reaches this host at `host`.
@@ -108,14 +108,14 @@ impl std::str::FromStr for HostEntry {
         };
         let (names, address) = text.split_once(':').ok_or_else(|| wrong("there is no address"))?;
         let to = match address {
-            HOST_GATEWAY => Destination::ThisHost,
+            HOST_GATEWAY => NameDestination::ThisHost,
             _ => {
                 let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
                 let ip = bare.unwrap_or(address).parse();
                 let ip = ip.map_err(|_| {
                     wrong(&format!("{address:?} is not an address, and not {HOST_GATEWAY}"))
                 })?;
-                Destination::Ip(ip)
+                NameDestination::Ip(ip)
             }
         };
         let names: Vec<String> = names.split(';').map(str::to_owned).collect();
@@ -139,10 +139,10 @@ mod tests {
     fn hosts_are_written_as_podman_takes_them() {
         let entry = |text: &str| text.parse::<HostEntry>();
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
-        let v4 = Destination::Ip([192, 0, 2, 7].into());
+        let v4 = NameDestination::Ip([192, 0, 2, 7].into());
         let v4 = HostEntry { names: names(&["db"]), to: v4 };
         assert_eq!(entry("db:192.0.2.7"), Ok(v4));
-        let to = Destination::Ip("2001:db8::7".parse().expect("an address"));
+        let to = NameDestination::Ip("2001:db8::7".parse().expect("an address"));
         assert_eq!(entry("a;b.c:2001:db8::7"), Ok(HostEntry { names: names(&["a", "b.c"]), to }));
         assert_eq!(entry("a:[2001:db8::7]"), Ok(HostEntry { names: names(&["a"]), to }));
         for bad in ["db", "db:", ":192.0.2.7", "a;:192.0.2.7", "a b:192.0.2.7", "a#:192.0.2.7"] {

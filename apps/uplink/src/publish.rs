@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// The ports of one `-p`: a single one, or a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports(pub Vec<Publish>);
+pub struct PublishedRange(pub Vec<Publish>);
 
 /// A port of `-p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Protocol {
     }
 }
 
-impl FromStr for Ports {
+impl FromStr for PublishedRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -94,7 +94,7 @@ impl FromStr for Ports {
     }
 }
 
-impl Ports {
+impl PublishedRange {
     fn at_free_ports(host: IpAddr, ports: RangeInclusive<u16>, protocol: Protocol) -> Self {
         let host = SocketAddr::new(host, 0);
         Self(ports.map(|port| Publish { protocol, host, port }).collect())
@@ -193,17 +193,17 @@ mod tests {
             ("[::1]::80/tcp", tcp("[::1]:0", 80)),
         ];
         for (text, wanted) in good {
-            assert_eq!(text.parse(), Ok(Ports(vec![wanted])), "{text}");
+            assert_eq!(text.parse(), Ok(PublishedRange(vec![wanted])), "{text}");
             let shown = wanted.to_string();
-            assert_eq!(shown.parse(), Ok(Ports(vec![wanted])), "{text}, shown as {shown}");
+            assert_eq!(shown.parse(), Ok(PublishedRange(vec![wanted])), "{text}, shown as {shown}");
         }
-        let range = "127.0.0.2:8000-8002:80-82".parse::<Ports>().unwrap();
+        let range = "127.0.0.2:8000-8002:80-82".parse::<PublishedRange>().unwrap();
         let wanted = [(8000, 80), (8001, 81), (8002, 82)]
             .map(|(outside, port)| tcp(&format!("127.0.0.2:{outside}"), port));
         assert_eq!(range.0, wanted);
         for (text, host) in [("80-82", "127.0.0.1:0"), ("[::1]::80-82", "[::1]:0")] {
             let wanted = [80, 81, 82].map(|port| tcp(host, port));
-            assert_eq!(text.parse::<Ports>().unwrap().0, wanted, "{text}");
+            assert_eq!(text.parse::<PublishedRange>().unwrap().0, wanted, "{text}");
         }
         let bad = [
             ("8000-8002:80", "8000-8002 is 3 ports and 80 is 1"),
@@ -233,14 +233,14 @@ mod tests {
             ("[10.0.0.1]:8080:80", "is not an IPv6 address"),
         ];
         for (text, wanted) in bad {
-            let error = text.parse::<Ports>().expect_err(text);
+            let error = text.parse::<PublishedRange>().expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
         }
     }
 
     #[test]
     fn the_same_port_twice() {
-        let port = |text: &str| text.parse::<Ports>().unwrap().0[0];
+        let port = |text: &str| text.parse::<PublishedRange>().unwrap().0[0];
         let same = |a: &str, b: &str| port(a).collides(&port(b));
         assert!(same("8080:80", "8080:81") && same("0.0.0.0:8080:80", "8080:80"));
         assert!(same("[::1]:8080:80", "[::]:8080:80"));

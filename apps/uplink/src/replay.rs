@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use towpath_engine::Remote;
 use towpath_pool::LinkType;
-use towpath_replay::{Counters, Replay, ReplayError, Start, Stats};
+use towpath_replay::{Counters, Replay, ReplayError, ReplayStats, Start};
 use towpath_stack::{DropReason, ReceiverChange, ReceiverWatch};
 use towpath_wire::Prefix;
 
@@ -31,7 +31,7 @@ impl ReceiverWatch for StartWatch {
 #[derive(Debug)]
 pub struct ReplayEnd {
     file: PathBuf,
-    stats: Stats,
+    stats: ReplayStats,
     ended: Receiver<()>,
 }
 

@@ -94,7 +94,7 @@ pub enum Link {
     /// A capture whose packets come, and whose file goes with this.
     Replay(PathBuf),
     /// The same by an XDP socket, whose descriptors go with this.
-    Xdp(towpath_xdp::Facts),
+    Xdp(towpath_xdp::XdpProperties),
 }
 
 impl Link {

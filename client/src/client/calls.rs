@@ -1,6 +1,6 @@
 //! Requests in shared memory, and the wait for their answers.
 
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{ControlReply, Request, call};
 
 use super::{Client, ShardLink};
 use crate::syscall::SignalsBlocked;
@@ -12,7 +12,7 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with the engine's errno, `Dead` when it is gone.
-    pub fn call(&self, request: &Request) -> Result<Reply, Error> {
+    pub fn call(&self, request: &Request) -> Result<ControlReply, Error> {
         let end = self.end(match request.call {
             // Sockets are shared out among the shards.
             call::SOCKET => return self.open(request),
@@ -22,7 +22,11 @@ impl Client {
         self.call_at(end, request)
     }
 
-    pub(super) fn call_at(&self, end: &ShardLink, request: &Request) -> Result<Reply, Error> {
+    pub(super) fn call_at(
+        &self,
+        end: &ShardLink,
+        request: &Request,
+    ) -> Result<ControlReply, Error> {
         self.exclusively(end, || {
             let number = towpath_ring::ask(&end.channel, request);
             // An engine in this process is turned by the thread that waits.
@@ -41,8 +45,8 @@ impl Client {
     pub(super) fn exclusively(
         &self,
         end: &ShardLink,
-        ask: impl FnOnce() -> Result<Reply, Error>,
-    ) -> Result<Reply, Error> {
+        ask: impl FnOnce() -> Result<ControlReply, Error>,
+    ) -> Result<ControlReply, Error> {
         if self.is_dead() {
             return Err(Error::Dead);
         }
@@ -63,7 +67,7 @@ impl Client {
         }
     }
 
-    fn wait_for_answer(&self, end: &ShardLink, number: u32) -> Result<Reply, Error> {
+    fn wait_for_answer(&self, end: &ShardLink, number: u32) -> Result<ControlReply, Error> {
         loop {
             let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
             let (word, expected) = if turns {

@@ -9,7 +9,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
 use towpath_shm::Fd;
-use towpath_shm::control::{DATA_MAX, DESCRIPTORS_MAX, Reply, Request, TOKENS_MAX, call};
+use towpath_shm::control::{ControlReply, DATA_MAX, DESCRIPTORS_MAX, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Plain, VERSION};
 
 use super::{Client, Cloned, PROTOCOL};
@@ -93,7 +93,7 @@ impl Client {
     pub(super) fn call_with_descriptors(
         &self,
         request: &Request,
-    ) -> Result<(Reply, Vec<Fd>), Error> {
+    ) -> Result<(ControlReply, Vec<Fd>), Error> {
         let mut fds = Vec::new();
         let reply = self.exclusively(&self.ends[0], || {
             send_request(&self.control, request)?;
@@ -114,7 +114,7 @@ impl Client {
 }
 
 /// Says hello, and lists the sockets that this process image was born with.
-pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(Reply, Vec<Fd>), Error> {
+pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(ControlReply, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let mut left = held;
@@ -141,7 +141,10 @@ fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
 }
 
 /// Makes one request before there is a client. Returns the reply and its descriptors.
-pub(super) fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
+pub(super) fn exchange(
+    control: &HighFd,
+    request: &Request,
+) -> Result<(ControlReply, Vec<Fd>), Error> {
     let mut fds = Vec::new();
     send_request(control, request)?;
     let reply = recv_reply(control, &mut fds)?;
@@ -162,8 +165,8 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
     }
 }
 
-fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
-    let mut bytes = [0; size_of::<Reply>()];
+fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error> {
+    let mut bytes = [0; size_of::<ControlReply>()];
     // The answer with the most descriptors is that to TOKENS; the kernel closes those without room.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
@@ -185,7 +188,7 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     if received == 0 {
         return Err(Error::Dead);
     }
-    Ok(Reply::from_bytes(&bytes[..received.min(size_of::<Reply>())]))
+    Ok(ControlReply::from_bytes(&bytes[..received.min(size_of::<ControlReply>())]))
 }
 
 /// Whether there is something to be received, or the other end is closed.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{ControlReply, Request};
 use towpath_shm::layout::{Command, op};
 
 use super::{Client, ShardLink};
@@ -12,7 +12,7 @@ use crate::{Error, Socket};
 impl Client {
     /// A new socket, in one shard or the other: in turn, but in an order without a period, since
     /// programs have some. If one is full the next is asked.
-    pub(super) fn open(&self, request: &Request) -> Result<Reply, Error> {
+    pub(super) fn open(&self, request: &Request) -> Result<ControlReply, Error> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
         let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
@@ -29,14 +29,14 @@ impl Client {
         answer
     }
 
-    fn open_at(&self, end: &ShardLink, request: &Request) -> Result<Reply, Error> {
+    fn open_at(&self, end: &ShardLink, request: &Request) -> Result<ControlReply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
             // A dead engine cannot serve the socket, and in a forked child it is the parent's.
             return match self.is_abandoned() {
                 true => Err(Error::Forked),
                 false if self.is_dead() => Err(Error::Dead),
-                false => Ok(Reply { slot, generation, ..Reply::default() }),
+                false => Ok(ControlReply { slot, generation, ..ControlReply::default() }),
             };
         }
         let slot = end.ahead.wanted(family, protocol);

@@ -37,7 +37,7 @@ pub enum Turn {
 
 /// Something that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct ReadySocket {
     /// Bits of [`crate::ready`].
     pub events: u32,
     /// Data that the program gave with its interest.
@@ -162,17 +162,17 @@ impl<'a> Stay<'a> {
         &self,
         client: &Client,
         most: usize,
-        mut report: impl FnMut(Found),
+        mut report: impl FnMut(ReadySocket),
     ) -> Result<()> {
         let number = self.number;
         let mut hub = self.process.lock_reactor()?;
         hub.known(number, self.id.unwrap_or_default())?;
         hub.drain(client);
         let nested = hub.collect_nested(client, number, most, |events, data| {
-            report(Found { events, data, is_set: true });
+            report(ReadySocket { events, data, is_set: true });
         });
         let left = hub.collect(client, number, most - nested, |events, data| {
-            report(Found { events, data, is_set: false });
+            report(ReadySocket { events, data, is_set: false });
         });
         hub.pass_on(number, left);
         Ok(())

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// An engine that threads of this process turn, one at a time.
-pub trait Engine: Send {
+pub trait TurnedEngine: Send {
     /// Does pending work, some of it at least.
     fn turn(&mut self) -> Next;
     /// Before a sleep of at most `timeout`: may poll for work for a moment, to save the sleep.
@@ -20,7 +20,7 @@ pub trait Engine: Send {
     fn finish(self: Box<Self>);
 }
 
-/// Step after a turn of an [`Engine`].
+/// Step after a turn of an [`TurnedEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Another one.

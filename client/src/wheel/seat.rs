@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_shm::placed;
 
-use super::engine::{Engine, Next};
+use super::engine::{Next, TurnedEngine};
 use super::stack::ThreadStack;
 use crate::{Deadline, Error};
 
@@ -42,9 +42,9 @@ pub(super) struct Seat {
 /// State used on that stack.
 struct Turning {
     /// None: it has ended.
-    engine: Option<Box<dyn Engine>>,
+    engine: Option<Box<dyn TurnedEngine>>,
     lowest: u32,
-    /// [`Engine::begin_sleep`] was the last that was done to it.
+    /// [`TurnedEngine::begin_sleep`] was the last that was done to it.
     is_asleep: bool,
     /// When it is to look at its descriptors, if it has not slept by then.
     look_at: Deadline,
@@ -52,7 +52,7 @@ struct Turning {
 
 impl Seat {
     /// `lowest`: where descriptors go that the engine opens ([`placed`]).
-    pub fn new(engine: Box<dyn Engine>, lowest: u32) -> Result<Self, Error> {
+    pub fn new(engine: Box<dyn TurnedEngine>, lowest: u32) -> Result<Self, Error> {
         let look_at = Deadline::after(Duration::ZERO);
         let turning = Turning { engine: Some(engine), lowest, is_asleep: false, look_at };
         Ok(Self { stack: ThreadStack::new()?, turning })

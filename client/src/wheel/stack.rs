@@ -25,7 +25,7 @@ pub(super) struct ThreadStack(NonNull<u8>);
 unsafe impl Send for ThreadStack {}
 
 /// A function to call on the stack, and its result.
-struct Call<F, T> {
+struct StackCall<F, T> {
     work: Option<F>,
     done: Option<Result<T, Box<dyn Any + Send>>>,
 }
@@ -60,7 +60,7 @@ impl ThreadStack {
     /// Calls `work` on this stack, and goes on where it was. The thread has its signals blocked, so
     /// that no handler, which may leave by siglongjmp, runs on it.
     pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
-        let mut call = Call { work: Some(work), done: None };
+        let mut call = StackCall { work: Some(work), done: None };
         let top = self.0.as_ptr().wrapping_add(LEN);
         // SAFETY: the memory up to `top`, which is as aligned as a page, is a stack in no other
         // use, as `self` is borrowed exclusively. `run` gets the call that it is made for, and does
@@ -85,10 +85,10 @@ impl Drop for ThreadStack {
 /// although a debugger can.
 ///
 /// # Safety
-/// `call` must point to a [`Call`] of these types.
+/// `call` must point to a [`StackCall`] of these types.
 unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
     // SAFETY: the caller's promise.
-    let call = unsafe { &mut *call.cast::<Call<F, T>>() };
+    let call = unsafe { &mut *call.cast::<StackCall<F, T>>() };
     call.done = call.work.take().map(|work| catch_unwind(AssertUnwindSafe(work)));
 }
 

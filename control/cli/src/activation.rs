@@ -15,7 +15,7 @@ use anyhow::Result;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto, sockopt};
 use towpath_engine::caller;
-use towpath_uplink::{Plan, Ports, Protocol, Publish};
+use towpath_uplink::{Plan, Protocol, Publish, PublishedRange};
 
 use crate::error::{ExitCode, Failure};
 
@@ -31,7 +31,7 @@ pub struct Activation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublishArg {
     /// Ports that towpath binds.
-    Bind(Ports),
+    Bind(PublishedRange),
     /// Sockets that were handed over.
     Passed(PassedArg),
 }

@@ -19,7 +19,7 @@ use crate::guardian::{self, Device, Job, KILL_PATIENCE, Link, News, Order, link:
 use towpath_model::wait::wait;
 
 /// A running PROGRAM, and what it started.
-pub struct Child {
+pub struct ProgramChild {
     guardian: Pid,
     /// PROGRAM's process id.
     program: u32,
@@ -42,14 +42,14 @@ pub enum Ended {
 
 /// News of PROGRAM and the processes of its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum ChildEvent {
     /// PROGRAM has ended.
     Ended(Ended),
     /// Nothing that it started lives any more.
     Alone,
 }
 
-impl Child {
+impl ProgramChild {
     /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the pipe that
     /// programs hold.
     pub fn start(job: &Job, control: BorrowedFd<'_>, lifeline: OwnedFd) -> Result<Self> {
@@ -152,16 +152,16 @@ impl Child {
     ///
     /// # Errors
     /// The guardian was killed: towpath has ended the processes of the run itself.
-    pub fn next(&self) -> Result<Option<Event>> {
+    pub fn next(&self) -> Result<Option<ChildEvent>> {
         let news = match self.link.news()? {
             Received::Nothing => return Ok(None),
             Received::End => return Err(self.guardian_has_gone()),
             Received::Message(news) => news,
         };
         Ok(Some(match news {
-            News::Exited(code) => Event::Ended(Ended::Exited(code)),
-            News::Killed(signal) => Event::Ended(Ended::Killed(signal)),
-            News::Alone => Event::Alone,
+            News::Exited(code) => ChildEvent::Ended(Ended::Exited(code)),
+            News::Killed(signal) => ChildEvent::Ended(Ended::Killed(signal)),
+            News::Alone => ChildEvent::Alone,
             News::Started(_) | News::Refused(_) => bail!("internal error: PROGRAM began twice"),
         }))
     }
@@ -187,7 +187,7 @@ impl Child {
     }
 }
 
-fn start_guardian(lifeline: OwnedFd) -> Result<Child> {
+fn start_guardian(lifeline: OwnedFd) -> Result<ProgramChild> {
     let others = guardian::children();
     let flags = SocketFlags::CLOEXEC;
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -202,7 +202,7 @@ fn start_guardian(lifeline: OwnedFd) -> Result<Child> {
     let file = c"/proc/self/exe";
     let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
     let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;
-    Ok(Child { guardian, program: 0, link: Link::new(own), others, lifeline })
+    Ok(ProgramChild { guardian, program: 0, link: Link::new(own), others, lifeline })
 }
 
 fn assignment(mut name: OsString, value: &OsStr) -> Result<CString> {

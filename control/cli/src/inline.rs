@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, from_value};
 use towpath_engine::Outsider;
-use towpath_model::{Call, Fault, Reply, Socket, printable};
+use towpath_model::{Call, Reply, RequestFault, ShownSocket, printable};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_stack::net::{Conflict, IfaceId};
@@ -20,7 +20,7 @@ use towpath_uplink::{Asked, Followed, Home, Layer, Link, Outfit, Packed, Plan, S
 use towpath_wire::MacAddr;
 
 use crate::messages::Messages;
-use crate::outsiders::Gate;
+use crate::outsiders::ExecGate;
 use crate::run::Outcome;
 use crate::served::is_somewhere;
 use crate::uplink::{conflict, device_gone, in_options};
@@ -67,7 +67,7 @@ struct Answers {
 pub struct Listener {
     home: Home,
     messages: Messages,
-    gate: Gate,
+    gate: ExecGate,
     /// The device, as "the TAP device tw0", if there is one.
     device: String,
     sockets: Sender<Vec<Value>>,
@@ -106,7 +106,7 @@ pub fn begin(
     let leaves = eventfd(0, EventfdFlags::CLOEXEC)?;
     let tells = leaves.try_clone()?;
     let messages = messages.clone();
-    let gate = Gate::new(messages.clone(), plan.strict);
+    let gate = ExecGate::new(messages.clone(), plan.strict);
     let listener = Listener {
         home,
         messages,
@@ -147,12 +147,12 @@ impl Desk {
                     reply.sockets = Some(sockets);
                     Ok(())
                 }
-                Err(why) => Err(Fault::new("silent", why)),
+                Err(why) => Err(RequestFault::new("silent", why)),
             },
             _ => {
                 let why = "has its stack in PROGRAM's process (--inline), where only its sockets \
                            can be shown";
-                Err(Fault::new("unsupported", why))
+                Err(RequestFault::new("unsupported", why))
             }
         };
         reply.error = done.err();
@@ -162,7 +162,7 @@ impl Desk {
     ///
     /// # Errors
     /// The rest of a sentence that begins with the run: why there are none to be had.
-    fn sockets(&self) -> Result<Vec<Socket>, String> {
+    fn sockets(&self) -> Result<Vec<ShownSocket>, String> {
         let entries = self.ask(Asked::Sockets, |answers| &answers.sockets);
         let entries = entries.map_err(|why| match why {
             RecvTimeoutError::Timeout => self.silence(),
@@ -211,7 +211,7 @@ fn is_stopped(pid: u32) -> bool {
 }
 
 /// An entry as `towpath_engine::SocketEntry` is written.
-fn socket(mut entry: Value) -> Option<Socket> {
+fn socket(mut entry: Value) -> Option<ShownSocket> {
     let fields = entry.as_object_mut()?;
     let holders = fields.remove("pids")?;
     fields.insert("holders".to_owned(), holders);

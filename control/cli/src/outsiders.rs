@@ -12,13 +12,13 @@ use crate::messages::Messages;
 const NAMED_MAX: usize = 64;
 
 /// Is told of each such program before it is executed, and decides.
-pub struct Gate {
+pub struct ExecGate {
     messages: Messages,
     strict: bool,
     named: HashSet<Vec<u8>>,
 }
 
-impl Gate {
+impl ExecGate {
     /// With `strict` none may pass.
     pub fn new(messages: Messages, strict: bool) -> Self {
         Self { messages, strict, named: HashSet::new() }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn each_is_named_once_and_not_endlessly() {
-        let mut gate = Gate::new(Messages::start(true).unwrap(), false);
+        let mut gate = ExecGate::new(Messages::start(true).unwrap(), false);
         for n in 0..3 * NAMED_MAX {
             let path = format!("/bin/{}", n % (2 * NAMED_MAX));
             let why = Outside::Static;

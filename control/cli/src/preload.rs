@@ -22,7 +22,7 @@ const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 
 /// The library's file, which stays where it is as long as this is not dropped.
 #[derive(Debug)]
-pub struct Library {
+pub struct PreloadFile {
     path: PathBuf,
     /// The library for a PROGRAM with the engine in itself, if it was asked for.
     inline: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub struct Library {
     _used: Option<Lock>,
 }
 
-impl Library {
+impl PreloadFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -52,7 +52,7 @@ impl Library {
 
 /// The library: TOWPATH_PRELOAD, or the built-in one in a file. With `inline` the built-in one for
 /// such a PROGRAM, too.
-pub fn library(inline: bool) -> Result<Library> {
+pub fn library(inline: bool) -> Result<PreloadFile> {
     let own = std::env::var_os("TOWPATH_PRELOAD").map(|path| {
         let path = Path::new(&path);
         let full = std::fs::canonicalize(path);
@@ -60,13 +60,13 @@ pub fn library(inline: bool) -> Result<Library> {
     });
     let own = own.transpose()?;
     if let Some(path) = own.clone().filter(|_| !inline) {
-        return Ok(Library { path, inline: None, refusals: Vec::new(), _used: None });
+        return Ok(PreloadFile { path, inline: None, refusals: Vec::new(), _used: None });
     }
     let install = |folder: &Folder| if inline { install_both(folder) } else { install(folder) };
     match folder::first_that(install) {
         Ok((library, refusals)) => {
             let path = own.unwrap_or_else(|| library.path.clone());
-            Ok(Library { path, refusals, ..library })
+            Ok(PreloadFile { path, refusals, ..library })
         }
         Err(refusals) => {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
@@ -92,7 +92,7 @@ pub fn environment(library: &Path, before: Option<OsString>, program: &Path) -> 
     OsString::from_vec(image::preload(runtime.as_deref(), library, before.as_bytes()))
 }
 
-fn install(folder: &Folder) -> Result<Library, Unfit> {
+fn install(folder: &Folder) -> Result<PreloadFile, Unfit> {
     folder.check_execution()?;
     remove_torn(folder);
     let used = in_use(folder);
@@ -100,7 +100,7 @@ fn install(folder: &Folder) -> Result<Library, Unfit> {
         Ok(()) => {
             remove_unused(folder, Some(VERSION));
             let path = folder.path().join(library_of(VERSION));
-            Ok(Library { path, inline: None, refusals: Vec::new(), _used: used })
+            Ok(PreloadFile { path, inline: None, refusals: Vec::new(), _used: used })
         }
         Err(error) => {
             // The lock's file as well.
@@ -112,11 +112,11 @@ fn install(folder: &Folder) -> Result<Library, Unfit> {
 }
 
 /// The one for PROGRAM beside it.
-fn install_both(folder: &Folder) -> Result<Library, Unfit> {
+fn install_both(folder: &Folder) -> Result<PreloadFile, Unfit> {
     let library = install(folder)?;
     let file = inline_of(VERSION);
     write(folder, &file, INLINE)?;
-    Ok(Library { inline: Some(folder.path().join(file)), ..library })
+    Ok(PreloadFile { inline: Some(folder.path().join(file)), ..library })
 }
 
 /// Makes sure that the file is there with the library in it.

@@ -16,14 +16,14 @@ use towpath_uplink::{Connected, Followed, Layer, MtuFollower, Plan, random, reco
 
 use crate::activation::Activation;
 use crate::args::RunArgs;
-use crate::child::{Child, Ended};
+use crate::child::{Ended, ProgramChild};
 use crate::error::{ExitCode, Failure};
 use crate::guardian::{Job, Way};
 use crate::hints;
 use crate::inline::{self, Desk};
 use crate::messages::Messages;
-use crate::outsiders::Gate;
-use crate::preload::{self, Library};
+use crate::outsiders::ExecGate;
+use crate::preload::{self, PreloadFile};
 use crate::served::{self, OfRun};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
 fn run_beside(
     args: &RunArgs,
     path: &Path,
-    library: &Library,
+    library: &PreloadFile,
     recording: Option<Box<dyn Write + Send>>,
     signals: &Signals,
 ) -> Result<u8> {
@@ -73,7 +73,7 @@ fn run_beside(
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        Child::start(&job, stack.control.as_fd(), keep)?
+        ProgramChild::start(&job, stack.control.as_fd(), keep)?
     };
     if let Host::There(desk) = &host {
         desk.set_program(child.program());
@@ -121,7 +121,7 @@ fn run_beside(
 }
 
 /// The error about a PROGRAM without the library.
-fn never_used(name: &str, library: &Library) -> String {
+fn never_used(name: &str, library: &PreloadFile) -> String {
     let library = library.of_program().display();
     format!(
         "{name} never used the stack: {library} was not loaded into it, or is not Towpath's library"
@@ -134,7 +134,7 @@ fn begin_stack(
     plan: &Plan,
     messages: &Messages,
     lifeline: OwnedFd,
-    library: &Library,
+    library: &PreloadFile,
 ) -> Result<StackThread> {
     let stack = if args.inline {
         StackThread::inline(plan, messages, &lifeline, library.path())?
@@ -151,7 +151,7 @@ fn begin_stack(
 fn job(
     args: &RunArgs,
     path: &Path,
-    library: &Library,
+    library: &PreloadFile,
     (signals, activation): (&Signals, Option<Activation>),
 ) -> Job {
     Job {
@@ -247,7 +247,7 @@ struct RunningStack {
 }
 
 /// Report of the stack's thread when the uplink is ready.
-struct Ready {
+struct UplinkReady {
     facts: String,
     followed: Option<Followed>,
     remote: Remote,
@@ -268,7 +268,7 @@ impl StackThread {
                 Outcome { attached: has_attached(&report), layers }
             })?;
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
-        let Ready { facts, followed, remote, control } = ready;
+        let UplinkReady { facts, followed, remote, control } = ready;
         let host = Host::Here(remote);
         Ok(Self {
             facts,
@@ -337,9 +337,9 @@ fn turn(
     plan: &Plan,
     messages: &Messages,
     lifeline: OwnedFd,
-    ready: &Sender<Result<Ready>>,
+    ready: &Sender<Result<UplinkReady>>,
 ) -> Report {
-    let prepare = || -> Result<(Engine, Ready, Vec<JoinHandle<()>>)> {
+    let prepare = || -> Result<(Engine, UplinkReady, Vec<JoinHandle<()>>)> {
         let seed = random()?;
         let uplink = plan.build(&seed).map_err(in_options)?;
         let mut engine =
@@ -349,7 +349,7 @@ fn turn(
         }
         let told = messages.clone();
         engine.on_conflict(move |found| told.post(&conflict(found)));
-        let mut gate = Gate::new(messages.clone(), plan.strict);
+        let mut gate = ExecGate::new(messages.clone(), plan.strict);
         engine.set_lifeline(lifeline);
         engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
@@ -366,7 +366,7 @@ fn turn(
             let thread = std::thread::Builder::new().name("towpath-replay".into()).spawn(tell);
             reporters.push(thread.context("a thread for the replay")?);
         }
-        Ok((engine, Ready { facts, followed, remote, control }, reporters))
+        Ok((engine, UplinkReady { facts, followed, remote, control }, reporters))
     };
     let (engine, first, reporters) = match prepare() {
         Ok((engine, ready, reporters)) => (Some(engine), Ok(ready), reporters),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use towpath_engine::{Applied, Gone, InterfaceState, NetState, Refused, Remote, SocketEntry};
 use towpath_filter::Rules;
 use towpath_model::{
-    Address, AddressState, Call, Change, Fault, How, Interface, Kind, Layer, Neighbor,
-    NeighborState, Net, Origin, Port, Proto, Reply, Route, RouteKind, Socket, Traffic, Word,
+    Address, AddressState, Call, Change, How, Interface, Kind, Layer, Neighbor, NeighborState, Net,
+    Origin, Port, Proto, Reply, RequestFault, Route, RouteKind, ShownSocket, Traffic, Word,
 };
 use towpath_pool::LinkType;
 use towpath_stack::net::{self, IfaceId};
@@ -129,27 +129,29 @@ pub fn answer(stack: &impl Stack, call: Call, reply: &mut Reply) {
         Call::ApplyAcl { changes } => acl::change(stack, &changes).map(|count| {
             reply.applied = Some(count);
         }),
-        call => Err(Fault::new("unsupported", format!("{call:?} is not known to this version"))),
+        call => {
+            Err(RequestFault::new("unsupported", format!("{call:?} is not known to this version")))
+        }
     };
     reply.error = done.err();
 }
 
-pub fn gone(_: Gone) -> Fault {
-    Fault::new("gone", "the stack has ended")
+pub fn gone(_: Gone) -> RequestFault {
+    RequestFault::new("gone", "the stack has ended")
 }
 
 /// As on Linux a socket that is nowhere is not listed: a program may not even have opened it yet.
-pub fn is_somewhere(socket: &Socket) -> bool {
+pub fn is_somewhere(socket: &ShownSocket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
 }
 
-fn ports(stack: &impl Stack) -> Result<Vec<Port>, Fault> {
+fn ports(stack: &impl Stack) -> Result<Vec<Port>, RequestFault> {
     let devices = stack.ports().map_err(gone)?;
     let interfaces = shown(&stack.net().map_err(gone)?).interfaces;
     Ok(port::shown(devices, &interfaces))
 }
 
-fn counters(stack: &impl Stack) -> Result<Vec<Layer>, Fault> {
+fn counters(stack: &impl Stack) -> Result<Vec<Layer>, RequestFault> {
     let layers = stack.layers().map_err(gone)?.into_iter().filter_map(|layer| {
         let word = |name: String| Word::try_from(name).ok();
         let counters = layer.counters.into_iter();
@@ -159,11 +161,12 @@ fn counters(stack: &impl Stack) -> Result<Vec<Layer>, Fault> {
     Ok(layers.collect())
 }
 
-fn apply(stack: &impl Stack, changes: &[Change]) -> Result<Applied, Fault> {
+fn apply(stack: &impl Stack, changes: &[Change]) -> Result<Applied, RequestFault> {
     let state = stack.net().map_err(gone)?;
-    let refused = |at, why: String| Fault { at: Some(at), ..Fault::new("refused", why) };
+    let refused =
+        |at, why: String| RequestFault { at: Some(at), ..RequestFault::new("refused", why) };
     let translated = changes.iter().enumerate().map(|(at, change)| {
-        let unknown = |dev: &Word| Fault {
+        let unknown = |dev: &Word| RequestFault {
             code: Word::known("no-device"),
             ..refused(at, format!("Cannot find device \"{dev}\""))
         };
@@ -181,8 +184,8 @@ fn find(state: &NetState, dev: &Word) -> Option<IfaceId> {
 
 fn translate(
     change: &Change,
-    find: impl Fn(&Word) -> Result<IfaceId, Fault>,
-) -> Result<net::Change, Fault> {
+    find: impl Fn(&Word) -> Result<IfaceId, RequestFault>,
+) -> Result<net::Change, RequestFault> {
     Ok(match change {
         Change::AddAddress { dev, address } => {
             net::Change::AddAddress { iface: find(dev)?, prefix: *address }
@@ -205,15 +208,15 @@ fn translate(
         Change::SetMtu { dev, mtu } => net::Change::SetMtu { iface: find(dev)?, mtu: *mtu },
         change => {
             let why = format!("{change:?} is not known to this version");
-            return Err(Fault::new("unsupported", why));
+            return Err(RequestFault::new("unsupported", why));
         }
     })
 }
 
 fn spec(
     route: &Route,
-    find: impl Fn(&Word) -> Result<IfaceId, Fault>,
-) -> Result<net::RouteSpec, Fault> {
+    find: impl Fn(&Word) -> Result<IfaceId, RequestFault>,
+) -> Result<net::RouteSpec, RequestFault> {
     let iface = route.dev.as_ref().map(find).transpose()?;
     let kind = route.kind.map(|kind| match kind {
         RouteKind::Unicast => net::RouteKind::Unicast,
@@ -342,7 +345,7 @@ fn neighbor_state(of: net::NeighborState) -> NeighborState {
     }
 }
 
-fn socket(entry: &SocketEntry) -> Option<Socket> {
+fn socket(entry: &SocketEntry) -> Option<ShownSocket> {
     let proto = match entry.proto {
         "tcp" => Proto::Tcp,
         "udp" => Proto::Udp,
@@ -350,7 +353,7 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
         _ => return None,
     };
     let addr = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
-    Some(Socket {
+    Some(ShownSocket {
         proto,
         state: Word::known(entry.state),
         recv_q: entry.recv_q.into(),

@@ -30,7 +30,7 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::child::{Child, Ended, Event};
+use crate::child::{ChildEvent, Ended, ProgramChild};
 use crate::guardian::KILL_PATIENCE;
 use crate::signals::{Arrived, Signals, act};
 use towpath_model::wait::wait;
@@ -55,7 +55,7 @@ pub trait Observer {
 /// A run, and the descriptors by which to wait for it.
 pub struct Run<'a, O> {
     /// PROGRAM, and what it started.
-    pub child: &'a Child,
+    pub child: &'a ProgramChild,
     /// Hangs up at the end of the stack.
     pub stack: BorrowedFd<'a>,
     /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered. None:
@@ -74,7 +74,7 @@ pub struct Run<'a, O> {
 
 /// Progress of the run's end.
 #[derive(Debug, Default)]
-struct Progress {
+struct EndProgress {
     ended: Option<Ended>,
     /// PROGRAM is in exit(3).
     leaves: bool,
@@ -91,7 +91,7 @@ struct Progress {
     stopped: bool,
 }
 
-impl Progress {
+impl EndProgress {
     /// Whether the run only delivers bytes: no process writes any more.
     fn only_delivers(&self) -> bool {
         self.alone || self.leaves && self.ended.is_none()
@@ -134,7 +134,7 @@ impl<O: Observer> Run<'_, O> {
     /// Waits until PROGRAM has ended, and all that it started, and the stack. False: something is
     /// left that cannot be ended.
     pub fn supervise(&self) -> Result<(Ended, bool)> {
-        let mut at = Progress::default();
+        let mut at = EndProgress::default();
         loop {
             let leaves = self.wait(&mut at)?;
             // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to
@@ -164,7 +164,7 @@ impl<O: Observer> Run<'_, O> {
     }
 
     /// True: PROGRAM has begun to leave.
-    fn wait(&self, at: &mut Progress) -> Result<bool> {
+    fn wait(&self, at: &mut EndProgress) -> Result<bool> {
         let program = self.child.fd();
         let deliver_until = at.deliver_until.filter(|_| at.only_delivers() && !at.stopped);
         let next = [deliver_until, at.mention_at, at.give_up_at.filter(|_| !at.alone)];
@@ -189,7 +189,7 @@ impl<O: Observer> Run<'_, O> {
         Ok(leaves.is_some() && !waits[leaves_at].revents().is_empty())
     }
 
-    fn heed(&self, at: &mut Progress, arrived: Arrived) -> Result<()> {
+    fn heed(&self, at: &mut EndProgress, arrived: Arrived) -> Result<()> {
         let Arrived { signal, from_terminal } = arrived;
         if at.ended.is_none() && !at.leaves && !from_terminal {
             self.child.send(signal);
@@ -220,13 +220,13 @@ impl<O: Observer> Run<'_, O> {
         Ok(())
     }
 
-    fn note(&self, at: &mut Progress, event: Event) {
+    fn note(&self, at: &mut EndProgress, event: ChildEvent) {
         match event {
-            Event::Alone => {
+            ChildEvent::Alone => {
                 at.alone = true;
                 self.observer.alone();
             }
-            Event::Ended(ended) => {
+            ChildEvent::Ended(ended) => {
                 let now = Instant::now();
                 at.ended = Some(ended);
                 self.note_end(at, now);
@@ -235,7 +235,7 @@ impl<O: Observer> Run<'_, O> {
     }
 
     /// PROGRAM has ended, or is in exit(3).
-    fn note_end(&self, at: &mut Progress, now: Instant) {
+    fn note_end(&self, at: &mut EndProgress, now: Instant) {
         at.mention_at = Some(now + MENTION_AFTER);
         at.asked = at.asked.filter(|asked| asked.counts(now, self.survived_after));
         if at.asked.is_none() {
@@ -249,12 +249,12 @@ impl<O: Observer> Run<'_, O> {
         }
     }
 
-    fn end(&self, at: &mut Progress, now: Instant, grace: Duration) {
+    fn end(&self, at: &mut EndProgress, now: Instant, grace: Duration) {
         self.child.end(grace);
         at.give_up_at = Some(now + grace + KILL_PATIENCE);
     }
 
-    fn advance(&self, at: &mut Progress, now: Instant) {
+    fn advance(&self, at: &mut EndProgress, now: Instant) {
         if at.mention_at.is_some_and(|time| time <= now) {
             at.mention_at = None;
             self.observer.lingering(at.only_delivers());

@@ -194,7 +194,7 @@ fn ask_runs<'a>(
     wanted: &impl Fn(&Run) -> bool,
     runs_max: usize,
     line: &'a [u8],
-    questions: &mut Vec<Question<'a>>,
+    questions: &mut Vec<AskedRun<'a>>,
     told: &mut Vec<Told>,
 ) {
     let folders = folder::of_user(owner);
@@ -202,7 +202,7 @@ fn ask_runs<'a>(
         folders.iter().flat_map(|folder| runs_in(folder).into_iter().map(move |r| (folder, r)));
     let mut runs = runs.filter(|(_, run)| wanted(run));
     for (folder, run) in runs.by_ref().take(runs_max) {
-        match Question::new(folder, &run, line) {
+        match AskedRun::new(folder, &run, line) {
             Ok(question) => questions.push(question),
             // The run ended meanwhile, or was killed.
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
@@ -231,7 +231,7 @@ fn runs_in(folder: &Folder) -> Vec<Run> {
 }
 
 /// A run that was asked.
-struct Question<'a> {
+struct AskedRun<'a> {
     run: Run,
     socket: OwnedFd,
     /// Bytes of the request that the run has not taken yet.
@@ -241,7 +241,7 @@ struct Question<'a> {
     end: Option<Result<(), NoAnswer>>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> AskedRun<'a> {
     fn new(folder: &Folder, run: &Run, line: &'a [u8]) -> Result<Self, NoAnswer> {
         let there = folder.socket(&socket_of(&run.files)).map_err(NoAnswer::Io)?;
         // A run that is stopped accepts nothing, and has room for so many connections only.
@@ -312,7 +312,7 @@ impl<'a> Question<'a> {
 
 /// Reads all answers at the same time, so that the waits for slow runs do not add up. Takes
 /// `bytes_max` of each user's runs.
-fn hear(questions: &mut [Question<'_>], is_change: bool, bytes_max: usize) {
+fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut heard = BTreeMap::<u32, usize>::new();
     loop {
@@ -368,7 +368,7 @@ mod tests {
         for answer in ["{}", ""] {
             let (client, mut server) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
-            let mut question = Question {
+            let mut question = AskedRun {
                 run: Run { owner: 0, pid: 1, name: None, files: String::new() },
                 socket: client.into(),
                 unsent: b"unread\n",

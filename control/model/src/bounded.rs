@@ -29,12 +29,12 @@ pub(crate) trait Change: DeserializeOwned {
 
 /// Reads the changes of a request.
 pub(crate) fn changes<'de, T: Change, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-    from.deserialize_seq(Changes(PhantomData))
+    from.deserialize_seq(BoundedChanges(PhantomData))
 }
 
-struct Changes<T>(PhantomData<T>);
+struct BoundedChanges<T>(PhantomData<T>);
 
-impl<'de, T: Change> Visitor<'de> for Changes<T> {
+impl<'de, T: Change> Visitor<'de> for BoundedChanges<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,13 +102,13 @@ struct Small(Value);
 
 impl<'de> Deserialize<'de> for Small {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Fields).map(Self)
+        from.deserialize_map(BoundedFields).map(Self)
     }
 }
 
-struct Fields;
+struct BoundedFields;
 
-impl<'de> Visitor<'de> for Fields {
+impl<'de> Visitor<'de> for BoundedFields {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,7 +171,9 @@ impl<'de> Visitor<'de> for Field {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self, A::Error> {
         let mut values = Vec::new();
         while values.len() < VALUES_MAX {
-            let Some(Number(value)) = list.next_element()? else { return Ok(Self(values.into())) };
+            let Some(BoundedNumber(value)) = list.next_element()? else {
+                return Ok(Self(values.into()));
+            };
             values.push(value);
         }
         while list.next_element::<IgnoredAny>()?.is_some() {}
@@ -185,9 +187,9 @@ impl<'de> Visitor<'de> for Field {
 }
 
 /// A number of an array, or null.
-struct Number(Value);
+struct BoundedNumber(Value);
 
-impl<'de> Deserialize<'de> for Number {
+impl<'de> Deserialize<'de> for BoundedNumber {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let json = <&RawValue>::deserialize(from)?.get();
         Ok(Self(json.parse::<u64>().map_or(Value::Null, Value::from)))

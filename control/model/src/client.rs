@@ -9,8 +9,8 @@ use crate::ask::{NoAnswer, Run, ask_user, runs_of};
 use crate::folder;
 use crate::net::{Change, Net};
 use crate::ports::Port;
-use crate::request::{Call, Fault, Layer, Reply, RunKind};
-use crate::sockets::Socket;
+use crate::request::{Call, Layer, Reply, RequestFault, RunKind};
+use crate::sockets::ShownSocket;
 use crate::text::printable;
 use crate::user::user_name;
 
@@ -48,7 +48,7 @@ pub enum Error {
     Unreadable(Run),
     /// The run did not do what was asked.
     #[error("{}", .0.message)]
-    Refused(Fault),
+    Refused(RequestFault),
 }
 
 /// A run that a user does not have.
@@ -276,7 +276,7 @@ impl Client {
     ///
     /// # Errors
     /// The run does not answer.
-    pub fn sockets(&self) -> Result<Vec<Socket>, Error> {
+    pub fn sockets(&self) -> Result<Vec<ShownSocket>, Error> {
         self.ask(&Call::Sockets)?.sockets.ok_or_else(|| self.unreadable())
     }
 
@@ -299,7 +299,7 @@ impl Client {
     /// Makes all of several changes, for each packet at one moment, and returns their number.
     ///
     /// # Errors
-    /// None was made: [`Fault::at`] says which one cannot be.
+    /// None was made: [`RequestFault::at`] says which one cannot be.
     pub fn apply(&self, changes: &[Change]) -> Result<usize, Error> {
         let call = Call::Apply { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
@@ -317,7 +317,7 @@ impl Client {
     /// judged by the list before or the one after.
     ///
     /// # Errors
-    /// None was made: the fault names the rule, and [`Fault::at`] the change.
+    /// None was made: the fault names the rule, and [`RequestFault::at`] the change.
     pub fn apply_acl(&self, changes: &[AclChange]) -> Result<usize, Error> {
         let call = Call::ApplyAcl { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())

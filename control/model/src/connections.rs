@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::geteuid;
 
-use crate::request::{Call, Fault, Reply};
+use crate::request::{Call, Reply, RequestFault};
 use crate::server::{PATIENCE, user_behind};
 use crate::wait::wait;
 
@@ -63,7 +63,7 @@ pub(crate) fn serve(
 }
 
 struct Connections<A> {
-    list: Vec<Connection>,
+    list: Vec<ConnectionLine>,
     times: Times,
     /// End of a pause in accepting, while no descriptor is free.
     paused_until: Option<Instant>,
@@ -73,7 +73,7 @@ struct Connections<A> {
     chunk: Box<[u8]>,
 }
 
-struct Connection {
+struct ConnectionLine {
     stream: UnixStream,
     user: u32,
     times: Times,
@@ -92,7 +92,7 @@ enum State {
     Done,
 }
 
-impl Connection {
+impl ConnectionLine {
     fn deadline(&self) -> Instant {
         self.until.min(self.progress + self.times.silence)
     }
@@ -113,10 +113,10 @@ impl Connection {
     }
 
     /// Takes what the client has sent. Returns the request once it is complete.
-    fn read(&mut self, chunk: &mut [u8], room: usize) -> Option<Result<Vec<u8>, Fault>> {
+    fn read(&mut self, chunk: &mut [u8], room: usize) -> Option<Result<Vec<u8>, RequestFault>> {
         let State::Request(line) = &mut self.state else { return None };
         let none = |why: &dyn std::fmt::Display| {
-            Some(Err(Fault::new("request", format!("got no request: {why}"))))
+            Some(Err(RequestFault::new("request", format!("got no request: {why}"))))
         };
         let len = match self.stream.read(chunk) {
             Ok(0) => return none(&io::Error::from(io::ErrorKind::UnexpectedEof)),
@@ -132,7 +132,7 @@ impl Connection {
         }
         if more.len() > room {
             let why = format!("has {REQUESTS_LEN_MAX} bytes of incomplete requests of this user");
-            return Some(Err(Fault::new("busy", why)));
+            return Some(Err(RequestFault::new("busy", why)));
         }
         line.reserve_exact(more.len());
         line.extend_from_slice(more);
@@ -174,7 +174,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
     fn turn(&mut self, listener: &UnixListener) {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| *until > now);
-        let deadlines = self.list.iter().map(Connection::deadline).chain(self.paused_until);
+        let deadlines = self.list.iter().map(ConnectionLine::deadline).chain(self.paused_until);
         let left = deadlines.min().map(|next| next.saturating_duration_since(now));
         let mut polls = Vec::with_capacity(self.list.len() + 1);
         polls.extend(self.list.iter().map(|connection| {
@@ -199,7 +199,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         }
     }
 
-    fn of_user(&self, user: u32) -> impl Iterator<Item = &Connection> {
+    fn of_user(&self, user: u32) -> impl Iterator<Item = &ConnectionLine> {
         self.list.iter().filter(move |connection| connection.user == user)
     }
 
@@ -220,19 +220,19 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         }
         let (times, progress) = (self.times, Instant::now());
         let (until, state) = (progress + times.request, State::Request(Vec::new()));
-        let mut new = Connection { stream, user, times, progress, until, state };
+        let mut new = ConnectionLine { stream, user, times, progress, until, state };
         if self.of_user(user).count() < CONNECTIONS_MAX {
             self.list.push(new);
         } else {
             let why = format!("has not answered {CONNECTIONS_MAX} other requests of this user yet");
-            new.answer(self.refusal(Fault::new("busy", why)));
+            new.answer(self.refusal(RequestFault::new("busy", why)));
         }
     }
 
     /// Reads or writes if the client is ready, and ends the connection at its deadline.
     fn go_on(&mut self, at: usize, is_ready: bool) {
         let user = self.list[at].user;
-        let unread: usize = self.of_user(user).map(Connection::unread).sum();
+        let unread: usize = self.of_user(user).map(ConnectionLine::unread).sum();
         let connection = &mut self.list[at];
         let is_late = connection.deadline() <= Instant::now();
         let request = match connection.state {
@@ -241,7 +241,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
             }
             State::Request(_) if is_late => {
                 let late = io::Error::from(io::ErrorKind::TimedOut);
-                Some(Err(Fault::new("request", format!("got no request: {late}"))))
+                Some(Err(RequestFault::new("request", format!("got no request: {late}"))))
             }
             State::Answer(..) if is_ready => {
                 connection.write();
@@ -254,7 +254,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
             _ => None,
         };
         if let Some(request) = request {
-            let unsent: usize = self.of_user(user).map(Connection::unsent).sum();
+            let unsent: usize = self.of_user(user).map(ConnectionLine::unsent).sum();
             let bytes = match request.and_then(|line| parse(&line, unsent)) {
                 Ok(call) => self.reply(call),
                 Err(fault) => self.refusal(fault),
@@ -270,16 +270,16 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         serde_json::to_vec(&reply).unwrap_or_default()
     }
 
-    fn refusal(&self, fault: Fault) -> Vec<u8> {
+    fn refusal(&self, fault: RequestFault) -> Vec<u8> {
         let reply = Reply { error: Some(fault), ..self.empty.clone() };
         serde_json::to_vec(&reply).unwrap_or_default()
     }
 }
 
-fn parse(line: &[u8], unsent: usize) -> Result<Call, Fault> {
+fn parse(line: &[u8], unsent: usize) -> Result<Call, RequestFault> {
     if unsent > UNSENT_LEN_MAX {
         let why = format!("has {unsent} bytes of answers that this user has not taken yet");
-        return Err(Fault::new("busy", why));
+        return Err(RequestFault::new("busy", why));
     }
     Call::parse(line)
 }

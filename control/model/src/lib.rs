@@ -63,9 +63,9 @@ pub use net::{
     Route, RouteKind, Traffic,
 };
 pub use ports::Port;
-pub use request::{Call, Fault, Layer, Reply, RunKind, VERSION};
+pub use request::{Call, Layer, Reply, RequestFault, RunKind, VERSION};
 pub use server::{Instance, Listening, NoInstance, is_name};
-pub use sockets::{Answer, FlowFigures, Proto, Socket, Word};
+pub use sockets::{Answer, FlowFigures, Proto, ShownSocket, Word};
 pub use text::printable;
 pub use towpath_wire::{MacAddr, Prefix};
 pub use user::{user_id, user_name};

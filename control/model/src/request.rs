@@ -6,7 +6,7 @@ use crate::acl::{Acl, AclChange};
 use crate::bounded;
 use crate::net::{Change, Net};
 use crate::ports::Port;
-use crate::sockets::{Socket, Word};
+use crate::sockets::{ShownSocket, Word};
 
 /// Version of the protocol. A run refuses requests of another version.
 pub const VERSION: u32 = 1;
@@ -57,15 +57,15 @@ impl Call {
     }
 
     /// Reads a request. Fields that are not known take no memory, however large they are.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, Fault> {
-        let fault = |why: String| Fault::new("request", why);
-        let head: Head = serde_json::from_slice(line)
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, RequestFault> {
+        let fault = |why: String| RequestFault::new("request", why);
+        let head: RequestHead = serde_json::from_slice(line)
             .map_err(|error| fault(format!("the request is not a line of JSON: {error}")))?;
         match head.version {
             Some(version) if version == u64::from(VERSION) => {}
             Some(version) => {
                 let why = format!("version {version} of the protocol is not known, {VERSION} is");
-                return Err(Fault::new("version", why));
+                return Err(RequestFault::new("version", why));
             }
             None => return Err(fault(format!("the request has no version, which is {VERSION}"))),
         }
@@ -94,7 +94,7 @@ impl Call {
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct RequestHead {
     version: Option<u64>,
 }
 
@@ -181,7 +181,7 @@ pub struct Reply {
     /// To [`Call::Sockets`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "bounded::list")]
-    pub sockets: Option<Vec<Socket>>,
+    pub sockets: Option<Vec<ShownSocket>>,
     /// To [`Call::Net`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<Net>,
@@ -199,7 +199,7 @@ pub struct Reply {
     pub applied: Option<usize>,
     /// Reason why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<RequestFault>,
 }
 
 /// Kind of a run.
@@ -225,7 +225,7 @@ pub struct Layer {
 
 /// Reason why a run did not do what a request wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct RequestFault {
     /// Word for programs: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
     /// `no-device`, `refused`.
     pub code: Word,
@@ -236,7 +236,7 @@ pub struct Fault {
     pub at: Option<usize>,
 }
 
-impl Fault {
+impl RequestFault {
     /// A fault with a code and a message.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code: Word::known(code), message: message.into(), at: None }

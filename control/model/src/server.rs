@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::ask::{Told, ask_user};
     use crate::client::{Client, Error, Runs};
-    use crate::request::Fault;
+    use crate::request::RequestFault;
 
     /// The tests are threads of one process, which answers by its id.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -268,7 +268,7 @@ mod tests {
         let answer = |call, reply: &mut Reply| match call {
             Call::Info => {}
             Call::Apply { changes } => reply.applied = Some(changes.len()),
-            _ => reply.error = Some(Fault::new("unsupported", "not here")),
+            _ => reply.error = Some(RequestFault::new("unsupported", "not here")),
         };
         listening.serve(RunKind::Run, vec!["hello".to_owned()], answer).unwrap()
     }

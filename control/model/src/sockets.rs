@@ -16,13 +16,13 @@ pub struct Answer {
     /// PROGRAM and its arguments.
     pub program: Vec<String>,
     /// All sockets of the run.
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<ShownSocket>,
 }
 
 /// A socket, as `towpath_engine::SocketEntry` is written in JSON. `towpath ss -j` prints the same
 /// fields, with the run in front.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Socket {
+pub struct ShownSocket {
     /// Its protocol.
     pub proto: Proto,
     /// As ss(8) spells it: ESTAB, LISTEN, UNCONN, TIME-WAIT, …

@@ -29,5 +29,5 @@ mod program;
 
 pub use check::Refused;
 pub use instruction::{INSTRUCTIONS_MAX, Instruction};
-pub use packet::{Ancillary, Origin, Packet};
+pub use packet::{Ancillary, FilterPacket, Origin};
 pub use program::Program;

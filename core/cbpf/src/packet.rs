@@ -1,7 +1,7 @@
 //! A packet as a program sees it.
 
 /// A packet that a program is run on.
-pub trait Packet {
+pub trait FilterPacket {
     /// Bytes from where the program's data begins: BPF_LEN.
     fn len(&self) -> u32;
 
@@ -18,7 +18,7 @@ pub trait Packet {
 }
 
 /// Bytes alone: no headers lie before them, and nothing is known of them.
-impl Packet for [u8] {
+impl FilterPacket for [u8] {
     fn len(&self) -> u32 {
         u32::try_from(<[u8]>::len(self)).unwrap_or(u32::MAX)
     }

@@ -2,7 +2,7 @@
 
 use crate::check::{Refused, check};
 use crate::instruction::{CELLS, Instruction, Load, Operand, Operation, Step, Test, Width};
-use crate::packet::{Ancillary, Origin, Packet};
+use crate::packet::{Ancillary, FilterPacket, Origin};
 
 /// A checked program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,21 +27,21 @@ impl Program {
 
     /// The number that the program returns for a packet. A filter's is the number of bytes to keep,
     /// 0 to drop the packet. A load beyond the packet returns 0, and a division by 0, too.
-    pub fn run<P: Packet + ?Sized>(&self, packet: &P) -> u32 {
-        Machine::default().run(&self.steps, packet).unwrap_or(0)
+    pub fn run<P: FilterPacket + ?Sized>(&self, packet: &P) -> u32 {
+        FilterMachine::default().run(&self.steps, packet).unwrap_or(0)
     }
 }
 
 #[derive(Debug, Default)]
-struct Machine {
+struct FilterMachine {
     a: u32,
     x: u32,
     cells: [u32; CELLS],
 }
 
-impl Machine {
+impl FilterMachine {
     /// `None`: the packet does not have what is loaded, or a divisor is 0.
-    fn run<P: Packet + ?Sized>(&mut self, steps: &[Step], packet: &P) -> Option<u32> {
+    fn run<P: FilterPacket + ?Sized>(&mut self, steps: &[Step], packet: &P) -> Option<u32> {
         let mut at = 0;
         // `check` has made sure that jumps lead forward and that the last step returns.
         while let Some(step) = steps.get(at) {
@@ -66,7 +66,7 @@ impl Machine {
         None
     }
 
-    fn load<P: Packet + ?Sized>(&self, load: Load, packet: &P) -> Option<u32> {
+    fn load<P: FilterPacket + ?Sized>(&self, load: Load, packet: &P) -> Option<u32> {
         match load {
             Load::Constant(value) => Some(value),
             Load::Cell(cell) => Some(self.cells[usize::from(cell)]),
@@ -115,7 +115,7 @@ impl Machine {
 }
 
 /// A number of the packet, in network byte order.
-fn bytes_at<P: Packet + ?Sized>(packet: &P, width: Width, at: u32) -> Option<u32> {
+fn bytes_at<P: FilterPacket + ?Sized>(packet: &P, width: Width, at: u32) -> Option<u32> {
     let (origin, at) = Origin::of(at)?;
     let mut bytes = [0; 4];
     let len = match width {

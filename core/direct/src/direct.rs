@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::{DatagramMeta, EchoMeta, Host, PendingId, SocketError, SocketEvent, SocketId};
 
-use crate::event::{NodeEvent, Pending, PendingSyn};
+use crate::event::{NodeEvent, PendingEvents, PendingSyn};
 use crate::handle::SocketHandle;
-use crate::table::{BufferSizes, Entry, Kind, Life, ReceivedDatagram, Table};
+use crate::table::{BufferSizes, Entry, Kind, ReceivedDatagram, SocketLife, Table};
 
 /// Limits and defaults of a [`Direct`].
 #[derive(Debug, Clone, Copy)]
@@ -116,12 +116,14 @@ impl Direct {
             let Some(taken) = taken else { continue };
             let (handle, failure) = (entry.handle, entry.failure);
             let event = match taken {
-                Pending::CONNECTED => NodeEvent::Connected(handle),
-                Pending::INCOMING => NodeEvent::Incoming(handle),
-                Pending::READABLE => NodeEvent::Readable(handle),
-                Pending::WRITABLE => NodeEvent::Writable(handle),
-                Pending::PEER_CLOSED => NodeEvent::PeerClosed(handle),
-                Pending::FAILED => NodeEvent::Failed(handle, failure.unwrap_or(SocketError::Reset)),
+                PendingEvents::CONNECTED => NodeEvent::Connected(handle),
+                PendingEvents::INCOMING => NodeEvent::Incoming(handle),
+                PendingEvents::READABLE => NodeEvent::Readable(handle),
+                PendingEvents::WRITABLE => NodeEvent::Writable(handle),
+                PendingEvents::PEER_CLOSED => NodeEvent::PeerClosed(handle),
+                PendingEvents::FAILED => {
+                    NodeEvent::Failed(handle, failure.unwrap_or(SocketError::Reset))
+                }
                 _ => {
                     self.table.remove(index);
                     NodeEvent::Closed(handle)
@@ -137,12 +139,12 @@ impl Direct {
     }
 
     /// Adds a socket that the stack does not know yet: its user is the handle's index.
-    pub(crate) fn add(&mut self, kind: Kind, life: Life) -> SocketHandle {
+    pub(crate) fn add(&mut self, kind: Kind, life: SocketLife) -> SocketHandle {
         self.table.insert(|handle| Entry {
             handle,
             id: SocketId(u64::MAX),
             kind,
-            pending: Pending::default(),
+            pending: PendingEvents::default(),
             queued: false,
             life,
             failure: None,
@@ -157,15 +159,15 @@ impl Direct {
 
     /// A living socket that its owner may call.
     pub(crate) fn open(&self, handle: SocketHandle) -> Option<&Entry> {
-        self.table.get(handle).filter(|entry| entry.life == Life::Open)
+        self.table.get(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
     pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Option<&mut Entry> {
-        self.table.get_mut(handle).filter(|entry| entry.life == Life::Open)
+        self.table.get_mut(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
     /// Notes an event. A child in an accept queue keeps its own until it is accepted.
-    fn note(&mut self, index: u32, what: Pending) {
+    fn note(&mut self, index: u32, what: PendingEvents) {
         let Some(entry) = self.table.at_mut(index) else { return };
         entry.pending.add(what);
         self.queue(index);
@@ -174,7 +176,7 @@ impl Direct {
     /// Puts a socket with events into the line.
     pub(crate) fn queue(&mut self, index: u32) {
         let Some(entry) = self.table.at_mut(index) else { return };
-        if !entry.queued && !entry.pending.is_empty() && entry.life != Life::Unaccepted {
+        if !entry.queued && !entry.pending.is_empty() && entry.life != SocketLife::Unaccepted {
             entry.queued = true;
             self.ready.push_back(index);
         }
@@ -230,7 +232,7 @@ impl Host for Direct {
             return None;
         }
         let sizes = self.child_buffers(listener);
-        let handle = self.add(Kind::Stream, Life::Unaccepted);
+        let handle = self.add(Kind::Stream, SocketLife::Unaccepted);
         if let Some(entry) = self.table.get_mut(handle) {
             entry.id = child;
         }
@@ -239,7 +241,7 @@ impl Host for Direct {
         {
             children.push_back(handle);
         }
-        self.note(listener, Pending::INCOMING);
+        self.note(listener, PendingEvents::INCOMING);
         let (recv, send) = make_buffers(sizes);
         Some((handle.index, recv, send))
     }
@@ -258,7 +260,7 @@ impl Host for Direct {
 
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
         let max = self.config.datagram_bytes_max;
-        let entry = self.table.at_mut(user).filter(|entry| entry.life == Life::Open);
+        let entry = self.table.at_mut(user).filter(|entry| entry.life == SocketLife::Open);
         let Some(Kind::Datagram { received, bytes }) = entry.map(|entry| &mut entry.kind) else {
             return false;
         };
@@ -269,7 +271,7 @@ impl Host for Direct {
         }
         *bytes += size;
         received.push_back(ReceivedDatagram { meta: *meta, bytes: bytes_of(payload) });
-        self.note(user, Pending::READABLE);
+        self.note(user, PendingEvents::READABLE);
         true
     }
 
@@ -285,26 +287,26 @@ impl Host for Direct {
         let Some(entry) = self.table.at_mut(user) else { return };
         let (life, is_stream) = (entry.life, matches!(entry.kind, Kind::Stream));
         if event == SocketEvent::Closed {
-            if life == Life::Silent {
+            if life == SocketLife::Silent {
                 return self.table.remove(user);
             }
-            return self.note(user, Pending::CLOSED);
+            return self.note(user, PendingEvents::CLOSED);
         }
-        if matches!(life, Life::Closing | Life::Silent) {
+        if matches!(life, SocketLife::Closing | SocketLife::Silent) {
             return;
         }
         let what = match event {
-            SocketEvent::Readable => Pending::READABLE,
-            SocketEvent::Writable => Pending::WRITABLE,
-            SocketEvent::Connected => Pending::CONNECTED,
+            SocketEvent::Readable => PendingEvents::READABLE,
+            SocketEvent::Writable => PendingEvents::WRITABLE,
+            SocketEvent::Connected => PendingEvents::CONNECTED,
             SocketEvent::PeerClosed => {
                 entry.ended = true;
-                Pending::PEER_CLOSED
+                PendingEvents::PEER_CLOSED
             }
             SocketEvent::Error(error) => {
                 // A datagram socket lives on: the last report counts.
                 entry.failure = if is_stream { entry.failure.or(Some(error)) } else { Some(error) };
-                Pending::FAILED
+                PendingEvents::FAILED
             }
             _ => return,
         };

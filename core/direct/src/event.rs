@@ -45,9 +45,9 @@ pub struct PendingSyn {
 
 /// Events of a socket that wait to be polled, a bit each: so their number is bounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pending(u8);
+pub(crate) struct PendingEvents(u8);
 
-impl Pending {
+impl PendingEvents {
     pub const CONNECTED: Self = Self(1);
     pub const INCOMING: Self = Self(2);
     pub const READABLE: Self = Self(4);

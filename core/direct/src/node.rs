@@ -11,7 +11,7 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::direct::{Direct, DirectConfig, DirectCounters, Stray};
 use crate::event::NodeEvent;
 use crate::handle::SocketHandle;
-use crate::table::{Entry, Kind, Life};
+use crate::table::{Entry, Kind, SocketLife};
 
 /// Settings of a node.
 #[derive(Debug, Clone, Default)]
@@ -136,7 +136,11 @@ impl<P: Port + ?Sized> Node<P> {
     /// Sockets that their owner may call, in the order of their places. Children in accept queues
     /// are not among them.
     pub fn handles(&self) -> impl Iterator<Item = SocketHandle> + '_ {
-        self.direct.table.iter().filter(|entry| entry.life == Life::Open).map(|entry| entry.handle)
+        self.direct
+            .table
+            .iter()
+            .filter(|entry| entry.life == SocketLife::Open)
+            .map(|entry| entry.handle)
     }
 
     /// Sets an option, as [`SocketOption::Congestion`].
@@ -165,7 +169,7 @@ impl<P: Port + ?Sized> Node<P> {
 
     fn end(&mut self, handle: SocketHandle, linger: Linger) {
         let Some(entry) = self.direct.open_mut(handle) else { return };
-        entry.life = Life::Closing;
+        entry.life = SocketLife::Closing;
         // Events from before say nothing any more, but for `Closed`.
         entry.pending = Default::default();
         let id = entry.id;
@@ -180,7 +184,7 @@ impl<P: Port + ?Sized> Node<P> {
     /// Resets a child that its owner never saw.
     fn abandon(&mut self, child: SocketHandle) {
         let Some(entry) = self.direct.table.get_mut(child) else { return };
-        entry.life = Life::Silent;
+        entry.life = SocketLife::Silent;
         let id = entry.id;
         self.stack.close(self.now, id, Linger::Abort);
     }

@@ -14,7 +14,7 @@ use crate::direct::{family_of, make_buffers};
 use crate::error::{ReadError, SetUpError, WriteError};
 use crate::handle::SocketHandle;
 use crate::node::Node;
-use crate::table::{BufferSizes, Kind, Life};
+use crate::table::{BufferSizes, Kind, SocketLife};
 
 /// Settings of a connection or a listener.
 #[derive(Debug, Clone, Copy, Default)]
@@ -96,7 +96,7 @@ impl<P: Port + ?Sized> Node<P> {
     ) -> Result<SocketHandle, SetUpError> {
         self.room()?;
         let (recv, send) = make_buffers(self.direct.config.buffers);
-        let handle = self.direct.add(Kind::Stream, Life::Open);
+        let handle = self.direct.add(Kind::Stream, SocketLife::Open);
         let made = self.stack.connect_from(self.now(), local, remote, handle.index, recv, send);
         match made {
             Ok(id) => {
@@ -119,7 +119,7 @@ impl<P: Port + ?Sized> Node<P> {
         let Kind::Listener { children, .. } = &mut entry.kind else { return None };
         let child = children.pop_front()?;
         self.stack.accepted(listener);
-        self.direct.table.get_mut(child)?.life = Life::Open;
+        self.direct.table.get_mut(child)?.life = SocketLife::Open;
         self.direct.queue(child.index);
         Some(child)
     }
@@ -131,7 +131,7 @@ impl<P: Port + ?Sized> Node<P> {
     pub fn accept_syn(&mut self, syn: PendingId) -> Result<SocketHandle, SetUpError> {
         self.room()?;
         let (recv, send) = make_buffers(self.direct.config.buffers);
-        let handle = self.direct.add(Kind::Stream, Life::Open);
+        let handle = self.direct.add(Kind::Stream, SocketLife::Open);
         let now = self.now();
         let made = self.stack.accept_pending(now, syn, handle.index, recv, send, &mut self.pool);
         match (made, self.direct.table.get_mut(handle)) {
@@ -274,7 +274,7 @@ impl<P: Port + ?Sized> Node<P> {
         kind: Kind,
     ) -> Result<SocketHandle, SetUpError> {
         self.room()?;
-        let handle = self.direct.add(kind, Life::Open);
+        let handle = self.direct.add(kind, SocketLife::Open);
         match self.stack.open(of, family_of(like.ip()), handle.index) {
             Ok(id) => {
                 if let Some(entry) = self.direct.table.get_mut(handle) {
@@ -313,7 +313,7 @@ impl<P: Port + ?Sized> Node<P> {
         made: Result<(), SetUpError>,
     ) -> Result<SocketHandle, SetUpError> {
         if let (Err(_), Some(entry)) = (&made, self.direct.table.get_mut(handle)) {
-            entry.life = Life::Silent;
+            entry.life = SocketLife::Silent;
             let id = entry.id;
             self.stack.close(self.now(), id, Linger::Abort);
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use towpath_stack::{DatagramMeta, SocketError, SocketId};
 
-use crate::event::Pending;
+use crate::event::PendingEvents;
 use crate::handle::SocketHandle;
 
 /// Sizes of a connection's buffers, in bytes.
@@ -51,10 +51,10 @@ pub(crate) struct Entry {
     pub id: SocketId,
     pub kind: Kind,
     /// Events that wait to be polled.
-    pub pending: Pending,
+    pub pending: PendingEvents,
     /// Place in the line of sockets with events.
     pub queued: bool,
-    pub life: Life,
+    pub life: SocketLife,
     /// Reason for which the connection ended.
     pub failure: Option<SocketError>,
     /// FIN of the peer was received.
@@ -65,7 +65,7 @@ pub(crate) struct Entry {
 
 /// How far the owner is with a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum SocketLife {
     /// A child in an accept queue: its handle is not given out.
     Unaccepted,
     /// In use.

@@ -13,7 +13,7 @@ pub struct RuleError {
 
 /// A text that is not an access list: its first fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParseError {
+pub struct RulesError {
     /// Line of the fault, from 1.
     pub line: usize,
     /// Column of the fault in characters, from 1.
@@ -42,8 +42,8 @@ impl RuleError {
         Self::new(format!("unknown {what} \"{}\"", shown(word)), expected)
     }
 
-    pub(crate) fn at(self, line: usize, column: usize) -> ParseError {
-        ParseError { line, column, what: self.what, expected: self.expected }
+    pub(crate) fn at(self, line: usize, column: usize) -> RulesError {
+        RulesError { line, column, what: self.what, expected: self.expected }
     }
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for RuleError {
     }
 }
 
-impl fmt::Display for ParseError {
+impl fmt::Display for RulesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, column, what, expected } = self;
         write!(f, "line {line}, column {column}: {what}; {expected}")
@@ -77,4 +77,4 @@ impl fmt::Display for ParseError {
 }
 
 impl core::error::Error for RuleError {}
-impl core::error::Error for ParseError {}
+impl core::error::Error for RulesError {}

@@ -73,7 +73,7 @@ mod values;
 mod words;
 
 pub use counters::{Count, Counters, Totals};
-pub use error::{ParseError, RuleError};
+pub use error::{RuleError, RulesError};
 pub use fields::{Fields, Hook, Hooks};
 pub use rule::{Action, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
 pub use rules::{CompileError, Judgement, RULES_MAX, Rules};

@@ -4,11 +4,11 @@ use core::fmt;
 use core::str::FromStr;
 use std::collections::BTreeMap;
 
-use crate::error::{ParseError, RuleError};
+use crate::error::{RuleError, RulesError};
 use crate::fields::{Hook, Hooks};
 use crate::rule::{Action, Rule, RuleList};
 use crate::values;
-use crate::words::{Draft, KEYS, LOG};
+use crate::words::{KEYS, LOG, RuleDraft};
 
 /// A word of a line, with its column.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ impl RuleList {
     ///
     /// # Errors
     /// The first fault of the text.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
+    pub fn parse(text: &str) -> Result<Self, RulesError> {
         let mut list = Self::new();
         let mut lines = BTreeMap::new();
         let mut defaults = [None; Hook::ALL.len()];
@@ -113,7 +113,7 @@ fn pairs<'a>(
     words: &[Word<'a>],
     line: usize,
     mut take: impl FnMut(Word<'a>, Word<'a>) -> Result<(), RuleError>,
-) -> Result<(), ParseError> {
+) -> Result<(), RulesError> {
     let mut words = words.iter();
     while let Some(key) = words.next() {
         let value = match key.text {
@@ -131,14 +131,14 @@ fn pairs<'a>(
 }
 
 /// The rule of the words behind `add`.
-fn rule_of(words: &[Word<'_>], line: usize, end: usize) -> Result<Rule, ParseError> {
-    let mut draft = Draft::default();
+fn rule_of(words: &[Word<'_>], line: usize, end: usize) -> Result<Rule, RulesError> {
+    let mut draft = RuleDraft::default();
     pairs(words, line, |key, value| draft.take(key.text, value.text))?;
     draft.finish().map_err(|error| error.at(line, end))
 }
 
 /// The hooks and the action of the words behind `default`.
-fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Action), ParseError> {
+fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Action), RulesError> {
     let (mut hooks, mut action) = (None, None);
     pairs(words, line, |key, value| {
         let is_first = match key.text {
@@ -158,9 +158,9 @@ fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Act
 
 /// Reads the words of a rule as they stand behind `acl add`.
 impl FromStr for Rule {
-    type Err = ParseError;
+    type Err = RulesError;
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
+    fn from_str(text: &str) -> Result<Self, RulesError> {
         let mut lines = text.lines();
         let words = words_of(lines.next().unwrap_or_default());
         if lines.any(|line| !words_of(line).is_empty()) {

@@ -20,7 +20,7 @@ pub(crate) const LOG: &str = "log";
 
 /// Conditions of a rule that is being read, each at most once.
 #[derive(Debug, Default)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct RuleDraft<'a> {
     id: Option<u32>,
     hooks: Option<Hooks>,
     protocol: Option<u8>,
@@ -38,7 +38,7 @@ pub(crate) struct Draft<'a> {
     rate: Option<u32>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> RuleDraft<'a> {
     /// Takes a key with its value, which is empty for [`LOG`].
     pub(crate) fn take(&mut self, key: &str, value: &'a str) -> Result<(), RuleError> {
         let is_first = match key {
@@ -225,7 +225,7 @@ impl Rule {
     pub fn from_words<'a>(
         words: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, RuleError> {
-        let mut draft = Draft::default();
+        let mut draft = RuleDraft::default();
         for (key, value) in words {
             draft.take(key, value)?;
         }

@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::runs::Runs;
+use crate::runs::SlotRuns;
 use crate::trie::{Bits, Trie};
 
 /// Bits that the root and a middle part decide, each.
@@ -79,9 +79,9 @@ struct Middle<T> {
 
 #[derive(Debug, Clone)]
 struct Block<T> {
-    runs: Runs<BLOCK_WORDS, T>,
+    runs: SlotRuns<BLOCK_WORDS, T>,
     /// Parts for networks of 24 bits that have longer prefixes, by their slots.
-    subs: Vec<(u16, Arc<Runs<SUB_WORDS, T>>)>,
+    subs: Vec<(u16, Arc<SlotRuns<SUB_WORDS, T>>)>,
 }
 
 impl<T> Default for Flat<T> {
@@ -160,9 +160,9 @@ impl<T> Flat<T> {
         const COUNTS: usize = 2 * size_of::<usize>();
         let page = |own: usize| own * (size_of::<Option<T>>() + size_of::<usize>());
         let block = |block: &Block<T>| {
-            let sub = COUNTS + size_of::<Runs<SUB_WORDS, T>>();
+            let sub = COUNTS + size_of::<SlotRuns<SUB_WORDS, T>>();
             let subs = block.subs.iter().map(|(_, runs)| sub + runs.bytes());
-            let list = block.subs.capacity() * size_of::<(u16, Arc<Runs<SUB_WORDS, T>>)>();
+            let list = block.subs.capacity() * size_of::<(u16, Arc<SlotRuns<SUB_WORDS, T>>)>();
             COUNTS + size_of::<Block<T>>() + block.runs.bytes() + list + subs.sum::<usize>()
         };
         let middle = |middle: &Middle<T>| {
@@ -224,7 +224,7 @@ impl<T> Default for Middle<T> {
 
 impl<T> Default for Block<T> {
     fn default() -> Self {
-        Self { runs: Runs::default(), subs: Vec::new() }
+        Self { runs: SlotRuns::default(), subs: Vec::new() }
     }
 }
 
@@ -252,7 +252,7 @@ impl<T: Clone + PartialEq> Block<T> {
     fn update_sub(&mut self, trie: &Trie<T>, addr: u32) {
         let slot = block_slot(addr);
         let values = paint::<{ 64 * SUB_WORDS }, T>(trie, addr, BLOCK_LEN, u32::BITS as u8);
-        let mut runs = Runs::default();
+        let mut runs = SlotRuns::default();
         runs.replace(&values);
         match (self.sub_at(slot), runs.is_empty()) {
             (Ok(at), false) => self.subs[at].1 = Arc::new(runs),

@@ -1,13 +1,13 @@
 //! All prefixes that an address begins with.
 
-use crate::trie::{NODES_MAX, Node, step};
+use crate::trie::{NODES_MAX, TrieNode, step};
 
 /// Values of the prefixes that an address begins with, the longest first.
 #[derive(Debug)]
 pub struct Matching<'a, T> {
     addr: u128,
     /// Nodes on the way.
-    nodes: [Option<&'a Node<T>>; NODES_MAX],
+    nodes: [Option<&'a TrieNode<T>>; NODES_MAX],
     /// Nodes that are left, with the one that is looked at.
     left: usize,
     /// Prefixes of that node that match and were not given yet.
@@ -15,7 +15,7 @@ pub struct Matching<'a, T> {
 }
 
 impl<'a, T> Matching<'a, T> {
-    pub(crate) fn new(root: &'a Node<T>, addr: u128) -> Self {
+    pub(crate) fn new(root: &'a TrieNode<T>, addr: u128) -> Self {
         let mut matching = Self { addr, nodes: [None; NODES_MAX], left: 0, places: 0 };
         let mut next = Some(root);
         while let Some(node) = next {

@@ -2,7 +2,7 @@
 
 /// Values of 64 slots for each of `WORDS`.
 #[derive(Debug, Clone)]
-pub(crate) struct Runs<const WORDS: usize, T> {
+pub(crate) struct SlotRuns<const WORDS: usize, T> {
     words: [Word; WORDS],
     /// Values of the runs, in their order; empty when no slot has one.
     values: Vec<Option<T>>,
@@ -21,13 +21,13 @@ struct Word {
 
 const _: () = assert!(size_of::<Word>() == 16);
 
-impl<const WORDS: usize, T> Default for Runs<WORDS, T> {
+impl<const WORDS: usize, T> Default for SlotRuns<WORDS, T> {
     fn default() -> Self {
         Self { words: [Word::default(); WORDS], values: Vec::new() }
     }
 }
 
-impl<const WORDS: usize, T> Runs<WORDS, T> {
+impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
     /// The value of a slot.
     pub(crate) fn find(&self, slot: usize) -> Option<&T> {
         self.value(self.place(slot))
@@ -71,7 +71,7 @@ impl<const WORDS: usize, T> Runs<WORDS, T> {
     }
 }
 
-impl<const WORDS: usize, T: Clone + PartialEq> Runs<WORDS, T> {
+impl<const WORDS: usize, T: Clone + PartialEq> SlotRuns<WORDS, T> {
     /// Gives all slots other values. Marks stay.
     pub(crate) fn replace(&mut self, slots: &[Option<T>]) {
         debug_assert_eq!(slots.len(), 64 * WORDS);

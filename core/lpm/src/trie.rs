@@ -32,10 +32,10 @@ pub type Bits = (u128, u8);
 
 /// Values by prefix of at most 128 bits.
 #[derive(Debug, Clone)]
-pub struct Trie<T>(Arc<Node<T>>);
+pub struct Trie<T>(Arc<TrieNode<T>>);
 
 #[derive(Debug, Clone)]
-pub(crate) struct Node<T> {
+pub(crate) struct TrieNode<T> {
     /// Prefixes that end here, by [`place_of`].
     inside: u64,
     /// Bits of the next step that lead to another node.
@@ -43,10 +43,10 @@ pub(crate) struct Node<T> {
     /// Values of the prefixes in `inside`, in their order.
     values: Vec<T>,
     /// Nodes for the bits of `below`, in their order.
-    nodes: Vec<Arc<Node<T>>>,
+    nodes: Vec<Arc<TrieNode<T>>>,
 }
 
-impl<T> Default for Node<T> {
+impl<T> Default for TrieNode<T> {
     fn default() -> Self {
         Self { inside: 0, below: 0, values: Vec::new(), nodes: Vec::new() }
     }
@@ -159,7 +159,7 @@ impl<T: Clone> Trie<T> {
 }
 
 /// Removes a value that is there. True when nothing is left of the node.
-fn remove_below<T: Clone>(node: &mut Arc<Node<T>>, bits: Bits, depth: usize) -> bool {
+fn remove_below<T: Clone>(node: &mut Arc<TrieNode<T>>, bits: Bits, depth: usize) -> bool {
     let node = Arc::make_mut(node);
     if depth < depth_of(bits.1) {
         let step = step(bits.0, depth);
@@ -176,7 +176,7 @@ fn remove_below<T: Clone>(node: &mut Arc<Node<T>>, bits: Bits, depth: usize) -> 
     node.inside == 0 && node.below == 0
 }
 
-impl<T> Node<T> {
+impl<T> TrieNode<T> {
     /// The node that a step leads to.
     #[inline]
     pub(crate) fn node(&self, step: u32) -> Option<&Self> {
@@ -382,7 +382,7 @@ mod tests {
         }
         let before = trie.clone();
         trie.set((0, 24), 1);
-        let shared = |a: &Node<u128>, b: &Node<u128>| {
+        let shared = |a: &TrieNode<u128>, b: &TrieNode<u128>| {
             a.nodes.iter().zip(&b.nodes).filter(|(a, b)| Arc::ptr_eq(a, b)).count()
         };
         let (mut old, mut new) = (&before.0, &trie.0);

@@ -117,7 +117,7 @@ pub(crate) struct Control {
 }
 
 /// An item from the head, and whether its sojourn time permits to drop it.
-struct Head<T> {
+struct CodelHead<T> {
     item: T,
     ok_to_drop: bool,
 }
@@ -156,11 +156,11 @@ impl Control {
         &mut self,
         params: &CodelParams,
         now_ns: u64,
-        head: Head<T>,
+        head: CodelHead<T>,
         queue: &mut TimedQueue<T>,
         tally: &mut Tally,
         drops: &mut Vec<Dropped<T>>,
-    ) -> Option<Head<T>> {
+    ) -> Option<CodelHead<T>> {
         let mut head = head;
         while self.is_dropping && now_ns >= self.drop_next_ns {
             let is_marked = signal(params, &mut head, tally);
@@ -197,11 +197,11 @@ impl Control {
         &mut self,
         params: &CodelParams,
         now_ns: u64,
-        mut head: Head<T>,
+        mut head: CodelHead<T>,
         queue: &mut TimedQueue<T>,
         tally: &mut Tally,
         drops: &mut Vec<Dropped<T>>,
-    ) -> Option<Head<T>> {
+    ) -> Option<CodelHead<T>> {
         let head = if signal(params, &mut head, tally) {
             Some(head)
         } else {
@@ -229,7 +229,7 @@ impl Control {
         params: &CodelParams,
         now_ns: u64,
         queue: &mut TimedQueue<T>,
-    ) -> Option<Head<T>> {
+    ) -> Option<CodelHead<T>> {
         let Some((since_ns, item)) = queue.pop() else {
             self.first_above_ns = None;
             return None;
@@ -248,7 +248,7 @@ impl Control {
         } else {
             self.first_above_ns = Some(now_ns + params.interval_ns);
         }
-        Some(Head { item, ok_to_drop })
+        Some(CodelHead { item, ok_to_drop })
     }
 
     //= https://www.rfc-editor.org/rfc/rfc8289#section-5.6
@@ -262,7 +262,7 @@ impl Control {
 const RECENT_INTERVALS: u64 = 16;
 
 /// Marks an item in the place of a drop.
-fn signal<T: Queueable>(params: &CodelParams, head: &mut Head<T>, tally: &mut Tally) -> bool {
+fn signal<T: Queueable>(params: &CodelParams, head: &mut CodelHead<T>, tally: &mut Tally) -> bool {
     let is_marked = params.ecn && head.item.mark_ce();
     tally.stats.ecn_mark += u64::from(is_marked);
     is_marked

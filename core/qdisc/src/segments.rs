@@ -27,7 +27,7 @@ impl QueuedPacket {
         pool: &mut Pool,
         mut out: impl FnMut(Self, &mut Pool),
     ) {
-        let cut = packet.meta.segmentation.and_then(|how| Cut::of(&packet, how, link_type));
+        let cut = packet.meta.segmentation.and_then(|how| SegmentCut::of(&packet, how, link_type));
         let Some(cut) = cut else {
             return out(Self::new(packet, link_type, pool), pool);
         };
@@ -40,7 +40,7 @@ impl QueuedPacket {
 }
 
 /// Places of the headers of a packet that is cut.
-struct Cut {
+struct SegmentCut {
     how: Segmentation,
     ip: usize,
     ip_len: usize,
@@ -50,7 +50,7 @@ struct Cut {
     is_v6: bool,
 }
 
-impl Cut {
+impl SegmentCut {
     /// None: the headers are not what the segmentation says, so that the packet stays whole.
     fn of(packet: &Packet, how: Segmentation, link_type: LinkType) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;

@@ -277,9 +277,9 @@ impl DropReason {
     }
 }
 
-impl From<towpath_tcp::DropReason> for DropReason {
-    fn from(reason: towpath_tcp::DropReason) -> Self {
-        use towpath_tcp::DropReason as Tcp;
+impl From<towpath_tcp::SegmentDropReason> for DropReason {
+    fn from(reason: towpath_tcp::SegmentDropReason) -> Self {
+        use towpath_tcp::SegmentDropReason as Tcp;
         match reason {
             Tcp::AfterClose => Self::TcpAfterClose,
             Tcp::OutOfWindow => Self::TcpOutOfWindow,

@@ -183,5 +183,5 @@ pub use ports::receiver_watch::{ReceiverAt, ReceiverChange, ReceiverWatch};
 pub use shards::{Owners, ShardId};
 pub use stack::{Stack, StackConfig};
 pub use tcp::active::{is_on_link, scope_of};
-pub use towpath_tcp::{Instant, KeepAlive};
+pub use towpath_tcp::{Instant, KeepAliveConfig};
 pub use udp::lengths::MtuDiscovery;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_cbpf::Program;
-use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
+use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAliveConfig};
 use towpath_wire::addr;
 
 use crate::error::OptionError;
@@ -42,7 +42,7 @@ pub enum SocketOption {
     QuickAck(bool),
     /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; `None`, the default, sends no
     /// probes (RFC 9293 §3.8.4).
-    KeepAlive(Option<KeepAlive>),
+    KeepAlive(Option<KeepAliveConfig>),
     /// TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged (RFC 5482); `None`: until
     /// [`Config::retries`] retransmissions were in vain.
     UserTimeout(Option<Duration>),

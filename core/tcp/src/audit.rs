@@ -2,7 +2,7 @@
 
 use crate::config::WINDOW_SCALE_MAX;
 use crate::connection::Connection;
-use crate::segment::Buffers;
+use crate::segment::FifoLevels;
 use crate::state::State;
 use crate::time::Instant;
 
@@ -14,7 +14,7 @@ impl Connection {
     ///
     /// The rules hold after `plan` said that nothing may go, so that everything owed was sent.
     /// `buffers` is as of now. Nothing in the product calls this function.
-    pub fn audit(&self, buffers: Buffers) -> Option<&'static str> {
+    pub fn audit(&self, buffers: FifoLevels) -> Option<&'static str> {
         if self.state == State::Closed {
             return None;
         }
@@ -23,7 +23,7 @@ impl Connection {
         rules.or_else(|| self.audit_timers(buffers))
     }
 
-    fn audit_sent(&self, buffers: Buffers) -> Option<&'static str> {
+    fn audit_sent(&self, buffers: FifoLevels) -> Option<&'static str> {
         let flight = self.snd.flight();
         let before_data = matches!(self.state, State::SynSent | State::SynReceived);
         first_broken(&[
@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// Each wait has a timer: without one a lost segment would stop the connection for ever.
-    fn audit_timers(&self, buffers: Buffers) -> Option<&'static str> {
+    fn audit_timers(&self, buffers: FifoLevels) -> Option<&'static str> {
         let has_retransmit = self.timers.retransmit != Instant::FAR;
         let has_hold = self.timers.hold != Instant::FAR;
         let has_pacing = self.pacing_deadline() != Instant::FAR;
@@ -138,7 +138,7 @@ mod tests {
     use towpath_wire::tcp::SeqNum;
 
     /// A connection that has sent 100 bytes, and its buffers.
-    fn sending() -> (Connection, Buffers) {
+    fn sending() -> (Connection, FifoLevels) {
         let handshake = Handshake {
             mss_peer: Some(1460),
             send_scale: Some(7),
@@ -147,7 +147,7 @@ mod tests {
             ..Handshake::without_options(SeqNum(100), SeqNum(200))
         };
         let mut connection = Connection::accept(Config::default(), handshake, Instant(1));
-        let buffers = Buffers {
+        let buffers = FifoLevels {
             recv_free: 65_536,
             recv_capacity: 65_536,
             recv_unread: 0,
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn each_rule_that_is_broken_is_named() {
-        type Break = fn(&mut Connection, &mut Buffers);
+        type Break = fn(&mut Connection, &mut FifoLevels);
         let cases: [(Break, &str); 7] = [
             (|it, _| it.snd.una = it.snd.nxt + 1, "SND.UNA <= SND.NXT"),
             (|it, _| it.snd.max_wnd = 99, "SND.NXT - SND.UNA <= the largest window of the peer"),

@@ -1,11 +1,11 @@
 //! User calls of RFC 9293 §3.9.1: the end of a connection, its settings, and that bytes were read.
 //! Opening is in `open`; `plan` asks for bytes to be sent.
 
-use crate::config::{KeepAlive, QUICK_ACKS};
+use crate::config::{KeepAliveConfig, QUICK_ACKS};
 use crate::congestion::CongestionKind;
 use crate::connection::{Connection, LastReset};
 use crate::receive_space::WhenRead;
-use crate::segment::Buffers;
+use crate::segment::FifoLevels;
 use crate::state::State;
 use crate::time::{Instant, millis};
 use core::time::Duration;
@@ -78,12 +78,12 @@ impl Connection {
     /// open to the peer it is not held back, and the next ACK carries the news.
     ///
     /// [`on_recv_consumed`]: Self::on_recv_consumed
-    pub fn awaits_reads(&self, buffers: Buffers) -> bool {
+    pub fn awaits_reads(&self, buffers: FifoLevels) -> bool {
         self.state.may_receive() && (self.holds_back(buffers) || self.acks_when_read())
     }
 
     /// Whether the peer is told of less than half of the buffer.
-    fn holds_back(&self, buffers: Buffers) -> bool {
+    fn holds_back(&self, buffers: FifoLevels) -> bool {
         self.rcv.window() <= self.rcv.offerable(buffers.recv_capacity) / 2
     }
 
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// The program read bytes. True: a window update or an acknowledgement is due now.
-    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
+    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: FifoLevels) -> bool {
         let opened = self.rcv.offerable(buffers.recv_free).saturating_sub(self.rcv.window());
         // At most half of the buffer, so that it is due at the latest when the program has read
         // all.
@@ -141,7 +141,7 @@ impl Connection {
     }
 
     /// Probes a silent peer, or stops doing so.
-    pub fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
+    pub fn set_keepalive(&mut self, keepalive: Option<KeepAliveConfig>) {
         self.watch_peer(|watch| watch.set_keepalive(keepalive));
         self.arm_keepalive();
     }

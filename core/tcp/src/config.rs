@@ -32,7 +32,7 @@ pub struct Config {
     /// `None` is the default (MUST-25).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
     //# they MUST default to off (MUST-25).
-    pub keepalive: Option<KeepAlive>,
+    pub keepalive: Option<KeepAliveConfig>,
     /// How long sent bytes may stay unacknowledged (RFC 5482); `None` leaves it to `retries`.
     pub user_timeout: Option<Duration>,
     /// Most bytes of payload a second (SO_MAX_PACING_RATE); `None` is no bound.
@@ -103,7 +103,7 @@ impl Default for Config {
 
 /// Probing of an idle peer (RFC 9293 §3.8.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepAlive {
+pub struct KeepAliveConfig {
     /// Silence before the first probe; two hours by default (MUST-28).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
     //# This interval MUST be configurable (MUST-27) and MUST default to no less than two hours
@@ -115,9 +115,13 @@ pub struct KeepAlive {
     pub probes: u8,
 }
 
-impl Default for KeepAlive {
-    fn default() -> KeepAlive {
-        KeepAlive { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
+impl Default for KeepAliveConfig {
+    fn default() -> KeepAliveConfig {
+        KeepAliveConfig {
+            idle: Duration::from_secs(7200),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::receive_space::ReceiveSpace;
 use crate::recovery::Recovery;
 use crate::rtt::Rtt;
 use crate::send_space::SendSpace;
-use crate::settings::Settings;
+use crate::settings::ConnectionSettings;
 use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::{EndedConnection, TimeWait};
@@ -28,7 +28,7 @@ use towpath_wire::tcp::{Options, SeqNum};
 pub struct Connection {
     pub(crate) state: State,
     pub(crate) owed: Owed,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ConnectionSettings,
     events: u16,
     /// The program has closed the socket, so that no reader exists for bytes that arrive.
     pub(crate) orphaned: bool,
@@ -103,7 +103,7 @@ impl Connection {
         Connection {
             state: State::SynSent,
             owed: Owed::default(),
-            settings: Settings::new(config),
+            settings: ConnectionSettings::new(config),
             events: 0,
             orphaned: false,
             snd: SendSpace::new(config, iss),
@@ -291,13 +291,13 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KeepAlive;
+    use crate::config::KeepAliveConfig;
     use crate::half_open::Handshake;
-    use crate::segment::{Buffers, Segment};
+    use crate::segment::{FifoLevels, Segment};
     use core::time::Duration;
     use towpath_wire::tcp::Flags;
 
-    const BUFFERS: Buffers = Buffers {
+    const BUFFERS: FifoLevels = FifoLevels {
         recv_free: 65_536,
         recv_capacity: 65_536,
         recv_unread: 0,
@@ -342,7 +342,7 @@ mod tests {
         receive(&mut connection, 100, 100, Flags::PSH);
         assert_eq!(connection.state, State::CloseWait);
         assert!(connection.rcv.assembler.is_none());
-        connection.set_keepalive(Some(KeepAlive::default()));
+        connection.set_keepalive(Some(KeepAliveConfig::default()));
         connection.set_user_timeout(Some(Duration::from_secs(1)));
         connection.set_keepalive(None);
         assert!(connection.watch.is_some());

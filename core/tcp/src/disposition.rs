@@ -8,7 +8,7 @@ pub enum Disposition {
     /// The segment was used; make its changes to the FIFOs.
     Accepted(FifoChanges),
     /// Nothing of it was used. An answer, if one is due, comes from `plan`.
-    Dropped(DropReason),
+    Dropped(SegmentDropReason),
 }
 
 /// Changes of the FIFOs after an accepted segment, in this order: write, commit, release.
@@ -22,7 +22,7 @@ pub struct FifoChanges {
     /// Bytes at the front of the send FIFO that the peer has: release them.
     pub released: u32,
     /// The segment was used but its payload was not, for this reason.
-    pub payload_dropped: Option<DropReason>,
+    pub payload_dropped: Option<SegmentDropReason>,
     /// The segment tells of urgent data: take [`Connection::take_urgent_mark`] before the bytes are
     /// committed.
     ///
@@ -44,7 +44,7 @@ pub struct Write {
 /// Why a segment was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum DropReason {
+pub enum SegmentDropReason {
     /// The connection is closed, or bytes came after the program was gone.
     AfterClose,
     /// No part of it is in the receive window; most are old duplicates.
@@ -71,27 +71,27 @@ pub enum DropReason {
     Unexpected,
 }
 
-impl DropReason {
+impl SegmentDropReason {
     /// A stable name for counters.
     pub const fn as_str(self) -> &'static str {
         match self {
-            DropReason::AfterClose => "tcp_after_close",
-            DropReason::OutOfWindow => "tcp_out_of_window",
-            DropReason::Paws => "tcp_paws",
-            DropReason::TimestampMissing => "tcp_timestamp_missing",
-            DropReason::BadAck => "tcp_bad_ack",
-            DropReason::NoAck => "tcp_no_ack",
-            DropReason::SynInWindow => "tcp_syn_in_window",
-            DropReason::ResetInWindow => "tcp_reset_in_window",
-            DropReason::ResetIgnored => "tcp_reset_ignored",
-            DropReason::TooManyRanges => "tcp_too_many_ranges",
-            DropReason::NoRoom => "tcp_no_room",
-            DropReason::Unexpected => "tcp_unexpected",
+            SegmentDropReason::AfterClose => "tcp_after_close",
+            SegmentDropReason::OutOfWindow => "tcp_out_of_window",
+            SegmentDropReason::Paws => "tcp_paws",
+            SegmentDropReason::TimestampMissing => "tcp_timestamp_missing",
+            SegmentDropReason::BadAck => "tcp_bad_ack",
+            SegmentDropReason::NoAck => "tcp_no_ack",
+            SegmentDropReason::SynInWindow => "tcp_syn_in_window",
+            SegmentDropReason::ResetInWindow => "tcp_reset_in_window",
+            SegmentDropReason::ResetIgnored => "tcp_reset_ignored",
+            SegmentDropReason::TooManyRanges => "tcp_too_many_ranges",
+            SegmentDropReason::NoRoom => "tcp_no_room",
+            SegmentDropReason::Unexpected => "tcp_unexpected",
         }
     }
 }
 
-impl fmt::Display for DropReason {
+impl fmt::Display for SegmentDropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

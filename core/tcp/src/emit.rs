@@ -6,7 +6,7 @@ use crate::counters::SendLimit;
 use crate::flight::FlightRecord;
 use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::receive_space::WhenRead;
-use crate::segment::{Buffers, Outgoing};
+use crate::segment::{FifoLevels, Outgoing};
 use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
@@ -14,7 +14,7 @@ use towpath_wire::tcp::{Flags, Options, SeqNum};
 impl Connection {
     /// Turns a decision of [`plan`](Self::plan), made with the same arguments and no call in
     /// between, into a segment. From here on it counts as sent.
-    pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+    pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
         match transmit.kind {
@@ -68,7 +68,7 @@ impl Connection {
         Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
     }
 
-    fn emit_syn(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+    fn emit_syn(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let first = self.snd.nxt == self.snd.iss;
         let reply = self.state == State::SynReceived;
         self.owed.syn = false;
@@ -132,7 +132,7 @@ impl Connection {
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(1);
     }
 
-    fn emit_segment(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+    fn emit_segment(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let window = self.advertise(buffers);
         let mut flags = Flags::ACK;
         if transmit.push {
@@ -167,7 +167,7 @@ impl Connection {
     //# The sending TCP peer must regularly transmit at least one octet of new data (if available), or
     //# retransmit to the receiving TCP peer even if the send window is zero, in order to "probe" the
     //# window.
-    fn emit_probe(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+    fn emit_probe(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
         //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12)
         let probe = Transmit { seq: self.snd.una - 1, ..transmit };
@@ -178,7 +178,7 @@ impl Connection {
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
-    fn advertise(&mut self, buffers: Buffers) -> u16 {
+    fn advertise(&mut self, buffers: FifoLevels) -> u16 {
         let current = self.rcv.window();
         let half = self.rcv.offerable(buffers.recv_capacity) / 2;
         let step = half.min(u32::from(self.settings.mss_recv)).max(1);
@@ -367,7 +367,7 @@ impl Connection {
     /// Starts the clock of a corked segment, of paced bytes, and of the time spent limited by
     /// windows and buffers. Without this call a cork that is never taken away holds its last short
     /// segment for ever.
-    pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: Buffers) {
+    pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: FifoLevels) {
         if idle == Idle::NoData {
             // All that was to be flushed has gone; later bytes may be held back again.
             self.owed.cork_flush = false;

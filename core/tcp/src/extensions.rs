@@ -2,8 +2,8 @@
 //! acknowledgements (RFC 2018), and Fast Open (RFC 7413).
 
 use crate::config::{Config, TIMESTAMPS_LEN};
-use crate::disposition::DropReason;
-use crate::fast_open::FastOpen;
+use crate::disposition::SegmentDropReason;
+use crate::fast_open::FastOpenState;
 use crate::ranges::Assembler;
 use crate::segment::Segment;
 use crate::time::Instant;
@@ -24,7 +24,7 @@ pub(crate) struct Extensions {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     pub(crate) scaling: bool,
-    pub(crate) fast_open: FastOpen,
+    pub(crate) fast_open: FastOpenState,
 }
 
 impl Extensions {
@@ -36,7 +36,7 @@ impl Extensions {
             timestamps: config.timestamps,
             sack: config.sack,
             scaling: true,
-            fast_open: FastOpen::default(),
+            fast_open: FastOpenState::default(),
         }
     }
 
@@ -81,13 +81,13 @@ impl Extensions {
         &self,
         now: Instant,
         segment: &Segment,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), SegmentDropReason> {
         if !self.timestamps {
             return Ok(());
         }
         let age = now.coarse().saturating_sub(self.ts_recent_at);
         match timestamps::check(self.ts_recent, segment) {
-            Err(DropReason::Paws) if age >= TS_RECENT_AGE_MAX => Ok(()),
+            Err(SegmentDropReason::Paws) if age >= TS_RECENT_AGE_MAX => Ok(()),
             checked => checked,
         }
     }

@@ -19,7 +19,7 @@
 //! Bytes that the SYN-ACK does not acknowledge are sent again at once.
 
 use crate::event::pending;
-use crate::segment::Buffers;
+use crate::segment::FifoLevels;
 
 /// Longest options of a header, for which the bytes of a SYN leave room: Linux's
 /// `MAX_TCP_OPTION_SPACE`.
@@ -28,9 +28,9 @@ const OPTIONS_LEN_MAX: u32 = 40;
 /// State of Fast Open, in the one byte that the budget of [`Connection`](crate::Connection) has
 /// left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FastOpen(u8);
+pub(crate) struct FastOpenState(u8);
 
-impl FastOpen {
+impl FastOpenState {
     /// An active open whose SYN waits for bytes.
     const CLIENT: u8 = 1;
     /// A passive open whose SYN had a valid cookie.
@@ -79,7 +79,12 @@ impl FastOpen {
 
     /// Bytes that a SYN sent for the first time carries: a segment of `mss` less the longest
     /// options (RFC 7413 §4.1.3). `None` if the SYN waits for bytes; `fin_queued` ends the wait.
-    pub(crate) fn syn_payload(self, buffers: Buffers, mss: u16, fin_queued: bool) -> Option<u32> {
+    pub(crate) fn syn_payload(
+        self,
+        buffers: FifoLevels,
+        mss: u16,
+        fin_queued: bool,
+    ) -> Option<u32> {
         if !self.is_client() {
             return Some(0);
         }

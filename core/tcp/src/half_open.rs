@@ -2,7 +2,7 @@
 
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, WINDOW_SCALE_MAX};
-use crate::disposition::DropReason;
+use crate::disposition::SegmentDropReason;
 use crate::segment::{Outgoing, Segment};
 use crate::time::{Instant, millis};
 use crate::timestamps;
@@ -124,7 +124,7 @@ pub enum HalfOpenVerdict {
     /// The peer's SYN again: send [`HalfOpen::syn_ack`] again.
     ResendSynAck,
     /// Nothing of it is used, and nothing is answered.
-    Drop(DropReason),
+    Drop(SegmentDropReason),
     /// Send it; nothing changed.
     SendReset(Outgoing),
 }
@@ -207,19 +207,19 @@ impl HalfOpen {
                 true if segment.seq == rcv_nxt => HalfOpenVerdict::Reset,
                 // RFC 5961 section 3.2: RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND.
                 true if segment.seq.is_within(rcv_nxt, window) => {
-                    self.challenge(now, DropReason::ResetInWindow)
+                    self.challenge(now, SegmentDropReason::ResetInWindow)
                 }
-                _ => HalfOpenVerdict::Drop(DropReason::OutOfWindow),
+                _ => HalfOpenVerdict::Drop(SegmentDropReason::OutOfWindow),
             };
         }
         if !acceptable {
-            return self.challenge(now, DropReason::OutOfWindow);
+            return self.challenge(now, SegmentDropReason::OutOfWindow);
         }
         if flags.contains(Flags::SYN) {
-            return self.challenge(now, DropReason::SynInWindow);
+            return self.challenge(now, SegmentDropReason::SynInWindow);
         }
         if !flags.contains(Flags::ACK) {
-            return HalfOpenVerdict::Drop(DropReason::NoAck);
+            return HalfOpenVerdict::Drop(SegmentDropReason::NoAck);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>
@@ -237,12 +237,12 @@ impl HalfOpen {
             return Ok(());
         }
         timestamps::check(self.ts_recent, segment).map_err(|reason| match reason {
-            DropReason::Paws => self.challenge(now, reason),
+            SegmentDropReason::Paws => self.challenge(now, reason),
             reason => HalfOpenVerdict::Drop(reason),
         })
     }
 
-    fn challenge(&mut self, now: Instant, reason: DropReason) -> HalfOpenVerdict {
+    fn challenge(&mut self, now: Instant, reason: SegmentDropReason) -> HalfOpenVerdict {
         if !self.challenge.allow(now) {
             return HalfOpenVerdict::Drop(reason);
         }

@@ -4,7 +4,7 @@ use crate::congestion::CongestionKind;
 use crate::connection::Connection;
 use crate::fast_open::FastOpenOutcome;
 use crate::recovery::Phase;
-use crate::segment::Buffers;
+use crate::segment::FifoLevels;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timers::TimerKind;
@@ -164,7 +164,7 @@ impl Connection {
 
     /// A snapshot of the connection's figures. The snapshot is not for each segment: a caller that
     /// needs one figure asks for that alone.
-    pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
+    pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let counters = &self.counters;

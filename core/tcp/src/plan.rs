@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, LastReset};
 use crate::recovery::Hole;
-use crate::segment::Buffers;
+use crate::segment::FifoLevels;
 use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
@@ -84,7 +84,7 @@ impl Connection {
     /// The next segment to send, most urgent first, with at most `max_payload` bytes. More than one
     /// segment's payload needs layers below that cut (TSO); a value below one segment counts as one
     /// segment.
-    pub fn plan(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
+    pub fn plan(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
         // The pieces of a cut segment would all have the pointer of the first.
         let max_payload = if self.is_urgent() { 0 } else { max_payload };
         if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
@@ -121,7 +121,12 @@ impl Connection {
     }
 
     /// SYNs and RSTs, and what goes before a RST.
-    fn plan_control(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Option<Transmit> {
+    fn plan_control(
+        &self,
+        now: Instant,
+        buffers: FifoLevels,
+        max_payload: u32,
+    ) -> Option<Transmit> {
         if let Some(seq) = self.owed.reset_reply() {
             return Some(Transmit { seq, ..self.bare(TransmitKind::Reset) });
         }
@@ -136,7 +141,7 @@ impl Connection {
     }
 
     /// The SYN, with the bytes that it carries; `None` while it waits for bytes.
-    fn plan_syn(&self, buffers: Buffers) -> Option<Transmit> {
+    fn plan_syn(&self, buffers: FifoLevels) -> Option<Transmit> {
         let first = self.snd.nxt == self.snd.iss;
         let (mss, fin_queued) = (self.snd.mss_with_options(), self.snd.fin_queued);
         let len =
@@ -147,7 +152,7 @@ impl Connection {
 
     /// Bytes that go in SYN-RECEIVED, before the client has acknowledged the SYN-ACK. The FIN waits
     /// for that (RFC 7413 §4.2.2).
-    fn plan_before_handshake(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
+    fn plan_before_handshake(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
         let max_payload = self.within_burst(max_payload.max(self.segment_size()));
         let bytes = self.plan_new(buffers, self.room(now), max_payload);
         match self.pace(now, bytes) {
@@ -159,7 +164,7 @@ impl Connection {
     }
 
     /// New bytes, or a FIN, that go before the RST of [`abort`](Self::abort).
-    fn plan_last(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Option<Transmit> {
+    fn plan_last(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Option<Transmit> {
         if self.owed.reset != LastReset::BehindBytes {
             return None;
         }
@@ -169,7 +174,7 @@ impl Connection {
     }
 
     /// Segments without bytes, when there is no segment with bytes to carry the same news.
-    fn plan_bare(&self, buffers: Buffers, idle: Idle) -> Option<TransmitKind> {
+    fn plan_bare(&self, buffers: FifoLevels, idle: Idle) -> Option<TransmitKind> {
         let waiting = self.unsent(buffers) > 0 || self.snd.fin_queued && !self.snd.fin_sent;
         if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.snd.flight() == 0
         {
@@ -189,7 +194,7 @@ impl Connection {
     fn plan_bytes(
         &self,
         now: Instant,
-        buffers: Buffers,
+        buffers: FifoLevels,
         max_payload: u32,
     ) -> Result<Transmit, Idle> {
         if !self.state.may_send() {
@@ -204,7 +209,7 @@ impl Connection {
     fn plan_in_windows(
         &self,
         now: Instant,
-        buffers: Buffers,
+        buffers: FifoLevels,
         max_payload: u32,
     ) -> Result<Transmit, Idle> {
         let room = self.room(now);
@@ -295,11 +300,11 @@ impl Connection {
         }
     }
 
-    pub(crate) fn unsent(&self, buffers: Buffers) -> u32 {
+    pub(crate) fn unsent(&self, buffers: FifoLevels) -> u32 {
         if self.snd.fin_sent { 0 } else { buffers.send_len.saturating_sub(self.data_in_flight()) }
     }
 
-    fn plan_new(&self, buffers: Buffers, room: u32, max_payload: u32) -> Result<Transmit, Idle> {
+    fn plan_new(&self, buffers: FifoLevels, room: u32, max_payload: u32) -> Result<Transmit, Idle> {
         let unsent = self.unsent(buffers);
         let fin_wanted = self.snd.fin_queued && !self.snd.fin_sent;
         if unsent == 0 && !fin_wanted {

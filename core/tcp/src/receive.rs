@@ -11,10 +11,10 @@ use towpath_wire::tcp::{Flags, SeqNum};
 
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::disposition::{Disposition, DropReason, FifoChanges};
+use crate::disposition::{Disposition, FifoChanges, SegmentDropReason};
 use crate::event::pending;
 use crate::receive_space::NewText;
-use crate::segment::{Buffers, Segment};
+use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
 
@@ -27,7 +27,7 @@ impl Connection {
         iss: SeqNum,
         timestamp_offset: u32,
         now: Instant,
-        buffers: Buffers,
+        buffers: FifoLevels,
     ) -> (Connection, FifoChanges) {
         let mut connection = Connection::connect(config, iss, timestamp_offset, now);
         connection.settings.syn_retries = config.syn_ack_retries;
@@ -47,10 +47,15 @@ impl Connection {
     /// A segment for this connection arrived, its checksum verified.
     ///
     /// `buffers` is as before the segment: the caller applies the [`FifoChanges`] afterwards.
-    pub fn on_segment(&mut self, now: Instant, segment: &Segment, buffers: Buffers) -> Disposition {
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        buffers: FifoLevels,
+    ) -> Disposition {
         self.count_segment(segment);
         let result = match self.state {
-            State::Closed => Err(DropReason::AfterClose),
+            State::Closed => Err(SegmentDropReason::AfterClose),
             State::SynSent => self.on_segment_in_syn_sent(now, segment, buffers),
             State::SynReceived => self.on_segment_in_syn_received(now, segment, buffers),
             _ => self.on_segment_in_sequence(now, segment, buffers),
@@ -78,26 +83,26 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        buffers: Buffers,
-    ) -> Result<FifoChanges, DropReason> {
+        buffers: FifoLevels,
+    ) -> Result<FifoChanges, SegmentDropReason> {
         let acked = segment.flags.contains(Flags::ACK);
         if acked && !segment.ack.is_within(self.snd.iss + 1, self.snd.nxt - self.snd.iss) {
             if segment.flags.contains(Flags::RST) {
-                return Err(DropReason::ResetIgnored);
+                return Err(SegmentDropReason::ResetIgnored);
             }
             self.owed.set_reset_reply(segment.ack);
-            return Err(DropReason::BadAck);
+            return Err(SegmentDropReason::BadAck);
         }
         if segment.flags.contains(Flags::RST) {
             if !acked {
-                return Err(DropReason::ResetIgnored);
+                return Err(SegmentDropReason::ResetIgnored);
             }
             self.enter_closed();
             self.raise(pending::REFUSED);
             return Ok(FifoChanges::default());
         }
         if !segment.flags.contains(Flags::SYN) {
-            return Err(DropReason::Unexpected);
+            return Err(SegmentDropReason::Unexpected);
         }
         self.accept_syn(now, segment);
         if !acked {
@@ -134,8 +139,8 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        buffers: Buffers,
-    ) -> Result<FifoChanges, DropReason> {
+        buffers: FifoLevels,
+    ) -> Result<FifoChanges, SegmentDropReason> {
         let is_syn = segment.flags.contains(Flags::SYN)
             && !segment.flags.intersects(Flags::ACK | Flags::RST);
         if self.ext.fast_open.is_server() && is_syn && segment.seq == self.snd.wl1 {
@@ -150,8 +155,8 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        buffers: Buffers,
-    ) -> Result<FifoChanges, DropReason> {
+        buffers: FifoLevels,
+    ) -> Result<FifoChanges, SegmentDropReason> {
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
         // A single test for flags that hardly any segment has.
@@ -177,8 +182,8 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         text: NewText,
-        buffers: Buffers,
-    ) -> Result<FifoChanges, DropReason> {
+        buffers: FifoLevels,
+    ) -> Result<FifoChanges, SegmentDropReason> {
         self.check_reset(now, segment)?;
         self.check_syn(now, segment)?;
         let mut received = FifoChanges::default();

@@ -45,7 +45,7 @@ impl Segment {
 ///                          ^ rcv_nxt                          ^ snd_una   ^ snd_nxt
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Buffers {
+pub struct FifoLevels {
     /// Room after the in-order bytes; out-of-order bytes lie inside it.
     pub recv_free: u32,
     /// All the receive FIFO may hold.

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 /// The part of [`Config`] that is needed again, small.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct ConnectionSettings {
     pub(crate) time_wait_ms: u32,
     pub(crate) fin_wait2_ms: u32,
     pub(crate) mss_recv: u16,
@@ -22,9 +22,9 @@ pub(crate) struct Settings {
     pub(crate) orphan_retries: u8,
 }
 
-impl Settings {
-    pub(crate) fn new(config: &Config) -> Settings {
-        Settings {
+impl ConnectionSettings {
+    pub(crate) fn new(config: &Config) -> ConnectionSettings {
+        ConnectionSettings {
             time_wait_ms: millis(config.time_wait),
             fin_wait2_ms: millis(config.fin_wait2_timeout),
             mss_recv: config.mss_recv,

@@ -1,6 +1,6 @@
 //! TIME-WAIT: what is left of a connection so that its late segments do no harm (RFC 9293 §3.6.1).
 
-use crate::disposition::DropReason;
+use crate::disposition::SegmentDropReason;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
 use crate::timestamps;
@@ -42,7 +42,7 @@ pub enum TimeWaitVerdict {
     /// [`TimeWait::iss_min`].
     Reopen,
     /// Nothing of it is used, and nothing is answered.
-    Drop(DropReason),
+    Drop(SegmentDropReason),
 }
 
 /// No two answers to segments without payload within this: Linux's `tcp_invalid_ratelimit`.
@@ -81,7 +81,7 @@ impl TimeWait {
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
         // RFC 1337 §3 (F1): a RST must not end TIME-WAIT.
         if segment.flags.contains(Flags::RST) {
-            return TimeWaitVerdict::Drop(DropReason::ResetIgnored);
+            return TimeWaitVerdict::Drop(SegmentDropReason::ResetIgnored);
         }
         if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -102,18 +102,18 @@ impl TimeWait {
             return if reopen {
                 TimeWaitVerdict::Reopen
             } else {
-                self.answer(now, DropReason::SynInWindow)
+                self.answer(now, SegmentDropReason::SynInWindow)
             };
         }
         if self.ended.timestamps {
             match timestamps::check(self.ended.ts_recent, segment) {
                 Ok(()) => {}
-                Err(DropReason::Paws) => return self.answer(now, DropReason::Paws),
+                Err(SegmentDropReason::Paws) => return self.answer(now, SegmentDropReason::Paws),
                 Err(reason) => return TimeWaitVerdict::Drop(reason),
             }
         }
         if !segment.flags.contains(Flags::ACK) {
-            return TimeWaitVerdict::Drop(DropReason::NoAck);
+            return TimeWaitVerdict::Drop(SegmentDropReason::NoAck);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# The only thing that can arrive in this state is a retransmission of the remote FIN.
@@ -128,19 +128,19 @@ impl TimeWait {
             return TimeWaitVerdict::Ack(self.ack(now));
         }
         if !segment.seq.is_within(self.ended.rcv_nxt, self.ended.rcv_wnd + 1) {
-            return self.answer(now, DropReason::OutOfWindow);
+            return self.answer(now, SegmentDropReason::OutOfWindow);
         }
-        TimeWaitVerdict::Drop(DropReason::AfterClose)
+        TimeWaitVerdict::Drop(SegmentDropReason::AfterClose)
     }
 
     /// The SYN for which [`TimeWaitVerdict::Reopen`] was said finds no listener: the old connection
     /// answers it.
     pub fn refuse_syn(&mut self, now: Instant) -> TimeWaitVerdict {
-        self.answer(now, DropReason::SynInWindow)
+        self.answer(now, SegmentDropReason::SynInWindow)
     }
 
     /// An ACK, but not so often that two such sides could talk for ever.
-    fn answer(&mut self, now: Instant, reason: DropReason) -> TimeWaitVerdict {
+    fn answer(&mut self, now: Instant, reason: SegmentDropReason) -> TimeWaitVerdict {
         if now.millis().wrapping_sub(self.answered_ms) < ANSWER_INTERVAL_MS {
             return TimeWaitVerdict::Drop(reason);
         }

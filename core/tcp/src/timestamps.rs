@@ -1,7 +1,7 @@
 //! The timestamps option (RFC 7323): what it says about a segment that arrived, and what ours says.
 //! Half-open and open connections, and those in TIME-WAIT, share these rules.
 
-use crate::disposition::DropReason;
+use crate::disposition::SegmentDropReason;
 use crate::segment::Segment;
 use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Timestamps};
@@ -15,19 +15,19 @@ pub(crate) fn order(ts_recent: u32, segment: &Segment) -> Option<i32> {
 
 /// PAWS (RFC 7323 §5.3, R1) on a connection that agreed on timestamps. PAWS comes before every
 /// other check and passes RSTs by.
-pub(crate) fn check(ts_recent: u32, segment: &Segment) -> Result<(), DropReason> {
+pub(crate) fn check(ts_recent: u32, segment: &Segment) -> Result<(), SegmentDropReason> {
     if segment.flags.contains(Flags::RST) {
         return Ok(());
     }
     match order(ts_recent, segment) {
-        Some(order) if order < 0 => Err(DropReason::Paws),
+        Some(order) if order < 0 => Err(SegmentDropReason::Paws),
         Some(_) => Ok(()),
         // A peer that started again may not offer timestamps any more. RFC 5961 §4.2 wants every
         // SYN answered, which is how such a peer finds out and resets the old connection.
         None if segment.flags.contains(Flags::SYN) => Ok(()),
         //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
         //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.
-        None => Err(DropReason::TimestampMissing),
+        None => Err(SegmentDropReason::TimestampMissing),
     }
 }
 

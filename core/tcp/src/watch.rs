@@ -2,7 +2,7 @@
 //!
 //! Most connections have neither, so that both live in one box which there is only while one is on.
 
-use crate::config::KeepAlive;
+use crate::config::KeepAliveConfig;
 use crate::time::{Instant, millis};
 use core::time::Duration;
 
@@ -53,9 +53,9 @@ impl PeerWatch {
         }
     }
 
-    pub(crate) fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
+    pub(crate) fn set_keepalive(&mut self, keepalive: Option<KeepAliveConfig>) {
         self.keepalive_idle_ms = millis_on(keepalive.map(|keepalive| keepalive.idle));
-        if let Some(KeepAlive { idle: _, interval, probes }) = keepalive {
+        if let Some(KeepAliveConfig { idle: _, interval, probes }) = keepalive {
             self.keepalive_interval_ms = millis(interval).max(1);
             self.probes_max = probes;
         }

@@ -41,7 +41,7 @@ fn bytes_written_before_an_abort_precede_its_reset() {
 fn bytes_before_a_reset_leave_in_as_many_turns_as_the_owner_needs() {
     let mut pair = Pair::connected();
     let now = pair.now;
-    let buffers = Buffers { send_len: 3000, send_capacity: 1 << 20, ..Buffers::default() };
+    let buffers = FifoLevels { send_len: 3000, send_capacity: 1 << 20, ..FifoLevels::default() };
     let connection = pair.a.connection();
     connection.abort();
     let mut sent = Vec::new();
@@ -54,7 +54,7 @@ fn bytes_before_a_reset_leave_in_as_many_turns_as_the_owner_needs() {
         let ack = Segment { payload_len: 10, ..ack_of(&outgoing) };
         assert_eq!(
             connection.on_segment(now, &ack, buffers),
-            Disposition::Dropped(DropReason::AfterClose)
+            Disposition::Dropped(SegmentDropReason::AfterClose)
         );
         sent.push((outgoing.flags, outgoing.send_offset, outgoing.len));
     }

@@ -34,8 +34,8 @@ impl Lab {
         Lab { connection, now, send_len: 0, unread: 0 }
     }
 
-    fn buffers(&self) -> Buffers {
-        Buffers {
+    fn buffers(&self) -> FifoLevels {
+        FifoLevels {
             recv_free: 60_000 - self.unread,
             recv_capacity: 60_000,
             recv_unread: self.unread,
@@ -120,7 +120,7 @@ fn bytes_with_an_acknowledgement_from_before_our_fin_are_taken() {
     assert!(matches!(taken, Disposition::Accepted(FifoChanges { commit: 10, .. })), "{taken:?}");
     // Our SYN was no byte: nobody acknowledges it once more.
     let dropped = lab.receive(10, u32::MAX, OPEN, 10, Flags::NONE);
-    assert_eq!(dropped, Disposition::Dropped(DropReason::BadAck));
+    assert_eq!(dropped, Disposition::Dropped(SegmentDropReason::BadAck));
 }
 
 /// Two segments of 40 bytes make us send a window at most once: after that the timer has to find

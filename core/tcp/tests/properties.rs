@@ -370,7 +370,8 @@ impl Victim {
     /// `opening`: 0 actively, 1 with bytes in the SYN, 2 by a SYN with bytes.
     fn new(config: Config, iss: u32, opening: u8) -> Victim {
         let (now, iss) = (Instant(5_000_000_000), SeqNum(iss));
-        let empty = Buffers { recv_free: CAPACITY, recv_capacity: CAPACITY, ..Buffers::default() };
+        let empty =
+            FifoLevels { recv_free: CAPACITY, recv_capacity: CAPACITY, ..FifoLevels::default() };
         let (connection, unread) = match opening {
             0 => (Connection::connect(config, iss, 0, now), 0),
             1 => (Connection::connect_with_data(config, iss, 0, now), 0),
@@ -396,8 +397,8 @@ impl Victim {
         victim
     }
 
-    fn buffers(&self) -> Buffers {
-        Buffers {
+    fn buffers(&self) -> FifoLevels {
+        FifoLevels {
             recv_free: CAPACITY - self.unread,
             recv_capacity: CAPACITY,
             recv_unread: self.unread,

@@ -28,8 +28,8 @@ impl Sender {
         Sender { connection, now, send_len: 0, rcv_nxt: SeqNum(501) }
     }
 
-    fn buffers(&self) -> Buffers {
-        Buffers { send_len: self.send_len, send_capacity: 1 << 30, ..Buffers::default() }
+    fn buffers(&self) -> FifoLevels {
+        FifoLevels { send_len: self.send_len, send_capacity: 1 << 30, ..FifoLevels::default() }
     }
 
     /// Writes `len` bytes and returns what goes out.

@@ -55,7 +55,8 @@ fn reads_are_awaited_until_a_window_update_is_due() {
             let mut connection = accepted(config, 1460);
             let segment = plain(SeqNum(201), SeqNum(101), 512, unread);
             connection.on_segment(Instant(2), &segment, BUFFERS);
-            let after = |free| Buffers { recv_free: free, recv_unread: 65_536 - free, ..BUFFERS };
+            let after =
+                |free| FifoLevels { recv_free: free, recv_unread: 65_536 - free, ..BUFFERS };
             send_all(&mut connection, after(65_536 - unread));
             for free in 65_536 - unread.. {
                 assert!(free <= 65_536, "{mss_recv}, {unread}: nothing was said");
@@ -83,7 +84,7 @@ fn a_window_update_says_what_the_field_can_say() {
             let mut connection = accepted(config, 1460);
             let after = |free: u32| {
                 let recv_free = free.min(recv_capacity);
-                Buffers { recv_free, recv_capacity, ..BUFFERS }
+                FifoLevels { recv_free, recv_capacity, ..BUFFERS }
             };
             let len = recv_capacity.min(64_000);
             let segment = plain(SeqNum(201), SeqNum(101), 512, len);
@@ -109,7 +110,7 @@ fn handshake(mss_peer: u16) -> Handshake {
 }
 
 /// Sends all that may go now; returns how much that is.
-fn send_all(connection: &mut Connection, buffers: Buffers) -> u32 {
+fn send_all(connection: &mut Connection, buffers: FifoLevels) -> u32 {
     let mut sent = 0;
     while let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 0) {
         sent += connection.emit(Instant(2), transmit, buffers).len;
@@ -124,9 +125,9 @@ fn half_of_the_peers_buffer_is_used_while_bytes_are_in_flight() {
     let large = Config { mss_recv: 65_483, mss_send_max: 65_483, ..Config::default() };
     for nodelay in [true, false] {
         let mut connection = accepted(Config { nodelay, ..large }, 65_483);
-        assert_eq!(send_all(&mut connection, Buffers { send_len: 1, ..BUFFERS }), 1);
+        assert_eq!(send_all(&mut connection, FifoLevels { send_len: 1, ..BUFFERS }), 1);
         connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(101), 260, 0), BUFFERS);
-        let sent = send_all(&mut connection, Buffers { send_len: 700_000, ..BUFFERS });
+        let sent = send_all(&mut connection, FifoLevels { send_len: 700_000, ..BUFFERS });
         assert!(sent >= 32_768, "nodelay {nodelay}: {sent} of a window of 33280");
     }
 }
@@ -139,14 +140,14 @@ fn one_segment_may_go_however_large_segments_become() {
     let handshake = Handshake { send_window: 65_535, retransmitted: true, ..handshake(65_483) };
     let mut connection = Connection::accept(large, handshake, Instant(1));
     connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(101), 512, 0), BUFFERS);
-    let sent = send_all(&mut connection, Buffers { send_len: 700_000, ..BUFFERS });
+    let sent = send_all(&mut connection, FifoLevels { send_len: 700_000, ..BUFFERS });
     assert_eq!(sent, 32_768, "half of a window of 65536");
 }
 
 #[test]
 fn the_window_follows_an_acknowledgement_that_advances_with_old_bytes() {
     let mut connection = accepted(Config { nodelay: true, ..Config::default() }, 1460);
-    let buffers = Buffers { send_len: 5120, ..BUFFERS };
+    let buffers = FifoLevels { send_len: 5120, ..BUFFERS };
     assert_eq!(send_all(&mut connection, buffers), 5120);
     // A segment ahead of its turn has the latest number; then the one before it comes again.
     connection.on_segment(Instant(2), &plain(SeqNum(301), SeqNum(101), 512, 10), buffers);
@@ -176,7 +177,7 @@ fn what_was_never_sent_cannot_be_acknowledged() {
     for ack in [SeqNum(100), SeqNum(99), SeqNum(100) - 60_000] {
         let segment = plain(SeqNum(201), ack, 512, 10);
         let dropped = connection.on_segment(Instant(2), &segment, BUFFERS);
-        assert_eq!(dropped, Disposition::Dropped(DropReason::BadAck), "{ack:?}");
+        assert_eq!(dropped, Disposition::Dropped(SegmentDropReason::BadAck), "{ack:?}");
     }
     let segment = plain(SeqNum(201), SeqNum(101), 512, 10);
     let taken = connection.on_segment(Instant(2), &segment, BUFFERS);
@@ -233,7 +234,7 @@ fn a_reset_has_a_timestamp_like_all_segments() {
 #[test]
 fn a_peer_that_answers_no_keepalive_is_reset() {
     let second = Duration::from_secs(1);
-    let keepalive = Some(KeepAlive { idle: 10 * second, interval: second, probes: 3 });
+    let keepalive = Some(KeepAliveConfig { idle: 10 * second, interval: second, probes: 3 });
     let mut pair =
         Pair::connected_with(Config { keepalive, ..Config::default() }, Config::default());
     pair.fate = Box::new(|packet| if packet.from == B { Fate::Drop } else { Fate::Deliver });

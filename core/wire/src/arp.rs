@@ -13,9 +13,9 @@ const PROTOCOL_IPV4: u16 = 0x0800;
 
 /// An ARP packet for IPv4 over Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct ArpPacket {
     /// Question or answer.
-    pub op: Op,
+    pub op: ArpOp,
     /// Ethernet address of the sender.
     pub sender_mac: MacAddr,
     /// IPv4 address of the sender; 0.0.0.0 in a probe (RFC 5227).
@@ -28,14 +28,14 @@ pub struct Packet {
 
 /// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum ArpOp {
     /// Asks for the MAC address of `target_ip`.
     Request,
     /// `sender_ip` is at `sender_mac`.
     Reply,
 }
 
-impl Packet {
+impl ArpPacket {
     /// Reads an ARP packet. Other hardware, other protocols and reverse ARP are
     /// [`ParseError::Unsupported`]; a sender that is a group address is [`ParseError::BadAddress`].
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
@@ -47,8 +47,8 @@ impl Packet {
             return Err(ParseError::BadLength);
         }
         let op = match be16(p[6], p[7]) {
-            1 => Op::Request,
-            2 => Op::Reply,
+            1 => ArpOp::Request,
+            2 => ArpOp::Reply,
             _ => return Err(ParseError::Unsupported),
         };
         let packet = Self {
@@ -72,8 +72,8 @@ impl Packet {
         p[4] = 6;
         p[5] = 4;
         let op: u16 = match self.op {
-            Op::Request => 1,
-            Op::Reply => 2,
+            ArpOp::Request => 1,
+            ArpOp::Reply => 2,
         };
         p[6..8].copy_from_slice(&op.to_be_bytes());
         p[8..14].copy_from_slice(&self.sender_mac.0);

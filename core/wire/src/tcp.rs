@@ -74,23 +74,23 @@ impl Header {
     /// A bad option ends the reading of options but does not cost the segment: what was understood
     /// before it counts.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<Header, ParseError> {
+    pub fn parse(bytes: &[u8]) -> Result<Header, TcpParseError> {
         let Some((fixed, _)) = bytes.split_first_chunk::<HEADER_LEN_MIN>() else {
-            return Err(ParseError::Truncated);
+            return Err(TcpParseError::Truncated);
         };
         let [s0, s1, d0, d1, q0, q1, q2, q3, a0, a1, a2, a3, offset, bits, w0, w1, c0, c1, u0, u1] =
             *fixed;
         let header_len = usize::from(offset >> 4) * 4;
         if header_len < HEADER_LEN_MIN {
-            return Err(ParseError::HeaderLength);
+            return Err(TcpParseError::HeaderLength);
         }
         let Some(options) = bytes.get(HEADER_LEN_MIN..header_len) else {
-            return Err(ParseError::Truncated);
+            return Err(TcpParseError::Truncated);
         };
         let src_port = u16::from_be_bytes([s0, s1]);
         let dst_port = u16::from_be_bytes([d0, d1]);
         if src_port == 0 || dst_port == 0 {
-            return Err(ParseError::PortZero);
+            return Err(TcpParseError::PortZero);
         }
         Ok(Header {
             src_port,
@@ -143,7 +143,7 @@ impl Header {
 /// Why bytes are not a TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ParseError {
+pub enum TcpParseError {
     /// Fewer bytes than the header says it has.
     Truncated,
     /// The data offset points into the fixed header.
@@ -152,17 +152,17 @@ pub enum ParseError {
     PortZero,
 }
 
-impl fmt::Display for ParseError {
+impl fmt::Display for TcpParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ParseError::Truncated => "TCP header is truncated",
-            ParseError::HeaderLength => "TCP data offset is less than 5 words",
-            ParseError::PortZero => "TCP port is 0",
+            TcpParseError::Truncated => "TCP header is truncated",
+            TcpParseError::HeaderLength => "TCP data offset is less than 5 words",
+            TcpParseError::PortZero => "TCP port is 0",
         })
     }
 }
 
-impl core::error::Error for ParseError {}
+impl core::error::Error for TcpParseError {}
 
 #[cfg(test)]
 mod tests {
@@ -283,15 +283,15 @@ mod tests {
     fn bad_headers_are_refused() {
         let mut bytes = [0u8; HEADER_LEN_MIN];
         header(Options::default()).emit(&mut bytes);
-        assert_eq!(Header::parse(&bytes[..19]), Err(ParseError::Truncated));
+        assert_eq!(Header::parse(&bytes[..19]), Err(TcpParseError::Truncated));
         let mut short = bytes;
         short[12] = 0x40;
-        assert_eq!(Header::parse(&short), Err(ParseError::HeaderLength));
+        assert_eq!(Header::parse(&short), Err(TcpParseError::HeaderLength));
         let mut long = bytes;
         long[12] = 0x60;
-        assert_eq!(Header::parse(&long), Err(ParseError::Truncated));
+        assert_eq!(Header::parse(&long), Err(TcpParseError::Truncated));
         bytes[0..2].fill(0);
-        assert_eq!(Header::parse(&bytes), Err(ParseError::PortZero));
+        assert_eq!(Header::parse(&bytes), Err(TcpParseError::PortZero));
     }
 
     #[test]

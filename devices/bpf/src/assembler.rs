@@ -1,15 +1,15 @@
 //! Instructions of BPF (RFC 9669), as many of them as the programs of this crate and of devices
 //! need.
 //!
-//! Arithmetic is on 64 bits. Jumps go forward only: [`Assembler::jump_if`] leaves the place
-//! open, and [`Assembler::land`] fills it in.
+//! Arithmetic is on 64 bits. Jumps go forward only: [`BpfAssembler::jump_if`] leaves the place
+//! open, and [`BpfAssembler::land`] fills it in.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// An instruction, as bpf(2) takes it (`struct bpf_insn`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Instruction {
+pub struct BpfInstruction {
     code: u8,
     /// The destination in the lower half, the source in the upper one; on big-endian machines the
     /// other way round (RFC 9669 §3.1).
@@ -18,7 +18,7 @@ pub struct Instruction {
     immediate: i32,
 }
 
-const _: () = assert!(size_of::<Instruction>() == 8);
+const _: () = assert!(size_of::<BpfInstruction>() == 8);
 
 /// A register. Loads of the packet overwrite `R0` to `R5`, and take the packet from `R6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,20 +89,20 @@ impl Size {
 
 /// The other operand.
 #[derive(Debug, Clone, Copy)]
-pub enum Operand {
+pub enum BpfOperand {
     /// A register.
     Reg(Reg),
     /// A number, whose sign is extended to 64 bits.
     Number(i32),
 }
 
-impl From<Reg> for Operand {
+impl From<Reg> for BpfOperand {
     fn from(reg: Reg) -> Self {
         Self::Reg(reg)
     }
 }
 
-impl From<i32> for Operand {
+impl From<i32> for BpfOperand {
     fn from(number: i32) -> Self {
         Self::Number(number)
     }
@@ -137,11 +137,11 @@ const ALWAYS: u8 = 0x00;
 
 /// A program that is being written.
 #[derive(Debug, Default)]
-pub struct Assembler(Vec<Instruction>);
+pub struct BpfAssembler(Vec<BpfInstruction>);
 
-impl Assembler {
+impl BpfAssembler {
     /// The program.
-    pub fn finish(self) -> Vec<Instruction> {
+    pub fn finish(self) -> Vec<BpfInstruction> {
         self.0
     }
 
@@ -149,14 +149,14 @@ impl Assembler {
         let (dst, src) = (dst as u8, src as u8);
         let registers =
             if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
-        self.0.push(Instruction { code, registers, offset, immediate });
+        self.0.push(BpfInstruction { code, registers, offset, immediate });
     }
 
     /// `dst = dst op operand`.
-    pub fn alu(&mut self, op: Op, dst: Reg, operand: impl Into<Operand>) {
+    pub fn alu(&mut self, op: Op, dst: Reg, operand: impl Into<BpfOperand>) {
         match operand.into() {
-            Operand::Reg(src) => self.put(ALU64 | SOURCE_REG | op as u8, (dst, src), 0, 0),
-            Operand::Number(n) => self.put(ALU64 | op as u8, (dst, Reg::R0), 0, n),
+            BpfOperand::Reg(src) => self.put(ALU64 | SOURCE_REG | op as u8, (dst, src), 0, 0),
+            BpfOperand::Number(n) => self.put(ALU64 | op as u8, (dst, Reg::R0), 0, n),
         }
     }
 
@@ -214,10 +214,10 @@ impl Assembler {
     }
 
     /// Jumps forward on a condition.
-    pub fn jump_if(&mut self, left: Reg, when: If, right: impl Into<Operand>) -> Jump {
+    pub fn jump_if(&mut self, left: Reg, when: If, right: impl Into<BpfOperand>) -> Jump {
         match right.into() {
-            Operand::Reg(src) => self.put(JMP | SOURCE_REG | when as u8, (left, src), 0, 0),
-            Operand::Number(n) => self.put(JMP | when as u8, (left, Reg::R0), 0, n),
+            BpfOperand::Reg(src) => self.put(JMP | SOURCE_REG | when as u8, (left, src), 0, 0),
+            BpfOperand::Number(n) => self.put(JMP | when as u8, (left, Reg::R0), 0, n),
         }
         Jump(self.0.len() - 1)
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::assembler::{Assembler, If, Instruction, Jump, Op, Reg, Size};
+use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 use crate::sys::SocketMap;
 
 /// Transport protocol of a [`PortRange`].
@@ -112,12 +112,12 @@ const TRANSPORT: Reg = Reg::R9;
 impl Claim {
     /// The program of an interface (XDP). Frames of the stack go to the socket of their queue,
     /// if the queue has one; all others go to the kernel.
-    pub fn redirect(&self, sockets: &SocketMap) -> Vec<Instruction> {
+    pub fn redirect(&self, sockets: &SocketMap) -> Vec<BpfInstruction> {
         self.redirect_or(sockets.as_fd(), XDP_PASS)
     }
 
     /// The same with another result for frames of the stack at a queue without a socket.
-    fn redirect_or(&self, sockets: BorrowedFd<'_>, result: i32) -> Vec<Instruction> {
+    fn redirect_or(&self, sockets: BorrowedFd<'_>, result: i32) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Pointers);
         self.choose(&mut p);
         p.asm.map(Reg::R1, sockets);
@@ -130,7 +130,7 @@ impl Claim {
 
     /// The program of a packet socket: frames of the stack, and copies for which see
     /// [`Self::copies`].
-    pub fn filter(&self) -> Vec<Instruction> {
+    pub fn filter(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         self.choose(&mut p);
         p.asm.alu(Op::Move, Reg::R0, WHOLE);
@@ -144,7 +144,7 @@ impl Claim {
 
     /// The program of a packet socket beside a program of [`Self::redirect`]. The kernel and the
     /// stack both need answers of ARP and NDP, and errors of ICMP: the socket gets copies.
-    pub fn copies() -> Vec<Instruction> {
+    pub fn copies() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.shared();
         p.asm.alu(Op::Move, Reg::R0, WHOLE);
@@ -154,7 +154,7 @@ impl Claim {
 
     /// The program of a packet socket beside a program of [`Self::redirect`] for a station. The
     /// socket has copies of frames to groups, as of questions of ARP for a later address.
-    pub fn groups() -> Vec<Instruction> {
+    pub fn groups() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.require_no_tag();
         p.load(Size::Byte, 0);
@@ -167,7 +167,7 @@ impl Claim {
 
     /// The program that keeps the frames of the stack from the kernel, behind packet sockets
     /// (tcx).
-    pub fn withhold(&self) -> Vec<Instruction> {
+    pub fn withhold(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         self.choose(&mut p);
         p.asm.alu(Op::Move, Reg::R0, TCX_DROP);
@@ -191,14 +191,14 @@ fn families(addresses: &[IpAddr]) -> [bool; 2] {
 
 /// A program that is being written, with the jumps for frames that it does not choose.
 struct Program {
-    asm: Assembler,
+    asm: BpfAssembler,
     access: Access,
     others: Vec<Jump>,
 }
 
 impl Program {
     fn new(access: Access) -> Self {
-        let mut asm = Assembler::default();
+        let mut asm = BpfAssembler::default();
         asm.alu(Op::Move, CONTEXT, Reg::R1);
         if access == Access::Pointers {
             asm.peek(Size::Word, DATA, CONTEXT, XDP_DATA);
@@ -208,7 +208,7 @@ impl Program {
     }
 
     /// The program, which returns `result` for frames that it does not choose.
-    fn finish(mut self, result: i32) -> Vec<Instruction> {
+    fn finish(mut self, result: i32) -> Vec<BpfInstruction> {
         self.land_others();
         self.asm.alu(Op::Move, Reg::R0, result);
         self.asm.exit();

@@ -18,7 +18,7 @@ mod pour;
 mod steering;
 mod sys;
 
-pub use assembler::Instruction;
+pub use assembler::BpfInstruction;
 pub use claim::{Claim, PortRange, Transport};
 pub use pour::Pour;
 pub use steering::{Place, Steering};

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use towpath_shm::Fd;
 
-use crate::assembler::{Assembler, Op, Reg};
+use crate::assembler::{BpfAssembler, Op, Reg};
 use crate::sys::{self, Kind};
 
 /// bpf_redirect() of bpf-helpers(7).
@@ -21,7 +21,7 @@ impl Pour {
     /// # Errors
     /// EPERM without CAP_BPF and CAP_NET_ADMIN.
     pub fn new(interface: u32) -> io::Result<Self> {
-        let mut program = Assembler::default();
+        let mut program = BpfAssembler::default();
         program.constant(Reg::R1, interface.into());
         program.alu(Op::Move, Reg::R2, 0);
         program.call(BPF_FUNC_REDIRECT);

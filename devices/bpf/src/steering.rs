@@ -4,7 +4,7 @@
 //! Without one, the kernel puts the frames of a flow where frames of the other direction left
 //! last.
 
-use crate::assembler::{Assembler, If, Instruction, Jump, Op, Reg, Size};
+use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 
 /// How flows are divided among queues: by SipHash-1-3 of the two ends of the flow, with a key
 /// that only this host knows.
@@ -95,9 +95,9 @@ const PORTS: Reg = Reg::R8;
 
 impl Steering {
     /// The program: its argument is the packet, its result the queue.
-    pub fn program(&self, place: Place) -> Vec<Instruction> {
+    pub fn program(&self, place: Place) -> Vec<BpfInstruction> {
         let ip = place.ip_at();
-        let mut p = Assembler::default();
+        let mut p = BpfAssembler::default();
         p.alu(Op::Move, Reg::R6, Reg::R1);
         p.load(Size::Half, place.ethertype_at());
         let v4 = p.jump_if(Reg::R0, If::Equal, ETHERTYPE_IPV4);
@@ -133,7 +133,7 @@ impl Steering {
     }
 
     /// The state before the message.
-    fn begin(&self, p: &mut Assembler) {
+    fn begin(&self, p: &mut BpfAssembler) {
         // "somepseudorandomlygeneratedbytes", from the paper.
         let words = [
             0x736f_6d65_7073_6575,
@@ -147,7 +147,7 @@ impl Steering {
     }
 
     /// The hash of the state after the message, and of that the queue.
-    fn end(&self, p: &mut Assembler) {
+    fn end(&self, p: &mut BpfAssembler) {
         let [v0, v1, v2, v3] = STATE;
         p.alu(Op::Xor, v2, 0xff);
         for _ in 0..3 {
@@ -164,7 +164,7 @@ impl Steering {
 }
 
 /// Takes in a word of the message.
-fn absorb(p: &mut Assembler, word: Reg) {
+fn absorb(p: &mut BpfAssembler, word: Reg) {
     let [v0, .., v3] = STATE;
     p.alu(Op::Xor, v3, word);
     round(p);
@@ -172,7 +172,7 @@ fn absorb(p: &mut Assembler, word: Reg) {
 }
 
 /// SipRound: figure 2.1 of "SipHash: a fast short-input PRF" (Aumasson and Bernstein, 2012).
-fn round(p: &mut Assembler) {
+fn round(p: &mut BpfAssembler) {
     let [v0, v1, v2, v3] = STATE;
     half_round(p, v0, v1, 13);
     half_round(p, v2, v3, 16);
@@ -182,13 +182,13 @@ fn round(p: &mut Assembler) {
     rotate(p, v2, 32);
 }
 
-fn half_round(p: &mut Assembler, one: Reg, other: Reg, bits: i32) {
+fn half_round(p: &mut BpfAssembler, one: Reg, other: Reg, bits: i32) {
     p.alu(Op::Add, one, other);
     rotate(p, other, bits);
     p.alu(Op::Xor, other, one);
 }
 
-fn rotate(p: &mut Assembler, reg: Reg, left: i32) {
+fn rotate(p: &mut BpfAssembler, reg: Reg, left: i32) {
     p.alu(Op::Move, SCRATCH, reg);
     p.alu(Op::ShiftRight, SCRATCH, 64 - left);
     p.alu(Op::ShiftLeft, reg, left);
@@ -197,7 +197,7 @@ fn rotate(p: &mut Assembler, reg: Reg, left: i32) {
 
 /// The source port and the destination port of a packet over IPv4 into [`PORTS`], 0 for a
 /// fragment.
-fn transport_v4(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
+fn transport_v4(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.alu(Op::Move, PORTS, 0);
     p.load(Size::Half, ip + V4_FRAGMENT_AT);
     p.alu(Op::And, Reg::R0, V4_FRAGMENT);
@@ -217,7 +217,7 @@ fn transport_v4(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
 }
 
 /// Both addresses in order into [`LAST`], and the ports in the same order.
-fn ends_v4(p: &mut Assembler, ip: i32) {
+fn ends_v4(p: &mut BpfAssembler, ip: i32) {
     let (src, dst) = (Reg::R1, Reg::R2);
     p.load(Size::Word, ip + V4_ADDRESSES_AT);
     p.alu(Op::Move, LAST, Reg::R0);
@@ -237,7 +237,7 @@ fn ends_v4(p: &mut Assembler, ip: i32) {
 }
 
 /// As [`transport_v4`], behind extension headers.
-fn transport_v6(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
+fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     // Place of the next header, and its kind.
     let (at, next) = (LAST, Reg::R9);
     p.alu(Op::Move, PORTS, 0);
@@ -282,7 +282,7 @@ fn transport_v6(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
 
 /// The halves of both addresses in order: three on the stack, the fourth in [`LAST`]. The ports
 /// are put in that order.
-fn ends_v6(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
+fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     for half in 0..4u8 {
         let at = ip + V6_ADDRESSES_AT + 8 * i32::from(half);
         p.load(Size::Word, at);
@@ -322,7 +322,7 @@ fn ends_v6(p: &mut Assembler, ip: i32, others: &mut Vec<Jump>) {
 }
 
 /// Jumps unless the first port is the greater one.
-fn jump_if_ports_in_order(p: &mut Assembler) -> Jump {
+fn jump_if_ports_in_order(p: &mut BpfAssembler) -> Jump {
     let first = Reg::R5;
     p.alu(Op::Move, first, PORTS);
     p.alu(Op::ShiftRight, first, 16);
@@ -334,7 +334,7 @@ fn jump_if_ports_in_order(p: &mut Assembler) -> Jump {
     in_order
 }
 
-fn exchange_ports(p: &mut Assembler) {
+fn exchange_ports(p: &mut BpfAssembler) {
     p.alu(Op::Move, SCRATCH, PORTS);
     p.alu(Op::ShiftRight, SCRATCH, 16);
     p.alu(Op::And, PORTS, 0xffff);
@@ -342,7 +342,7 @@ fn exchange_ports(p: &mut Assembler) {
     p.alu(Op::Or, PORTS, SCRATCH);
 }
 
-fn exchange(p: &mut Assembler, one: Reg, other: Reg) {
+fn exchange(p: &mut BpfAssembler, one: Reg, other: Reg) {
     p.alu(Op::Move, SCRATCH, one);
     p.alu(Op::Move, one, other);
     p.alu(Op::Move, other, SCRATCH);

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::c_int;
 use towpath_shm::Fd;
 
-use crate::assembler::Instruction;
+use crate::assembler::BpfInstruction;
 
 // Commands, types and flags of linux/bpf.h and linux/if_link.h.
 const BPF_MAP_CREATE: c_int = 0;
@@ -105,7 +105,7 @@ const _: () = {
 ///
 /// # Errors EPERM without CAP_BPF (for XDP with CAP_NET_ADMIN as well) in the first user
 /// namespace; EINVAL or EACCES for a program that the kernel refuses.
-pub fn load(kind: Kind, instructions: &[Instruction]) -> io::Result<Fd> {
+pub fn load(kind: Kind, instructions: &[BpfInstruction]) -> io::Result<Fd> {
     let (kind, flags, attach_type) = match kind {
         Kind::SocketFilter => (BPF_PROG_TYPE_SOCKET_FILTER, 0, 0),
         Kind::Ingress => (BPF_PROG_TYPE_SCHED_CLS, 0, BPF_TCX_INGRESS),

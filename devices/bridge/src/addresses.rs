@@ -17,7 +17,7 @@ pub(crate) enum Learned {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct SeenAddress {
     port: usize,
     at_ns: u64,
 }
@@ -25,8 +25,8 @@ struct Seen {
 /// Addresses and when they were last seen. A stranger chooses them: std's map hashes them with a
 /// secret.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    seen: HashMap<Mac, Seen>,
+pub(crate) struct LearnedAddresses {
+    seen: HashMap<Mac, SeenAddress>,
     /// How many are behind each port.
     counts: Vec<usize>,
     max: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Addresses {
     swept_ns: u64,
 }
 
-impl Addresses {
+impl LearnedAddresses {
     pub fn new(ports: usize, max: usize, ageing_ns: u64) -> Self {
         Self { seen: HashMap::new(), counts: vec![0; ports], max, ageing_ns, swept_ns: 0 }
     }
@@ -62,7 +62,7 @@ impl Addresses {
             return Learned::Full;
         }
         self.counts[port] += 1;
-        match self.seen.insert(mac, Seen { port, at_ns: now_ns }) {
+        match self.seen.insert(mac, SeenAddress { port, at_ns: now_ns }) {
             Some(before) => {
                 self.counts[before.port] -= 1;
                 Learned::Moved
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn an_address_is_where_it_was_seen_last_until_it_is_old() {
-        let mut addresses = Addresses::new(2, 8, AGEING);
+        let mut addresses = LearnedAddresses::new(2, 8, AGEING);
         assert_eq!(addresses.port_of(0, &mac(1)), None);
         assert_eq!(addresses.learn(0, mac(1), 0), Learned::Here);
         assert_eq!(addresses.learn(10, mac(1), 1), Learned::Moved);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_flood_behind_one_port_leaves_the_others_their_room() {
-        let mut addresses = Addresses::new(2, 4, AGEING);
+        let mut addresses = LearnedAddresses::new(2, 4, AGEING);
         assert_eq!(addresses.learn(1, mac(100), 1), Learned::Here);
         for n in 0..50 {
             let expected = if n < 4 { Learned::Here } else { Learned::Full };
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_port_that_goes_takes_its_addresses_along() {
-        let mut addresses = Addresses::new(2, 4, AGEING);
+        let mut addresses = LearnedAddresses::new(2, 4, AGEING);
         addresses.learn(0, mac(1), 0);
         addresses.learn(0, mac(2), 1);
         addresses.forget(0);

@@ -9,8 +9,8 @@ use towpath_pool::{
 };
 use towpath_qdisc::QueuedPacket;
 
-use crate::addresses::{Addresses, Learned, Mac};
-use crate::stats::{Stats, count};
+use crate::addresses::{Learned, LearnedAddresses, Mac};
+use crate::stats::{BridgeStats, count};
 use crate::wakes::Wakes;
 
 /// Frames that wait for a port: Linux's default for a device's queue (`txqueuelen`).
@@ -60,10 +60,10 @@ pub struct Bridge {
     offloads: Vec<Offloads>,
     /// Frames that each port has not taken.
     queues: Vec<Batch>,
-    addresses: Addresses,
+    addresses: LearnedAddresses,
     wakes: Wakes,
     config: BridgeConfig,
-    stats: Stats,
+    stats: BridgeStats,
     /// The port that is asked first next time.
     first: usize,
     /// Ports that have gone.
@@ -106,10 +106,10 @@ impl Bridge {
         Ok(Self {
             offloads: ports.iter().map(|port| port.offloads()).collect(),
             queues: ports.iter().map(|_| Batch::new()).collect(),
-            addresses: Addresses::new(count, config.addresses_max, config.ageing_ns),
+            addresses: LearnedAddresses::new(count, config.addresses_max, config.ageing_ns),
             wakes: Wakes::new(&ports)?,
             config,
-            stats: Stats::default(),
+            stats: BridgeStats::default(),
             first: 0,
             gone: vec![false; count],
             arrived: Batch::new(),
@@ -118,7 +118,7 @@ impl Bridge {
     }
 
     /// A handle on its counters.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> BridgeStats {
         self.stats.clone()
     }
 

@@ -74,7 +74,7 @@ mod stats;
 mod wakes;
 
 pub use bridge::{Bridge, BridgeConfig, BridgeError};
-pub use stats::{Counters, Stats};
+pub use stats::{BridgeStats, Counters};
 
 #[cfg(test)]
 mod tests;

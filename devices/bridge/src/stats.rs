@@ -59,9 +59,9 @@ counters! {
 
 /// A handle on the counters of a bridge.
 #[derive(Debug, Clone, Default)]
-pub struct Stats(pub(crate) Arc<Cells>);
+pub struct BridgeStats(pub(crate) Arc<Cells>);
 
-impl Stats {
+impl BridgeStats {
     /// Counters since the bridge was made.
     pub fn counters(&self) -> Counters {
         self.0.read()

@@ -10,7 +10,7 @@ use crate::way::{Refusal, Way};
 
 /// An end of a link: frames that it sends come out at the other end.
 #[derive(Debug)]
-pub struct Channel {
+pub struct ChannelPort {
     tx: Arc<Way>,
     rx: Arc<Way>,
     link: LinkType,
@@ -49,10 +49,10 @@ const PACKET_MAX: usize = 65_535;
 ///
 /// # Errors
 /// The errors of eventfd(2), when the process has no descriptors left; the link takes two.
-pub fn pair(link: LinkType, mtu: u32) -> io::Result<(Channel, Channel)> {
+pub fn pair(link: LinkType, mtu: u32) -> io::Result<(ChannelPort, ChannelPort)> {
     let (there, back) = (Arc::new(Way::new()?), Arc::new(Way::new()?));
     let header = if link == LinkType::Ethernet { ETHERNET_MAX } else { 0 };
-    let end = |tx: &Arc<Way>, rx: &Arc<Way>| Channel {
+    let end = |tx: &Arc<Way>, rx: &Arc<Way>| ChannelPort {
         tx: Arc::clone(tx),
         rx: Arc::clone(rx),
         link,
@@ -62,7 +62,7 @@ pub fn pair(link: LinkType, mtu: u32) -> io::Result<(Channel, Channel)> {
     Ok((end(&there, &back), end(&back, &there)))
 }
 
-impl Channel {
+impl ChannelPort {
     /// Counters since the end was made.
     pub fn counters(&self) -> Counters {
         let tx_gone = self.counters.tx_gone + self.tx.left();
@@ -78,7 +78,7 @@ impl Channel {
     }
 }
 
-impl Port for Channel {
+impl Port for ChannelPort {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let before = out.len();
         let counters = &mut self.counters;
@@ -159,7 +159,7 @@ impl Port for Channel {
     }
 }
 
-impl Drop for Channel {
+impl Drop for ChannelPort {
     fn drop(&mut self) {
         self.tx.end();
         self.rx.abandon();
@@ -176,13 +176,13 @@ mod tests {
 
     /// A stack with one port.
     struct End {
-        port: Channel,
+        port: ChannelPort,
         pool: Pool,
         out: Batch,
     }
 
     impl End {
-        fn new(port: Channel) -> Self {
+        fn new(port: ChannelPort) -> Self {
             Self { port, pool: Pool::default(), out: Batch::new() }
         }
 

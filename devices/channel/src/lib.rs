@@ -40,5 +40,5 @@
 mod channel;
 mod way;
 
-pub use channel::{Channel, Counters, pair};
+pub use channel::{ChannelPort, Counters, pair};
 pub use way::{BYTES_MAX, FRAMES_MAX};

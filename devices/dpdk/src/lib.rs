@@ -35,6 +35,6 @@ mod sys;
 mod tx;
 
 pub use error::OpenError;
-pub use open::{Counters, Info, Opened, Options, Queue, open};
+pub use open::{Counters, Opened, Options, PortInfo, Queue, open};
 pub use pace::SLEEP_MAX_NS;
 pub use sys::BURST;

@@ -9,8 +9,8 @@ use towpath_pool::{Batch, LinkType, Offloads, Owner, Pool, Port, PortCounters};
 
 use crate::eal;
 use crate::error::{OpenError, advice, no_port, tail};
-use crate::pace::Pace;
-use crate::sys::{self, RawInfo, Receiver, Running, Sender, Start};
+use crate::pace::PollPace;
+use crate::sys::{self, PortStart, QueueSender, RawInfo, Receiver, RunningPort};
 
 /// How a port is opened.
 #[derive(Debug, Clone)]
@@ -29,12 +29,12 @@ pub struct Opened {
     /// Queues, in the driver's order.
     pub queues: Vec<Queue>,
     /// The port.
-    pub info: Info,
+    pub info: PortInfo,
 }
 
 /// A port, as its driver describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
+pub struct PortInfo {
     /// Name, as `net_tap0` or `0000:01:00.0`.
     pub name: String,
     /// Name of the driver.
@@ -80,7 +80,7 @@ towpath_pool::counters! {
 /// A port that all of its queues have a share of.
 #[derive(Debug)]
 struct Device {
-    running: Running,
+    running: RunningPort,
     offloads: Offloads,
     interface: Option<String>,
     /// Ends promiscuous mode of the interface when it is closed.
@@ -90,8 +90,8 @@ struct Device {
 /// A queue of a port, for one shard.
 pub struct Queue {
     pub(crate) receiver: Receiver,
-    pub(crate) sender: Sender,
-    pub(crate) pace: Pace,
+    pub(crate) sender: QueueSender,
+    pub(crate) pace: PollPace,
     pub(crate) counters: Counters,
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
@@ -152,13 +152,13 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
     if let Some(interface) = limit {
         return Err(OpenError::Mtu { interface, mtu, most: own_mtu });
     }
-    let start = Start {
+    let start = PortStart {
         queues: options.queues as u16,
         mtu,
         sets_mtu: !is_shared && !is_tap && options.mtu.is_some(),
         wants_groups: !is_shared && !is_tap,
     };
-    let started = Running::start(port, start);
+    let started = RunningPort::start(port, start);
     let (running, mbufs) = started.map_err(|(failed, source)| step(&name, failed, source))?;
     let promiscuous = match &interface {
         Some(interface) if is_shared => {
@@ -186,7 +186,7 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
     let mac = Some(raw.mac).filter(|_| is_station && !is_shared && !is_tap);
     sys::keep_from_programs();
     let (interface, tap) = if is_tap { (None, interface) } else { (interface, None) };
-    Ok(Opened { queues, info: Info { name, driver, interface, tap, mac, mtu } })
+    Ok(Opened { queues, info: PortInfo { name, driver, interface, tap, mac, mtu } })
 }
 
 fn step(name: &str, step: String, source: std::io::Error) -> OpenError {
@@ -221,8 +221,8 @@ impl Queue {
         let running = &device.running;
         Self {
             receiver: Receiver::new(running, number, mbufs),
-            sender: Sender::new(running, number, mbufs),
-            pace: Pace::default(),
+            sender: QueueSender::new(running, number, mbufs),
+            pace: PollPace::default(),
             counters: Counters::default(),
             blocked: false,
             gone: false,

@@ -12,13 +12,13 @@ const PART: u64 = 8;
 
 /// When frames have come lately.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PollPace {
     /// When the last frame came or went, in ns.
     busy_ns: u64,
     polled_ns: u64,
 }
 
-impl Pace {
+impl PollPace {
     /// A poll found frames, or some were sent.
     pub fn busy(&mut self, now_ns: u64) {
         (self.busy_ns, self.polled_ns) = (now_ns, now_ns);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn sleeps_grow_with_the_silence_up_to_a_limit() {
-        let mut pace = Pace::default();
+        let mut pace = PollPace::default();
         pace.busy(MS);
         let mut sleep_after = |silence: u64| {
             pace.idle(MS + silence);

@@ -197,7 +197,7 @@ impl RawInfo {
 
 /// How a port is taken into service.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct PortStart {
     pub queues: u16,
     /// Longest IP packet in bytes.
     pub mtu: u32,
@@ -209,7 +209,7 @@ pub(crate) struct Start {
 
 /// A port in service, which is closed when the last of its queues is dropped.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningPort {
     port: u16,
 }
 
@@ -224,9 +224,9 @@ pub(crate) struct Mbufs {
 // SAFETY: rte_mempool may be used by all threads at once.
 unsafe impl Send for Mbufs {}
 
-impl Running {
+impl RunningPort {
     /// Configures a port and starts it, with a pool of mbufs for each queue. Err: with the step.
-    pub fn start(port: u16, start: Start) -> Result<(Self, Vec<Mbufs>), (String, io::Error)> {
+    pub fn start(port: u16, start: PortStart) -> Result<(Self, Vec<Mbufs>), (String, io::Error)> {
         let mut pools = vec![std::ptr::null_mut(); start.queues.into()];
         let (mut step, mut frame_len) = (c"".as_ptr(), 0);
         // SAFETY: room for a pool of each queue; the step is a string of the shim's that stays.
@@ -273,7 +273,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPort {
     fn drop(&mut self) {
         // SAFETY: each queue has a share of this, and none is left.
         unsafe { twp_close(self.port) };
@@ -340,12 +340,12 @@ impl In {
 }
 
 /// A received frame, which one of its last three methods takes.
-pub(crate) struct Arrived<'a> {
+pub(crate) struct ReceivedFrame<'a> {
     raw: &'a In,
     frame_len: usize,
 }
 
-impl Arrived<'_> {
+impl ReceivedFrame<'_> {
     #[inline]
     pub fn len(&self) -> usize {
         self.raw.len as usize
@@ -401,7 +401,7 @@ pub(crate) struct Receiver {
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    pub fn new(running: &Running, queue: u16, mbufs: Mbufs) -> Self {
+    pub fn new(running: &RunningPort, queue: u16, mbufs: Mbufs) -> Self {
         let none = In { mbuf: std::ptr::null_mut(), len: 0, hash: 0, vlan: 0, state: 0 };
         let (port, frame_len) = (running.port, mbufs.frame_len);
         Self { port, queue, frame_len, arrived: Box::new([none; BURST]) }
@@ -409,13 +409,13 @@ impl Receiver {
 
     /// Asks the driver for up to `max` frames.
     #[inline]
-    pub fn receive(&mut self, max: usize) -> impl ExactSizeIterator<Item = Arrived<'_>> {
+    pub fn receive(&mut self, max: usize) -> impl ExactSizeIterator<Item = ReceivedFrame<'_>> {
         let max = max.min(BURST) as u16;
         // SAFETY: see the head of the file; there is room for `BURST`.
         let count = unsafe { twp_rx(self.port, self.queue, self.arrived.as_mut_ptr(), max) };
         let frame_len = self.frame_len;
         // Each is given out once: the next call writes all of them anew.
-        self.arrived[..count.into()].iter().map(move |raw| Arrived { raw, frame_len })
+        self.arrived[..count.into()].iter().map(move |raw| ReceivedFrame { raw, frame_len })
     }
 }
 
@@ -443,7 +443,7 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
 
 /// Work that is left to the driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct DriverWork {
     /// Bits of [`work`].
     pub bits: u8,
     pub l3_len: u16,
@@ -453,7 +453,7 @@ pub(crate) struct Work {
 }
 
 /// The sending half of a queue.
-pub(crate) struct Sender {
+pub(crate) struct QueueSender {
     port: u16,
     queue: u16,
     mbufs: Mbufs,
@@ -467,10 +467,10 @@ pub(crate) struct Sender {
 }
 
 // SAFETY: mbufs belong to nobody's thread.
-unsafe impl Send for Sender {}
+unsafe impl Send for QueueSender {}
 
-impl Sender {
-    pub fn new(running: &Running, queue: u16, mbufs: Mbufs) -> Self {
+impl QueueSender {
+    pub fn new(running: &RunningPort, queue: u16, mbufs: Mbufs) -> Self {
         Self {
             port: running.port,
             queue,
@@ -501,7 +501,12 @@ impl Sender {
 
     /// Adds a packet whose bytes are in a frame of the port's, as it is. Err: other packets.
     #[inline]
-    pub fn push_frame(&mut self, packet: Packet, owner: Owner, work: Work) -> Result<(), Packet> {
+    pub fn push_frame(
+        &mut self,
+        packet: Packet,
+        owner: Owner,
+        work: DriverWork,
+    ) -> Result<(), Packet> {
         let (frame, range) = packet.into_frame(owner)?;
         let (data_off, len) = (range.start - PRIVATE.min(range.start), range.len() as u32);
         assert!(range.start >= PRIVATE, "headers fit into the headroom of an mbuf");
@@ -516,7 +521,7 @@ impl Sender {
     pub fn push_copy(
         &mut self,
         len: usize,
-        work: Work,
+        work: DriverWork,
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> bool {
         let piece_len = self.piece_len();
@@ -534,7 +539,7 @@ impl Sender {
             let own = Mbuf(NonNull::new(mbuf).expect("an mbuf")).into_frame(self.mbufs.frame_len);
             fill(at, &mut own[Pool::HEADROOM..][..part]);
             at += part;
-            let work = if n == 0 { work } else { Work::default() };
+            let work = if n == 0 { work } else { DriverWork::default() };
             let mut piece = piece(mbuf, HEADROOM as u16, part as u32, work);
             piece.goes_on = u8::from(n + 1 < count);
             self.pieces.push(piece);
@@ -573,12 +578,12 @@ impl Sender {
 const PIECES_MAX: usize = 40;
 
 #[inline]
-fn piece(mbuf: *mut c_void, data_off: u16, len: u32, work: Work) -> Out {
-    let Work { bits, l3_len, l4_len, segment } = work;
+fn piece(mbuf: *mut c_void, data_off: u16, len: u32, work: DriverWork) -> Out {
+    let DriverWork { bits, l3_len, l4_len, segment } = work;
     Out { mbuf, len, data_off, l3_len, l4_len, segment, work: bits, goes_on: 0 }
 }
 
-impl Drop for Sender {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         let waiting = &mut self.packets[self.offered.clone()];
         if !waiting.is_empty() {

@@ -3,7 +3,7 @@
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol};
 
 use crate::open::Queue;
-use crate::sys::{Work, work};
+use crate::sys::{DriverWork, work};
 
 /// Bytes of an Ethernet header.
 const ETHERNET_LEN: u16 = 14;
@@ -53,7 +53,7 @@ impl Queue {
     fn stage(&mut self, owner: towpath_pool::Owner, pool: &mut Pool, batch: &mut Batch) {
         while self.sender.has_room() {
             let Some(packet) = batch.front_mut() else { return };
-            let mut work = Some(Work::default());
+            let mut work = Some(DriverWork::default());
             if packet.meta.checksum != Checksum::Unknown || packet.meta.segmentation.is_some() {
                 sum_others(packet, pool);
                 work = left_to_do(packet);
@@ -113,9 +113,9 @@ fn sum_others(packet: &mut Packet, pool: &mut Pool) {
 }
 
 /// Work that a packet leaves to the driver; None: its metadata contradict themselves.
-fn left_to_do(packet: &Packet) -> Option<Work> {
+fn left_to_do(packet: &Packet) -> Option<DriverWork> {
     let Checksum::Partial { start, offset } = packet.meta.checksum else {
-        return packet.meta.segmentation.is_none().then(Work::default);
+        return packet.meta.segmentation.is_none().then(DriverWork::default);
     };
     let mut bits = match offset {
         TCP_CHECKSUM => work::TCP,
@@ -130,14 +130,14 @@ fn left_to_do(packet: &Packet) -> Option<Work> {
         return None;
     }
     let Some(cut) = packet.meta.segmentation else {
-        return Some(Work { bits, l3_len, l4_len: 0, segment: 0 });
+        return Some(DriverWork { bits, l3_len, l4_len: 0, segment: 0 });
     };
     // The pieces' headers lie in one piece of an mbuf, which the shim reads.
     let is_tcp = matches!(cut.protocol, Protocol::Tcp4 | Protocol::Tcp6) && bits & work::TCP != 0;
     let l4_len = cut.header_len.checked_sub(start).filter(|len| *len <= L4_LEN_MAX)?;
     let fits = usize::from(cut.header_len) <= packet.linear().len() && cut.size > 0;
     let bits = bits | work::SEGMENT;
-    (is_tcp && fits).then_some(Work { bits, l3_len, l4_len, segment: cut.size })
+    (is_tcp && fits).then_some(DriverWork { bits, l3_len, l4_len, segment: cut.size })
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_complete_packet_leaves_nothing() {
         let packet = packet(&mut Pool::default(), [8, 0], 60);
-        assert_eq!(left_to_do(&packet), Some(Work::default()));
+        assert_eq!(left_to_do(&packet), Some(DriverWork::default()));
     }
 
     #[test]
@@ -164,11 +164,12 @@ mod tests {
         let pool = &mut Pool::default();
         let mut v4 = packet(pool, [8, 0], 60);
         v4.meta.checksum = Checksum::Partial { start: 34, offset: 6 };
-        let wanted = Work { bits: work::UDP, l3_len: 20, ..Work::default() };
+        let wanted = DriverWork { bits: work::UDP, l3_len: 20, ..DriverWork::default() };
         assert_eq!(left_to_do(&v4), Some(wanted));
         let mut v6 = packet(pool, IPV6, 80);
         v6.meta.checksum = Checksum::Partial { start: 54, offset: 16 };
-        let wanted = Work { bits: work::TCP | work::IPV6, l3_len: 40, ..Work::default() };
+        let wanted =
+            DriverWork { bits: work::TCP | work::IPV6, l3_len: 40, ..DriverWork::default() };
         assert_eq!(left_to_do(&v6), Some(wanted));
         v6.meta.checksum = Checksum::Partial { start: 54, offset: 2 };
         assert_eq!(left_to_do(&v6), None);
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(left_to_do(&packet), None);
         packet.meta.checksum = Checksum::Partial { start: 34, offset: 16 };
         let bits = work::TCP | work::SEGMENT;
-        let wanted = Work { bits, l3_len: 20, l4_len: 32, segment: 1448 };
+        let wanted = DriverWork { bits, l3_len: 20, l4_len: 32, segment: 1448 };
         assert_eq!(left_to_do(&packet), Some(wanted));
         packet.meta.segmentation = Some(Segmentation { header_len: 3001, ..cut });
         assert_eq!(left_to_do(&packet), None);

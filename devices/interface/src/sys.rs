@@ -38,7 +38,7 @@ struct DriverInfo {
 /// `struct ethtool_channels`: the maxima of receive, transmit, other and combined queues, and
 /// then their numbers.
 #[repr(C)]
-struct Channels {
+struct EthtoolChannels {
     command: u32,
     maxima: [u32; 4],
     receive: u32,
@@ -50,7 +50,7 @@ struct Channels {
 const _: () = {
     assert!(size_of::<Membership>() == 16);
     assert!(size_of::<DriverInfo>() == 196);
-    assert!(size_of::<Channels>() == 36);
+    assert!(size_of::<EthtoolChannels>() == 36);
 };
 
 /// Sets promiscuous mode and the reception of all groups, as long as the packet socket is open.
@@ -127,7 +127,7 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
 /// Number of queues of received frames.
 pub(crate) fn queues(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     // SAFETY: `Channels` is plain integers: all zero is a valid value.
-    let mut channels: Channels = unsafe { zeroed() };
+    let mut channels: EthtoolChannels = unsafe { zeroed() };
     channels.command = ETHTOOL_GCHANNELS;
     // SAFETY: ETHTOOL_GCHANNELS writes a `struct ethtool_channels`.
     unsafe { ethtool(socket, name, (&raw mut channels).cast()) }?;

@@ -4,14 +4,14 @@
 /// An instruction, `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct Instruction {
+pub(crate) struct SockFilter {
     code: u16,
     jump_true: u8,
     jump_false: u8,
     value: u32,
 }
 
-const _: () = assert!(size_of::<Instruction>() == 8);
+const _: () = assert!(size_of::<SockFilter>() == 8);
 
 /// BPF_LD | BPF_ABS, with BPF_W, BPF_H or BPF_B.
 const LOAD_WORD: u16 = 0x20;
@@ -28,11 +28,11 @@ const WHOLE: u32 = u32::MAX;
 const GROUP_BIT: u32 = 1;
 
 /// Frames to `mac`, to groups, and to all.
-pub(crate) fn frames_to(mac: [u8; 6]) -> [Instruction; 8] {
+pub(crate) fn frames_to(mac: [u8; 6]) -> [SockFilter; 8] {
     let [a, b, c, d, e, f] = mac;
-    let instruction = |code, value| Instruction { code, jump_true: 0, jump_false: 0, value };
+    let instruction = |code, value| SockFilter { code, jump_true: 0, jump_false: 0, value };
     let jump =
-        |code, value, jump_true, jump_false| Instruction { code, jump_true, jump_false, value };
+        |code, value, jump_true, jump_false| SockFilter { code, jump_true, jump_false, value };
     [
         instruction(LOAD_HALF, 0),
         jump(JUMP_EQUAL, u16::from_be_bytes([a, b]).into(), 0, 2),
@@ -50,10 +50,10 @@ mod tests {
     use super::*;
 
     /// Runs a program as the kernel does: a load behind the end of the frame returns 0.
-    fn run(program: &[Instruction], frame: &[u8]) -> u32 {
+    fn run(program: &[SockFilter], frame: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {
-            let Instruction { code, jump_true, jump_false, value } = program[at];
+            let SockFilter { code, jump_true, jump_false, value } = program[at];
             at += 1;
             let mut load = |len: usize| {
                 let start = value as usize;

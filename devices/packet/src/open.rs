@@ -11,7 +11,7 @@ use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port, PortCounters};
 use towpath_shm::Fd;
 
 use crate::filter;
-use crate::sys::{self, Receiver, Sender};
+use crate::sys::{self, RecvMemory, SendMemory};
 
 /// A socket that is set up, to be driven by this process or another.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub struct PacketSocket {
     /// the kernel.
     guards: Vec<Fd>,
     pub(crate) interface: Interface,
-    pub(crate) receiver: Receiver,
-    pub(crate) sender: Sender,
+    pub(crate) receiver: RecvMemory,
+    pub(crate) sender: SendMemory,
     /// Large packets that the next call reads into.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
@@ -246,8 +246,8 @@ impl PacketSocket {
             guards: descriptors.collect(),
             presence: Presence::new(interface.index),
             interface,
-            receiver: Receiver::default(),
-            sender: Sender::default(),
+            receiver: RecvMemory::default(),
+            sender: SendMemory::default(),
             spare: Vec::new(),
             blocked: false,
             counters: Counters::default(),

@@ -13,7 +13,7 @@ use towpath_pool::Packet;
 use towpath_shm::syscall::syscall;
 use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
 
-use crate::filter::Instruction;
+use crate::filter::SockFilter;
 
 /// Frames of one system call: enough that its cost is small beside theirs. Their buffers, of 68 KiB
 /// each, are one MiB.
@@ -48,14 +48,14 @@ struct AuxiliaryData {
 /// `struct tpacket_stats`.
 #[derive(Default)]
 #[repr(C)]
-struct Statistics {
+struct TpacketStats {
     packets: u32,
     drops: u32,
 }
 
 const _: () = {
     assert!(size_of::<AuxiliaryData>() == 20);
-    assert!(size_of::<Statistics>() == 8);
+    assert!(size_of::<TpacketStats>() == 8);
 };
 
 /// Has a virtio-net header stand in front of each frame, both ways.
@@ -74,7 +74,7 @@ pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Has the kernel leave out frames for which the program returns 0.
-pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
     let filter = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut().cast::<libc::sock_filter>(),
@@ -139,8 +139,8 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
 /// Frames that the kernel dropped since the last call, because the queue was full. The question
 /// goes to the kernel directly, because the thread that drives the socket asks it.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
-    let mut statistics = Statistics::default();
-    let mut len = size_of::<Statistics>() as libc::socklen_t;
+    let mut statistics = TpacketStats::default();
+    let mut len = size_of::<TpacketStats>() as libc::socklen_t;
     let to = (&raw mut statistics).expose_provenance();
     let to_len = (&raw mut len).expose_provenance();
     let (level, option) = (libc::SOL_PACKET as usize, PACKET_STATISTICS as usize);
@@ -204,9 +204,9 @@ pub(crate) struct Tag {
 pub(crate) const TPID_8021Q: u16 = 0x8100;
 
 /// Memory of recvmmsg(2), used again by each call.
-pub(crate) struct Receiver(Box<Incoming>);
+pub(crate) struct RecvMemory(Box<RecvBatch>);
 
-struct Incoming {
+struct RecvBatch {
     headers: [[u8; HEADER_LEN_LEGACY]; BATCH],
     controls: [Control; BATCH],
     parts: [[libc::iovec; 2]; BATCH],
@@ -214,9 +214,9 @@ struct Incoming {
 }
 
 // SAFETY: each call sets the pointers that it reads, to memory of this value or of its caller.
-unsafe impl Send for Receiver {}
+unsafe impl Send for RecvMemory {}
 
-impl Default for Receiver {
+impl Default for RecvMemory {
     fn default() -> Self {
         // SAFETY: integers and pointers that no call reads before it has set them: all zero is
         // valid.
@@ -224,7 +224,7 @@ impl Default for Receiver {
     }
 }
 
-impl Receiver {
+impl RecvMemory {
     /// Reads a frame into the spare bytes of each packet, at most [`BATCH`] of them, without
     /// waiting. Returns how many frames there were.
     ///
@@ -235,7 +235,7 @@ impl Receiver {
         socket: BorrowedFd<'_>,
         packets: &mut [Packet],
     ) -> Result<usize, i32> {
-        let Incoming { headers, controls, parts, messages } = &mut *self.0;
+        let RecvBatch { headers, controls, parts, messages } = &mut *self.0;
         let count = packets.len().min(BATCH);
         for (n, packet) in packets.iter_mut().take(count).enumerate() {
             let room = packet.spare_mut();
@@ -289,9 +289,9 @@ fn tag(control: &[u8]) -> Option<Tag> {
 }
 
 /// Memory of sendmmsg(2), used again by each call.
-pub(crate) struct Sender(Box<Outgoing>);
+pub(crate) struct SendMemory(Box<SendBatch>);
 
-struct Outgoing {
+struct SendBatch {
     headers: [[u8; HEADER_LEN_LEGACY]; BATCH],
     /// Header, linear part, and at most two stretches of a FIFO.
     parts: [[libc::iovec; 4]; BATCH],
@@ -299,16 +299,16 @@ struct Outgoing {
 }
 
 // SAFETY: as for `Receiver`: each call sets the pointers that it reads.
-unsafe impl Send for Sender {}
+unsafe impl Send for SendMemory {}
 
-impl Default for Sender {
+impl Default for SendMemory {
     fn default() -> Self {
         // SAFETY: as for `Receiver`.
         Self(Box::new(unsafe { zeroed() }))
     }
 }
 
-impl Sender {
+impl SendMemory {
     /// Sends up to [`BATCH`] frames; returns how many went. 0: there is none.
     ///
     /// # Errors
@@ -336,7 +336,7 @@ impl Sender {
 
     /// Makes `packet` frame `n` of the call.
     fn set(&mut self, n: usize, header: &[u8; HEADER_LEN], packet: &Packet) {
-        let Outgoing { headers, parts, messages } = &mut *self.0;
+        let SendBatch { headers, parts, messages } = &mut *self.0;
         headers[n].copy_from_slice(&header[..HEADER_LEN_LEGACY]);
         let mut used = 0;
         let mut push = |at: *const u8, len: usize| {

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_pool::{Batch, Packet, Pool, Port};
 
-use crate::spool::{Progress, Spool};
-use crate::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};
+use crate::spool::{Spool, SpoolProgress};
+use crate::{CaptureLinkType, Direction, Interface, SNAPLEN_DEFAULT, Writer};
 
 /// Longest time that a recorded packet waits in memory, so that a reader can follow a running
 /// capture.
@@ -24,7 +24,7 @@ const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub struct CaptureFile {
     shared: Arc<Mutex<Shared>>,
-    progress: Progress,
+    progress: SpoolProgress,
 }
 
 /// How much is recorded.
@@ -93,7 +93,7 @@ impl CaptureFile {
         let failed = move |error: &io::Error| of_thread(Warning::Failed(error.to_string()));
         let spool = Spool::start(out, failed)?;
         let progress = spool.progress();
-        let loopback = Interface { name: "lo", link_type: LinkType::Ethernet };
+        let loopback = Interface { name: "lo", link_type: CaptureLinkType::Ethernet };
         let shared = Shared {
             writer: Some(Writer::with_snaplen(spool, &[loopback], limits.snaplen)?),
             tell,
@@ -137,7 +137,8 @@ impl CaptureFile {
         let mut shared = self.lock();
         let writer =
             shared.writer.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        let iface = writer.add_interface(&Interface { name, link_type: LinkType::Ethernet })?;
+        let iface =
+            writer.add_interface(&Interface { name, link_type: CaptureLinkType::Ethernet })?;
         shared.framed.push(framed);
         Ok(iface)
     }

@@ -63,11 +63,11 @@ fn whole(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, Interface, LinkType, Writer};
+    use crate::{CaptureLinkType, Direction, Interface, Writer};
 
     #[test]
     fn whole_blocks_are_counted_wherever_the_bytes_end() {
-        let interface = Interface { name: "eth0", link_type: LinkType::Ethernet };
+        let interface = Interface { name: "eth0", link_type: CaptureLinkType::Ethernet };
         let mut writer = Writer::new(Vec::new(), &[interface]).unwrap();
         let mut ends = vec![0, 60, writer.len() as usize];
         for len in [1, 60, 1500] {
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_grow_ends_behind_a_whole_block() {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-        let interface = Interface { name: "eth0", link_type: LinkType::Ethernet };
+        let interface = Interface { name: "eth0", link_type: CaptureLinkType::Ethernet };
         let mut writer = Writer::new(Vec::new(), &[interface]).unwrap();
         for _ in 0..10 {
             writer.packet(0, 0, Direction::Inbound, None, &[&[7; 1000]], 1000).unwrap();

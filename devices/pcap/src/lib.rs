@@ -25,4 +25,4 @@ mod writer;
 
 pub use capture::{Capture, CaptureFile, Limits, Warning};
 pub use file::RecordFile;
-pub use writer::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};
+pub use writer::{CaptureLinkType, Direction, Interface, SNAPLEN_DEFAULT, Writer};

@@ -23,7 +23,7 @@ pub(crate) struct Spool {
 
 /// How far the writing is.
 #[derive(Debug, Clone)]
-pub(crate) struct Progress {
+pub(crate) struct SpoolProgress {
     shared: Arc<Shared>,
 }
 
@@ -63,8 +63,8 @@ impl Spool {
         self.shared.backlog.load(Ordering::Relaxed) < BACKLOG_MAX
     }
 
-    pub fn progress(&self) -> Progress {
-        Progress { shared: Arc::clone(&self.shared) }
+    pub fn progress(&self) -> SpoolProgress {
+        SpoolProgress { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -94,7 +94,7 @@ impl Drop for Spool {
     }
 }
 
-impl Progress {
+impl SpoolProgress {
     /// Waits until everything is written, as long as `go_on` says so, and tells the first error.
     ///
     /// # Errors

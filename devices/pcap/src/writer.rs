@@ -34,12 +34,12 @@ pub struct Interface<'a> {
     /// Its name, shown by readers.
     pub name: &'a str,
     /// Header at the start of its packets.
-    pub link_type: LinkType,
+    pub link_type: CaptureLinkType,
 }
 
 /// Header at the start of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LinkType {
+pub enum CaptureLinkType {
     /// An Ethernet header (`LINKTYPE_ETHERNET`).
     Ethernet,
     /// An IPv4 or IPv6 header (`LINKTYPE_RAW`).
@@ -78,8 +78,8 @@ impl<W: Write> Writer<W> {
         let total = BLOCK_OVERHEAD + 8 + option_len(name.len()) + option_len(1) + OPTION_END_LEN;
         self.block_start(BLOCK_INTERFACE, total)?;
         self.u16(match interface.link_type {
-            LinkType::Ethernet => LINKTYPE_ETHERNET,
-            LinkType::Raw => LINKTYPE_RAW,
+            CaptureLinkType::Ethernet => LINKTYPE_ETHERNET,
+            CaptureLinkType::Raw => LINKTYPE_RAW,
         })?;
         self.u16(0)?;
         self.u32(self.snaplen)?;

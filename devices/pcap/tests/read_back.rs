@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 use std::process::Command;
-use towpath_pcap::{Direction, Interface, LinkType, Writer};
+use towpath_pcap::{CaptureLinkType, Direction, Interface, Writer};
 
 const INTERFACES: [Interface<'static>; 2] = [
-    Interface { name: "eth0", link_type: LinkType::Ethernet },
-    Interface { name: "tun\u{e9}", link_type: LinkType::Raw },
+    Interface { name: "eth0", link_type: CaptureLinkType::Ethernet },
+    Interface { name: "tun\u{e9}", link_type: CaptureLinkType::Raw },
 ];
 const TIME_NS: u64 = 1_700_000_000_123_456_789;
 
@@ -173,7 +173,7 @@ fn interfaces_are_declared_first() {
     let refused = writer.packet(2, 0, Direction::Inbound, None, &[b"x"], 1).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     assert_eq!(writer.note_lost(2, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    let late = Interface { name: "late", link_type: LinkType::Raw };
+    let late = Interface { name: "late", link_type: CaptureLinkType::Raw };
     assert_eq!(writer.add_interface(&late).unwrap(), 2);
     writer.packet(2, 0, Direction::Inbound, None, &[b"x"], 1).unwrap();
     let kinds: Vec<_> = blocks(&writer.into_inner().unwrap()).iter().map(|b| b.kind).collect();

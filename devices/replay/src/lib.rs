@@ -30,7 +30,7 @@ mod records;
 mod replay;
 
 pub use records::ReplayError;
-pub use replay::{Counters, Replay, Start, Stats};
+pub use replay::{Counters, Replay, ReplayStats, Start};
 
 #[cfg(test)]
 mod tests;

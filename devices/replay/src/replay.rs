@@ -37,7 +37,7 @@ towpath_pool::counters! {
 
 /// A handle on the counters of a replay, for other threads.
 #[derive(Debug, Clone, Default)]
-pub struct Stats(Arc<Cells>);
+pub struct ReplayStats(Arc<Cells>);
 
 #[derive(Debug, Default)]
 struct Cells {
@@ -51,7 +51,7 @@ struct Cells {
     has_ended: AtomicBool,
 }
 
-impl Stats {
+impl ReplayStats {
     /// Counters since the replay was opened.
     pub fn counters(&self) -> Counters {
         let cells = &self.0;
@@ -93,7 +93,7 @@ const RECORDS_A_LOOK: usize = 256;
 /// A link on which the packets of a capture arrive.
 pub struct Replay {
     records: Records,
-    stats: Stats,
+    stats: ReplayStats,
     /// The next packet, and when it comes on the clock of the capture.
     ahead: Option<(i128, Packet)>,
     /// Lead of the port's clock over that of the capture; None: nothing came yet.
@@ -147,7 +147,7 @@ impl Replay {
     /// As of [`Self::open`].
     pub fn new(file: impl Read + Send + 'static) -> Result<Self, ReplayError> {
         let records = Records::new(file)?;
-        let stats = Stats::default();
+        let stats = ReplayStats::default();
         let start = Start::default();
         start.start();
         let (ahead, ahead_ns, on_end) = (None, None, None);
@@ -167,7 +167,7 @@ impl Replay {
     }
 
     /// A handle on its counters.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ReplayStats {
         self.stats.clone()
     }
 

@@ -8,7 +8,7 @@ use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port, PortCounters};
 
 use crate::host::NET_ADMIN;
 use crate::kind::Kind;
-use crate::pace::Pace;
+use crate::pace::TapPace;
 use crate::sys;
 
 /// A TAP or TUN device, non-persistent unless somebody else made it so: it vanishes with this
@@ -21,7 +21,7 @@ pub struct Tap {
     pub(crate) udp_segmentation: bool,
     /// The large packet that the next read goes into.
     pub(crate) spare: Option<Packet>,
-    pub(crate) pace: Pace,
+    pub(crate) pace: TapPace,
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
     on_gone: OnGone,
@@ -202,7 +202,7 @@ impl Tap {
             kind,
             udp_segmentation,
             spare: None,
-            pace: Pace::default(),
+            pace: TapPace::default(),
             blocked: false,
             gone: false,
             on_gone: OnGone(None),

@@ -8,7 +8,7 @@
 
 /// How frames have come lately.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct TapPace {
     /// Looks in a row that found one frame and no second; up to [`ALONE`].
     alone: u8,
     /// Frames since the last one after which a second one was asked for.
@@ -30,7 +30,7 @@ const ASK_EVERY: u8 = 16;
 /// Frames that come closer than this, in ns, may be of several at once.
 const CLOSE_NS: u64 = 15_000;
 
-impl Pace {
+impl TapPace {
     /// Before the first read of a look: whether to leave it out.
     pub fn pauses(&mut self) -> bool {
         let pauses = std::mem::take(&mut self.pausing);
@@ -78,7 +78,7 @@ mod tests {
 
     /// Frames that come alone, 50 µs apart from `ns` on: after how many of them another one was
     /// asked for.
-    fn asked_after(pace: &mut Pace, ns: u64, count: u64) -> usize {
+    fn asked_after(pace: &mut TapPace, ns: u64, count: u64) -> usize {
         let asked = (1..=count).filter(|n| {
             pace.looked(true);
             let asks = !pace.pauses() && pace.asks_on(ns + n * 50_000, false);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn of_frames_that_come_alone_few_are_asked_after() {
-        let mut pace = Pace::default();
+        let mut pace = TapPace::default();
         assert_eq!(asked_after(&mut pace, 0, ALONE.into()), ALONE.into());
         assert_eq!(asked_after(&mut pace, 1 << 30, 17 * 10), 10);
         // Two at once.
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn one_look_is_left_out_unless_the_device_has_something() {
-        let mut pace = Pace::default();
+        let mut pace = TapPace::default();
         asked_after(&mut pace, 0, 20);
         assert!(!pace.asks_on(1 << 40, false));
         pace.looked(true);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_device_that_was_seen_to_have_nothing_is_not_asked_at_once() {
-        let mut pace = Pace::default();
+        let mut pace = TapPace::default();
         pace.looked(false);
         assert_eq!([pace.pauses(), pace.pauses()], [true, false]);
         pace.looked(false);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn long_frames_are_followed_by_others() {
-        let mut pace = Pace::default();
+        let mut pace = TapPace::default();
         asked_after(&mut pace, 0, 20);
         assert!(pace.asks_on(1 << 40, true));
         pace.found(1);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn frames_that_follow_each_other_are_asked_for() {
-        let mut pace = Pace::default();
+        let mut pace = TapPace::default();
         asked_after(&mut pace, 0, 20);
         assert!(!pace.asks_on(1 << 40, false));
         assert!(pace.asks_on((1 << 40) + CLOSE_NS - 1, false));

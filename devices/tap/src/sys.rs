@@ -111,14 +111,14 @@ fn check(status: libc::c_int) -> io::Result<()> {
 }
 
 /// A frame as pieces of memory: virtio header, linear part, at most two stretches of a FIFO.
-pub struct Pieces<'a> {
+pub struct FramePieces<'a> {
     iovecs: [libc::iovec; 4],
     used: usize,
     /// Keeps the memory behind the pointers borrowed.
     _packet: std::marker::PhantomData<&'a towpath_pool::Packet>,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> FramePieces<'a> {
     /// The pieces of `packet` behind `header`.
     pub fn new(header: &'a [u8; HEADER_LEN], packet: &'a towpath_pool::Packet) -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };

@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use towpath_pool::{Batch, Packet, Pool};
 
 use crate::open::Tap;
-use crate::sys::Pieces;
+use crate::sys::FramePieces;
 
 /// Result of sending a frame.
-enum Sent {
+enum FrameSent {
     Yes,
     /// The frame is lost for good; counted.
     Lost,
@@ -23,12 +23,12 @@ impl Tap {
         self.blocked = false;
         while let Some(packet) = batch.pop_front() {
             match self.write(&packet) {
-                Sent::Yes => {
+                FrameSent::Yes => {
                     self.counters.tx_frames += 1;
                     self.counters.tx_bytes += packet.len() as u64;
                 }
-                Sent::Lost => {}
-                Sent::Later => {
+                FrameSent::Lost => {}
+                FrameSent::Later => {
                     self.blocked = true;
                     self.counters.tx_blocked += 1;
                     batch.push_front(packet);
@@ -41,28 +41,28 @@ impl Tap {
         taken
     }
 
-    fn write(&mut self, packet: &Packet) -> Sent {
+    fn write(&mut self, packet: &Packet) -> FrameSent {
         if self.gone {
             self.counters.tx_refused += 1;
-            return Sent::Lost;
+            return FrameSent::Lost;
         }
         let Ok(header) = towpath_virtio::emit(&packet.meta, packet.linear()) else {
             self.counters.tx_malformed += 1;
-            return Sent::Lost;
+            return FrameSent::Lost;
         };
-        let pieces = Pieces::new(&header, packet);
+        let pieces = FramePieces::new(&header, packet);
         loop {
-            let Err(error) = pieces.write(self.fd.as_fd()) else { return Sent::Yes };
+            let Err(error) = pieces.write(self.fd.as_fd()) else { return FrameSent::Yes };
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
-                Some(libc::EAGAIN) => return Sent::Later,
+                Some(libc::EAGAIN) => return FrameSent::Later,
                 Some(libc::EBADFD) => self.vanish(),
                 // EIO: the link is down. ENOBUFS, ENOMEM: no room. EINVAL: the kernel disagrees
                 // with the headers. None of them is cured by waiting on this frame.
                 _ => {}
             }
             self.counters.tx_refused += 1;
-            return Sent::Lost;
+            return FrameSent::Lost;
         }
     }
 }

@@ -30,7 +30,7 @@ const TAGS: [[u8; 2]; 4] = [TPID, [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 
 /// Reason why a frame is no port's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum UnfitFrame {
     /// The frame ends in its tag.
     Malformed,
     /// The frame has a tag that is no 802.1Q one, or one more behind its tag.
@@ -60,10 +60,10 @@ impl Vlan {
 
 /// Takes the tag off a frame, and returns the VLAN that it is of. A frame that has a tag left is
 /// refused: otherwise a bridge would carry it into that VLAN.
-pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, Unfit> {
-    let vlan = strip_first(packet).ok_or(Unfit::Malformed)?;
+pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, UnfitFrame> {
+    let vlan = strip_first(packet).ok_or(UnfitFrame::Malformed)?;
     match packet.linear().get(ADDRESSES_LEN..ADDRESSES_LEN + 2) {
-        Some(ethertype) if TAGS.iter().any(|tag| tag == ethertype) => Err(Unfit::Foreign),
+        Some(ethertype) if TAGS.iter().any(|tag| tag == ethertype) => Err(UnfitFrame::Foreign),
         _ => Ok(vlan),
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 use towpath_shm::Fd;
 
-use crate::tag::{self, Unfit, Vlan};
+use crate::tag::{self, UnfitFrame, Vlan};
 
 /// Frames of a VLAN that wait for its port to ask. Ports of one stack ask in each turn, so that
 /// more wait for a port alone that nobody polls any more.
@@ -121,8 +121,8 @@ impl<P: Port> Trunk<P> {
         self.port.poll(now_ns, pool, &mut self.arrived, max);
         while let Some(mut frame) = self.arrived.pop_front() {
             let dropped = match tag::strip(&mut frame) {
-                Err(Unfit::Malformed) => &mut self.counters.rx_malformed,
-                Err(Unfit::Foreign) => &mut self.counters.rx_foreign,
+                Err(UnfitFrame::Malformed) => &mut self.counters.rx_malformed,
+                Err(UnfitFrame::Foreign) => &mut self.counters.rx_foreign,
                 Ok(vlan) => match self.vlans.iter().position(|known| *known == vlan) {
                     None => &mut self.counters.rx_foreign,
                     Some(place) if self.waiting[place].len() < WAITING_MAX => {

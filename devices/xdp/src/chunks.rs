@@ -5,7 +5,7 @@ pub const CHUNK: usize = 4096;
 
 /// A descriptor that names no chunk which the kernel has, or bytes beyond its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub struct BadDescriptor;
 
 /// Chunks for received frames, and behind them chunks for frames to be sent.
 ///
@@ -50,10 +50,10 @@ impl Chunks {
     ///
     /// # Errors
     /// The descriptor is malformed.
-    pub fn received(&mut self, address: u64, len: u32) -> Result<usize, Malformed> {
+    pub fn received(&mut self, address: u64, len: u32) -> Result<usize, BadDescriptor> {
         let within = address % CHUNK as u64 + u64::from(len);
         if within > CHUNK as u64 {
-            return Err(Malformed);
+            return Err(BadDescriptor);
         }
         self.receive.take_back(address)?;
         Ok(address as usize)
@@ -69,7 +69,7 @@ impl Chunks {
     ///
     /// # Errors
     /// The address is malformed.
-    pub fn sent(&mut self, address: u64) -> Result<u32, Malformed> {
+    pub fn sent(&mut self, address: u64) -> Result<u32, BadDescriptor> {
         self.send.take_back(address)
     }
 
@@ -100,11 +100,11 @@ impl Part {
         Some(((self.first + n) * CHUNK) as u64)
     }
 
-    fn take_back(&mut self, address: u64) -> Result<u32, Malformed> {
-        let chunk = usize::try_from(address / CHUNK as u64).map_err(|_| Malformed)?;
-        let n = chunk.checked_sub(self.first).ok_or(Malformed)?;
-        let away = self.away.get_mut(n).ok_or(Malformed)?;
-        let len = away.take().ok_or(Malformed)?;
+    fn take_back(&mut self, address: u64) -> Result<u32, BadDescriptor> {
+        let chunk = usize::try_from(address / CHUNK as u64).map_err(|_| BadDescriptor)?;
+        let n = chunk.checked_sub(self.first).ok_or(BadDescriptor)?;
+        let away = self.away.get_mut(n).ok_or(BadDescriptor)?;
+        let len = away.take().ok_or(BadDescriptor)?;
         self.idle.push(n);
         self.taken_back += 1;
         Ok(len)
@@ -119,13 +119,13 @@ mod tests {
     fn a_descriptor_names_a_chunk_that_the_kernel_has() {
         let mut chunks = Chunks::new(2, 1);
         let page = CHUNK as u64;
-        assert_eq!(chunks.received(0, 60), Err(Malformed));
+        assert_eq!(chunks.received(0, 60), Err(BadDescriptor));
         assert_eq!((chunks.fill(), chunks.fill(), chunks.fill()), (Some(0), Some(page), None));
         for (address, len) in [(2 * page, 60), (page + 1, 4096), (256, 3841), (u64::MAX, 1)] {
-            assert_eq!(chunks.received(address, len), Err(Malformed), "{address} {len}");
+            assert_eq!(chunks.received(address, len), Err(BadDescriptor), "{address} {len}");
         }
         assert_eq!(chunks.received(page + 256, 3840), Ok(CHUNK + 256));
-        assert_eq!(chunks.received(page + 256, 60), Err(Malformed));
+        assert_eq!(chunks.received(page + 256, 60), Err(BadDescriptor));
         assert_eq!(chunks.fill(), Some(page));
     }
 
@@ -134,8 +134,11 @@ mod tests {
         let mut chunks = Chunks::new(1, 1);
         let page = CHUNK as u64;
         assert_eq!((chunks.take(60), chunks.take(60)), (Some(page), None));
-        assert_eq!((chunks.sent(0), chunks.received(page, 1)), (Err(Malformed), Err(Malformed)));
-        assert_eq!((chunks.sent(page), chunks.sent(page)), (Ok(60), Err(Malformed)));
+        assert_eq!(
+            (chunks.sent(0), chunks.received(page, 1)),
+            (Err(BadDescriptor), Err(BadDescriptor))
+        );
+        assert_eq!((chunks.sent(page), chunks.sent(page)), (Ok(60), Err(BadDescriptor)));
         assert_eq!(chunks.free(), 1);
     }
 }

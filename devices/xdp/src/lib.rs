@@ -25,7 +25,7 @@ mod queue;
 mod ring;
 mod sys;
 
-pub use chunks::{CHUNK, Chunks, Malformed};
-pub use open::{Counters, Facts, Mode, OpenError, Parts, XdpSocket};
+pub use chunks::{BadDescriptor, CHUNK, Chunks};
+pub use open::{Counters, Mode, OpenError, Parts, XdpProperties, XdpSocket};
 pub use queue::Queue;
-pub use ring::{Layout, Ring};
+pub use ring::{Ring, RingLayout};

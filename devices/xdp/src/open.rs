@@ -24,7 +24,7 @@ pub struct XdpSocket {
     /// The program's link to the interface, and descriptors that end with it.
     _guards: Vec<Fd>,
     beside: Beside,
-    facts: Facts,
+    facts: XdpProperties,
     blocked: bool,
     /// The kernel did not take all frames of the ring.
     is_behind: bool,
@@ -36,7 +36,7 @@ pub struct XdpSocket {
 
 /// Properties of an open socket.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Facts {
+pub struct XdpProperties {
     /// The interface below.
     pub interface: Interface,
     /// How frames come to the socket.
@@ -64,7 +64,7 @@ pub struct Parts {
     /// socket is.
     pub descriptors: Vec<Fd>,
     /// Properties of the socket.
-    pub facts: Facts,
+    pub facts: XdpProperties,
 }
 
 towpath_pool::counters! {
@@ -281,7 +281,7 @@ impl XdpSocket {
         let frame_mtu = if several { FRAME_MTU } else { in_chunk };
         let mtu_max = interface.mtu.min(frame_mtu);
         let mode = Mode { in_driver, zero_copy };
-        let facts = Facts { interface, mode, mtu_max, frame_mtu };
+        let facts = XdpProperties { interface, mode, mtu_max, frame_mtu };
         // The memory stays as long as its file is open; the process that drives the socket maps
         // it.
         let file = memory.file().expect("a shared mapping has a file");

@@ -3,7 +3,7 @@
 use towpath_pool::{Batch, Packet, Pool};
 use towpath_shm::Mapping;
 
-use crate::chunks::{CHUNK, Chunks, Malformed};
+use crate::chunks::{BadDescriptor, CHUNK, Chunks};
 use crate::left_out;
 use crate::open::Counters;
 use crate::ring::{Descriptor, Ring};
@@ -229,7 +229,7 @@ impl Queue {
             let address = self.sent.take_address();
             match self.chunks.sent(address) {
                 Ok(len) => self.counters.tx_completed_bytes += u64::from(len),
-                Err(Malformed) => self.counters.tx_malformed += 1,
+                Err(BadDescriptor) => self.counters.tx_malformed += 1,
             }
         }
         if count > 0 {

@@ -11,7 +11,7 @@ use towpath_shm::Mapping;
 /// Places in the memory of a ring, in bytes (`struct xdp_ring_offset`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Layout {
+pub struct RingLayout {
     /// Entries that were put in so far, modulo 2^32.
     pub producer: u64,
     /// Entries that were taken out so far, modulo 2^32.
@@ -55,13 +55,13 @@ pub struct Ring {
 
 impl Ring {
     /// Bytes of memory of a ring with `size` entries of [`Descriptor`]s, or of addresses.
-    pub(crate) fn bytes(layout: &Layout, size: u32, has_descriptors: bool) -> usize {
+    pub(crate) fn bytes(layout: &RingLayout, size: u32, has_descriptors: bool) -> usize {
         let entry = if has_descriptors { DESCRIPTOR_LEN } else { ADDRESS_LEN };
         layout.entries as usize + size as usize * entry
     }
 
     /// A side of a ring of `size` entries, a power of two, that nobody has used.
-    pub fn new(memory: Mapping, layout: &Layout, size: u32) -> Self {
+    pub fn new(memory: Mapping, layout: &RingLayout, size: u32) -> Self {
         let place = |offset: u64| offset as usize;
         Self {
             memory,

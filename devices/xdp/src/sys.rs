@@ -13,7 +13,7 @@ use towpath_shm::syscall::syscall;
 use towpath_shm::{Fd, Mapping};
 
 use crate::chunks::CHUNK;
-use crate::ring::Layout;
+use crate::ring::RingLayout;
 
 // From linux/if_xdp.h.
 const SOL_XDP: c_int = 283;
@@ -72,7 +72,7 @@ pub(crate) struct Statistics {
 const _: () = {
     assert!(size_of::<MemoryRegistration>() == 32);
     assert!(size_of::<Address>() == 16);
-    assert!(size_of::<Layout>() == 32);
+    assert!(size_of::<RingLayout>() == 32);
     assert!(size_of::<Statistics>() == 48);
 };
 
@@ -105,8 +105,8 @@ pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) 
 }
 
 /// Layouts of the four rings.
-pub(crate) fn layouts(socket: BorrowedFd<'_>) -> io::Result<[Layout; 4]> {
-    let mut layouts = [Layout::default(); 4];
+pub(crate) fn layouts(socket: BorrowedFd<'_>) -> io::Result<[RingLayout; 4]> {
+    let mut layouts = [RingLayout::default(); 4];
     get(socket, XDP_MMAP_OFFSETS, &mut layouts)?;
     Ok(layouts)
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use towpath_shm::Fd;
 
 use towpath_ring::Channel;
-use towpath_shm::control::Reply;
+use towpath_shm::control::ControlReply;
 
 use crate::errno::Errno;
 
 /// An answer and the descriptors that go with it.
-pub(crate) type Answer = Result<(Reply, Vec<Passed>), Errno>;
+pub(crate) type Answer = Result<(ControlReply, Vec<Passed>), Errno>;
 
 /// A descriptor that goes with an answer.
 #[derive(Debug)]

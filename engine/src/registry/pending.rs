@@ -23,7 +23,7 @@ pub(crate) enum Pending {
     /// The request waits until the shards have done all earlier work.
     Settling(Box<Request>),
     /// The request waits for descriptors.
-    Room(Asking),
+    Room(DescriptorRequest),
     /// A part of a HELLO.
     List,
     /// Descriptors for the new process image.
@@ -51,14 +51,14 @@ pub(crate) struct WantOutcome {
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorWaits {
     /// With the time at which it is looked no longer whether there are some. Numbers of channels
-    /// are used again: see [`Asking::until`].
+    /// are used again: see [`DescriptorRequest::until`].
     pub channels: Vec<(Instant, ChannelId)>,
     pub look_at: Option<Instant>,
 }
 
 /// A request that waits for descriptors.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct DescriptorRequest {
     pub request: Box<Request>,
     pub until: Instant,
 }

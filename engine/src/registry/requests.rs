@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_shm::Fd;
-use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, purpose};
+use towpath_shm::control::{ControlReply, Request, TOKENS_MAX, call, purpose};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::VERSION;
 use towpath_shm::token;
@@ -16,7 +16,7 @@ use crate::ids::ChannelId;
 use crate::link::{ChannelLink, Given};
 use crate::mail::{Newcomer, Notice, Order, Want};
 use crate::registry::answer::{Answer, Passed};
-use crate::registry::pending::{Asking, Pending, WantOutcome};
+use crate::registry::pending::{DescriptorRequest, Pending, WantOutcome};
 use crate::registry::wire::{self, ControlMessage, Sent};
 use crate::registry::{Outsider, Registry, sys};
 
@@ -71,7 +71,7 @@ impl Registry {
             self.begin(id, &request);
         } else if let Some(process) = self.processes.get_mut(id) {
             let until = now + CLOSED_WITHIN;
-            process.pending = Some(Pending::Room(Asking { request, until }));
+            process.pending = Some(Pending::Room(DescriptorRequest { request, until }));
             self.waiting.channels.push((until, id));
             self.waiting.look_at = Some(now + LOOK_AGAIN);
             self.counters.requests_waited += 1;
@@ -252,11 +252,11 @@ impl Registry {
     fn done(&mut self, id: ChannelId, pending: Pending, held: u64) -> Answer {
         match pending {
             Pending::Settling(_) | Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
-            Pending::List => Ok((Reply::default(), Vec::new())),
+            Pending::List => Ok((ControlReply::default(), Vec::new())),
             Pending::Hello(given) => Ok(self.welcome(id, given)),
             Pending::Clone { control, given, clone } => {
                 self.counters.attached += 1;
-                let reply = Reply { b: clone.number(), ..Reply::default() };
+                let reply = ControlReply { b: clone.number(), ..ControlReply::default() };
                 let mut passed = vec![
                     Passed::Own(control),
                     Passed::Memory(given.channel),
@@ -285,9 +285,9 @@ impl Registry {
         }
     }
 
-    fn welcome(&self, id: ChannelId, given: Given) -> (Reply, Vec<Passed>) {
+    fn welcome(&self, id: ChannelId, given: Given) -> (ControlReply, Vec<Passed>) {
         let (b, slot) = (id.number(), self.shards() as u32);
-        let reply = Reply { a: VERSION, b, slot, ..Reply::default() };
+        let reply = ControlReply { a: VERSION, b, slot, ..ControlReply::default() };
         let mut passed = vec![
             Passed::Region,
             Passed::Status,
@@ -325,7 +325,7 @@ impl Registry {
 
     /// Descriptors with the names of those sockets that the process holds.
     fn tokens(&mut self, handles: &[(u32, u32)], held: u64) -> Answer {
-        let (mut reply, mut tokens) = (Reply::default(), Vec::new());
+        let (mut reply, mut tokens) = (ControlReply::default(), Vec::new());
         for (n, &(slot, generation)) in (0..).zip(handles) {
             if held & 1 << n != 0 {
                 let run = self.domain.run;
@@ -343,17 +343,18 @@ impl Registry {
     }
 
     /// A process says that it executes a program whose sockets will be the kernel's.
-    fn outside(&mut self, pid: u32, request: &Request) -> Result<Reply, Errno> {
+    fn outside(&mut self, pid: u32, request: &Request) -> Result<ControlReply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
         self.counters.outsiders += 1;
         let outsider = Outsider { pid, path: request.payload(), why };
         let allowed = self.gatekeeper.as_mut().is_none_or(|may_pass| may_pass(outsider));
-        if allowed { Ok(Reply::default()) } else { Err(Errno(EACCES)) }
+        if allowed { Ok(ControlReply::default()) } else { Err(Errno(EACCES)) }
     }
 
     fn region(&self) -> Answer {
         let run = self.domain.run.to_bytes();
-        let mut reply = Reply { a: VERSION, len: run.len() as u32, ..Reply::default() };
+        let mut reply =
+            ControlReply { a: VERSION, len: run.len() as u32, ..ControlReply::default() };
         reply.data[..run.len()].copy_from_slice(&run);
         Ok((reply, vec![Passed::Region]))
     }
@@ -378,7 +379,7 @@ impl Registry {
         }
     }
 
-    fn send(&self, control: BorrowedFd<'_>, answer: &Reply, passed: &[Passed]) -> Sent {
+    fn send(&self, control: BorrowedFd<'_>, answer: &ControlReply, passed: &[Passed]) -> Sent {
         // How many descriptors may be on their way is limited for all processes of the engine's
         // user together. A program that asks for them takes them before it asks again.
         if !passed.is_empty() && sys::has_unreceived(control) {

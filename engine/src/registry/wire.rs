@@ -10,7 +10,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use towpath_shm::control::{DESCRIPTORS_MAX, Reply, Request};
+use towpath_shm::control::{ControlReply, DESCRIPTORS_MAX, Request};
 use towpath_shm::layout::Plain;
 
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
@@ -71,7 +71,7 @@ pub(crate) enum Sent {
 /// Sends a reply.
 pub(crate) fn reply(
     control: BorrowedFd<'_>,
-    reply: &Reply,
+    reply: &ControlReply,
     descriptors: &[BorrowedFd<'_>],
 ) -> Sent {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];

@@ -12,14 +12,14 @@ use crate::shard::peers::place::PeerShard;
 
 /// The other shards of the engine.
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
+pub(crate) struct ShardPeers {
     /// Peers by number; `None` for this shard. Empty when it is alone.
     pub list: Vec<Option<PeerShard>>,
     /// Notification that the other shards send.
     pub bell: Option<Arc<Fd>>,
 }
 
-impl Peers {
+impl ShardPeers {
     /// Wakes those of the shards that sleep, a bit each.
     pub(crate) fn wake_shards(&self, shards: u16) {
         for (n, peer) in self.list.iter().enumerate() {

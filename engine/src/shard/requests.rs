@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::config::ResolverConfig;
 use crate::mail::Query;
 use crate::shard::net::Net;
-use crate::shard::peers::Peers;
+use crate::shard::peers::ShardPeers;
 use crate::shard::processes::Processes;
 use crate::shard::processes::channels::Channels;
 use crate::shard::requests::listings::Listing;
@@ -35,11 +35,11 @@ pub(crate) struct Requests {
 }
 
 /// The parts of a shard below its requests.
-pub(crate) struct Cx<'a> {
+pub(crate) struct RequestCx<'a> {
     pub net: &'a mut Net,
     pub sockets: &'a mut Sockets,
     pub processes: &'a mut Processes,
-    pub peers: &'a Peers,
+    pub peers: &'a ShardPeers,
 }
 
 /// The parts of a shard that listings show.
@@ -57,7 +57,7 @@ impl Requests {
     }
 }
 
-impl Cx<'_> {
+impl RequestCx<'_> {
     pub fn view(&self) -> ShardView<'_> {
         ShardView { net: self.net, sockets: self.sockets, channels: &self.processes.channels }
     }

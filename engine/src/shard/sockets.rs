@@ -40,7 +40,7 @@ use crate::shard::peers::place::ShardPlace;
 use crate::shard::sockets::ends::Ends;
 use crate::shard::sockets::options::filter_room::Filters;
 use crate::shard::sockets::payers::Payers;
-use crate::shard::sockets::queues::{Deferred, Outgoing, Released, Sweep, Tellings};
+use crate::shard::sockets::queues::{Deferred, Released, SendQueues, Sweep, Tellings};
 use crate::shard::sockets::slots::Slots;
 use crate::shard::sockets::starved::Starved;
 
@@ -62,7 +62,7 @@ pub(crate) struct Sockets {
     /// Sockets whose programs wait for transmit memory.
     pub starved: Starved,
     pub telling: Tellings,
-    pub outgoing: Outgoing,
+    pub outgoing: SendQueues,
     pub released: Released,
     pub filters: Filters,
     pub ends: Ends,
@@ -95,7 +95,7 @@ impl Sockets {
             sweep: Sweep::new(now),
             starved: Starved::new(now),
             telling: Tellings::default(),
-            outgoing: Outgoing::default(),
+            outgoing: SendQueues::default(),
             released: Released::default(),
             filters: Filters::default(),
             ends: Ends::default(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use towpath_shm::control::Reply;
+use towpath_shm::control::ControlReply;
 use towpath_shm::layout::Command;
 use towpath_stack::SocketId;
 use towpath_tcp::Instant;
@@ -72,7 +72,7 @@ impl Shard {
         self.sockets.replace(&mut self.net, slot, old)
     }
 
-    pub(crate) fn disconnect(&mut self, now: Instant, slot: u32) -> Result<Reply, Errno> {
+    pub(crate) fn disconnect(&mut self, now: Instant, slot: u32) -> Result<ControlReply, Errno> {
         self.sockets.now = now;
         self.sockets.disconnect(&mut self.net, &self.peers, slot)
     }

@@ -15,14 +15,14 @@ use crate::mail::{Notice, Order, Query, QueryReply};
 use crate::net::NetState;
 use crate::shard::net::Net;
 use crate::shard::net::sources::ShardSource;
-use crate::shard::peers::Peers;
+use crate::shard::peers::ShardPeers;
 use crate::shard::peers::message::PeerMessage;
 use crate::shard::peers::place::PeerShard;
 use crate::shard::processes::Processes;
 use crate::shard::requests::commands::COMMANDS_A_TURN;
 use crate::shard::requests::listings::Listing;
 use crate::shard::requests::rounds::Asker;
-use crate::shard::requests::{Cx, Requests, ShardView};
+use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sleep::Sleep;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
@@ -39,7 +39,7 @@ pub(crate) struct Shard {
     pub sockets: Sockets,
     pub processes: Processes,
     pub requests: Requests,
-    pub peers: Peers,
+    pub peers: ShardPeers,
     pub sleep: Sleep,
 }
 
@@ -51,7 +51,7 @@ impl Shard {
             sockets,
             processes: Processes::default(),
             requests: Requests::default(),
-            peers: Peers::default(),
+            peers: ShardPeers::default(),
             sleep: Sleep::new(),
         }
     }
@@ -62,9 +62,9 @@ impl Shard {
     }
 
     /// The requests, and the parts below them.
-    pub(crate) fn requests(&mut self) -> (&mut Requests, Cx<'_>) {
+    pub(crate) fn requests(&mut self) -> (&mut Requests, RequestCx<'_>) {
         let Self { net, sockets, processes, requests, peers, .. } = self;
-        (requests, Cx { net, sockets, processes, peers })
+        (requests, RequestCx { net, sockets, processes, peers })
     }
 
     /// Handles commands of programs, turns the stack, and handles the consequences. True: there is

@@ -16,7 +16,7 @@ use towpath_ring::{
     Channel, Region, Rung, Status, Waiter, lock_rx, lock_tx, program_fifo, push_command,
     ring_engine,
 };
-use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, goes_by_socket};
+use towpath_shm::control::{ControlReply, Request, TOKENS_MAX, call, goes_by_socket};
 use towpath_shm::layout::{
     AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
 };
@@ -198,7 +198,7 @@ impl Program {
         self.region.slot(handle.slot).unwrap()
     }
 
-    pub fn call(&self, request: &Request) -> Result<Reply, i32> {
+    pub fn call(&self, request: &Request) -> Result<ControlReply, i32> {
         if goes_by_socket(request.call) {
             let (reply, _) = ask(&self.control, request);
             return if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) };
@@ -214,7 +214,7 @@ impl Program {
     }
 
     /// Descriptors with the names of sockets, and what the engine says of them.
-    pub fn tokens(&self, of: &[Handle]) -> (Reply, Vec<OwnedFd>) {
+    pub fn tokens(&self, of: &[Handle]) -> (ControlReply, Vec<OwnedFd>) {
         ask(&self.control, &listing(call::TOKENS, of))
     }
 
@@ -228,7 +228,7 @@ impl Program {
     }
 
     /// The answer to the last call.
-    pub fn end_call(&self) -> Result<Reply, i32> {
+    pub fn end_call(&self) -> Result<ControlReply, i32> {
         let number = *self.asked.lock().unwrap();
         let start = Instant::now();
         loop {
@@ -492,7 +492,7 @@ fn listing(call: u32, sockets: &[Handle]) -> Request {
     request
 }
 
-fn ask(control: &OwnedFd, request: &Request) -> (Reply, Vec<OwnedFd>) {
+fn ask(control: &OwnedFd, request: &Request) -> (ControlReply, Vec<OwnedFd>) {
     tell(control, request);
     answer(control)
 }
@@ -501,8 +501,8 @@ fn tell(control: &OwnedFd, request: &Request) {
     send(control, request.wire(), SendFlags::NOSIGNAL).unwrap();
 }
 
-fn answer(control: &OwnedFd) -> (Reply, Vec<OwnedFd>) {
-    let mut bytes = [0; size_of::<Reply>()];
+fn answer(control: &OwnedFd) -> (ControlReply, Vec<OwnedFd>) {
+    let mut bytes = [0; size_of::<ControlReply>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -514,5 +514,5 @@ fn answer(control: &OwnedFd) -> (Reply, Vec<OwnedFd>) {
             fds.extend(rights);
         }
     }
-    (Reply::from_bytes(&bytes[..message.bytes]), fds)
+    (ControlReply::from_bytes(&bytes[..message.bytes]), fds)
 }

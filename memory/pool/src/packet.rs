@@ -9,7 +9,7 @@ use towpath_shm::Fragments;
 /// 64 KiB of payload with [`Segmentation`].
 #[derive(Debug)]
 pub struct Packet {
-    buffer: Buffer,
+    buffer: PacketBuffer,
     start: u32,
     end: u32,
     /// Payload that continues after the linear part, in a FIFO, which it pins: see
@@ -22,14 +22,14 @@ pub struct Packet {
 /// Owner of a packet's bytes. Both are a pointer and a length in the same place. So only the code
 /// that gives them back has to look which it is.
 #[derive(Debug)]
-enum Buffer {
+enum PacketBuffer {
     /// The pool's.
     Pool(Box<[u8]>),
     /// A device's, which is known by its number.
     Frame(&'static mut [u8], Owner),
 }
 
-impl Buffer {
+impl PacketBuffer {
     #[inline]
     fn bytes(&self) -> &[u8] {
         match self {
@@ -145,7 +145,7 @@ impl Packet {
     #[inline]
     pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
         assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
-        Self::new(Buffer::Frame(frame, owner))
+        Self::new(PacketBuffer::Frame(frame, owner))
     }
 
     /// The frame of a packet whose bytes are all in one of `owner`'s, and their place in it. A
@@ -156,7 +156,7 @@ impl Packet {
     #[inline]
     pub fn into_frame(self, owner: Owner) -> Result<(&'static mut [u8], Range<usize>), Self> {
         match self.buffer {
-            Buffer::Frame(frame, number) if number == owner && self.tail.is_empty() => {
+            PacketBuffer::Frame(frame, number) if number == owner && self.tail.is_empty() => {
                 Ok((frame, self.start as usize..self.end as usize))
             }
             _ => Err(self),
@@ -164,7 +164,7 @@ impl Packet {
     }
 
     #[inline]
-    fn new(buffer: Buffer) -> Self {
+    fn new(buffer: PacketBuffer) -> Self {
         let start = Pool::HEADROOM as u32;
         Self { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
     }
@@ -287,7 +287,7 @@ impl Packet {
     /// Moves the bytes of a packet from the frame of a device into a buffer of the pool. The device
     /// then has its frame back. Other packets stay as they are.
     pub fn leave_frame(&mut self, pool: &mut Pool) {
-        if matches!(self.buffer, Buffer::Pool(_)) {
+        if matches!(self.buffer, PacketBuffer::Pool(_)) {
             return;
         }
         let linear = self.linear();
@@ -413,7 +413,7 @@ impl Pool {
                 vec![0; Self::HEADROOM + size].into_boxed_slice()
             }
         };
-        Packet::new(Buffer::Pool(buffer))
+        Packet::new(PacketBuffer::Pool(buffer))
     }
 
     /// Takes a packet's buffer back for a later [`Pool::take`], or its frame for the device that
@@ -423,10 +423,10 @@ impl Pool {
         self.give_buffer(packet.buffer);
     }
 
-    fn give_buffer(&mut self, buffer: Buffer) {
+    fn give_buffer(&mut self, buffer: PacketBuffer) {
         match buffer {
-            Buffer::Pool(buffer) => self.keep(buffer),
-            Buffer::Frame(frame, Owner(number)) => {
+            PacketBuffer::Pool(buffer) => self.keep(buffer),
+            PacketBuffer::Frame(frame, Owner(number)) => {
                 let number = number as usize;
                 // A packet of another shard may come before this shard's device has its number.
                 if number >= self.frames.len() {

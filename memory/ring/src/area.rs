@@ -81,7 +81,7 @@ pub(crate) enum Side {
 
 /// The windows of one size.
 #[derive(Debug)]
-pub(crate) struct Class {
+pub(crate) struct SizeClass {
     /// Where the first window starts.
     start: u64,
     /// Bump pointer: windows beyond were never used.
@@ -121,7 +121,7 @@ impl Cold {
     }
 }
 
-impl Class {
+impl SizeClass {
     /// A class for a part of the area, none of which is in use.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, next: start, end, warm: VecDeque::new(), cold: Cold::default() }

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use towpath_shm::control::{CallCell, Reply, Request};
+use towpath_shm::control::{CallCell, ControlReply, Request};
 
 use crate::protocol;
 use crate::region::Channel;
@@ -29,7 +29,7 @@ pub fn ask(channel: &Channel, request: &Request) -> u32 {
 /// Program: the answer to the request with this number, if it is there.
 ///
 /// `answer_to` allocates nothing: a signal handler may ask on top of the program's allocator.
-pub fn answer_to(channel: &Channel, number: u32) -> Option<Reply> {
+pub fn answer_to(channel: &Channel, number: u32) -> Option<ControlReply> {
     (channel.cell().answered.load(Ordering::Acquire) == number).then(|| channel.read_reply())
 }
 
@@ -75,7 +75,7 @@ impl Calls {
     }
 
     /// See [`EngineChannel::answer`](crate::EngineChannel::answer).
-    pub fn answer(&mut self, channel: &Channel, reply: &Reply) {
+    pub fn answer(&mut self, channel: &Channel, reply: &ControlReply) {
         if !std::mem::take(&mut self.is_due) {
             return;
         }
@@ -125,10 +125,10 @@ mod tests {
             assert_eq!((request.call, request.a, request.payload()), (3, n, &b"what"[..]));
             assert!(!engine.is_asked() && engine.take_request().is_none());
             assert!(answer_to(&channel, number).is_none());
-            engine.answer(&Reply { errno: 5, b: n, ..Reply::default() });
+            engine.answer(&ControlReply { errno: 5, b: n, ..ControlReply::default() });
             let reply = answer_to(&channel, number).expect("it is there");
             assert_eq!((reply.errno, reply.b, reply.payload()), (5, n, &b""[..]));
-            engine.answer(&Reply::default());
+            engine.answer(&ControlReply::default());
             assert_eq!(answer_to(&channel, number).expect("it is there").errno, 5);
         }
     }
@@ -139,14 +139,14 @@ mod tests {
         let (channel, mut engine) = pair();
         ask(&channel, &request(1, &[7; 100]));
         taken(&mut engine);
-        engine.answer(&Reply {
+        engine.answer(&ControlReply {
             len: 100,
             data: [7; towpath_shm::control::DATA_MAX],
-            ..Reply::default()
+            ..ControlReply::default()
         });
         let number = ask(&channel, &request(1, &[8; 3]));
         assert_eq!(taken(&mut engine).data[..5], [8, 8, 8, 0, 0]);
-        engine.answer(&Reply::default());
+        engine.answer(&ControlReply::default());
         assert_eq!(answer_to(&channel, number).expect("it is there").data[..2], [0, 0]);
     }
 
@@ -159,7 +159,7 @@ mod tests {
         taken(&mut engine);
         let second = ask(&channel, &request(2, b""));
         assert!(!engine.is_asked() && engine.take_request().is_none());
-        engine.answer(&Reply::default());
+        engine.answer(&ControlReply::default());
         assert!(answer_to(&channel, first).is_some() && answer_to(&channel, second).is_none());
         assert_eq!(taken(&mut engine).a, 2);
     }
@@ -190,7 +190,7 @@ mod tests {
             match engine.take_request() {
                 Some(request) => {
                     assert_eq!(request.a, next);
-                    engine.answer(&Reply { b: next, ..Reply::default() });
+                    engine.answer(&ControlReply { b: next, ..ControlReply::default() });
                     next += 1;
                 }
                 None => {
@@ -220,7 +220,7 @@ mod tests {
         };
         let thread = waits(channel.clone());
         taken(&mut engine);
-        engine.answer(&Reply::default());
+        engine.answer(&ControlReply::default());
         thread.join().unwrap();
         let number = ask(&channel, &request(1, b""));
         assert!(answer_to(&channel, number).is_none());
@@ -244,7 +244,7 @@ mod tests {
         for _ in 0..4 {
             let number = ask(&channel, &request(1, b""));
             taken(&mut engine);
-            engine.answer(&Reply::default());
+            engine.answer(&ControlReply::default());
             assert!(answer_to(&channel, number).is_some());
         }
     }

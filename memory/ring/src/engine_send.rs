@@ -52,7 +52,7 @@ pub struct EngineSend {
     hostile: bool,
     /// The slot is another FIFO's.
     retired: bool,
-    content: Content,
+    content: SendContent,
 }
 
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
@@ -79,7 +79,7 @@ fn touched_by(limit: u32) -> u32 {
 
 /// Kinds of content of a transmit FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
+enum SendContent {
     /// Bytes.
     Stream,
     /// Bytes of which few may be unsent (TCP_NOTSENT_LOWAT): sending them makes room.
@@ -121,7 +121,7 @@ impl EngineSend {
             generous: false,
             hostile: false,
             retired: false,
-            content: Content::Stream,
+            content: SendContent::Stream,
         };
         let shared = send.shared();
         shared.tx_goal.store(0, Ordering::Relaxed);
@@ -137,15 +137,15 @@ impl EngineSend {
     /// there is no more (`windows.rs`), until there is.
     #[must_use]
     pub fn for_records(mut self) -> Self {
-        self.content = Content::Records;
+        self.content = SendContent::Records;
         self
     }
 
     /// TCP_NOTSENT_LOWAT is set, or not any more: sending bytes makes room
     /// ([`SendBuffer::is_room_made_by_sending`]). How much is in the slot.
     pub fn set_scarce(&mut self, scarce: bool) {
-        if self.content != Content::Records {
-            self.content = if scarce { Content::ScarceStream } else { Content::Stream };
+        if self.content != SendContent::Records {
+            self.content = if scarce { SendContent::ScarceStream } else { SendContent::Stream };
         }
     }
 
@@ -222,7 +222,7 @@ impl EngineSend {
             return Attach::Done;
         }
         let touch = touched_by(self.limit);
-        let least = if self.content == Content::Records { touch } else { LEAST };
+        let least = if self.content == SendContent::Records { touch } else { LEAST };
         let Some(window) = self.windows().take_first(self.limit, touch, least) else {
             return Attach::NoMemory;
         };
@@ -459,7 +459,7 @@ impl SendBuffer for EngineSend {
     }
 
     fn is_room_made_by_sending(&self) -> bool {
-        self.content == Content::ScarceStream
+        self.content == SendContent::ScarceStream
     }
 
     fn want_capacity(&mut self, bytes: u32) {

@@ -110,7 +110,7 @@ pub use lock::{
     release_dead, thread_id,
 };
 #[cfg(not(loom))]
-pub use process_lock::{Lock, LockGuard};
+pub use process_lock::{LockGuard, ProcessLock};
 pub use region::{Channel, Region};
 pub use relay::{Relay, Taken, Who};
 pub use ring::{

@@ -17,7 +17,7 @@
 //! The kernel wakes one thread a word, and that thread may be stopped, or leave its call by
 //! siglongjmp. So each process has a word of its own, as far as there are words ([`LIVES`]). The
 //! first thread of a process that sees the engine's end, in whatever call, wakes the word's other
-//! sleepers ([`crate::Status::wake`]).
+//! sleepers ([`crate::StatusPage::wake`]).
 //!
 //! The word also tells of the end those that do not sleep, without a system call.
 
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex::{self, Flags};
 use towpath_shm::Mapping;
-use towpath_shm::layout::{ENGINE_ENDED, LIVES, Life as Word, Status};
+use towpath_shm::layout::{ENGINE_ENDED, LIVES, LifeWord as Word, StatusPage};
 use towpath_shm::syscall::syscall;
 
 /// FUTEX_WAITERS of linux/futex.h: the kernel is to wake somebody when the owner dies.
@@ -43,7 +43,7 @@ pub struct Life {
     /// Where the status page begins in the mapping.
     at: usize,
     /// None: the kernel has no robust lists.
-    list: Option<Box<List>>,
+    list: Option<Box<RobustList>>,
     /// The thread's list before, which is libc's: address and length.
     before: (usize, usize),
     _of_this_thread: PhantomData<*const ()>,
@@ -52,7 +52,7 @@ pub struct Life {
 /// struct robust_list_head, and behind it the entries. The kernel reads it when the thread ends.
 #[derive(Debug)]
 #[repr(C)]
-struct List {
+struct RobustList {
     first: usize,
     /// From an entry to its word.
     offset: isize,
@@ -63,7 +63,7 @@ struct List {
 }
 
 /// Length that set_robust_list(2) expects: that of the head alone, without the entries.
-const HEAD_LEN: usize = std::mem::offset_of!(List, entries);
+const HEAD_LEN: usize = std::mem::offset_of!(RobustList, entries);
 
 impl Life {
     /// From here on the calling thread is the engine's.
@@ -80,8 +80,9 @@ impl Life {
         life
     }
 
-    fn make_list(&self) -> Box<List> {
-        let mut list = Box::new(List { first: 0, offset: 0, pending: 0, entries: [0; LIVES] });
+    fn make_list(&self) -> Box<RobustList> {
+        let mut list =
+            Box::new(RobustList { first: 0, offset: 0, pending: 0, entries: [0; LIVES] });
         let head = std::ptr::from_ref(&*list).addr();
         let entry = |at: usize| head + HEAD_LEN + at * size_of::<usize>();
         let words = std::ptr::from_ref(&self.status().lives).addr();
@@ -93,7 +94,7 @@ impl Life {
         list
     }
 
-    fn status(&self) -> &Status {
+    fn status(&self) -> &StatusPage {
         // SAFETY: Status is all atomics, and this mapping is the engine's writable one.
         unsafe { self.mapping.view(self.at) }
     }

@@ -202,7 +202,7 @@ pub fn is_inside() -> bool {
 // Noted before the lock is taken and until after it is given back, as a handler sees it. True: it
 // was noted before, by a call that this one interrupts.
 #[inline]
-fn enter(thread: &Thread, word: &AtomicU32) -> bool {
+fn enter(thread: &ThreadIdentity, word: &AtomicU32) -> bool {
     let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
     thread.held.set(at + 1);
     compiler_fence(Ordering::SeqCst);
@@ -219,7 +219,7 @@ fn enter(thread: &Thread, word: &AtomicU32) -> bool {
 
 // In whatever order they were taken.
 #[inline]
-fn leave(thread: &Thread, word: &AtomicU32) {
+fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     compiler_fence(Ordering::SeqCst);
     let (last, word) = (thread.held.get() - 1, ptr::from_ref(word).addr());
     if let Some(at) = thread.words.iter().position(|own| own.get() == word) {
@@ -234,7 +234,7 @@ fn leave(thread: &Thread, word: &AtomicU32) {
 }
 
 // The note of the interrupted call stays: ours is the newest, or was not noted.
-fn leave_nested(thread: &Thread) {
+fn leave_nested(thread: &ThreadIdentity) {
     let last = thread.held.get() - 1;
     if let Some(own) = thread.words.get(last) {
         own.set(0);
@@ -300,7 +300,7 @@ fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
 
 /// A thread's knowledge of itself. All of it is one thread-local variable, because looking one up
 /// costs a call in a library.
-struct Thread {
+struct ThreadIdentity {
     /// 0: not asked yet. gettid(2) is a system call, and a lock is taken for every read and write.
     id: Cell<u32>,
     /// Locks that this thread has, or is about to take.
@@ -310,14 +310,14 @@ struct Thread {
 }
 
 thread_local_value! {
-    THREAD: Thread = Thread {
+    THREAD: ThreadIdentity = ThreadIdentity {
         id: Cell::new(0),
         held: Cell::new(0),
         words: [const { Cell::new(0) }; DEPTH],
     }
 }
 
-impl Thread {
+impl ThreadIdentity {
     #[inline]
     fn id(&self) -> u32 {
         if self.id.get() == 0 {
@@ -337,7 +337,7 @@ impl Thread {
 /// Id of the calling thread as gettid(2) gives it, without a system call after the first. The id is
 /// of the thread's PID namespace: in another one it may be another thread's.
 pub fn thread_id() -> u32 {
-    THREAD.with(Thread::id)
+    THREAD.with(ThreadIdentity::id)
 }
 
 #[cfg(all(test, not(loom)))]

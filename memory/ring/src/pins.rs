@@ -144,7 +144,7 @@ pub(crate) struct Pinned {
 #[derive(Debug)]
 pub(crate) struct Pin {
     mapping: Arc<Mapping>,
-    kept: Arc<Kept>,
+    kept: Arc<KeptExtent>,
     /// Packets that hold it.
     out: AtomicU32,
     /// The FIFO wants to know when the last of them comes back.
@@ -153,7 +153,7 @@ pub(crate) struct Pin {
 
 /// A window, which is given back when nothing points to it any more.
 #[derive(Debug)]
-struct Kept {
+struct KeptExtent {
     windows: Windows,
     slot: u32,
     /// None in the end.
@@ -167,7 +167,8 @@ struct Kept {
 impl Pinned {
     fn new(windows: Windows, slot: u32, window: Window, front: u32) -> Self {
         let [is_out, is_forsaken] = [false; 2].map(AtomicBool::new);
-        let kept = Arc::new(Kept { windows, slot, window: Some(window), is_out, is_forsaken });
+        let kept =
+            Arc::new(KeptExtent { windows, slot, window: Some(window), is_out, is_forsaken });
         let (pin, other, is_waiting) = (Pin::of(kept), None, false);
         Self { pin, other, is_waiting, free: front, free_next: front, front }
     }
@@ -218,7 +219,7 @@ impl Pinned {
 }
 
 impl Pin {
-    fn of(kept: Arc<Kept>) -> Arc<Self> {
+    fn of(kept: Arc<KeptExtent>) -> Arc<Self> {
         let mapping = Arc::clone(kept.windows.region().mapping());
         let (out, is_awaited) = (AtomicU32::new(0), AtomicBool::new(false));
         Arc::new(Self { mapping, kept, out, is_awaited })
@@ -269,13 +270,13 @@ impl Backing for Pin {
     }
 }
 
-impl Kept {
+impl KeptExtent {
     fn window(&self) -> &Window {
         self.window.as_ref().expect("it is taken in drop alone")
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptExtent {
     fn drop(&mut self) {
         let Some(window) = self.window.take() else { return };
         if self.is_forsaken.load(Ordering::Relaxed) {

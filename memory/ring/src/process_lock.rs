@@ -28,14 +28,14 @@ use crate::word::{Next, acquire, release, try_acquire};
 /// assert_eq!(*COUNT.lock(), 1);
 /// ```
 #[derive(Debug, Default)]
-pub struct Lock<T> {
+pub struct ProcessLock<T> {
     // The owner is a thread id.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is only reached through a guard, of which there is one at a time.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send> Sync for ProcessLock<T> {}
 
 /// The right to the value, until dropped by the thread that took it.
 ///
@@ -74,14 +74,14 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 /// ```
 #[derive(Debug)]
 pub struct LockGuard<'a, T> {
-    lock: &'a Lock<T>,
+    lock: &'a ProcessLock<T>,
     _of_this_thread: PhantomData<*const ()>,
 }
 
 // SAFETY: a shared guard gives nothing but `&T`, which threads may share.
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
-impl<T> Lock<T> {
+impl<T> ProcessLock<T> {
     /// A free lock.
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn excludes() {
-        let lock = Lock::new(0u64);
+        let lock = ProcessLock::new(0u64);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use towpath_shm::Mapping;
-use towpath_shm::control::{CELL_OFFSET, CallCell, REPLY_OFFSET, REQUEST_OFFSET, Reply, Request};
+use towpath_shm::control::{
+    CELL_OFFSET, CallCell, ControlReply, REPLY_OFFSET, REQUEST_OFFSET, Request,
+};
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
     MAGIC, MARKS, MARKS_OFFSET, Mark, Plain, REGION_LEN, SHARDS_MAX, SLOTS_MAX, Slot, VERSION,
@@ -221,16 +223,16 @@ impl Channel {
 
     /// `wire` is no longer than a reply.
     pub(crate) fn write_reply(&self, wire: &[u8]) {
-        debug_assert!(wire.len() <= size_of::<Reply>());
+        debug_assert!(wire.len() <= size_of::<ControlReply>());
         self.mapping.write(self.at + REPLY_OFFSET, wire);
     }
 
     /// As [`Self::read_request`].
-    pub(crate) fn read_reply(&self) -> Reply {
-        let mut bytes = [0; size_of::<Reply>()];
+    pub(crate) fn read_reply(&self) -> ControlReply {
+        let mut bytes = [0; size_of::<ControlReply>()];
         self.mapping.read(self.at + REPLY_OFFSET, &mut bytes);
-        let reply = Reply::from_bytes(&bytes);
-        Reply::from_bytes(reply.wire())
+        let reply = ControlReply::from_bytes(&bytes);
+        ControlReply::from_bytes(reply.wire())
     }
 
     #[inline]

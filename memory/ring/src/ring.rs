@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{ControlReply, Request};
 use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, event};
 
 use crate::call::{self, Calls};
@@ -165,7 +165,7 @@ impl EngineChannel {
     }
 
     /// Answers the request that was taken last, if it is not answered yet.
-    pub fn answer(&mut self, reply: &Reply) {
+    pub fn answer(&mut self, reply: &ControlReply) {
         self.calls.answer(&self.channel, reply);
     }
 

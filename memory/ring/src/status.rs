@@ -23,7 +23,7 @@ impl Status {
     /// Maps the page that an engine with one shard handed over.
     ///
     /// # Errors
-    /// As for [`Status::map_all`].
+    /// As for [`StatusPage::map_all`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::map_all(file, 1)?.swap_remove(0))
     }
@@ -91,7 +91,7 @@ impl Status {
     }
 
     #[inline]
-    fn page(&self) -> &layout::Status {
+    fn page(&self) -> &layout::StatusPage {
         // SAFETY: Status is all atomics; of those here nothing is called but loads.
         unsafe { self.mapping.view(self.at) }
     }
@@ -218,17 +218,17 @@ impl EngineStatus {
         protocol::end_beat(&page(mapping, *at).beat, beat);
     }
 
-    fn page(&self) -> &layout::Status {
+    fn page(&self) -> &layout::StatusPage {
         page(&self.mapping, self.at)
     }
 }
 
 #[inline]
-fn life_word(page: &layout::Status, channel: u32) -> &AtomicU32 {
+fn life_word(page: &layout::StatusPage, channel: u32) -> &AtomicU32 {
     &page.lives[channel as usize % LIVES].word
 }
 
-fn page(mapping: &Mapping, at: usize) -> &layout::Status {
+fn page(mapping: &Mapping, at: usize) -> &layout::StatusPage {
     // SAFETY: Status is all atomics, and this mapping is writable.
     unsafe { mapping.view(at) }
 }

@@ -25,7 +25,7 @@ pub struct Reach {
 
 /// A place before the bytes that are to be read, or behind some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct View {
+struct UrgentView {
     /// A byte at `rx_head` that was a mark is left out.
     gap: u32,
     /// Bytes from `rx_head` to the mark, the gap included.
@@ -57,19 +57,19 @@ fn is_in_line(slot: &Slot) -> bool {
 }
 
 /// None: there is no mark, or the reader has passed it.
-fn view(slot: &Slot, word: u64, head: u32) -> Option<View> {
+fn view(slot: &Slot, word: u64, head: u32) -> Option<UrgentView> {
     let ahead = urgent::position(word).wrapping_sub(head);
     if word & urgent::PRESENT == 0 || ahead > i32::MAX as u32 {
         return None;
     }
     let gap = u32::from(urgent::gap(word) == Some(head) && unread(slot) > 0);
-    Some(View { gap, ahead })
+    Some(UrgentView { gap, ahead })
 }
 
 /// How far a read goes that begins `skip` bytes behind `head`, which is `rx_head`.
 pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
     let word = slot.urgent.load(Ordering::Acquire);
-    let Some(View { gap, ahead }) = view(slot, word, head) else {
+    let Some(UrgentView { gap, ahead }) = view(slot, word, head) else {
         return Reach { passed: 0, most: u32::MAX };
     };
     let Some(left) = ahead.checked_sub(skip.saturating_add(gap)) else {

@@ -38,8 +38,8 @@ use std::thread::Thread;
 
 use towpath_shm::layout::FIFO_OFFSET;
 
-use self::ledger::{Giver, Ledger, first_of};
-use crate::area::{CLASSES, Class, PAGE, Side, Window};
+use self::ledger::{GiveBackState, Ledger, first_of};
+use crate::area::{CLASSES, PAGE, Side, SizeClass, Window};
 use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
@@ -135,14 +135,14 @@ impl Windows {
             let part = share as u64 / u64::from(shards);
             let first = start + part * u64::from(shard);
             start += share as u64;
-            Class::new(first, first + part)
+            SizeClass::new(first, first + part)
         });
         let ledger = Ledger {
             classes,
             touched: 0,
             kept: 0,
             returning: 0,
-            giver: Giver::Idle,
+            giver: GiveBackState::Idle,
             used: [0; 2],
             reserved: [0; 2],
             limit: limit / PAGE * PAGE,
@@ -186,7 +186,7 @@ impl Windows {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn by_hand(region: &Region, limit: u64) -> Self {
         let windows = Self::new(region, limit);
-        windows.lock().giver = Giver::ByHand;
+        windows.lock().giver = GiveBackState::ByHand;
         windows
     }
 
@@ -434,8 +434,8 @@ impl Windows {
     /// that gives pages back if it has work.
     fn settle(&self, mut ledger: MutexGuard<'_, Ledger>) {
         self.note(&ledger);
-        if ledger.giver == Giver::Idle && ledger.kept > ledger.keepable() {
-            ledger.giver = Giver::Busy;
+        if ledger.giver == GiveBackState::Idle && ledger.kept > ledger.keepable() {
+            ledger.giver = GiveBackState::Busy;
             drop(ledger);
             self.wake_giver();
         }

@@ -84,7 +84,7 @@ pub struct Request {
 /// The engine's answer.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Reply {
+pub struct ControlReply {
     /// 0, or the errno Linux would give.
     pub errno: i32,
     /// Depends on the call.
@@ -196,7 +196,7 @@ pub mod call {
     /// [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` = the first
     /// slot of the next shard, 0 at the end.
     pub const TALLY: u32 = 25;
-    /// Neighbours: `a` = number of the first to tell. Reply: `data` = [`super::Neighbor`] structs,
+    /// Neighbours: `a` = number of the first to tell. Reply: `data` = [`super::NeighborRecord`] structs,
     /// `a` = number of the next one, 0 at the end.
     pub const NEIGHBORS: u32 = 26;
     /// Names that the run was given: `a` = byte of the text to begin with. Reply: `data` = bytes of
@@ -411,7 +411,7 @@ pub struct Traffic {
 /// A neighbour on a link.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Neighbor {
+pub struct NeighborRecord {
     /// Its address.
     pub addr: RawAddr,
     /// Index of the interface, from 1.
@@ -453,7 +453,7 @@ impl Default for Request {
     }
 }
 
-impl Default for Reply {
+impl Default for ControlReply {
     fn default() -> Self {
         Self {
             errno: 0,
@@ -480,7 +480,7 @@ impl Request {
     }
 }
 
-impl Reply {
+impl ControlReply {
     /// The valid part of `data`.
     pub fn payload(&self) -> &[u8] {
         &self.data[..(self.len as usize).min(DATA_MAX)]
@@ -494,21 +494,21 @@ impl Reply {
 
 const _: () = {
     assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
-    assert!(size_of::<Reply>() == 24 + 24 + DATA_MAX);
+    assert!(size_of::<ControlReply>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<CallCell>() == 128);
-    assert!(REPLY_OFFSET + size_of::<Reply>() <= COMMANDS_OFFSET);
+    assert!(REPLY_OFFSET + size_of::<ControlReply>() <= COMMANDS_OFFSET);
     assert!(size_of::<Interface>() == 64);
     assert!(size_of::<Route>() == 2 * 24 + 6 * 4);
     assert!(size_of::<SocketRow>() == 2 * 24 + 18 * 4);
     assert!(size_of::<Tally>() == 24 * 8);
     assert!(size_of::<Traffic>() == 6 * 8);
-    assert!(size_of::<Neighbor>() == 24 + 4 * 4 + 8);
+    assert!(size_of::<NeighborRecord>() == 24 + 4 * 4 + 8);
 };
 
 // SAFETY: integers only; the sizes above show that there is no padding.
 unsafe impl Plain for Request {}
 // SAFETY: as above.
-unsafe impl Plain for Reply {}
+unsafe impl Plain for ControlReply {}
 // SAFETY: as above.
 unsafe impl Plain for Interface {}
 // SAFETY: as above.
@@ -520,7 +520,7 @@ unsafe impl Plain for Tally {}
 // SAFETY: as above.
 unsafe impl Plain for Traffic {}
 // SAFETY: as above.
-unsafe impl Plain for Neighbor {}
+unsafe impl Plain for NeighborRecord {}
 
 #[cfg(test)]
 mod tests {

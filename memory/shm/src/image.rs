@@ -180,7 +180,7 @@ impl Elf {
             return None;
         }
         let (class, data) = (*start.get(4)?, *start.get(5)?);
-        let reader = Reader { bytes: start, little: data == 1 };
+        let reader = ImageReader { bytes: start, little: data == 1 };
         let machine = reader.number(18, 2)? as u16;
         let (table, entry_len, entries) = match class {
             1 => (reader.number(28, 4)?, reader.number(42, 2)?, reader.number(44, 2)?),
@@ -191,15 +191,15 @@ impl Elf {
         let (mut loaded, mut dynamic) = (Vec::new(), None);
         let headers = read_at(file, table, entry_len.checked_mul(entries)?)?;
         for entry in headers.chunks_exact(usize::try_from(entry_len).ok().filter(|n| *n > 0)?) {
-            let reader = Reader { bytes: entry, little: data == 1 };
+            let reader = ImageReader { bytes: entry, little: data == 1 };
             let kind = reader.number(0, 4)? as u32;
             let (offset, address, len) = match class {
                 1 => (reader.number(4, 4)?, reader.number(8, 4)?, reader.number(16, 4)?),
                 _ => (reader.number(8, 8)?, reader.number(16, 8)?, reader.number(32, 8)?),
             };
             match kind {
-                PT_LOAD => loaded.push(Segment { offset, address, len }),
-                PT_DYNAMIC => dynamic = Some(Segment { offset, address, len }),
+                PT_LOAD => loaded.push(ImageSegment { offset, address, len }),
+                PT_DYNAMIC => dynamic = Some(ImageSegment { offset, address, len }),
                 PT_INTERP => {
                     let mut path = read_at(file, offset, len)?;
                     path.retain(|b| *b != 0);
@@ -214,7 +214,8 @@ impl Elf {
         }
         if let Some(dynamic) = dynamic {
             let word = if class == 1 { 4 } else { 8 };
-            let names = Names::read(file, &dynamic, &loaded, word, data == 1).unwrap_or_default();
+            let names =
+                DynamicNames::read(file, &dynamic, &loaded, word, data == 1).unwrap_or_default();
             elf.loader = elf.loader.or(names.own);
             elf.first_needed = names.first_needed;
         }
@@ -241,7 +242,7 @@ impl Elf {
 }
 
 /// A part of a file, and where in memory it is to be.
-struct Segment {
+struct ImageSegment {
     offset: u64,
     address: u64,
     len: u64,
@@ -304,7 +305,7 @@ pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
 
 /// Names in the dynamic section of a file (elf(5)).
 #[derive(Debug, Default)]
-struct Names {
+struct DynamicNames {
     /// Name of a shared object for the dynamic loader (DT_SONAME). A statically linked program has
     /// none, a position-independent one neither.
     own: Option<Vec<u8>>,
@@ -312,12 +313,12 @@ struct Names {
     first_needed: Option<Vec<u8>>,
 }
 
-impl Names {
+impl DynamicNames {
     /// Numbers in the section are `word` bytes long.
     fn read(
         file: &impl AsFd,
-        dynamic: &Segment,
-        loaded: &[Segment],
+        dynamic: &ImageSegment,
+        loaded: &[ImageSegment],
         word: usize,
         little: bool,
     ) -> Option<Self> {
@@ -328,7 +329,7 @@ impl Names {
         let entries = read_at(file, dynamic.offset, dynamic.len)?;
         let (mut strings, mut own, mut needed) = (None, None, None);
         for entry in entries.chunks_exact(2 * word) {
-            let reader = Reader { bytes: entry, little };
+            let reader = ImageReader { bytes: entry, little };
             match (reader.number(0, word)?, reader.number(word, word)?) {
                 (DT_NULL, _) => break,
                 (DT_STRTAB, address) => strings = Some(address),
@@ -343,7 +344,7 @@ impl Names {
 }
 
 /// The string at an address of the loaded file.
-fn string_at(file: &impl AsFd, loaded: &[Segment], address: u64) -> Option<Vec<u8>> {
+fn string_at(file: &impl AsFd, loaded: &[ImageSegment], address: u64) -> Option<Vec<u8>> {
     let segment = loaded.iter().find(|segment| {
         address.checked_sub(segment.address).is_some_and(|within| within < segment.len)
     })?;
@@ -362,7 +363,7 @@ const NAME_LEN_MAX: u64 = 256;
 fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     const BUILD_ID: u64 = 4;
     loop {
-        let reader = Reader { bytes: notes, little };
+        let reader = ImageReader { bytes: notes, little };
         let number = |at| reader.number(at, 4);
         let (Some(name_len), Some(len), Some(kind)) = (number(0), number(4), number(8)) else {
             return false;
@@ -395,12 +396,12 @@ fn read_at(file: &impl AsFd, offset: u64, len: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-struct Reader<'a> {
+struct ImageReader<'a> {
     bytes: &'a [u8],
     little: bool,
 }
 
-impl Reader<'_> {
+impl ImageReader<'_> {
     fn number(&self, at: usize, len: usize) -> Option<u64> {
         let bytes = self.bytes.get(at..at.checked_add(len)?)?;
         let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);

@@ -11,7 +11,7 @@ use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, Deadline};
 
 use super::conf::Conf;
-use super::message::{self, Answer, Question, rcode};
+use super::message::{self, DnsAnswer, Question, rcode};
 use crate::control::Control;
 use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
 
@@ -32,7 +32,7 @@ enum Turn {
 }
 
 /// Asks for all `questions`. None stays where no server had an answer.
-pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<Answer>> {
+pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<DnsAnswer>> {
     let mut asking = Asking { posix, conf, questions, answers: vec![None; questions.len()] };
     let first = if conf.rotate { random() as usize % conf.servers.len().max(1) } else { 0 };
     let mut edns = conf.edns;
@@ -65,7 +65,7 @@ struct Asking<'a> {
     posix: &'static Posix,
     conf: &'a Conf,
     questions: &'a [Question],
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<DnsAnswer>>,
 }
 
 impl Asking<'_> {
@@ -165,7 +165,7 @@ impl Asking<'_> {
 
     /// Whether the server has helped. SERVFAIL, NOTIMP, REFUSED and lame answers say that others
     /// may.
-    fn keep(&mut self, at: usize, answer: Answer) -> bool {
+    fn keep(&mut self, at: usize, answer: DnsAnswer) -> bool {
         let helps = matches!(answer.code, rcode::NO_ERROR | rcode::NAME_ERROR) && !answer.lame;
         if helps {
             self.answers[at] = Some(answer);

@@ -169,7 +169,7 @@ impl Question {
 
 /// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
+pub struct DnsAnswer {
     /// See [`rcode`].
     pub code: u8,
     /// Cut off: the whole is to be had by TCP.
@@ -196,7 +196,7 @@ struct Record<'a> {
 }
 
 /// Reads the answer to `question`. None: it is another's, forged, or not to be read.
-pub fn read(message: &[u8], id: u16, question: &Question) -> Option<Answer> {
+pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let header = message.first_chunk::<HEADER>()?;
     let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     // QR, and an OPCODE of 0.
@@ -210,7 +210,7 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<Answer> {
         && code == rcode::NO_ERROR
         && (count(6), count(10)) == (0, 0);
     let mut answer =
-        Answer { code, truncated: header[2] & 2 != 0, lame, ttl: u32::MAX, ..<_>::default() };
+        DnsAnswer { code, truncated: header[2] & 2 != 0, lame, ttl: u32::MAX, ..<_>::default() };
     // Some servers do not repeat a question that they could not read.
     if code == rcode::FORMAT_ERROR && count(4) == 0 {
         return Some(answer);
@@ -259,7 +259,7 @@ fn take(
     message: &[u8],
     question: &Question,
     records: &[Record<'_>],
-    answer: &mut Answer,
+    answer: &mut DnsAnswer,
 ) -> Option<()> {
     let mut name = question.name.clone();
     let mut names = vec![name.host()];

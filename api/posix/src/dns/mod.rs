@@ -23,7 +23,7 @@ use std::ffi::CString;
 use std::net::IpAddr;
 
 use conf::Conf;
-use message::{A, AAAA, Answer, Name, PTR, Question, rcode};
+use message::{A, AAAA, DnsAnswer, Name, PTR, Question, rcode};
 
 use crate::{Posix, names, resolver};
 
@@ -49,7 +49,7 @@ pub enum Failure {
 
 /// Addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct FoundAddresses {
     /// The canonical name.
     pub name: String,
     /// Names that led to the canonical one.
@@ -90,7 +90,11 @@ pub fn services(posix: &'static Posix) -> Option<CString> {
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn addresses(posix: &'static Posix, name: &str, family: Family) -> Result<Found, Failure> {
+pub fn addresses(
+    posix: &'static Posix,
+    name: &str,
+    family: Family,
+) -> Result<FoundAddresses, Failure> {
     let conf = conf_of(posix)?;
     let kinds = match family {
         Family::V4 => &[A][..],
@@ -127,7 +131,7 @@ pub fn addresses(posix: &'static Posix, name: &str, family: Family) -> Result<Fo
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn hosts(posix: &'static Posix, ip: IpAddr) -> Result<Found, Failure> {
+pub fn hosts(posix: &'static Posix, ip: IpAddr) -> Result<FoundAddresses, Failure> {
     let conf = conf_of(posix)?;
     let question = Question { name: Name::of_address(ip), kind: PTR };
     let answer = exchange::ask(posix, &conf, &[question]).pop().flatten();
@@ -136,7 +140,7 @@ pub fn hosts(posix: &'static Posix, ip: IpAddr) -> Result<Found, Failure> {
     match hosts.next() {
         Some(name) => {
             let (aliases, ttl) = (hosts.collect(), answer.ttl);
-            Ok(Found { name, aliases, addresses: vec![ip], ttl })
+            Ok(FoundAddresses { name, aliases, addresses: vec![ip], ttl })
         }
         None if answer.code == rcode::NO_ERROR => Err(Failure::NoData),
         None => Err(Failure::NotFound),
@@ -151,11 +155,11 @@ fn conf_of(posix: &'static Posix) -> Result<Conf, Failure> {
 }
 
 /// The addresses of all answers. A missing one does no harm where another has addresses.
-fn of_answers(answers: Vec<Option<Answer>>) -> Result<Found, Failure> {
+fn of_answers(answers: Vec<Option<DnsAnswer>>) -> Result<FoundAddresses, Failure> {
     let missing = answers.iter().any(Option::is_none);
     let there: Vec<_> = answers.into_iter().flatten().collect();
     let nothing = there.iter().all(|answer| answer.code == rcode::NAME_ERROR);
-    let mut found = Found { ttl: u32::MAX, ..Found::default() };
+    let mut found = FoundAddresses { ttl: u32::MAX, ..FoundAddresses::default() };
     for mut answer in there {
         // An answer that leads to what is no name of a host is left out.
         let Some(name) = answer.names.pop().filter(|_| !answer.addresses.is_empty()) else {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use towpath_client::Lock;
+use towpath_client::ProcessLock;
 
 /// Kept answers about the stack's interfaces.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownInterfaces {
     /// Source addresses and interfaces of datagrams sent before. Signals must be blocked whenever
     /// this lock is held.
-    pub sources: Lock<Sources>,
+    pub sources: ProcessLock<Sources>,
     /// Leaked; null until the engine was asked. Interfaces keep their IPv4 addresses as long as it
     /// runs.
     broadcasts: AtomicPtr<Vec<[u8; 4]>>,
@@ -20,10 +20,10 @@ pub(crate) struct Known {
 /// Numbers of interfaces, each with an address that it has.
 pub(crate) type Sources = BTreeSet<(u32, [u8; 16])>;
 
-impl Known {
+impl KnownInterfaces {
     /// Nothing.
     pub const fn new() -> Self {
-        Self { sources: Lock::new(BTreeSet::new()), broadcasts: AtomicPtr::new(null_mut()) }
+        Self { sources: ProcessLock::new(BTreeSet::new()), broadcasts: AtomicPtr::new(null_mut()) }
     }
 
     /// The broadcast addresses of IPv4. None: they were not asked for yet.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_was_said_first_is_kept() {
-        let known = Known::new();
+        let known = KnownInterfaces::new();
         assert_eq!(known.broadcasts(), None);
         assert_eq!(known.keep_broadcasts(vec![[10, 0, 2, 255]]), [[10, 0, 2, 255]]);
         assert_eq!(known.keep_broadcasts(Vec::new()), [[10, 0, 2, 255]]);

@@ -6,15 +6,15 @@
 
 use std::net::IpAddr;
 
-use towpath_shm::control::{Interface, Neighbor, Route, Traffic, route_origin};
+use towpath_shm::control::{Interface, NeighborRecord, Route, Traffic, route_origin};
 use towpath_shm::layout::RawAddr;
 
-use super::codec::{Datagram, attribute, requests, u32_at};
-use super::out::{Out, Outcome};
+use super::codec::{NetlinkMessages, attribute, requests, u32_at};
+use super::out::{AnswerBuffer, Outcome};
 use super::rules;
 use crate::Result;
 use crate::interface::{broadcast_address, by_family, hardware_address, hardware_type, name};
-use crate::listing::Counted;
+use crate::listing::ListedCounters;
 
 /// State of the stack that requests are about.
 #[derive(Clone, Copy)]
@@ -22,9 +22,9 @@ pub(super) struct Stack<'a> {
     /// Interfaces, each once for each of its addresses.
     pub(super) interfaces: &'a [Interface],
     pub(super) routes: &'a [Route],
-    pub(super) neighbors: &'a [Neighbor],
+    pub(super) neighbors: &'a [NeighborRecord],
     /// Traffic of the interfaces.
-    pub(super) counted: &'a Counted,
+    pub(super) counted: &'a ListedCounters,
 }
 
 /// Answers all requests in `bytes`, which came from the socket with this port id. `is_strict` says
@@ -37,7 +37,7 @@ pub(super) fn answer(
     send: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     for request in requests(bytes) {
-        let mut out = Out::new(send, request, port);
+        let mut out = AnswerBuffer::new(send, request, port);
         let kind = i32::from(request.kind);
         if kind < NLMSG_MIN_TYPE {
             // Control messages ask for nothing; an acknowledgement all the same.
@@ -62,7 +62,7 @@ pub(super) fn answer(
 }
 
 /// RTM_GETLINK: all interfaces, or one by index or name.
-fn links(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn links(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
     let wanted = out.number(4);
     let named = [libc::IFLA_IFNAME, IFLA_ALT_IFNAME]
         .iter()
@@ -86,7 +86,7 @@ fn links(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
     Ok(if found { Ok(()) } else { Err(libc::ENODEV) })
 }
 
-fn put_link(to: &mut Datagram, interface: &Interface, traffic: &Traffic) {
+fn put_link(to: &mut NetlinkMessages, interface: &Interface, traffic: &Traffic) {
     let loopback = is_loopback(interface);
     let kind = hardware_type(interface);
     let operstate = if loopback { IF_OPER_UNKNOWN } else { IF_OPER_UP };
@@ -115,7 +115,7 @@ fn put_link(to: &mut Datagram, interface: &Interface, traffic: &Traffic) {
 }
 
 /// IFLA_STATS64 and IFLA_STATS: the same counters, in the latter modulo 2³².
-fn put_traffic(to: &mut Datagram, traffic: &Traffic) {
+fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
     let Traffic { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped } = *traffic;
     // struct rtnl_link_stats64: packets, bytes, errors and drops of both directions, then 16 more.
     let mut all = [0; LINK_STATS];
@@ -133,7 +133,7 @@ fn put_traffic(to: &mut Datagram, traffic: &Traffic) {
 }
 
 /// RTM_GETNEIGH: all neighbours, of one family or interface if asked.
-fn neighbors(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn neighbors(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
     let family = out.family();
     let wanted = out.attribute(NDMSG_LEN, NDA_IFINDEX).and_then(|value| u32_at(value, 0));
     for neighbor in stack.neighbors {
@@ -149,7 +149,7 @@ fn neighbors(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
 
 /// RTM_GETNEIGH, one: the entry of an address on an interface, with the checks of
 /// `neigh_valid_get_req` and in their order.
-fn one_neighbor(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
     let body = out.request.body;
     let Some((header, attributes)) = body.split_at_checked(NDMSG_LEN) else {
         return Ok(Err(libc::EINVAL));
@@ -175,7 +175,7 @@ fn one_neighbor(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
     if !known {
         return Ok(Err(if index == 0 { libc::EINVAL } else { libc::ENODEV }));
     }
-    let is_it = |neighbor: &&Neighbor| {
+    let is_it = |neighbor: &&NeighborRecord| {
         neighbor.index == index
             && neighbor.addr.family == u16::from(family)
             && octets(&neighbor.addr) == dst
@@ -191,7 +191,7 @@ fn one_neighbor(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
     }
 }
 
-fn put_neighbor(to: &mut Datagram, neighbor: &Neighbor) {
+fn put_neighbor(to: &mut NetlinkMessages, neighbor: &NeighborRecord) {
     // struct ndmsg: family, padding, index, state, flags, type.
     to.put(&[neighbor.addr.family as u8, 0, 0, 0]);
     to.put(&neighbor.index.to_ne_bytes());
@@ -207,7 +207,7 @@ fn put_neighbor(to: &mut Datagram, neighbor: &Neighbor) {
 /// RTM_GETADDR: all addresses, of one family if asked. Linux heeds the interface in the request
 /// with NETLINK_GET_STRICT_CHK alone, and then refuses what it does not know
 /// (`inet_valid_dump_ifaddr_req`).
-fn addresses(out: &mut Out<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Outcome> {
+fn addresses(out: &mut AnswerBuffer<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Outcome> {
     if !out.is_dump() {
         return Ok(Err(libc::EOPNOTSUPP));
     }
@@ -239,7 +239,7 @@ fn addresses(out: &mut Out<'_>, stack: Stack<'_>, is_strict: bool) -> Result<Out
     Ok(Ok(()))
 }
 
-fn put_address(to: &mut Datagram, interface: &Interface) {
+fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
     let addr = &interface.addr;
     let v4 = i32::from(addr.family) == libc::AF_INET;
     // struct ifaddrmsg: family, prefix length, flags, scope, index.
@@ -262,7 +262,7 @@ fn put_address(to: &mut Datagram, interface: &Interface) {
 }
 
 /// RTM_GETROUTE, all: of one family, table or interface if asked.
-fn routes(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn routes(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
     let family = out.family();
     let table = out.attribute(RTMSG_LEN, libc::RTA_TABLE).and_then(|value| u32_at(value, 0));
     let table = table.unwrap_or(out.byte(4).into());
@@ -293,7 +293,7 @@ fn routes(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
 const NEXT_HOPS_MAX: usize = 16;
 
 /// A route with several next hops.
-fn put_multipath(to: &mut Datagram, way: &Way, hops: impl Iterator<Item = Way>) {
+fn put_multipath(to: &mut NetlinkMessages, way: &Way, hops: impl Iterator<Item = Way>) {
     begin_way(to, way, false);
     to.nested(libc::RTA_MULTIPATH, |to| {
         for hop in hops.take(NEXT_HOPS_MAX) {
@@ -310,7 +310,7 @@ fn put_multipath(to: &mut Datagram, way: &Way, hops: impl Iterator<Item = Way>) 
 }
 
 /// RTM_GETROUTE, one: the way to an address.
-fn route_to(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+fn route_to(out: &mut AnswerBuffer<'_>, stack: Stack<'_>) -> Result<Outcome> {
     let Some(family) = out.family() else { return Ok(Err(libc::EAFNOSUPPORT)) };
     let mut dst = RawAddr { family: family as u16, ..RawAddr::default() };
     let len = octets(&dst).len();
@@ -400,7 +400,7 @@ fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
     routed.chain(local)
 }
 
-fn put_route(to: &mut Datagram, stack: Stack<'_>, way: &Way) {
+fn put_route(to: &mut NetlinkMessages, stack: Stack<'_>, way: &Way) {
     // As the kernel does: routes that follow from an address name it.
     let source = match (way.local, way.origin, i32::from(way.dst.family)) {
         (true, _, libc::AF_INET) => source(stack, way),
@@ -411,7 +411,7 @@ fn put_route(to: &mut Datagram, stack: Stack<'_>, way: &Way) {
 }
 
 /// `looked_up`: the answer is about one address, of which the kernel says no scope.
-fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bool) {
+fn put_way(to: &mut NetlinkMessages, way: &Way, source: Option<&RawAddr>, looked_up: bool) {
     begin_way(to, way, looked_up);
     if way.gateway.family != 0 {
         to.attribute(libc::RTA_GATEWAY, octets(&way.gateway));
@@ -424,7 +424,7 @@ fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bo
 }
 
 /// The part of a route in front of its next hops.
-fn begin_way(to: &mut Datagram, way: &Way, looked_up: bool) {
+fn begin_way(to: &mut NetlinkMessages, way: &Way, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;
     let scope = match (way.local, linked && v4) {
@@ -459,7 +459,7 @@ fn begin_way(to: &mut Datagram, way: &Way, looked_up: bool) {
 }
 
 /// The part of a route behind its next hops.
-fn end_way(to: &mut Datagram, way: &Way) {
+fn end_way(to: &mut NetlinkMessages, way: &Way) {
     /// RTAX_MTU of rtnetlink.h.
     const MTU: u16 = 2;
     if way.metric > 0 {

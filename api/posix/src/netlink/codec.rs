@@ -54,14 +54,14 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Messages on their way to the program.
-pub(super) struct Datagram {
+pub(super) struct NetlinkMessages {
     bytes: [u8; DATAGRAM_MAX],
     len: usize,
     /// Where the message begins that is being written.
     start: usize,
 }
 
-impl Datagram {
+impl NetlinkMessages {
     pub(super) const fn new() -> Self {
         Self { bytes: [0; DATAGRAM_MAX], len: 0, start: 0 }
     }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read() {
-        let mut datagram = Datagram::new();
+        let mut datagram = NetlinkMessages::new();
         for n in 0..3 {
             datagram.begin(18, 5, 7 + n, 99);
             datagram.put(&[0; 8]);
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_is_not_read() {
-        let mut datagram = Datagram::new();
+        let mut datagram = NetlinkMessages::new();
         datagram.begin(18, 5, 7, 99);
         datagram.text(3, b"eth0");
         datagram.end();

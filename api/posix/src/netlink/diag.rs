@@ -8,8 +8,8 @@ use towpath_shm::control::SocketRow;
 use towpath_shm::layout::RawAddr;
 
 use super::bytecode;
-use super::codec::{Datagram, attribute, requests, u32_at};
-use super::out::{Out, Outcome};
+use super::codec::{NetlinkMessages, attribute, requests, u32_at};
+use super::out::{AnswerBuffer, Outcome};
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
@@ -21,7 +21,7 @@ pub(super) fn answer(
     send: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     for request in requests(bytes) {
-        let mut out = Out::new(send, request, port);
+        let mut out = AnswerBuffer::new(send, request, port);
         let outcome = match (request.kind, Asked::of(request.body)) {
             (kind, _) if kind < NLMSG_MIN_TYPE => Ok(()),
             (SOCK_DESTROY, _) => Err(libc::EPERM),
@@ -115,7 +115,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn dump(posix: &'static Posix, out: &mut Out<'_>, asked: &Asked<'_>) -> Result<Outcome> {
+fn dump(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) -> Result<Outcome> {
     if !bytecode::is_valid(asked.filter) {
         return Ok(Err(libc::EINVAL));
     }
@@ -130,7 +130,7 @@ fn dump(posix: &'static Posix, out: &mut Out<'_>, asked: &Asked<'_>) -> Result<O
 }
 
 /// A connection by both ends, or else the listener or unconnected socket at the first of them.
-fn one(posix: &'static Posix, out: &mut Out<'_>, asked: &Asked<'_>) -> Result<Outcome> {
+fn one(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) -> Result<Outcome> {
     let mut found: Option<(bool, SocketRow)> = None;
     listing::sockets(posix, |row| {
         let exact = asked.names(row, true);
@@ -152,7 +152,7 @@ fn one(posix: &'static Posix, out: &mut Out<'_>, asked: &Asked<'_>) -> Result<Ou
 }
 
 /// `struct inet_diag_msg`, and what was asked for besides.
-fn put(posix: &'static Posix, to: &mut Datagram, asked: &Asked<'_>, row: &SocketRow) {
+fn put(posix: &'static Posix, to: &mut NetlinkMessages, asked: &Asked<'_>, row: &SocketRow) {
     let socket = row.slot != u32::MAX;
     to.put(&[row.family as u8, row.state as u8, row.timer as u8, row.retransmits as u8]);
     to.put(&row.local.port.to_be_bytes());
@@ -174,7 +174,12 @@ fn put(posix: &'static Posix, to: &mut Datagram, asked: &Asked<'_>, row: &Socket
     to.end();
 }
 
-fn put_extensions(posix: &'static Posix, to: &mut Datagram, asked: &Asked<'_>, row: &SocketRow) {
+fn put_extensions(
+    posix: &'static Posix,
+    to: &mut NetlinkMessages,
+    asked: &Asked<'_>,
+    row: &SocketRow,
+) {
     let wants = |kind: u16| asked.extensions & 1 << (kind - 1) != 0;
     let listener = row.state == LISTEN;
     let (unread, unsent) = if listener { (0, 0) } else { (row.recv_q, row.send_q) };
@@ -204,7 +209,7 @@ fn put_extensions(posix: &'static Posix, to: &mut Datagram, asked: &Asked<'_>, r
     }
 }
 
-fn words(to: &mut Datagram, kind: u16, values: &[u32]) {
+fn words(to: &mut NetlinkMessages, kind: u16, values: &[u32]) {
     let mut bytes = [0; 36];
     for (room, value) in bytes.chunks_exact_mut(4).zip(values) {
         room.copy_from_slice(&value.to_ne_bytes());

@@ -14,7 +14,7 @@ const GROUPS_MAX: u32 = 39;
 
 /// Sockets of a process that have joined groups, at least once.
 #[derive(Debug)]
-pub(crate) struct Groups([Entry; SOCKETS_MAX]);
+pub(crate) struct NetlinkGroups([Entry; SOCKETS_MAX]);
 
 #[derive(Debug)]
 struct Entry {
@@ -30,7 +30,7 @@ impl Entry {
     }
 }
 
-impl Groups {
+impl NetlinkGroups {
     /// Zeroed memory.
     pub const fn new() -> Self {
         Self([const { Entry::new() }; SOCKETS_MAX])
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn groups_are_those_of_a_socket() {
-        let groups = Groups::new();
+        let groups = NetlinkGroups::new();
         assert_eq!((groups.change(3, 0, true), groups.of(3)), (Err(Errno(libc::EINVAL)), None));
         assert_eq!(groups.change(3, GROUPS_MAX + 1, true), Err(Errno(libc::EINVAL)));
         assert_eq!(groups.bind(3, 0), Ok(()));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_groups_of_so_many_sockets_are_kept() {
-        let groups = Groups::new();
+        let groups = NetlinkGroups::new();
         let most = SOCKETS_MAX as i32;
         assert!((0..most).all(|fd| groups.change(fd, 1, true).is_ok()));
         assert_eq!(groups.change(most, 1, true), Err(Errno(libc::ENOMEM)));

@@ -36,11 +36,11 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use towpath_client::syscall::{self, SignalsBlocked};
 use towpath_client::{Buffer, HighFd};
 use towpath_shm::Fd;
-use towpath_shm::control::{Interface, Neighbor, Route};
+use towpath_shm::control::{Interface, NeighborRecord, Route};
 
 use crate::dns::random;
 use crate::errno::fail;
-use crate::listing::{self, Counted};
+use crate::listing::{self, ListedCounters};
 use crate::privilege::{CAP_NET_ADMIN, may};
 use crate::{Errno, Posix, Result, interface};
 use answer::Stack;
@@ -365,7 +365,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
     if asks(libc::RTM_GETROUTE) {
         listing::routes(posix, |route| keep(&mut routes, &mut routed, route))?;
     }
-    let mut neighbors = [Neighbor::default(); NEIGHBORS_MAX];
+    let mut neighbors = [NeighborRecord::default(); NEIGHBORS_MAX];
     let mut known = 0;
     let is_strict = asks(libc::RTM_GETADDR) && is_strict(fd);
     if asks(libc::RTM_GETNEIGH) {
@@ -373,7 +373,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
     }
     let counted = match asks(libc::RTM_GETLINK) {
         true => listing::counted(posix)?,
-        false => Counted::default(),
+        false => ListedCounters::default(),
     };
     let stack = Stack {
         interfaces: &listed[..count],

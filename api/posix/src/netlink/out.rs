@@ -1,15 +1,15 @@
 //! Messages of one answer, gathered into datagrams.
 
-use super::codec::{Datagram, Request, attribute, u32_at};
+use super::codec::{NetlinkMessages, Request, attribute, u32_at};
 use crate::Result;
 
 /// Success of one request, or the errno that refuses it.
 pub(super) type Outcome = std::result::Result<(), i32>;
 
 /// The answer to one request, as it grows.
-pub(super) struct Out<'a> {
+pub(super) struct AnswerBuffer<'a> {
     send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-    pub(super) datagram: Datagram,
+    pub(super) datagram: NetlinkMessages,
     pub(super) request: Request<'a>,
     port: u32,
     /// Further flags of all messages.
@@ -18,13 +18,13 @@ pub(super) struct Out<'a> {
     has_begun: bool,
 }
 
-impl<'a> Out<'a> {
+impl<'a> AnswerBuffer<'a> {
     pub(super) fn new(
         send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
         request: Request<'a>,
         port: u32,
     ) -> Self {
-        Self { send, datagram: Datagram::new(), request, port, flags: 0, has_begun: false }
+        Self { send, datagram: NetlinkMessages::new(), request, port, flags: 0, has_begun: false }
     }
 
     pub(super) fn is_dump(&self) -> bool {

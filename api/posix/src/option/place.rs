@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_shm::control::{Reply, call};
+use towpath_shm::control::{ControlReply, call};
 use towpath_shm::layout::flags;
 
 use crate::Result;
@@ -29,7 +29,12 @@ pub(super) fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u
 }
 
 /// The value of an option that depends on a number: where it begins, or how much has room.
-pub(super) fn engine_get_part(handle: &Handle, level: i32, name: i32, n: u32) -> Result<Reply> {
+pub(super) fn engine_get_part(
+    handle: &Handle,
+    level: i32,
+    name: i32,
+    n: u32,
+) -> Result<ControlReply> {
     handle.call(call::GET_OPTION, |request| {
         request.a = level as u32;
         request.b = name as u32;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Lock, LockGuard, Socket};
+use towpath_client::{LockGuard, ProcessLock, Socket};
 
 use super::table::{TCP_INQ, UDP_SEGMENT};
 
@@ -15,7 +15,7 @@ pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 /// Values that options of a process's sockets were set to.
 #[derive(Debug)]
 pub(crate) struct Remembered {
-    values: Lock<Values>,
+    values: ProcessLock<Values>,
     /// Whether any such option was set, and any that sends and receives ask for: other programs
     /// take no lock.
     any: AtomicBool,
@@ -27,7 +27,7 @@ impl Remembered {
     /// None was set.
     pub const fn new() -> Self {
         Self {
-            values: Lock::new(BTreeMap::new()),
+            values: ProcessLock::new(BTreeMap::new()),
             any: AtomicBool::new(false),
             segments: AtomicBool::new(false),
             inq: AtomicBool::new(false),

@@ -94,7 +94,7 @@ pub enum Effect {
 
 /// An option's row.
 #[derive(Debug, Clone, Copy)]
-pub struct SocketOption {
+pub struct OptionRow {
     /// SOL_SOCKET, IPPROTO_IP ...
     pub level: i32,
     /// SO_...
@@ -113,8 +113,8 @@ const fn opt(
     text: &'static str,
     effect: Effect,
     note: &'static str,
-) -> SocketOption {
-    SocketOption { level, name, text, effect, note }
+) -> OptionRow {
+    OptionRow { level, name, text, effect, note }
 }
 const fn flag(bit: u32, setting: u32) -> Effect {
     Effect::Bit { bit, setting }
@@ -167,7 +167,7 @@ const UDP: i32 = libc::IPPROTO_UDP;
 use Effect::{Engine, EngineSet, Special};
 
 /// The table, by level.
-pub const OPTIONS: &[SocketOption] = &[
+pub const OPTIONS: &[OptionRow] = &[
     opt(
         SOCKET,
         libc::SO_DEBUG,

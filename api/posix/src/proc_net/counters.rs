@@ -156,7 +156,7 @@ pub(super) fn netstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
 
 /// Sockets by protocol, of one family.
 #[derive(Default)]
-struct Sockets {
+struct FamilySockets {
     used: u32,
     tcp: u32,
     allocated: u32,
@@ -164,8 +164,8 @@ struct Sockets {
     udp: u32,
 }
 
-fn count(posix: &'static Posix, family: i32) -> Result<Sockets> {
-    let mut all = Sockets::default();
+fn count(posix: &'static Posix, family: i32) -> Result<FamilySockets> {
+    let mut all = FamilySockets::default();
     listing::sockets(posix, |row| {
         all.used += u32::from(row.slot != u32::MAX);
         let own = row.family == family as u32;
@@ -185,7 +185,7 @@ fn count(posix: &'static Posix, family: i32) -> Result<Sockets> {
 }
 
 pub(super) fn sockstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
-    let Sockets { used, tcp, allocated, waiting, udp } = count(posix, libc::AF_INET)?;
+    let FamilySockets { used, tcp, allocated, waiting, udp } = count(posix, libc::AF_INET)?;
     to.line(format_args!("sockets: used {used}"), 0)?;
     to.line(format_args!("TCP: inuse {tcp} orphan 0 tw {waiting} alloc {allocated} mem 0"), 0)?;
     to.line(format_args!("UDP: inuse {udp} mem 0"), 0)?;
@@ -195,7 +195,7 @@ pub(super) fn sockstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
 }
 
 pub(super) fn sockstat6(posix: &'static Posix, to: &mut Text) -> Result<()> {
-    let Sockets { tcp, udp, .. } = count(posix, libc::AF_INET6)?;
+    let FamilySockets { tcp, udp, .. } = count(posix, libc::AF_INET6)?;
     to.line(format_args!("TCP6: inuse {tcp}"), 0)?;
     to.line(format_args!("UDP6: inuse {udp}"), 0)?;
     to.line(format_args!("UDPLITE6: inuse 0"), 0)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use towpath_shm::control::{Interface, Neighbor, Reply, Route, Traffic};
+use towpath_shm::control::{ControlReply, Interface, NeighborRecord, Route, Traffic};
 use towpath_shm::layout::RawAddr;
 
 use super::file::Text;
@@ -95,7 +95,7 @@ pub(super) fn ipv6_route(posix: &'static Posix, to: &mut Text) -> Result<()> {
 }
 
 /// The interface of a route; None: that of loopback, whose routes Linux has in another table.
-fn named(links: &Reply, route: &Route) -> Option<Interface> {
+fn named(links: &ControlReply, route: &Route) -> Option<Interface> {
     let loopback = |link: &Interface| link.flags & libc::IFF_LOOPBACK as u32 != 0;
     interface::entries(links).find(|link| link.index == route.index).filter(|it| !loopback(it))
 }
@@ -142,7 +142,7 @@ pub(super) fn arp(posix: &'static Posix, to: &mut Text) -> Result<()> {
     })
 }
 
-struct Arp<'a>(&'a Interface, &'a Neighbor);
+struct Arp<'a>(&'a Interface, &'a NeighborRecord);
 
 impl fmt::Display for Arp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,12 +215,12 @@ mod tests {
             "  eth0: 164457053968 45468108    0    0    0     0          0         0      \
              900       7    0    0    0     0       0          0"
         );
-        let neighbor = Neighbor {
+        let neighbor = NeighborRecord {
             addr: RawAddr::new("192.0.2.1:0".parse().unwrap()),
             state: 2,
             known: 1,
             mac: [2, 0xfc, 0, 0, 0, 5],
-            ..Neighbor::default()
+            ..NeighborRecord::default()
         };
         assert_eq!(
             Arp(&eth0(), &neighbor).to_string(),

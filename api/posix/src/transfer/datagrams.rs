@@ -13,7 +13,7 @@ use super::peek::{move_peek_offset, peek_offset};
 use super::streams::COUNT_MAX;
 use crate::control::Control;
 use crate::errno::fail;
-use crate::handle::{Handle, Patience};
+use crate::handle::{CallPatience, Handle};
 use crate::socket::{bind_any, peer};
 use crate::{Result, address, interface};
 
@@ -36,7 +36,7 @@ pub(super) unsafe fn recv_datagram(
     handle: &Handle,
     buffers: &[Buffer],
     flags: i32,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
     let attempt = || {
@@ -68,7 +68,7 @@ pub(super) unsafe fn send_datagram(
     buffers: &[Buffer],
     to: Option<RawAddr>,
     control: &Control,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<usize> {
     let len = Buffer::total(buffers);
     let header = datagram_header(handle, to, control)?;
@@ -90,7 +90,7 @@ pub(super) unsafe fn send_part(
     more: bool,
     to: Option<RawAddr>,
     control: &Control,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<usize> {
     let begin = || datagram_header(handle, to, control);
     let most = |header: &DatagramHeader| match towards(handle, &header.remote) {
@@ -114,7 +114,7 @@ unsafe fn send_whole(
     handle: &Handle,
     header: &DatagramHeader,
     buffers: &[Buffer],
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;

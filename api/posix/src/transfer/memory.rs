@@ -8,7 +8,7 @@ use towpath_client::{Deadline, Error, stream};
 use towpath_shm::layout::flags;
 
 use crate::errno::fail;
-use crate::handle::{Handle, Patience};
+use crate::handle::{CallPatience, Handle};
 use crate::{Errno, Result};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
@@ -19,7 +19,7 @@ const BRIEF: Duration = Duration::from_millis(1);
 
 /// Whether a write may not wait for the engine's turn. A first one does so for memory all the same,
 /// which is no room in the sense of SO_SNDTIMEO.
-pub(super) fn is_brief(patience: Patience) -> bool {
+pub(super) fn is_brief(patience: CallPatience) -> bool {
     patience.nonblocking || patience.deadline.is_some_and(|deadline| deadline.left() < BRIEF)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn wait_for_memory<T>(
         return fail(libc::EAGAIN);
     }
     let deadline = Some(Deadline::after(MEMORY_PATIENCE));
-    let patience = Patience { nonblocking: false, deadline, since: Handled::so_far() };
+    let patience = CallPatience { nonblocking: false, deadline, since: Handled::so_far() };
     // The engine answers with memory, or says that there is none: then the socket lacks none, and
     // the attempt was the last. Memory that comes after an attempt that lacked it is for the next
     // attempt.

@@ -6,7 +6,7 @@ use towpath_client::Error;
 use towpath_shm::layout::{RawAddr, flags, setting};
 
 use crate::errno::fail;
-use crate::handle::{Handle, Patience};
+use crate::handle::{CallPatience, Handle};
 use crate::socket::{conclude_connect, peer};
 use crate::{Errno, Result, address};
 
@@ -32,7 +32,7 @@ pub(super) unsafe fn peer_to_open(
 
 /// The first write of a connection sends its SYN, with bytes or without. As tcp_sendmsg_fastopen:
 /// a call that may wait returns when the handshake is over, and tells how it ended.
-pub(super) fn open(handle: &Handle, sent: usize, patience: Patience) -> Result<()> {
+pub(super) fn open(handle: &Handle, sent: usize, patience: CallPatience) -> Result<()> {
     if sent == 0 {
         handle.client.setting(handle.socket, setting::OPEN, 1);
     }

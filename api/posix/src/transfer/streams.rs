@@ -11,7 +11,7 @@ use super::memory::{is_brief, wait_for_memory};
 use super::opening::open;
 use super::peek::{move_peek_offset, peek_offset};
 use crate::errno::fail;
-use crate::handle::{Handle, Patience};
+use crate::handle::{CallPatience, Handle};
 use crate::socket::{connect_to_send, note_connect};
 use crate::{Errno, Result};
 
@@ -24,7 +24,7 @@ pub(super) unsafe fn recv_stream(
     handle: &Handle,
     buffers: &[Buffer],
     flags: i32,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<Arrival> {
     let (client, socket) = (handle.client, handle.socket);
     let keep = flags & libc::MSG_PEEK != 0;
@@ -96,7 +96,7 @@ pub(super) unsafe fn open_and_send(
     buffers: &[Buffer],
     flags: i32,
     to: Option<RawAddr>,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<usize> {
     connect_to_send(handle, to, patience)?;
     // SAFETY: the caller's promise.
@@ -109,7 +109,7 @@ pub(super) unsafe fn send_stream(
     handle: &Handle,
     buffers: &[Buffer],
     how: i32,
-    patience: Patience,
+    patience: CallPatience,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     let wanted = Buffer::total(buffers).min(COUNT_MAX);

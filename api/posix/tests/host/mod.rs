@@ -11,7 +11,7 @@ use towpath_posix::{Posix, attach};
 
 pub struct Inside(pub Engine);
 
-impl wheel::Engine for Inside {
+impl wheel::TurnedEngine for Inside {
     fn turn(&mut self) -> wheel::Next {
         match self.0.turn() {
             towpath_engine::Next::Turn => wheel::Next::Turn,

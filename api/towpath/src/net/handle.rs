@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use towpath_client::interrupt::Handled;
 use towpath_client::{Client, Deadline, Error, Socket, stream, wait};
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::layout::{Slot, flags, op};
 
 use crate::error::io_error;
@@ -57,14 +57,14 @@ pub(super) struct Multicast {
 
 /// How long one call may wait.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct WaitLimit {
     nonblocking: bool,
     /// Point in time at which the call gives up. None: never.
     deadline: Option<Deadline>,
     since: Handled,
 }
 
-impl Patience {
+impl WaitLimit {
     /// Until a handler interrupts the wait, or `limit` has passed.
     pub(super) fn blocking(limit: Option<Duration>) -> Self {
         Self::until(limit.map(Deadline::after))
@@ -134,7 +134,11 @@ impl Handle {
     }
 
     /// Sends a request about this socket and waits for the answer.
-    pub(super) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> io::Result<Reply> {
+    pub(super) fn call(
+        &self,
+        call: u32,
+        fill: impl FnOnce(&mut Request),
+    ) -> io::Result<ControlReply> {
         let Socket { slot, generation } = self.socket;
         let mut request = Request { call, slot, generation, ..Request::default() };
         fill(&mut request);
@@ -151,32 +155,32 @@ impl Handle {
         Ok(())
     }
 
-    pub(super) fn recv_patience(&self) -> Patience {
+    pub(super) fn recv_patience(&self) -> WaitLimit {
         self.patience(&self.recv_timeout_us)
     }
 
-    pub(super) fn send_patience(&self) -> Patience {
+    pub(super) fn send_patience(&self) -> WaitLimit {
         self.patience(&self.send_timeout_us)
     }
 
-    fn patience(&self, timeout_us: &AtomicU64) -> Patience {
+    fn patience(&self, timeout_us: &AtomicU64) -> WaitLimit {
         let limit = match timeout_us.load(Relaxed) {
             0 => None,
             us => Some(Duration::from_micros(us)),
         };
-        Patience { nonblocking: self.is_nonblocking(), ..Patience::blocking(limit) }
+        WaitLimit { nonblocking: self.is_nonblocking(), ..WaitLimit::blocking(limit) }
     }
 
     /// Repeats `attempt` while it would block, as long as `patience` allows. Without patience, too,
     /// it waits for what sockets of the stack have sent.
     pub(super) fn blocking<T>(
         &self,
-        patience: Patience,
+        patience: WaitLimit,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
         match attempt() {
             Err(Error::WouldBlock) if !patience.nonblocking => {
-                let Patience { deadline, since, .. } = patience;
+                let WaitLimit { deadline, since, .. } = patience;
                 wait::until(self.client(), self.socket, deadline, since, attempt)
             }
             Err(Error::WouldBlock) if self.client().await_senders(self.socket) => attempt(),
@@ -188,7 +192,7 @@ impl Handle {
     /// nevertheless for the socket's first transmit memory, which is no backpressure of the peer.
     pub(super) fn sending<T>(
         &self,
-        patience: Patience,
+        patience: WaitLimit,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
         // Read before the attempt: the engine may attach memory right after an attempt that
@@ -224,7 +228,7 @@ impl Handle {
                 result => result,
             }
         };
-        match self.blocking(Patience::blocking(Some(MEMORY_PATIENCE)), &mut once) {
+        match self.blocking(WaitLimit::blocking(Some(MEMORY_PATIENCE)), &mut once) {
             Err(Error::Interrupted) => once(),
             result => result,
         }

@@ -16,7 +16,7 @@ use towpath_shm::control::call;
 use towpath_shm::layout::{RawAddr, flags, op, shut};
 
 use super::address::{family_of, shown};
-use super::handle::{Handle, Patience, TCP, fail};
+use super::handle::{Handle, TCP, WaitLimit, fail};
 use super::options::zero_timeout;
 use super::resolve::each_here;
 use crate::error::io_error;
@@ -373,7 +373,7 @@ fn wait_until_connected(handle: &Handle, timeout: Option<Duration>) -> io::Resul
     let deadline = timeout.map(Deadline::after);
     loop {
         // As std: a signal handler does not end the wait, and the limit stays where it is.
-        match handle.blocking(Patience::until(deadline), attempt) {
+        match handle.blocking(WaitLimit::until(deadline), attempt) {
             Err(Error::Interrupted) => {}
             Err(Error::TimedOut) => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));

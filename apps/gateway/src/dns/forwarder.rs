@@ -31,7 +31,7 @@ use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, NAMESERVER_REPEAT_NS};
 use crate::nameservers::Tour;
-use crate::slab::Key;
+use crate::slab::SlabKey;
 use crate::sys::{self, Destination, IpOption};
 
 /// All questions that wait for an answer.
@@ -39,7 +39,7 @@ use crate::sys::{self, Destination, IpOption};
 pub(crate) struct Forwarder {
     queries: IdleTable<Asked, Query>,
     /// Queries with something to do, each once.
-    due: VecDeque<Key>,
+    due: VecDeque<SlabKey>,
     /// The thread that reads the file has found something.
     renamed: bool,
     ids: Ids,
@@ -151,7 +151,7 @@ impl Forwarder {
     }
 
     /// The host says something about a query's socket.
-    pub(crate) fn on_ready(&mut self, key: Key, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, key: SlabKey, ready: Readiness) {
         if ready.readable || ready.failed {
             self.enqueue(key);
         }
@@ -197,7 +197,7 @@ impl Forwarder {
         }
     }
 
-    fn is_repeated(&self, key: Key, message: &[u8]) -> bool {
+    fn is_repeated(&self, key: SlabKey, message: &[u8]) -> bool {
         self.queries
             .get(key)
             .is_some_and(|(_, query)| message::is_same(&query.wanted.message, message))
@@ -205,7 +205,7 @@ impl Forwarder {
 
     /// The program waits for as long as it waits for a nameserver, and asks once more. Its patience
     /// is a reason to try another nameserver, if the current one had its time.
-    fn on_repeated(&mut self, now_ns: u64, key: Key) {
+    fn on_repeated(&mut self, now_ns: u64, key: SlabKey) {
         let Some((_, query)) = self.queries.get_mut(key) else { return };
         let waited_ns = now_ns.saturating_sub(query.asked_ns);
         if waited_ns >= NAMESERVER_REPEAT_NS && query.wanted.tour.goes_on() {
@@ -214,7 +214,7 @@ impl Forwarder {
         }
     }
 
-    fn enqueue(&mut self, key: Key) {
+    fn enqueue(&mut self, key: SlabKey) {
         if let Some((_, query)) = self.queries.get_mut(key)
             && !std::mem::replace(&mut query.queued, true)
         {
@@ -223,21 +223,21 @@ impl Forwarder {
     }
 
     /// Gives a query its turn.
-    fn step(&mut self, cx: &mut Context<'_, impl Host>, key: Key) {
+    fn step(&mut self, cx: &mut Context<'_, impl Host>, key: SlabKey) {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let heard = self.hear(cx, key, &mut scratch);
         cx.shared.scratch = scratch;
         let Some((_, query)) = self.queries.get_mut(key) else { return };
         query.queued = false;
         let failure = match heard {
-            Heard::Nothing if query.repeated => None,
-            Heard::Nothing => return,
-            Heard::More => return self.enqueue(key),
-            Heard::Answer => {
+            QueryHeard::Nothing if query.repeated => None,
+            QueryHeard::Nothing => return,
+            QueryHeard::More => return self.enqueue(key),
+            QueryHeard::Answer => {
                 self.queries.remove(key);
                 return;
             }
-            Heard::Failure(failure) => Some(failure),
+            QueryHeard::Failure(failure) => Some(failure),
         };
         let Some((asked, Query { mut wanted, .. })) = self.queries.remove(key) else { return };
         if let Some(failure) = failure {
@@ -247,15 +247,20 @@ impl Forwarder {
     }
 
     /// Reads the nameserver's datagrams. An answer that helps has been passed on then.
-    fn hear(&self, cx: &mut Context<'_, impl Host>, key: Key, scratch: &mut [u8]) -> Heard {
-        let Some((asked, query)) = self.queries.get(key) else { return Heard::Nothing };
-        let Some(to) = query.wanted.tour.current() else { return Heard::Nothing };
+    fn hear(
+        &self,
+        cx: &mut Context<'_, impl Host>,
+        key: SlabKey,
+        scratch: &mut [u8],
+    ) -> QueryHeard {
+        let Some((asked, query)) = self.queries.get(key) else { return QueryHeard::Nothing };
+        let Some(to) = query.wanted.tour.current() else { return QueryHeard::Nothing };
         for _ in 0..DATAGRAMS_PER_TURN {
             let received = match sys::recv_datagram(query.host.as_fd(), scratch) {
                 Ok(received) => received,
-                Err(Errno::AGAIN) => return Heard::Nothing,
+                Err(Errno::AGAIN) => return QueryHeard::Nothing,
                 Err(Errno::INTR) => continue,
-                Err(error) => return Heard::Failure(Failure::Error(error)),
+                Err(error) => return QueryHeard::Failure(Failure::Error(error)),
             };
             let answer = scratch.get_mut(..received.len).unwrap_or_default();
             // Before it was connected, the socket took everybody's.
@@ -268,15 +273,15 @@ impl Forwarder {
             cx.shared.nameservers.on_answer(to);
             return match message::response_code(answer) {
                 message::SERVER_FAILURE | message::NOT_IMPLEMENTED | message::REFUSED => {
-                    Heard::Failure(Failure::Answer(answer.to_vec()))
+                    QueryHeard::Failure(Failure::Answer(answer.to_vec()))
                 }
                 _ => {
                     asked.tell(cx, answer);
-                    Heard::Answer
+                    QueryHeard::Answer
                 }
             };
         }
-        Heard::More
+        QueryHeard::More
     }
 
     /// Asks the next nameserver; if there is none, the program is told what came of it.
@@ -342,7 +347,7 @@ impl Forwarder {
 }
 
 /// Result of a look at a query's socket.
-enum Heard {
+enum QueryHeard {
     /// No answer yet.
     Nothing,
     /// No answer among much else.

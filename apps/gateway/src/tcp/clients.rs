@@ -9,11 +9,11 @@ use towpath_stack::{ConnectError, Linger, SocketId};
 use super::{TcpFlows, expire_at};
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, FifoHost, Shared};
-use crate::flow::{Connecting, Flow, Phase, reset};
+use crate::flow::{Connecting, Flow, FlowPhase, reset};
 use crate::limits::{PORTS_TRIED_MAX, SYN_WAIT_NS};
 use crate::notice::Notice;
 use crate::siblings::{Accepted, Topic};
-use crate::slab::Key;
+use crate::slab::SlabKey;
 
 /// Clients that are called for each one that gets in: more than one, because all may have a place.
 const CALLED: usize = 2;
@@ -26,7 +26,7 @@ impl TcpFlows {
         let arrival = self.lines.arrival();
         let to = shown.program;
         let phase =
-            Phase::ProgramConnecting(Connecting { socket: None, shown, second, to, arrival });
+            FlowPhase::ProgramConnecting(Connecting { socket: None, shown, second, to, arrival });
         // The inner stack's connection carries the flow's key, so that the flow exists before it.
         let key = self.flows.insert(Flow { flight, ..Flow::new(host, share, phase) });
         if self.watch(cx.shared, key).is_err() {
@@ -37,7 +37,7 @@ impl TcpFlows {
     }
 
     /// Connects to the program, behind the clients that wait for it.
-    fn approach(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
+    fn approach(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(Connecting { shown, arrival, .. }) = self.connecting_to_program(key) else {
             return;
         };
@@ -49,7 +49,7 @@ impl TcpFlows {
 
     /// Sends a client's SYN, for the first time or again, and gives the program's stack time for an
     /// answer.
-    fn send_syn(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, wait_ns: u64) {
+    fn send_syn(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, wait_ns: u64) {
         let Some(connecting) = self.connecting_to_program(key) else { return };
         let made = match connecting.socket {
             Some(socket) => {
@@ -63,7 +63,7 @@ impl TcpFlows {
         match made {
             Ok(socket) => {
                 flow.phase =
-                    Phase::ProgramConnecting(Connecting { socket: Some(socket), ..connecting });
+                    FlowPhase::ProgramConnecting(Connecting { socket: Some(socket), ..connecting });
                 let due = cx.shared.now_ns + wait_ns;
                 expire_at(&mut self.deadlines, key, flow, Some(due));
             }
@@ -75,7 +75,7 @@ impl TcpFlows {
 
     /// The program's stack has not answered a client's SYN, which it therefore has dropped: the
     /// link loses nothing.
-    pub(super) fn on_unanswered(&mut self, key: Key, connecting: &Connecting) -> SocketAddr {
+    pub(super) fn on_unanswered(&mut self, key: SlabKey, connecting: &Connecting) -> SocketAddr {
         let program = connecting.shown.program;
         self.lines.enter(program, connecting.arrival, key);
         program
@@ -116,11 +116,11 @@ impl TcpFlows {
     pub(super) fn on_given_up(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
-        key: Key,
+        key: SlabKey,
         connecting: Connecting,
     ) {
         if let Some(flow) = self.flows.get_mut(key) {
-            flow.phase = Phase::ProgramConnecting(Connecting { socket: None, ..connecting });
+            flow.phase = FlowPhase::ProgramConnecting(Connecting { socket: None, ..connecting });
             expire_at(&mut self.deadlines, key, flow, None);
         }
         if let Some(socket) = connecting.socket {
@@ -149,9 +149,9 @@ impl TcpFlows {
         }
     }
 
-    fn connecting_to_program(&self, key: Key) -> Option<Connecting> {
+    fn connecting_to_program(&self, key: SlabKey) -> Option<Connecting> {
         match self.flows.get(key)?.phase {
-            Phase::ProgramConnecting(connecting) => Some(connecting),
+            FlowPhase::ProgramConnecting(connecting) => Some(connecting),
             _ => None,
         }
     }
@@ -160,7 +160,7 @@ impl TcpFlows {
     pub(super) fn on_program_refused(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
-        key: Key,
+        key: SlabKey,
         connecting: Connecting,
     ) {
         let Connecting { socket, shown, second, .. } = connecting;
@@ -175,14 +175,14 @@ impl TcpFlows {
         };
         if let Some(flow) = self.flows.get_mut(key) {
             let connecting = Connecting { socket: None, shown: other, second: None, ..connecting };
-            flow.phase = Phase::ProgramConnecting(connecting);
+            flow.phase = FlowPhase::ProgramConnecting(connecting);
             expire_at(&mut self.deadlines, key, flow, None);
         }
         self.approach(cx, key);
     }
 
     /// Says why a client is turned away, once for each published port.
-    fn hint(&mut self, shared: &Shared, key: Key, program: SocketAddr) {
+    fn hint(&mut self, shared: &Shared, key: SlabKey, program: SocketAddr) {
         let Some(Flow { host, .. }) = self.flows.get(key) else { return };
         let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         if let Some(host) = published
@@ -199,7 +199,7 @@ impl TcpFlows {
 /// taken.
 fn connect_from(
     cx: &mut Context<'_, impl FifoHost>,
-    key: Key,
+    key: SlabKey,
     shown: Presented,
 ) -> Result<SocketId, ConnectError> {
     if shown.client.port() == 0 {
@@ -214,7 +214,7 @@ fn connect_from(
 /// The same from any port that makes the flow this gateway's.
 fn connect_from_any(
     cx: &mut Context<'_, impl FifoHost>,
-    key: Key,
+    key: SlabKey,
     shown: Presented,
 ) -> Result<SocketId, ConnectError> {
     let ip = shown.client.ip();
@@ -233,7 +233,7 @@ fn connect_from_any(
 
 fn try_connect(
     cx: &mut Context<'_, impl FifoHost>,
-    key: Key,
+    key: SlabKey,
     client: SocketAddr,
     program: SocketAddr,
 ) -> Result<SocketId, ConnectError> {

@@ -18,7 +18,7 @@ use towpath_wire::{IpProtocol, checksum, ipv6, udp};
 use crate::config::GatewayConfig;
 use crate::egress::Egress;
 use crate::sys::{self, Destination};
-use crate::train::Marks;
+use crate::train::IpMarks;
 
 /// Sends datagrams in fragments.
 #[derive(Debug, Default)]
@@ -32,10 +32,10 @@ pub(super) struct Fragmenter {
 
 /// A datagram that is longer than its path takes.
 #[derive(Debug)]
-pub(super) struct Datagram<'a> {
+pub(super) struct LongDatagram<'a> {
     pub(super) from: SocketAddrV6,
     pub(super) to: SocketAddrV6,
-    pub(super) marks: Marks,
+    pub(super) marks: IpMarks,
     /// Longest IP packet of the path in bytes, 1280 or more.
     pub(super) mtu: usize,
     pub(super) payload: &'a [u8],
@@ -43,7 +43,7 @@ pub(super) struct Datagram<'a> {
 
 impl Fragmenter {
     /// Sends a datagram in fragments; false if some were not sent.
-    pub(super) fn send(&mut self, config: &GatewayConfig, datagram: &Datagram<'_>) -> bool {
+    pub(super) fn send(&mut self, config: &GatewayConfig, datagram: &LongDatagram<'_>) -> bool {
         if self.socket.is_none() && !self.refused {
             self.socket = open(&config.egress, datagram.to).ok();
             self.refused = self.socket.is_none();
@@ -72,7 +72,7 @@ fn open(egress: &Egress, to: SocketAddrV6) -> Result<Fd, Errno> {
     Ok(raw)
 }
 
-impl Datagram<'_> {
+impl LongDatagram<'_> {
     /// Packets that carry the datagram.
     fn fragments(&self, ident: u32) -> impl Iterator<Item = Vec<u8>> {
         let (src, dst, marks) = (*self.from.ip(), *self.to.ip(), self.marks);
@@ -122,10 +122,10 @@ mod tests {
     fn fragments_fit_the_path_and_make_up_the_datagram() {
         let from: SocketAddrV6 = "[2001:db8::1]:4000".parse().unwrap();
         let to: SocketAddrV6 = "[2001:db8::2]:53".parse().unwrap();
-        let marks = Marks { ttl: 9, tos: 0x2b, dont_fragment: false };
+        let marks = IpMarks { ttl: 9, tos: 0x2b, dont_fragment: false };
         for (mtu, len, count) in [(1280, 1300, 2), (1280, 65_527, 54), (1500, 2888, 2)] {
             let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
-            let datagram = Datagram { from, to, marks, mtu, payload: &payload };
+            let datagram = LongDatagram { from, to, marks, mtu, payload: &payload };
             let (mut whole, mut n) = (Vec::new(), 0);
             for packet in datagram.fragments(7) {
                 assert!(packet.len() <= mtu);

@@ -18,7 +18,7 @@ use crate::context::Shared;
 use crate::events::{Interest, Token, family};
 use crate::idle::Evicted;
 use crate::listeners::Listeners;
-use crate::source::Silence;
+use crate::source::PeerSilence;
 use crate::{nameservers, slab, sys};
 
 /// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
@@ -28,7 +28,7 @@ const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 impl UdpFlows {
     /// A flow with a client that comes in at another gateway, and that the program answers by way
     /// of this one.
-    pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::Key> {
+    pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::SlabKey> {
         let mut known = self.siblings.client(&key)?;
         known.client.set_answered();
         let host = known.news().flatten();
@@ -49,7 +49,7 @@ impl UdpFlows {
         shared: &mut Shared,
         listeners: &Listeners,
         key: Key,
-    ) -> Result<slab::Key, Errno> {
+    ) -> Result<slab::SlabKey, Errno> {
         let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
         if shared.is_loop(key.program, key.peer) {
             return Err(Errno::CONNREFUSED);
@@ -68,7 +68,7 @@ impl UdpFlows {
             _share,
             to,
             readable: false,
-            silence: Silence::default(),
+            silence: PeerSilence::default(),
             mapped,
             dont_fragment: false,
             path_mtu: Cell::default(),
@@ -156,7 +156,7 @@ impl UdpFlows {
         shown: Presented,
         (listener, client): (u32, SocketAddr),
         host: Option<IpAddr>,
-    ) -> Option<slab::Key> {
+    ) -> Option<slab::SlabKey> {
         let wanted = match shown.client.port() {
             0 => client.port(),
             port => port,

@@ -25,17 +25,17 @@ use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::limits::DATAGRAMS_PER_TURN;
 use crate::mapping;
-use crate::siblings::Ends;
-use crate::slab::{self, Slab};
+use crate::siblings::SiblingEnds;
+use crate::slab::{self, KeyedSlab};
 use crate::sys;
 
 /// Sockets without a peer, one for each port of the program that has one of the host.
 #[derive(Debug)]
 pub(crate) struct OtherPorts {
-    entries: Slab<Entry>,
-    by_program: HashMap<SocketAddr, slab::Key>,
+    entries: KeyedSlab<Entry>,
+    by_program: HashMap<SocketAddr, slab::SlabKey>,
     /// Entries whose socket has something, each once.
-    due: VecDeque<slab::Key>,
+    due: VecDeque<slab::SlabKey>,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Peer {
 
 impl OtherPorts {
     pub(crate) fn new() -> Self {
-        Self { entries: Slab::new(), by_program: HashMap::new(), due: VecDeque::new() }
+        Self { entries: KeyedSlab::new(), by_program: HashMap::new(), due: VecDeque::new() }
     }
 
     pub(crate) fn is_due(&self) -> bool {
@@ -126,7 +126,7 @@ impl OtherPorts {
     }
 
     /// The host says something about a socket.
-    pub(crate) fn on_ready(&mut self, key: slab::Key, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, key: slab::SlabKey, ready: Readiness) {
         if let Some(entry) = self.entries.get_mut(key)
             && (ready.readable || ready.failed)
             && !entry.readable
@@ -168,7 +168,7 @@ impl Entry {
                         continue;
                     };
                     let peer = SocketAddr::new(peer.seen, from.port());
-                    let key = Ends { program: self.program, peer };
+                    let key = SiblingEnds { program: self.program, peer };
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     let before = cx.shared.counters.udp_to_program;
                     to_program(cx, &key, bytes, &received);

@@ -9,7 +9,7 @@ use towpath_shm::Fragments;
 use towpath_stack::Host;
 use towpath_wire::{ipv6, udp};
 
-use super::fragments::Datagram;
+use super::fragments::LongDatagram;
 use super::{Flow, Side, UdpFlows, to_program};
 use crate::context::{Context, Shared};
 use crate::egress::Egress;
@@ -17,7 +17,7 @@ use crate::limits::{DATAGRAMS_PER_TURN, LINK_PACKETS_MAX, PLAIN_TTL};
 use crate::listeners::Listeners;
 use crate::slab;
 use crate::sys::{self, Destination};
-use crate::train::Marks;
+use crate::train::IpMarks;
 
 impl UdpFlows {
     /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but
@@ -26,8 +26,8 @@ impl UdpFlows {
         &mut self,
         shared: &mut Shared,
         listeners: &Listeners,
-        id: slab::Key,
-        marks: Marks,
+        id: slab::SlabKey,
+        marks: IpMarks,
         bytes: &[u8],
         segment: Option<u16>,
     ) -> bool {
@@ -89,7 +89,7 @@ impl UdpFlows {
     }
 
     /// A datagram was not sent, for a reason that no report of the host has told yet.
-    fn on_send_error(&mut self, shared: &mut Shared, id: slab::Key, error: Errno) {
+    fn on_send_error(&mut self, shared: &mut Shared, id: slab::SlabKey, error: Errno) {
         let Some((key, flow)) = self.flows.get(id) else { return };
         match error {
             // The host may have lost the address that the socket sends from. The program's next
@@ -104,7 +104,7 @@ impl UdpFlows {
     }
 
     /// Takes the reports that wait at a flow's socket; returns how many there were.
-    fn hear(&self, shared: &mut Shared, id: slab::Key, host: BorrowedFd<'_>) -> usize {
+    fn hear(&self, shared: &mut Shared, id: slab::SlabKey, host: BorrowedFd<'_>) -> usize {
         match self.flows.get(id) {
             Some((key, Flow { side: Side::Connected { to, path_mtu, .. }, .. })) => {
                 let Shared { errors, config, counters, .. } = shared;
@@ -124,7 +124,7 @@ impl UdpFlows {
     }
 
     /// Receives from a flow's socket; true when there may be more.
-    pub(super) fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::Key) -> bool {
+    pub(super) fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::SlabKey) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {
@@ -166,9 +166,9 @@ impl Side {
     fn beyond_path<'a>(
         &self,
         egress: &Egress,
-        marks: Marks,
+        marks: IpMarks,
         payload: &'a [u8],
-    ) -> Option<Datagram<'a>> {
+    ) -> Option<LongDatagram<'a>> {
         let Self::Connected { host, to: SocketAddr::V6(to), path_mtu, .. } = self else {
             return None;
         };
@@ -177,7 +177,7 @@ impl Side {
             return None;
         }
         match SocketAddr::try_from(getsockname(host).ok()?).ok()? {
-            SocketAddr::V6(from) => Some(Datagram { from, to: *to, marks, mtu, payload }),
+            SocketAddr::V6(from) => Some(LongDatagram { from, to: *to, marks, mtu, payload }),
             SocketAddr::V4(_) => None,
         }
     }

@@ -5,13 +5,13 @@ use towpath_shm::Fragments;
 use towpath_stack::{DatagramFrom, Host};
 
 use crate::context::Context;
-use crate::siblings::Ends;
+use crate::siblings::SiblingEnds;
 use crate::sys::Received;
 
 /// Gives a datagram, or several that came as one, to the program.
 pub(super) fn to_program(
     cx: &mut Context<'_, impl Host>,
-    key: &Ends,
+    key: &SiblingEnds,
     bytes: &[u8],
     received: &Received,
 ) {

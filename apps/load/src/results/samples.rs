@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::{
-    Ended, Failure, Failures, Generator, Histogram, Period, Phase, Plan, Report, Snapshot, Target,
+    Ended, Failure, Failures, Generator, Histogram, Period, Plan, Report, ReportSnapshot, RunPhase,
+    Target,
 };
 
 /// Address of the reports' server.
@@ -76,10 +77,10 @@ pub fn report() -> Report {
 }
 
 /// Figures in the middle of such a run.
-pub fn snapshot() -> Snapshot {
+pub fn snapshot() -> ReportSnapshot {
     let report = report();
-    Snapshot {
-        phase: Phase::Measuring,
+    ReportSnapshot {
+        phase: RunPhase::Measuring,
         since_start: Duration::from_millis(2012),
         elapsed: Duration::from_secs(2),
         users: 10,

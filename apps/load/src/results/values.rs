@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::{Answer, Report};
+use crate::{PlannedAnswer, Report};
 
 use super::figures;
 
@@ -68,12 +68,12 @@ pub fn parse_message_size(text: &str) -> Result<usize, String> {
 }
 
 /// Reads `--answer`.
-pub fn parse_answer(text: &str) -> Result<Answer, String> {
+pub fn parse_answer(text: &str) -> Result<PlannedAnswer, String> {
     match text {
-        "echo" => Ok(Answer::Echo),
-        "any" => Ok(Answer::Any),
+        "echo" => Ok(PlannedAnswer::Echo),
+        "any" => Ok(PlannedAnswer::Any),
         bytes => match bytes.parse() {
-            Ok(bytes) => Ok(Answer::Length { bytes }),
+            Ok(bytes) => Ok(PlannedAnswer::Length { bytes }),
             Err(_) => Err(format!(
                 "\"{text}\" is not an answer: expected echo, any, or a number of bytes"
             )),
@@ -460,8 +460,8 @@ mod tests {
 
     #[test]
     fn answers_are_an_echo_or_a_length() {
-        assert_eq!(parse_answer("echo"), Ok(Answer::Echo));
-        assert_eq!(parse_answer("12"), Ok(Answer::Length { bytes: 12 }));
+        assert_eq!(parse_answer("echo"), Ok(PlannedAnswer::Echo));
+        assert_eq!(parse_answer("12"), Ok(PlannedAnswer::Length { bytes: 12 }));
         assert!(parse_answer("-1").is_err());
     }
 

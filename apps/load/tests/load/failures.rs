@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use towpath_load::{
-    Answer, Arrivals, Ended, Error, Failure, HttpRequest, Plan, PlanError, Protocol, Report, Shape,
-    Snapshot, Spacing, Target, run,
+    Arrivals, Ended, Error, Failure, HttpRequest, LoadPlanError, Plan, PlannedAnswer, Protocol,
+    Report, ReportSnapshot, Shape, Spacing, Target, run,
 };
 
 use crate::serving::{answering, echo, nobody, resetting, tcp, udp, until};
@@ -25,7 +25,7 @@ fn plan(to: SocketAddr, users: usize) -> Plan {
 }
 
 /// For `until`: a kind has happened often enough.
-fn happened(kind: Failure, times: u64) -> impl Fn(&Snapshot) -> bool {
+fn happened(kind: Failure, times: u64) -> impl Fn(&ReportSnapshot) -> bool {
     move |now| now.failures.count(kind) >= times
 }
 
@@ -196,7 +196,7 @@ fn answers_with_more_or_other_bytes_are_told_apart() {
     let example = &wrong.failures.iter().next().expect("one kind").example;
     assert!(example.ends_with("byte 4 is 0x4f, expected 0x6f"), "{example}");
     let mut length = plan(tcp(answering(b"12345")), 1);
-    length.answer = Answer::Length { bytes: 4 };
+    length.answer = PlannedAnswer::Length { bytes: 4 };
     has_failed(&until(&length, happened(Failure::LongAnswer, 1)), Failure::LongAnswer);
 }
 
@@ -365,5 +365,5 @@ fn a_plan_that_contradicts_itself_is_refused_with_the_value() {
     let mut plan = valid.clone();
     plan.interval = MS;
     plan.arrivals = Arrivals::Open { per_second: 5., spacing: Spacing::Poisson };
-    assert_eq!(plan.check(), Err(PlanError::OpenInterval));
+    assert_eq!(plan.check(), Err(LoadPlanError::OpenInterval));
 }

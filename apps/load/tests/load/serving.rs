@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
-use towpath_load::{Plan, Report, Snapshot, run};
+use towpath_load::{Plan, Report, ReportSnapshot, run};
 
 /// Goes on until a snapshot shows enough, however long a busy machine takes.
 #[track_caller]
-pub fn until(plan: &Plan, is_enough: impl Fn(&Snapshot) -> bool) -> Report {
+pub fn until(plan: &Plan, is_enough: impl Fn(&ReportSnapshot) -> bool) -> Report {
     let mut plan = plan.clone();
     plan.duration = Duration::from_secs(3600);
     plan.period = Duration::from_millis(10);

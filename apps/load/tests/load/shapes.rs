@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use towpath_load::{
-    Answer, Arrivals, Ended, Header, HttpRequest, Phase, Plan, Protocol, Report, Shape, Snapshot,
-    Spacing, Target, run,
+    Arrivals, Ended, Header, HttpRequest, Plan, PlannedAnswer, Protocol, Report, ReportSnapshot,
+    RunPhase, Shape, Spacing, Target, run,
 };
 
 use crate::serving::{answering, echo, tcp, udp, until};
@@ -426,9 +426,9 @@ fn random_keys_differ_from_request_to_request() {
 #[test]
 fn answers_of_a_length_or_of_any_need_no_echo() {
     let mut plan = plan(tcp(answering(b"0123456789")), 2);
-    plan.answer = Answer::Length { bytes: 10 };
+    plan.answer = PlannedAnswer::Length { bytes: 10 };
     is_clean(&until(&plan, |now| now.received >= 20));
-    plan.answer = Answer::Any;
+    plan.answer = PlannedAnswer::Any;
     is_clean(&until(&plan, |now| now.received >= 20));
 }
 
@@ -459,16 +459,16 @@ fn snapshots_show_the_figures_so_far_and_stop_ends_the_run() {
     plan.duration = Duration::from_secs(3600);
     plan.period = MS * 20;
     let stop = AtomicBool::new(false);
-    let mut seen: Vec<Snapshot> = Vec::new();
+    let mut seen: Vec<ReportSnapshot> = Vec::new();
     let report = run(&plan, &stop, &mut |now| {
         seen.push(now.clone());
-        let measured = seen.iter().filter(|it| it.phase == Phase::Measuring).count();
+        let measured = seen.iter().filter(|it| it.phase == RunPhase::Measuring).count();
         stop.store(measured >= 3 && now.received > 0, Relaxed);
     });
     let report = report.expect("the plan is sound");
     assert_eq!(report.ended, Ended::Stopped);
     assert!(report.duration < plan.duration && report.duration > MS * 50);
-    let measured: Vec<_> = seen.iter().filter(|it| it.phase == Phase::Measuring).collect();
+    let measured: Vec<_> = seen.iter().filter(|it| it.phase == RunPhase::Measuring).collect();
     assert!(measured.is_sorted_by_key(|it| it.received));
     let last = measured.last().expect("three of them");
     assert_eq!((last.users, last.connected), (4, 4));

@@ -18,7 +18,7 @@ pub struct Example {
     pub scenario: Option<String>,
     /// Sentences about the run.
     pub(super) about: String,
-    pub(super) work: Work,
+    pub(super) work: ExampleWork,
     /// Direction of a link that is looked at: 0 is there, 1 back.
     pub(super) way: usize,
     pub(super) pings: Option<Pings>,
@@ -28,7 +28,7 @@ pub struct Example {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Work {
+pub(super) enum ExampleWork {
     /// Plans of a scenario.
     Network(Vec<Plan>),
     /// Frames for a device.
@@ -47,11 +47,11 @@ impl Example {
         progress: &(dyn Fn(f64) + Sync),
     ) -> Result<ExampleReport, String> {
         let mut report = match &self.work {
-            Work::Network(plans) => {
+            ExampleWork::Network(plans) => {
                 let options = BatchOptions { seed, runs: 1, captures: None, traces: true, threads };
                 run_all(plans, options, progress)?
             }
-            Work::Frames(writings) => {
+            ExampleWork::Frames(writings) => {
                 let share = |nth: usize| nth as f64 / writings.len() as f64;
                 let runs = writings.iter().enumerate().map(|(nth, writing)| {
                     writing.run(&mut |part| progress(share(nth) + part * share(1)))
@@ -96,7 +96,7 @@ impl Example {
             name,
             scenario: Some(text),
             about,
-            work: Work::Network(plans),
+            work: ExampleWork::Network(plans),
             way: 0,
             pings: None,
             load: None,

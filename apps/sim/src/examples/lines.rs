@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::load::{NO_QDISC, SAMPLES_OF_LINE};
 use super::report::ExampleReport;
-use super::summary::{Latency, Reply, RoundTrips, sentences};
+use super::summary::{EchoReply, Latency, RoundTrips, sentences};
 use crate::output::columns;
 use crate::result::{LinkResult, RunResult};
 use crate::units::{bits_per_second, seconds, short};
@@ -35,8 +35,8 @@ pub fn text(report: &ExampleReport) -> String {
     out
 }
 
-fn reply_line(reply: &Reply, remote: &str) -> String {
-    let Reply { seq, time_s, .. } = reply;
+fn reply_line(reply: &EchoReply, remote: &str) -> String {
+    let EchoReply { seq, time_s, .. } = reply;
     format!("{REPLY_LEN} bytes from {remote}: icmp_seq={seq} time={} ms", short(time_s * 1e3))
 }
 

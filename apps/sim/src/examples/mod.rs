@@ -19,7 +19,7 @@ pub use example::Example;
 pub use lines::text;
 pub use load::Load;
 pub use options::{
-    Bql, CardOptions, OnOffOptions, PingOptions, SendMode, SendOptions, TcOptions, Transport,
+    Bql, CardOptions, LoadTransport, OnOffOptions, PingOptions, SendMode, SendOptions, TcOptions,
 };
 pub use report::ExampleReport;
-pub use summary::{Latency, Reply};
+pub use summary::{EchoReply, Latency};

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use towpath_link::RingConfig;
 use towpath_qdisc::QueueLimitsConfig;
 
-use super::example::{Example, Work};
+use super::example::{Example, ExampleWork};
 use super::frames::{Writing, wire_ns};
 use super::load::{Load, NO_QDISC, Pings, SAMPLES_OF_LINE, sample_of};
 use crate::scenario::DevicePlan;
@@ -25,7 +25,7 @@ pub enum Bql {
 
 /// Transport of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
+pub enum LoadTransport {
     /// A connection.
     Tcp,
     /// Datagrams.
@@ -200,7 +200,7 @@ pub struct OnOffOptions {
     /// Address of the sink.
     pub server: Ipv4Addr,
     /// Transport.
-    pub transport: Transport,
+    pub transport: LoadTransport,
     /// Bits of payload per second while it is on.
     pub data_rate: Rate,
     /// Bytes of payload of a datagram.
@@ -236,8 +236,8 @@ impl OnOffOptions {
             text += &ping_flow("client", "server", start, end, interval)?;
         }
         let (transport, more) = match self.transport {
-            Transport::Tcp => ("TCP", String::new()),
-            Transport::Udp => ("UDP", format!("transport = \"udp\"\nsize = {size}\n")),
+            LoadTransport::Tcp => ("TCP", String::new()),
+            LoadTransport::Udp => ("UDP", format!("transport = \"udp\"\nsize = {size}\n")),
         };
         let [on, off] = self.phases;
         let lengths = if self.is_random { "exponential" } else { "constant" };
@@ -344,7 +344,7 @@ impl SendOptions {
             name: "send",
             scenario: None,
             about,
-            work: Work::Frames(writings),
+            work: ExampleWork::Frames(writings),
             way: 0,
             pings: None,
             load: Some(ALWAYS),
@@ -395,7 +395,7 @@ pub struct TcOptions {
     /// Rate of the link from the source to the router.
     pub in_rate: Rate,
     /// Transport of the load.
-    pub transport: Transport,
+    pub transport: LoadTransport,
     /// Bits of payload per second of datagrams; a connection takes what it gets.
     pub data_rate: Rate,
     /// Time of the load.
@@ -433,8 +433,10 @@ impl TcOptions {
             text += &ping_flow("source", "sink", start, end, interval)?;
         }
         let (transport, kind) = match self.transport {
-            Transport::Tcp => ("over a TCP connection".to_owned(), "kind = \"bulk\"".to_owned()),
-            Transport::Udp => {
+            LoadTransport::Tcp => {
+                ("over a TCP connection".to_owned(), "kind = \"bulk\"".to_owned())
+            }
+            LoadTransport::Udp => {
                 let rate = bits_per_second(data_rate.0 as f64);
                 let exact = data_rate.exact();
                 let kind = format!("kind = \"cbr\"\nrate = \"{exact}\"\nsize = 1400");

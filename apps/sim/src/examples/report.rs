@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::summary::{Latency, Reply};
+use super::summary::{EchoReply, Latency};
 use crate::output;
 use crate::result::Report;
 
@@ -14,7 +14,7 @@ pub struct ExampleReport {
     /// Sentences about the run.
     pub about: String,
     /// Echo replies of all variants, in the order of their arrival.
-    pub replies: Vec<Reply>,
+    pub replies: Vec<EchoReply>,
     /// Latency and the state of queue and device, with and without load, of each variant.
     pub latency: Vec<Latency>,
     /// Everything else, as of any scenario.
@@ -45,7 +45,7 @@ impl ExampleReport {
     pub fn series(&self) -> String {
         let mut out = output::series(&self.report);
         for reply in &self.replies {
-            let Reply { variant, seq, at_s, time_s, .. } = reply;
+            let EchoReply { variant, seq, at_s, time_s, .. } = reply;
             let seed = self.report.runs.first().map_or(0, |run| run.seed);
             out.push_str(&format!("{variant},{seed},{at_s},ping,seq {seq},time_s,{time_s}\n"));
         }

@@ -8,7 +8,7 @@ use crate::units::{seconds, short};
 
 /// An echo reply.
 #[derive(Debug, Clone, Serialize)]
-pub struct Reply {
+pub struct EchoReply {
     /// Variant of its run.
     pub variant: String,
     /// Sequence number, from 1 on.
@@ -62,7 +62,7 @@ pub struct Latency {
 const PING: &str = "ping";
 
 /// The echo replies of all runs.
-pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<Reply> {
+pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<EchoReply> {
     let Some(pings) = pings else { return Vec::new() };
     let mut replies = Vec::new();
     for run in &report.runs {
@@ -73,7 +73,7 @@ pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<Reply> {
             let after = sent_ns.saturating_sub(pings.start_ns);
             // Half an interval evens out what the division into seconds rounded.
             let nth = (after + pings.interval_ns / 2) / pings.interval_ns.max(1);
-            Reply { variant: run.variant.clone(), seq: nth + 1, at_s, time_s, sent_ns }
+            EchoReply { variant: run.variant.clone(), seq: nth + 1, at_s, time_s, sent_ns }
         }));
     }
     replies
@@ -82,14 +82,14 @@ pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<Reply> {
 /// The latency of each variant.
 pub(super) fn latencies(
     report: &Report,
-    replies: &[Reply],
+    replies: &[EchoReply],
     load: Option<Load>,
     way: usize,
 ) -> Vec<Latency> {
     report.runs.iter().map(|run| latency(run, replies, load, way)).collect()
 }
 
-fn latency(run: &RunResult, replies: &[Reply], load: Option<Load>, way: usize) -> Latency {
+fn latency(run: &RunResult, replies: &[EchoReply], load: Option<Load>, way: usize) -> Latency {
     let is_loaded = |at_ns: u64| load.is_some_and(|load| load.is_on(at_ns));
     let of = |wanted: bool| {
         let own = replies.iter().filter(|reply| reply.variant == run.variant);

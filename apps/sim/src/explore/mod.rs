@@ -25,7 +25,7 @@ use crate::traffic::{Tally, port_of};
 use crate::watch::Watch;
 use crate::world::World;
 
-pub use crate::fault::Fault;
+pub use crate::fault::RuleFault;
 pub use scene::RandomWorld;
 pub use shrink::{Shrunk, shrink};
 
@@ -75,25 +75,25 @@ const R2_SYN_NS: u64 = 180_000_000_000;
 ///
 /// # Errors
 /// The first rule that is broken.
-pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, Fault> {
+pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let mut world = World::new(plan, seed, None);
     world.watch = Some(Watch::default());
     run(&mut world, plan.duration_ns)?;
     let outcome = verdict(plan, &mut world)?;
     if let Some(max) = rules.bytes_max.filter(|max| outcome.bytes > *max) {
         let what = format!("{} bytes arrived", outcome.bytes);
-        return Err(Fault { rule: format!("no more than {max} bytes arrive"), what });
+        return Err(RuleFault { rule: format!("no more than {max} bytes arrive"), what });
     }
     world.end_programs();
     run(&mut world, plan.duration_ns + AFTERMATH_NS)?;
     match world.leftovers() {
         None => Ok(Outcome { events: world.events, ..outcome }),
-        Some(what) => Err(Fault { rule: "nothing is left when all is over".into(), what }),
+        Some(what) => Err(RuleFault { rule: "nothing is left when all is over".into(), what }),
     }
 }
 
 /// Steps until a time, or until nothing is left to do.
-fn run(world: &mut World, end: u64) -> Result<(), Fault> {
+fn run(world: &mut World, end: u64) -> Result<(), RuleFault> {
     let (mut moment, mut events) = (world.now, world.events);
     while world.next_event().is_some_and(|at| at <= end) {
         world.step();
@@ -101,14 +101,14 @@ fn run(world: &mut World, end: u64) -> Result<(), Fault> {
             (moment, events) = (world.now, world.events);
         } else if world.events - events > MOMENT_EVENTS_MAX {
             let what = format!("{MOMENT_EVENTS_MAX} events at {:.6} s", moment as f64 / 1e9);
-            return Err(Fault { rule: "time goes on".into(), what });
+            return Err(RuleFault { rule: "time goes on".into(), what });
         }
         if let Some(fault) = world.watch.as_mut().and_then(|watch| watch.fault.take()) {
             return Err(fault);
         }
         if world.events > EVENTS_MAX {
             let what = format!("{} events at {:.3} s", world.events, world.now as f64 / 1e9);
-            return Err(Fault { rule: "a world comes to rest".into(), what });
+            return Err(RuleFault { rule: "a world comes to rest".into(), what });
         }
     }
     world.now = world.now.max(end);
@@ -141,7 +141,7 @@ impl EndState {
 }
 
 /// Looks at what became of each flow.
-fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, Fault> {
+fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, RuleFault> {
     let mut ends = vec![[EndState::default(), EndState::default()]; plan.flows.len()];
     world.each_tally(|flow, is_source, tally| {
         ends[flow][usize::from(!is_source)] = EndState::of(tally);
@@ -150,7 +150,7 @@ fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, Fault> {
     for (number, (flow, ends)) in plan.flows.iter().zip(&ends).enumerate() {
         outcome.bytes += ends.iter().map(|end| end.bytes).sum::<u64>();
         let fault = |rule: &str, what: String| {
-            Err(Fault { rule: rule.to_owned(), what: format!("flow {}: {what}", flow.name) })
+            Err(RuleFault { rule: rule.to_owned(), what: format!("flow {}: {what}", flow.name) })
         };
         for end in ends {
             if let Some(wrong) = &end.wrong_bytes {
@@ -255,9 +255,11 @@ fn survival(plan: &Plan) -> f64 {
 ///
 /// # Errors
 /// A mistake in the text, and the first rule that is broken.
-pub fn check_text(text: &str, rules: ExtraRules) -> Result<Outcome, Fault> {
-    let plans = crate::scenario::read(text)
-        .map_err(|error| Fault { rule: "the scenario is read".into(), what: error.to_string() })?;
+pub fn check_text(text: &str, rules: ExtraRules) -> Result<Outcome, RuleFault> {
+    let plans = crate::scenario::read(text).map_err(|error| RuleFault {
+        rule: "the scenario is read".into(),
+        what: error.to_string(),
+    })?;
     let Some(plan) = plans.first() else { return Ok(Outcome::default()) };
     check(plan, plan.seed, rules)
 }

@@ -1,7 +1,7 @@
 //! A shrinker: takes away parts of a world as long as the same rule is broken without them.
 
 use super::scene::{Keys, RandomWorld};
-use super::{ExtraRules, Fault, check_text};
+use super::{ExtraRules, RuleFault, check_text};
 
 /// A small world, and the rule that it breaks.
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ pub struct Shrunk {
     /// World.
     pub scene: RandomWorld,
     /// Fault in that world.
-    pub fault: Fault,
+    pub fault: RuleFault,
     /// Worlds that were tried.
     pub tried: usize,
 }
@@ -18,7 +18,12 @@ pub struct Shrunk {
 ///
 /// A smaller world counts when it breaks the same rule. Flows go first, since each of them takes
 /// hosts and links with it.
-pub fn shrink(scene: &RandomWorld, fault: &Fault, rules: ExtraRules, tries_max: usize) -> Shrunk {
+pub fn shrink(
+    scene: &RandomWorld,
+    fault: &RuleFault,
+    rules: ExtraRules,
+    tries_max: usize,
+) -> Shrunk {
     let mut best = Shrunk { scene: scene.clone(), fault: fault.clone(), tried: 0 };
     loop {
         let mut is_smaller = false;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use towpath_tcp::CongestionKind;
 
-use crate::units::{Names, Rate, Share, Size, Start, Time};
+use crate::units::{HostNames, Rate, Share, Size, StartTime, Time};
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -233,7 +233,7 @@ impl<'de> Deserialize<'de> for CongestionName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Transport {
+pub(crate) enum FlowTransport {
     Tcp,
     Udp,
 }
@@ -250,12 +250,12 @@ pub(crate) enum DatagramLengths {
 pub(crate) struct FlowKeys {
     pub name: Option<Spanned<String>>,
     pub kind: Spanned<FlowKind>,
-    pub from: Spanned<Names>,
-    pub to: Spanned<Names>,
+    pub from: Spanned<HostNames>,
+    pub to: Spanned<HostNames>,
     #[serde(default = "once")]
     pub count: usize,
     #[serde(default)]
-    pub start: Start,
+    pub start: StartTime,
     pub stagger: Option<Time>,
     pub stop: Option<Time>,
     pub congestion: Option<CongestionName>,
@@ -270,7 +270,7 @@ pub(crate) struct FlowKeys {
     pub on: Option<Time>,
     pub off: Option<Time>,
     pub lengths: Option<DatagramLengths>,
-    pub transport: Option<Transport>,
+    pub transport: Option<FlowTransport>,
     pub rate: Option<Rate>,
     pub size: Option<Size>,
     pub interval: Option<Time>,

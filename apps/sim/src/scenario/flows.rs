@@ -3,10 +3,10 @@
 use toml::Spanned;
 
 use super::error::ScenarioError;
-use super::file::{DatagramLengths, File, FlowKeys, FlowKind, Transport};
+use super::file::{DatagramLengths, File, FlowKeys, FlowKind, FlowTransport};
 use super::network::Network;
 use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
-use crate::units::{Names, Time};
+use crate::units::{HostNames, Time};
 
 /// Most flows of a scenario: each listens at a port of its own.
 pub(super) const FLOWS_MAX: usize = 20_000;
@@ -86,7 +86,7 @@ fn leaves(keys: &FlowKeys) -> Vec<Leave> {
 fn hosts(
     text: &str,
     network: &Network,
-    names: &Spanned<Names>,
+    names: &Spanned<HostNames>,
 ) -> Result<Vec<usize>, ScenarioError> {
     let at = names.span().start;
     let mut found = Vec::new();
@@ -182,7 +182,7 @@ fn needed(name: &str, value: Option<u64>) -> Result<u64, String> {
 /// The pattern, with every key that it does not have refused.
 fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
     let kind = *keys.kind.get_ref();
-    let is_udp = kind == FlowKind::OnOff && keys.transport == Some(Transport::Udp);
+    let is_udp = kind == FlowKind::OnOff && keys.transport == Some(FlowTransport::Udp);
     refuse_strangers(keys, is_udp)?;
     Ok(match kind {
         FlowKind::Bulk => {

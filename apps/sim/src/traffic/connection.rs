@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use towpath_direct::{SocketHandle, StreamOptions};
 use towpath_tcp::CongestionKind;
 
-use super::program::{Context, Tally};
+use super::program::{ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind};
 
 /// Bytes that flows send, over and over: the other end compares.
@@ -20,7 +20,7 @@ pub(super) static PATTERN: [u8; 65_536] = {
     bytes
 };
 
-impl Context<'_> {
+impl ProgramContext<'_> {
     /// A connection of the program to the far end of its flow.
     pub(super) fn connect(
         &mut self,
@@ -96,7 +96,7 @@ impl FarEnd {
     }
 
     /// Listens, when the time of [`FarEnd::due`] has come.
-    pub fn on_timeout(&mut self, cx: &mut Context<'_>, tally: &mut Tally) {
+    pub fn on_timeout(&mut self, cx: &mut ProgramContext<'_>, tally: &mut Tally) {
         self.due = u64::MAX;
         tally.failure = cx.listen(self.local, self.congestion).err();
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use towpath_direct::{Node, NodeEvent, SocketHandle};
 
 use super::phases::Phases;
-use super::program::{Context, Program, Tally};
+use super::program::{Program, ProgramContext, Tally};
 use crate::packet::SimPort;
 use crate::scenario::{FlowPlan, PhasesPlan};
 
@@ -59,9 +59,9 @@ impl CbrSource {
 }
 
 impl Program for CbrSource {
-    fn on_event(&mut self, _: &mut Context<'_>, _: NodeEvent) {}
+    fn on_event(&mut self, _: &mut ProgramContext<'_>, _: NodeEvent) {}
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         if self.stop <= cx.now {
             self.next = u64::MAX;
             return;
@@ -114,7 +114,7 @@ impl CbrSink {
 }
 
 impl Program for CbrSink {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         let NodeEvent::Readable(socket) = event else { return };
         while let Some(datagram) = cx.node.recv_from(socket) {
             self.tally.arrived(cx.now, datagram.bytes.len() as u64);
@@ -125,7 +125,7 @@ impl Program for CbrSink {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         self.start = u64::MAX;
         match cx.node.udp(self.local) {
             Ok(socket) => cx.own(socket),
@@ -170,7 +170,7 @@ impl Pinger {
 }
 
 impl Program for Pinger {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         let NodeEvent::Readable(socket) = event else { return };
         while let Some(reply) = cx.node.recv_from(socket) {
             let data = reply.bytes.get(ECHO_HEADER_LEN..).unwrap_or_default();
@@ -183,7 +183,7 @@ impl Program for Pinger {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         if self.stop <= cx.now {
             self.next = u64::MAX;
             return;

@@ -7,7 +7,7 @@ use towpath_direct::{NodeEvent, SocketHandle};
 use towpath_tcp::CongestionKind;
 
 use super::connection::PATTERN;
-use super::program::{Context, Program, Tally};
+use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowEnd, FlowPlan, Leave, LeaveKind, Stall, StallKind, Traffic};
 
 /// Time between two reads of a program that reads slowly.
@@ -93,7 +93,7 @@ impl Exchange {
         self.stalls.iter().any(holds)
     }
 
-    fn write(&mut self, cx: &mut Context<'_>) {
+    fn write(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         if self.is_stalled(StallKind::Write, cx.now) {
             return;
@@ -107,7 +107,7 @@ impl Exchange {
         cx.node.shutdown(connection);
     }
 
-    fn read(&mut self, cx: &mut Context<'_>) {
+    fn read(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         if self.is_stalled(StallKind::Read, cx.now) {
             // The end of the stall is the time of the next read.
@@ -150,13 +150,13 @@ impl Exchange {
     }
 
     /// Closes when both directions are at their end.
-    fn end_if_done(&mut self, cx: &mut Context<'_>) {
+    fn end_if_done(&mut self, cx: &mut ProgramContext<'_>) {
         if self.has_all && self.written == self.to_write && self.is_connected {
             self.end(cx, LeaveKind::Close);
         }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>, how: LeaveKind) {
+    fn end(&mut self, cx: &mut ProgramContext<'_>, how: LeaveKind) {
         self.is_over = true;
         if let Some(listener) = self.listener.take() {
             cx.node.close(listener);
@@ -166,7 +166,7 @@ impl Exchange {
         }
     }
 
-    fn start(&mut self, cx: &mut Context<'_>) {
+    fn start(&mut self, cx: &mut ProgramContext<'_>) {
         self.start = u64::MAX;
         if self.end == FlowEnd::To {
             match cx.listen(self.address, self.congestion) {
@@ -190,7 +190,7 @@ fn at(leave: &Leave) -> u64 {
 }
 
 impl Program for Exchange {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Connected(_) => self.is_connected = true,
             NodeEvent::Incoming(listener) => {
@@ -213,7 +213,7 @@ impl Program for Exchange {
         self.end_if_done(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         if self.is_over {
             return;
         }

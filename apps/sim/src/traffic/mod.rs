@@ -17,19 +17,19 @@ use crate::scenario::{FlowEnd, FlowPlan, Plan, Traffic};
 use datagrams::{CbrSink, CbrSource, Pinger};
 use exchange::Exchange;
 pub use program::Tally;
-use program::{Context, Program};
+use program::{Program, ProgramContext};
 use requests::{Requester, Responder};
-use streams::{Sender, StreamSink};
+use streams::{StreamSender, StreamSink};
 
 /// The programs of a host.
 pub struct Programs {
-    programs: Vec<Running>,
+    programs: Vec<RunningProgram>,
     owners: Vec<u32>,
     /// No program's time comes before this one.
     due: u64,
 }
 
-struct Running {
+struct RunningProgram {
     program: Box<dyn Program>,
     dice: Dice,
     flow: usize,
@@ -59,12 +59,22 @@ impl Programs {
             let dice = |end: u64| Dice::new(seed, FLOW_STREAMS + number as u64 * 2 + end);
             if flow.from == host {
                 let program = source(plan, number, flow);
-                programs.push(Running { program, dice: dice(0), flow: number, is_source: true });
+                programs.push(RunningProgram {
+                    program,
+                    dice: dice(0),
+                    flow: number,
+                    is_source: true,
+                });
             }
             if flow.to == host
                 && let Some(program) = sink(plan, number, flow)
             {
-                programs.push(Running { program, dice: dice(1), flow: number, is_source: false });
+                programs.push(RunningProgram {
+                    program,
+                    dice: dice(1),
+                    flow: number,
+                    is_source: false,
+                });
             }
         }
         Self { programs, owners: Vec::new(), due: 0 }
@@ -84,8 +94,11 @@ impl Programs {
         };
         let own = self.owners.get(handle.index()).copied().unwrap_or(u32::MAX);
         let Some(running) = self.programs.get_mut(own as usize) else { return };
-        let Running { program, dice, .. } = running;
-        program.on_event(&mut Context { node, dice, now, owners: &mut self.owners, own }, event);
+        let RunningProgram { program, dice, .. } = running;
+        program.on_event(
+            &mut ProgramContext { node, dice, now, owners: &mut self.owners, own },
+            event,
+        );
         self.due = self.due.min(program.due());
     }
 
@@ -96,10 +109,16 @@ impl Programs {
         }
         let mut any = false;
         for (own, running) in (0..).zip(&mut self.programs) {
-            let Running { program, dice, .. } = running;
+            let RunningProgram { program, dice, .. } = running;
             if program.due() <= now {
                 any = true;
-                program.on_timeout(&mut Context { node, dice, now, owners: &mut self.owners, own });
+                program.on_timeout(&mut ProgramContext {
+                    node,
+                    dice,
+                    now,
+                    owners: &mut self.owners,
+                    own,
+                });
             }
         }
         let due = self.programs.iter().map(|running| running.program.due());
@@ -143,7 +162,7 @@ fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
             let source = CbrSource::new(flow, local, remote, [rate, size]);
             Box::new(source.with_phases(phases))
         }
-        Traffic::Bulk { .. } | Traffic::OnOff { .. } => Box::new(Sender::new(flow, remote)),
+        Traffic::Bulk { .. } | Traffic::OnOff { .. } => Box::new(StreamSender::new(flow, remote)),
         Traffic::Request { request, response, think_ns } => {
             Box::new(Requester::new(flow, remote, [request, response, think_ns]))
         }

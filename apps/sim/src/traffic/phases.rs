@@ -1,6 +1,6 @@
 //! Times in which on-off traffic is sent, and times in which it is not.
 
-use super::program::Context;
+use super::program::ProgramContext;
 use crate::scenario::PhasesPlan;
 
 /// The phases of a flow, from its first call on.
@@ -27,7 +27,7 @@ impl Phases {
     }
 
     /// Changes the phase if its time is over; true when it did.
-    pub fn advance(&mut self, cx: &mut Context<'_>) -> bool {
+    pub fn advance(&mut self, cx: &mut ProgramContext<'_>) -> bool {
         if self.until > cx.now {
             return false;
         }

@@ -70,7 +70,7 @@ impl Tally {
 }
 
 /// Surroundings of a program when it is called.
-pub struct Context<'a> {
+pub struct ProgramContext<'a> {
     /// The host.
     pub node: &'a mut Node<SimPort>,
     /// Numbers of this program alone.
@@ -83,7 +83,7 @@ pub struct Context<'a> {
     pub(super) own: u32,
 }
 
-impl Context<'_> {
+impl ProgramContext<'_> {
     /// Events of the socket come to this program.
     pub(super) fn own(&mut self, handle: SocketHandle) {
         let at = handle.index();
@@ -103,9 +103,9 @@ impl Context<'_> {
 /// A program: events and times in, calls on the node out.
 pub(super) trait Program {
     /// An event of a socket of the program.
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent);
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent);
     /// The time of [`Program::due`] has come.
-    fn on_timeout(&mut self, cx: &mut Context<'_>);
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>);
     /// Next time at which the program wants to be called; `u64::MAX` for none.
     fn due(&self) -> u64;
     fn tally(&mut self) -> &mut Tally;

@@ -6,7 +6,7 @@ use towpath_direct::{NodeEvent, SocketHandle};
 use towpath_tcp::CongestionKind;
 
 use super::connection::FarEnd;
-use super::program::{Context, Program, Tally};
+use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind};
 
 /// The end that asks.
@@ -50,20 +50,20 @@ impl Requester {
         }
     }
 
-    fn ask(&mut self, cx: &mut Context<'_>) {
+    fn ask(&mut self, cx: &mut ProgramContext<'_>) {
         self.next = u64::MAX;
         (self.unsent, self.missing, self.asked_at) = (self.request, self.response, cx.now);
         self.tally.sent += 1;
         self.write(cx);
     }
 
-    fn write(&mut self, cx: &mut Context<'_>) {
+    fn write(&mut self, cx: &mut ProgramContext<'_>) {
         if let Some(connection) = self.connection.filter(|_| self.unsent > 0) {
             self.unsent -= cx.write(connection, self.unsent);
         }
     }
 
-    fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
+    fn read(&mut self, cx: &mut ProgramContext<'_>, connection: SocketHandle) {
         while let Ok(n @ 1..) = cx.node.discard(connection, usize::MAX) {
             self.tally.arrived(cx.now, n as u64);
             self.missing = self.missing.saturating_sub(n as u64);
@@ -76,7 +76,7 @@ impl Requester {
         }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut ProgramContext<'_>) {
         self.is_over = true;
         if let Some(connection) = self.connection.take() {
             cx.leave(&mut self.tally, connection, LeaveKind::Reset);
@@ -85,7 +85,7 @@ impl Requester {
 }
 
 impl Program for Requester {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Connected(_) => {
                 self.is_connected = true;
@@ -102,7 +102,7 @@ impl Program for Requester {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         if self.stop <= cx.now {
             return self.end(cx);
         }
@@ -157,7 +157,7 @@ impl Responder {
         }
     }
 
-    fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
+    fn read(&mut self, cx: &mut ProgramContext<'_>, connection: SocketHandle) {
         while let Ok(n @ 1..) = cx.node.discard(connection, usize::MAX) {
             self.tally.arrived(cx.now, n as u64);
             self.got += n as u64;
@@ -169,13 +169,13 @@ impl Responder {
         self.write(cx, connection);
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
+    fn write(&mut self, cx: &mut ProgramContext<'_>, connection: SocketHandle) {
         self.unsent -= cx.write(connection, self.unsent);
     }
 }
 
 impl Program for Responder {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Incoming(listener) => {
                 while let Some(child) = cx.accept(listener) {
@@ -193,7 +193,7 @@ impl Program for Responder {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         self.far_end.on_timeout(cx, &mut self.tally);
     }
 

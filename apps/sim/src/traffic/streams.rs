@@ -7,7 +7,7 @@ use towpath_tcp::CongestionKind;
 
 use super::connection::{FarEnd, PATTERN};
 use super::phases::Phases;
-use super::program::{Context, Program, Tally};
+use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind, Traffic};
 
 /// Bytes that an on-off flow with a rate writes at once: a segment of Ethernet.
@@ -17,7 +17,7 @@ const WRITE: u64 = 1448;
 const READ: usize = 4_344;
 
 /// The end that sends.
-pub(super) struct Sender {
+pub(super) struct StreamSender {
     remote: SocketAddr,
     congestion: CongestionKind,
     connection: Option<SocketHandle>,
@@ -42,7 +42,7 @@ enum SendPattern {
     },
 }
 
-impl Sender {
+impl StreamSender {
     pub fn new(flow: &FlowPlan, remote: SocketAddr) -> Self {
         let (left, pattern) = match flow.traffic {
             Traffic::OnOff { phases, rate, .. } => {
@@ -69,7 +69,7 @@ impl Sender {
     }
 
     /// Writes what the pattern allows and the connection takes.
-    fn write(&mut self, cx: &mut Context<'_>) {
+    fn write(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         let mut allowed = match &mut self.pattern {
             SendPattern::Bulk => u64::MAX,
@@ -94,7 +94,7 @@ impl Sender {
         }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>, how: LeaveKind) {
+    fn end(&mut self, cx: &mut ProgramContext<'_>, how: LeaveKind) {
         self.is_over = true;
         if let Some(connection) = self.connection.take() {
             cx.leave(&mut self.tally, connection, how);
@@ -102,8 +102,8 @@ impl Sender {
     }
 }
 
-impl Program for Sender {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+impl Program for StreamSender {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Connected(_) => {
                 self.is_connected = true;
@@ -120,7 +120,7 @@ impl Program for Sender {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         if self.is_over {
             return;
         }
@@ -184,7 +184,7 @@ impl StreamSink {
         Self { far_end, bytes, connection: None, tally: Tally::default() }
     }
 
-    fn read(&mut self, cx: &mut Context<'_>, connection: SocketHandle) {
+    fn read(&mut self, cx: &mut ProgramContext<'_>, connection: SocketHandle) {
         let mut buffer = [0; READ];
         loop {
             let wanted = &PATTERN[self.tally.bytes as usize % PATTERN.len()..];
@@ -203,7 +203,7 @@ impl StreamSink {
 }
 
 impl Program for StreamSink {
-    fn on_event(&mut self, cx: &mut Context<'_>, event: NodeEvent) {
+    fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent) {
         match event {
             NodeEvent::Incoming(listener) => {
                 while let Some(child) = cx.accept(listener) {
@@ -221,7 +221,7 @@ impl Program for StreamSink {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut ProgramContext<'_>) {
         self.far_end.on_timeout(cx, &mut self.tally);
     }
 

@@ -2,7 +2,7 @@
 
 use towpath_engine::Gone;
 use towpath_filter::{Action, CompileError, Hook, Hooks, Rule, RuleList, Rules};
-use towpath_model::{Acl, AclChange, AclDefault, AclRule, Fault, Word};
+use towpath_model::{Acl, AclChange, AclDefault, AclRule, RequestFault, Word};
 
 use crate::served::{Stack, gone};
 
@@ -26,18 +26,18 @@ pub fn shown(stack: &impl Stack) -> Result<Acl, Gone> {
 }
 
 /// Makes all of several changes, or none of them, and returns their number.
-pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, Fault> {
+pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, RequestFault> {
     // Held to the end: its memory is given back on this thread, and not on the stack's.
     let before = stack.rules().map_err(gone)?;
     let mut list = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
     for (at, change) in changes.iter().enumerate() {
         make(&mut list, change)
-            .map_err(|why| Fault { at: Some(at), ..Fault::new("refused", why) })?;
+            .map_err(|why| RequestFault { at: Some(at), ..RequestFault::new("refused", why) })?;
     }
     if let Some(rule) = list.iter().find(|rule| rule.log.is_some() && !S::LOGS) {
         let why = format!("rule {}: a run has nobody to tell of packets; leave log out", rule.id);
         let at = place_of(changes, rule.id);
-        return Err(Fault { at, ..Fault::new("refused", why) });
+        return Err(RequestFault { at, ..RequestFault::new("refused", why) });
     }
     let is_empty = list.is_empty() && Hook::ALL.iter().all(|hook| is_open(&list, *hook));
     let rules = match is_empty {
@@ -110,7 +110,11 @@ fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
     changes.iter().rposition(brings)
 }
 
-fn compile(stack: &impl Stack, list: &RuleList, changes: &[AclChange]) -> Result<Rules, Fault> {
+fn compile(
+    stack: &impl Stack,
+    list: &RuleList,
+    changes: &[AclChange],
+) -> Result<Rules, RequestFault> {
     let interfaces = stack.net().map_err(gone)?.interfaces;
     let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
     Rules::compile(list, number).map_err(|error| {
@@ -121,7 +125,7 @@ fn compile(stack: &impl Stack, list: &RuleList, changes: &[AclChange]) -> Result
             }
             error => (None, error.to_string()),
         };
-        Fault { at, ..Fault::new("refused", why) }
+        RequestFault { at, ..RequestFault::new("refused", why) }
     })
 }
 

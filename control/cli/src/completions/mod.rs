@@ -22,7 +22,7 @@ pub struct CompletionsArgs {
     pub shell: Option<Shell>,
     /// Print the names or the process ids of live runs, for the scripts
     #[arg(long, value_name = "KIND", hide = true, conflicts_with = "shell")]
-    pub live: Option<Live>,
+    pub live: Option<LiveArg>,
     /// Print the words that may follow these of a command line, for the scripts
     #[arg(long, value_name = "WORD", hide = true, conflicts_with_all = ["shell", "live"])]
     #[arg(num_args = 1.., allow_hyphen_values = true)]
@@ -31,7 +31,7 @@ pub struct CompletionsArgs {
 
 /// `--live`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Live {
+pub enum LiveArg {
     /// Names that `--name` gave.
     Names,
     /// Process ids.
@@ -59,10 +59,10 @@ pub fn completions(args: &CompletionsArgs) -> Result<()> {
     output::write(with_runs(shell, script).as_bytes())
 }
 
-fn listed(live: Live, runs: &[Client]) -> String {
+fn listed(live: LiveArg, runs: &[Client]) -> String {
     let words = runs.iter().filter_map(|run| match live {
-        Live::Names => run.name().map(str::to_owned),
-        Live::Pids => Some(run.pid().to_string()),
+        LiveArg::Names => run.name().map(str::to_owned),
+        LiveArg::Pids => Some(run.pid().to_string()),
     });
     words.map(|word| word + "\n").collect()
 }

@@ -15,7 +15,7 @@ use rustix::net::{
     socket_with,
 };
 use serde::{Deserialize, Serialize};
-use towpath_gateway::{ForwardProtocol, ProgramKernel, Question};
+use towpath_gateway::{ForwardProtocol, ProgramKernel, SocketQuestion};
 
 /// A namespace to be asked.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl SockDiag {
     }
 
     fn finds(&mut self, protocol: ForwardProtocol, program: SocketAddr) -> bool {
-        self.reached(&[Question { protocol, program }]).is_ok_and(|answers| answers == [true])
+        self.reached(&[SocketQuestion { protocol, program }]).is_ok_and(|answers| answers == [true])
     }
 
     /// Sends one packet, whose answers are there when it returns.
@@ -123,7 +123,7 @@ impl SockDiag {
 }
 
 impl ProgramKernel for SockDiag {
-    fn reached(&mut self, questions: &[Question]) -> io::Result<Vec<bool>> {
+    fn reached(&mut self, questions: &[SocketQuestion]) -> io::Result<Vec<bool>> {
         let mut all = Vec::with_capacity(questions.len());
         for questions in questions.chunks(QUESTIONS_PER_PACKET) {
             let first = self.seq.wrapping_add(1);
@@ -187,7 +187,7 @@ impl ProgramKernel for SockDiag {
 }
 
 /// The request that looks for the socket a packet to `program` would find.
-fn lookup(question: &Question, device: u32) -> [u8; REQUEST_LEN] {
+fn lookup(question: &SocketQuestion, device: u32) -> [u8; REQUEST_LEN] {
     let program = question.program;
     let family = if program.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     // No packet comes from port 0, so that no connection is found.
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     fn asked(diag: &mut SockDiag, protocol: ForwardProtocol, programs: &[String]) -> Vec<bool> {
-        let question = |text: &String| Question { protocol, program: text.parse().unwrap() };
+        let question = |text: &String| SocketQuestion { protocol, program: text.parse().unwrap() };
         diag.reached(&programs.iter().map(question).collect::<Vec<_>>()).unwrap()
     }
 

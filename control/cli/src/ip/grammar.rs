@@ -32,7 +32,7 @@ pub struct Selection {
     /// Only those by this interface.
     pub dev: Option<String>,
     /// Destinations that a route is compared with.
-    pub to: Option<(Prefix, Compared)>,
+    pub to: Option<(Prefix, PrefixMatch)>,
     /// Only those by this router.
     pub via: Option<IpAddr>,
     /// Only those of this kind.
@@ -43,7 +43,7 @@ pub struct Selection {
 
 /// Way in which the destinations of a route are compared with those that are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Compared {
+pub enum PrefixMatch {
     /// The same.
     #[default]
     Exact,
@@ -53,7 +53,7 @@ pub enum Compared {
     Around,
 }
 
-impl Compared {
+impl PrefixMatch {
     /// Whether a route to `route` is one that is asked for by `asked`.
     pub fn takes(self, route: Prefix, asked: Prefix) -> bool {
         let contains = |outer: Prefix, inner: Prefix| {
@@ -244,14 +244,14 @@ fn scope(word: &str) -> Parsed<&'static str> {
 /// The words of `ip route show`.
 fn routes_shown(mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let mut shown = Selection::default();
-    let mut compared = Compared::Exact;
+    let mut compared = PrefixMatch::Exact;
     while let Some(word) = words.next() {
         match word {
             "via" => set(word, &mut shown.via, router(&mut words)?)?,
             "dev" | "oif" => set(word, &mut shown.dev, words.value()?.to_owned())?,
             "to" | "exact" => {}
-            "root" => compared = Compared::Within,
-            "match" => compared = Compared::Around,
+            "root" => compared = PrefixMatch::Within,
+            "match" => compared = PrefixMatch::Around,
             "type" => {
                 let kind = words.value()?;
                 set(word, &mut shown.kind, kind_of(kind).ok_or_else(|| wrong("type", kind))?)?;
@@ -349,7 +349,7 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
         }
     }
     if default {
-        let first = via.or(hops.first().and_then(|hop: &Hop| hop.via));
+        let first = via.or(hops.first().and_then(|hop: &NextHopWords| hop.via));
         let v6 = family == Some(Family::V6) || first.is_some_and(|via: IpAddr| via.is_ipv6());
         set("default", &mut to, if v6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 })?;
     }
@@ -364,7 +364,7 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     if via.is_some() || route.dev.is_some() {
         return Err("\"via\" and \"dev\" belong to each \"nexthop\", not in front of them".into());
     }
-    let changes = hops.into_iter().enumerate().map(|(nth, Hop { via, dev, weight })| {
+    let changes = hops.into_iter().enumerate().map(|(nth, NextHopWords { via, dev, weight })| {
         let dev = dev.map(device).transpose()?;
         Ok(route_change(verb, Route { via, dev, weight, ..route.clone() }, nth == 0))
     });
@@ -385,14 +385,14 @@ fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
 }
 
 /// Part of a route with several next hops.
-struct Hop<'a> {
+struct NextHopWords<'a> {
     via: Option<IpAddr>,
     dev: Option<&'a str>,
     weight: Option<u16>,
 }
 
 /// The words of a next hop, up to the next one.
-fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<Hop<'a>> {
+fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<NextHopWords<'a>> {
     let (mut via, mut dev, mut weight) = (None, None, None);
     while let Some(word) = words.peek() {
         match word {
@@ -415,7 +415,7 @@ fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<Hop<'a>> {
     }
     match via {
         None => Err("\"via\" and an address are expected after \"nexthop\"".to_owned()),
-        via => Ok(Hop { via, dev, weight }),
+        via => Ok(NextHopWords { via, dev, weight }),
     }
 }
 
@@ -621,7 +621,7 @@ mod tests {
         };
         let to = |text: &str| text.parse::<Prefix>().unwrap();
         let routes = |selection| Look::Routes(selection);
-        let within = Some((to("10.0.0.0/8"), Compared::Within));
+        let within = Some((to("10.0.0.0/8"), PrefixMatch::Within));
         assert_eq!(
             shown("route show root 10.0.0.0/8 type blackhole proto boot"),
             routes(Selection {
@@ -631,15 +631,15 @@ mod tests {
                 ..Selection::default()
             })
         );
-        let around = Some((to("10.1.2.3/32"), Compared::Around));
+        let around = Some((to("10.1.2.3/32"), PrefixMatch::Around));
         assert_eq!(
             shown("r s match 10.1.2.3 proto kernel"),
             routes(Selection { to: around, origin: Some(Origin::Link), ..Selection::default() })
         );
-        assert!(Compared::Within.takes(to("10.1.0.0/16"), to("10.0.0.0/8")));
-        assert!(!Compared::Within.takes(to("0.0.0.0/0"), to("10.0.0.0/8")));
-        assert!(Compared::Around.takes(to("0.0.0.0/0"), to("10.1.2.3/32")));
-        assert!(!Compared::Around.takes(to("10.1.2.3/32"), to("10.1.0.0/16")));
+        assert!(PrefixMatch::Within.takes(to("10.1.0.0/16"), to("10.0.0.0/8")));
+        assert!(!PrefixMatch::Within.takes(to("0.0.0.0/0"), to("10.0.0.0/8")));
+        assert!(PrefixMatch::Around.takes(to("0.0.0.0/0"), to("10.1.2.3/32")));
+        assert!(!PrefixMatch::Around.takes(to("10.1.2.3/32"), to("10.1.0.0/16")));
         let (dev, scope) = (None, Some("global"));
         let wanted = Look::Addresses { dev, to: None, scope, up: true };
         assert_eq!(shown("addr show up scope global"), wanted);

@@ -9,7 +9,7 @@ mod json;
 mod text;
 
 use anyhow::{Context, Result};
-use towpath_model::{Change, Client, Error, Fault, Net, Runs};
+use towpath_model::{Change, Client, Error, Net, RequestFault, Runs};
 
 use crate::error::{ExitCode, Failure};
 
@@ -127,7 +127,7 @@ fn batch(args: &IpArgs, file: &str) -> Result<u8> {
 
 /// The stack refused a change: ip's exit status for an answer of the kernel, or for a device that
 /// is not there.
-fn refused(fault: &Fault, why: &str) -> Result<u8> {
+fn refused(fault: &RequestFault, why: &str) -> Result<u8> {
     match fault.code.as_str() {
         "no-device" => Err(usage(why.to_owned())),
         _ => Err(Failure::error(ExitCode::Usage, format!("Error: {why}"))),

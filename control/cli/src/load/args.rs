@@ -13,7 +13,7 @@ use towpath_load::results::values::{
     parse_rate, parse_time,
 };
 use towpath_load::{
-    Answer, Arrivals, Header, HttpRequest, HttpUrl, Plan, Protocol, Shape, Spacing, Target,
+    Arrivals, Header, HttpRequest, HttpUrl, Plan, PlannedAnswer, Protocol, Shape, Spacing, Target,
 };
 
 use crate::args::parse_number;
@@ -184,7 +184,7 @@ pub struct LoadArgs {
     /// echo: the message itself, and other bytes are a failure. any: whatever arrives first.
     #[arg(long, value_name = "ANSWER", default_value = "echo", value_parser = parse_answer)]
     #[arg(help_heading = MESSAGE)]
-    pub answer: Answer,
+    pub answer: PlannedAnswer,
 
     /// Number the datagrams in their first 8 bytes, which tells late answers from lost ones
     #[arg(long, requires = "udp", help_heading = MESSAGE)]

@@ -7,7 +7,7 @@ use towpath_wire::Prefix;
 
 use towpath_uplink::parse_cidr;
 
-use super::run_args::{self, RunArgs};
+use super::run_args::{self, ProxyRunArgs};
 use crate::args::{CaptureArgs, StatsFormat, parse_mtu, parse_nameserver};
 
 /// `towpath proxy`, which has a device or a program.
@@ -28,7 +28,7 @@ pub enum Command {
     /// Run any program in a network namespace whose only way out is towpath
     #[command(override_usage = run_args::USAGE, long_about = run_args::ABOUT)]
     #[command(after_long_help = run_args::AFTER)]
-    Run(RunArgs),
+    Run(ProxyRunArgs),
 }
 
 /// Options of `towpath proxy`.

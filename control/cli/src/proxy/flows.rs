@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use towpath_gateway::{FlowEntry, FlowProtocol, Gateway};
-use towpath_model::{Call, Fault, FlowFigures, Instance, Proto, Reply, RunKind, Socket, Word};
+use towpath_model::{
+    Call, FlowFigures, Instance, Proto, Reply, RequestFault, RunKind, ShownSocket, Word,
+};
 
 use crate::messages::Messages;
 
@@ -64,7 +66,7 @@ fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: 
         Call::Sockets => {}
         _ => {
             let why = "is a proxy, of which only the flows can be shown (`towpath ss`)";
-            reply.error = Some(Fault::new("unsupported", why));
+            reply.error = Some(RequestFault::new("unsupported", why));
             return;
         }
     }
@@ -74,18 +76,18 @@ fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: 
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     match heard.recv_timeout(PATIENCE) {
         Ok(flows) => reply.sockets = Some(flows.iter().map(shown).collect()),
-        Err(_) => reply.error = Some(Fault::new("silent", "is stopped, or busy")),
+        Err(_) => reply.error = Some(RequestFault::new("silent", "is stopped, or busy")),
     }
 }
 
 /// A flow in the place of the client's socket.
-fn shown(flow: &FlowEntry) -> Socket {
+fn shown(flow: &FlowEntry) -> ShownSocket {
     let proto = match flow.protocol {
         FlowProtocol::Tcp => Proto::Tcp,
         FlowProtocol::Udp => Proto::Udp,
         FlowProtocol::Echo => Proto::Icmp,
     };
-    Socket {
+    ShownSocket {
         proto,
         state: Word::known(flow.state),
         recv_q: flow.waiting_for_client.into(),

@@ -13,10 +13,10 @@ use towpath_pcap::CaptureFile;
 use towpath_uplink::{LinkKind, Namespaced, Plan, PlanError, Remark, Tell};
 use towpath_wire::Prefix;
 
-use super::run_args::RunArgs;
-use super::worker::{Work, Worker};
+use super::run_args::ProxyRunArgs;
+use super::worker::{ProxyWorker, Work};
 use crate::activation::{self, Activation};
-use crate::child::{Child, Ended};
+use crate::child::{Ended, ProgramChild};
 use crate::error::ExitCode;
 use crate::guardian::{Job, Way, namespace::Namespace};
 use crate::messages::Messages;
@@ -34,7 +34,7 @@ const MTU_MAX: u32 = 65_521;
 ///
 /// # Errors
 /// With the sentence for the user.
-pub fn run(args: &RunArgs) -> Result<u8> {
+pub fn run(args: &ProxyRunArgs) -> Result<u8> {
     let path = program::locate(&args.program[0])?;
     let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
@@ -47,7 +47,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
 }
 
 fn run_beside(
-    args: &RunArgs,
+    args: &ProxyRunArgs,
     path: &Path,
     recording: Option<Box<dyn Write + Send>>,
     signals: &Signals,
@@ -75,11 +75,11 @@ fn run_beside(
 
 /// The run, to its end. With the child if nothing is left of it.
 fn within(
-    args: &RunArgs,
+    args: &ProxyRunArgs,
     path: &Path,
     capture: Option<&CaptureFile>,
     (messages, signals): (&Messages, &Signals),
-) -> Result<(Ended, Option<Child>)> {
+) -> Result<(Ended, Option<ProgramChild>)> {
     let mut activation = Activation::at_start();
     let plan = plan(args, &mut activation, messages)?;
     let namespaced = plan.namespaced().map_err(in_options)?;
@@ -99,7 +99,7 @@ fn within(
     let (mut child, device) = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        Child::in_namespace(&job, keep)?
+        ProgramChild::in_namespace(&job, keep)?
     };
     device.remarks.iter().for_each(|remark| messages.say(remark));
     let work = Work {
@@ -113,7 +113,7 @@ fn within(
         inside: child.guardian(),
         words: words(args),
     };
-    let worker = Worker::start(work)?;
+    let worker = ProxyWorker::start(work)?;
     if !facts.is_empty() {
         messages.say(&format!("{facts}; Ctrl-C ends"));
     }
@@ -138,13 +138,13 @@ fn within(
     Ok((ended, alone.then_some(child)))
 }
 
-fn words(args: &RunArgs) -> Vec<String> {
+fn words(args: &ProxyRunArgs) -> Vec<String> {
     let program = args.program.iter().map(|word| word.to_string_lossy().into_owned());
     ["proxy", "run", "--"].map(str::to_owned).into_iter().chain(program).collect()
 }
 
 /// The namespace of PROGRAM.
-fn namespace(args: &RunArgs, namespaced: &Namespaced) -> Namespace {
+fn namespace(args: &ProxyRunArgs, namespaced: &Namespaced) -> Namespace {
     let pair = |own: &Prefix| (own.addr(), own.len());
     Namespace {
         mtu: args.mtu,
@@ -158,7 +158,11 @@ fn namespace(args: &RunArgs, namespaced: &Namespaced) -> Namespace {
 }
 
 /// Checks options against each other.
-fn plan(args: &RunArgs, activation: &mut Option<Activation>, messages: &Messages) -> Result<Plan> {
+fn plan(
+    args: &ProxyRunArgs,
+    activation: &mut Option<Activation>,
+    messages: &Messages,
+) -> Result<Plan> {
     let of_remarks = messages.clone();
     let tell = Tell::new(move |remark| {
         if let Remark::Warning(text) = remark {
@@ -182,7 +186,7 @@ fn plan(args: &RunArgs, activation: &mut Option<Activation>, messages: &Messages
 
 /// Tells the user, and the worker, how the run goes.
 struct WorkObserver<'a> {
-    worker: &'a Worker,
+    worker: &'a ProxyWorker,
     messages: &'a Messages,
     name: &'a str,
 }

@@ -14,7 +14,7 @@ use crate::args::{CaptureArgs, NameArgs, StatsFormat, parse_dns, parse_mtu, pars
 
 /// Options of `towpath proxy run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub struct ProxyRunArgs {
     /// Forward a port of this host to the program: [[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]
     ///
     /// As `towpath run` takes it, with ranges (8000-8010:9000-9010), UDP (5353:53/udp) and free

@@ -62,7 +62,7 @@ pub struct Work {
 }
 
 /// The thread, as the main one sees it.
-pub struct Worker {
+pub struct ProxyWorker {
     /// Hangs up when the thread has ended.
     ended: OwnedFd,
     /// Eventfd: the thread is to end now.
@@ -75,7 +75,7 @@ pub struct Worker {
     ports: Option<JoinHandle<()>>,
 }
 
-impl Worker {
+impl ProxyWorker {
     /// Returns when the gateway stands behind the device.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ pub struct RouterArgs {
     /// ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096).
     /// Both stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.
     #[arg(long, value_name = "PORT", required_unless_present = "config", value_parser = parse_port)]
-    pub port: Vec<PortWords>,
+    pub port: Vec<PortArg>,
 
     /// Name of the router, for `towpath ip --name` and the like
     ///
@@ -127,7 +127,7 @@ impl From<SourceCheckWord> for SourceCheck {
 
 /// `--port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortWords {
+pub struct PortArg {
     /// Name of the port.
     pub name: String,
     /// Device behind it.
@@ -185,7 +185,7 @@ pub fn check_port_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub fn parse_port(text: &str) -> Result<PortWords, String> {
+pub fn parse_port(text: &str) -> Result<PortArg, String> {
     let form =
         "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
     let (name, rest) = text.split_once('=').ok_or(form)?;
@@ -220,7 +220,7 @@ pub fn parse_port(text: &str) -> Result<PortWords, String> {
         }
     };
     let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
-    Ok(PortWords { name: name.to_owned(), device, addresses })
+    Ok(PortArg { name: name.to_owned(), device, addresses })
 }
 
 fn parse_vlan(text: &str) -> Result<Device, String> {

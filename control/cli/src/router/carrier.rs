@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use towpath_interface::LinkWatch;
 
-use super::args::PortWords;
+use super::args::PortArg;
 use super::layers;
 use crate::port::carriers;
 
@@ -25,7 +25,7 @@ impl CarrierWatch {
     ///
     /// # Errors
     /// The kernel gives no netlink socket.
-    pub fn open(ports: &[PortWords]) -> io::Result<Self> {
+    pub fn open(ports: &[PortArg]) -> io::Result<Self> {
         let watch = LinkWatch::open()?;
         let own = ports.iter().filter(|port| !port.addresses.is_empty());
         let below: Vec<_> = own.map(|port| layers::kernel_interfaces(ports, port)).collect();

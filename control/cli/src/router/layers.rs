@@ -1,12 +1,12 @@
 //! Ports that stand on other ports: VLANs, and bridges.
 
-use super::args::{Device, PortWords};
+use super::args::{Device, PortArg};
 
 /// Ports that stand on `name` as VLANs, with their tags.
 pub fn vlans_of<'a>(
-    ports: &'a [PortWords],
+    ports: &'a [PortArg],
     name: &'a str,
-) -> impl Iterator<Item = (&'a PortWords, u16)> {
+) -> impl Iterator<Item = (&'a PortArg, u16)> {
     ports.iter().filter_map(move |port| match &port.device {
         Device::Vlan(parent, id) if parent == name => Some((port, *id)),
         _ => None,
@@ -14,7 +14,7 @@ pub fn vlans_of<'a>(
 }
 
 /// Whether a port is part of a bridge.
-pub fn is_member(ports: &[PortWords], name: &str) -> bool {
+pub fn is_member(ports: &[PortArg], name: &str) -> bool {
     ports.iter().any(|port| match &port.device {
         Device::Bridge { members, .. } => members.iter().any(|member| member == name),
         _ => false,
@@ -34,7 +34,7 @@ pub struct Misplaced<'a> {
 ///
 /// # Errors
 /// With the first port that is not in order.
-pub fn check(ports: &[PortWords]) -> Result<(), Misplaced<'_>> {
+pub fn check(ports: &[PortArg]) -> Result<(), Misplaced<'_>> {
     let mut members = Vec::new();
     for port in ports {
         check_port(ports, port, &mut members).map_err(|why| Misplaced { port: &port.name, why })?;
@@ -44,8 +44,8 @@ pub fn check(ports: &[PortWords]) -> Result<(), Misplaced<'_>> {
 
 /// `members_of_all`: ports that are parts of the bridges looked at so far.
 fn check_port<'a>(
-    ports: &'a [PortWords],
-    port: &'a PortWords,
+    ports: &'a [PortArg],
+    port: &'a PortArg,
     members_of_all: &mut Vec<&'a str>,
 ) -> Result<(), String> {
     let names = || ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -101,7 +101,7 @@ fn check_port<'a>(
 }
 
 /// Interfaces of the host that a port stands on, directly or by others.
-pub fn kernel_interfaces(ports: &[PortWords], port: &PortWords) -> Vec<String> {
+pub fn kernel_interfaces(ports: &[PortArg], port: &PortArg) -> Vec<String> {
     let below = |name: &String| ports.iter().find(|port| port.name == *name);
     let through = |names: &[String]| -> Vec<String> {
         let ports_below = names.iter().filter_map(below);
@@ -118,27 +118,27 @@ pub fn kernel_interfaces(ports: &[PortWords], port: &PortWords) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn port(name: &str, device: Device, has_address: bool) -> PortWords {
+    fn port(name: &str, device: Device, has_address: bool) -> PortArg {
         let addresses = has_address.then(|| "10.1.0.1/24".parse().unwrap());
-        PortWords { name: name.to_owned(), device, addresses: addresses.into_iter().collect() }
+        PortArg { name: name.to_owned(), device, addresses: addresses.into_iter().collect() }
     }
 
-    fn packet(name: &str, has_address: bool) -> PortWords {
+    fn packet(name: &str, has_address: bool) -> PortArg {
         port(name, Device::Packet("eth0".into()), has_address)
     }
 
-    fn vlan(name: &str, parent: &str, id: u16) -> PortWords {
+    fn vlan(name: &str, parent: &str, id: u16) -> PortArg {
         port(name, Device::Vlan(parent.into(), id), true)
     }
 
-    fn bridge(name: &str, members: &[&str]) -> PortWords {
+    fn bridge(name: &str, members: &[&str]) -> PortArg {
         let members = members.iter().map(|name| (*name).to_owned()).collect();
         port(name, Device::Bridge { members, ageing: None, addresses: None }, true)
     }
 
     #[test]
     fn the_interfaces_below_are_the_hosts() {
-        let below = |ports: &[PortWords]| kernel_interfaces(ports, &ports[0]);
+        let below = |ports: &[PortArg]| kernel_interfaces(ports, &ports[0]);
         let tap = port("b", Device::Tap("t0".into()), false);
         assert_eq!(below(&[bridge("br", &["a", "b"]), packet("a", false), tap]), ["eth0", "t0"]);
         assert_eq!(below(&[vlan("office", "lan", 10), packet("lan", false)]), ["eth0"]);

@@ -22,7 +22,9 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use towpath_filter::RuleList;
 use towpath_pcap::{CaptureFile, Direction};
-use towpath_router::{Ended, Plan, PlanPart, PlannedPort, Router, Runner, Settings, Woken};
+use towpath_router::{
+    Ended, Plan, PlanPart, PlannedPort, Router, RouterRunner, RunnerWoken, Settings,
+};
 use towpath_uplink::{now_ns, random};
 
 pub use args::{ABOUT, AFTER, RouterArgs};
@@ -125,7 +127,7 @@ fn forward(
     };
     let router = Router::new(plan, &settings, ports, random()?, now_ns())
         .map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
-    let mut runner = Runner::new(router).context("epoll")?;
+    let mut runner = RouterRunner::new(router).context("epoll")?;
     let mut carriers = CarrierWatch::open(&args.port).context("a netlink socket")?;
     follow_carriers(&mut carriers, runner.router());
     let instance = served::serve(listening, runner.remote(), &args.port, &counters)?;
@@ -144,13 +146,13 @@ fn forward(
             messages.put_error(&crate::uplink::conflict(&conflict));
         }
         match woken {
-            Woken::By(CARRIERS) => {
+            RunnerWoken::By(CARRIERS) => {
                 follow_carriers(&mut carriers, router);
                 ControlFlow::Continue(())
             }
-            Woken::By(_) => hear(args, signals, messages, router),
-            Woken::Turned => ControlFlow::Continue(()),
-            Woken::PortGone(port) => {
+            RunnerWoken::By(_) => hear(args, signals, messages, router),
+            RunnerWoken::Turned => ControlFlow::Continue(()),
+            RunnerWoken::PortGone(port) => {
                 messages.put_error(&report::port_gone(router.name(port)));
                 ControlFlow::Continue(())
             }

@@ -1,18 +1,18 @@
 //! MTU of the ports, as the kernel's interfaces below have it.
 
-use towpath_router::Remote;
+use towpath_router::RouterRemote;
 use towpath_stack::net::{Change, IfaceId};
 use towpath_uplink::{Followed, MtuFollower, now_ns};
 
-use super::args::PortWords;
+use super::args::PortArg;
 use super::layers;
 use crate::messages::Messages;
 
 /// Has the router follow the MTU of interfaces. None where there are none, or no thread for it.
 pub fn follow(
-    words: &[PortWords],
+    words: &[PortArg],
     followed: Vec<Followed>,
-    remote: Remote,
+    remote: RouterRemote,
     messages: &Messages,
 ) -> Option<MtuFollower> {
     if followed.is_empty() {
@@ -30,7 +30,7 @@ pub fn follow(
 }
 
 /// The changes of ports that stand on an interface. A bridge has the least MTU of its members.
-fn changes(words: &[PortWords], all: &[Followed], interface: &str) -> Vec<Change> {
+fn changes(words: &[PortArg], all: &[Followed], interface: &str) -> Vec<Change> {
     let with_address = words.iter().filter(|port| !port.addresses.is_empty());
     let below = with_address.map(|port| layers::kernel_interfaces(words, port));
     let touched = (1..)
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn ports_have_the_least_mtu_below_them() {
-        let port = |name: &str, device, has_address: bool| PortWords {
+        let port = |name: &str, device, has_address: bool| PortArg {
             name: name.to_owned(),
             device,
             addresses: has_address.then(|| "10.1.0.1/24".parse().unwrap()).into_iter().collect(),

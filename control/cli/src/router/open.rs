@@ -18,7 +18,7 @@ use towpath_vlan::Vlan;
 use towpath_wire::Prefix;
 use towpath_xdp::XdpSocket;
 
-use super::args::{Device, PortWords};
+use super::args::{Device, PortArg};
 use super::layers;
 use crate::error::{ExitCode, Failure};
 
@@ -40,7 +40,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// With the sentence for the user.
-pub fn refuse_own_addresses(ports: &[PortWords]) -> Result<()> {
+pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
     let own: Vec<_> = nix::ifaddrs::getifaddrs().context("getifaddrs")?.collect();
     let ip_of = |address: &nix::ifaddrs::InterfaceAddress| -> Option<IpAddr> {
         let address = address.address?;
@@ -62,7 +62,7 @@ pub fn refuse_own_addresses(ports: &[PortWords]) -> Result<()> {
 }
 
 /// Says which interfaces of the ports this host does not have now; empty: it has all.
-pub fn missing_interfaces(ports: &[PortWords]) -> String {
+pub fn missing_interfaces(ports: &[PortArg]) -> String {
     let names = ports.iter().filter_map(|port| match &port.device {
         Device::Packet(name) | Device::Xdp(name) => Some(name.as_str()),
         Device::Tap(_) | Device::Vlan(..) | Device::Bridge { .. } => None,
@@ -86,7 +86,7 @@ struct Part {
 ///
 /// # Errors
 /// The first that cannot be; those before it are closed.
-pub fn ports(words: &[PortWords], capture: Option<&CaptureFile>) -> Result<Opened> {
+pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened> {
     let mut opened = Opened { ports: Vec::new(), counters: Vec::new(), followed: Vec::new() };
     let mut parts = BTreeMap::new();
     for port in words {
@@ -128,8 +128,8 @@ pub fn ports(words: &[PortWords], capture: Option<&CaptureFile>) -> Result<Opene
 /// ports that stand on others.
 #[expect(clippy::type_complexity, reason = "the parts of one port")]
 fn device(
-    words: &[PortWords],
-    port: &PortWords,
+    words: &[PortArg],
+    port: &PortArg,
     left: &Left,
     followed: &mut Vec<Followed>,
 ) -> Result<Option<(Box<dyn Port + Send>, u32, [u8; 6])>> {
@@ -188,8 +188,8 @@ fn device(
 /// Divides a device among its VLANs. A part of a bridge is divided as well: frames with a tag must
 /// not leave by another port without it.
 fn split(
-    words: &[PortWords],
-    port: &PortWords,
+    words: &[PortArg],
+    port: &PortArg,
     (device, mtu, mac): (Box<dyn Port + Send>, u32, [u8; 6]),
     left: &Left,
     parts: &mut BTreeMap<String, Part>,
@@ -218,6 +218,6 @@ fn split(
     Ok(())
 }
 
-fn of_port(port: &PortWords, error: impl std::fmt::Display) -> anyhow::Error {
+fn of_port(port: &PortArg, error: impl std::fmt::Display) -> anyhow::Error {
     Failure::error(ExitCode::Failed, format!("port {}: {error}", port.name))
 }

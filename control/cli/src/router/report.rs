@@ -7,7 +7,7 @@ use towpath_router::{Plan, PlannedPort, Router};
 use towpath_stack::net::Logged;
 use towpath_uplink::Layer;
 
-use super::args::PortWords;
+use super::args::PortArg;
 use super::open::Left;
 use crate::acl::action_word;
 use crate::port::OfTally;
@@ -62,7 +62,7 @@ fn rule_layer(router: &Router) -> Layer {
 }
 
 /// Layers with those of the ports, each by its name.
-pub fn with_ports(mut layers: Vec<Layer>, ports: &[PortWords], counters: &[Left]) -> Vec<Layer> {
+pub fn with_ports(mut layers: Vec<Layer>, ports: &[PortArg], counters: &[Left]) -> Vec<Layer> {
     for (port, left) in ports.iter().zip(counters) {
         let counters = OfTally::from(&**left).counters;
         layers.push(Layer { name: format!("port.{}", port.name), counters });

@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 use towpath_engine::{Applied, Gone, NetState, Refused, SocketEntry};
 use towpath_filter::Rules;
 use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
-use towpath_router::Remote;
+use towpath_router::RouterRemote;
 use towpath_stack::net::{Change, RuleSet};
 use towpath_uplink::{Layer, now_ns};
 
-use super::args::PortWords;
+use super::args::PortArg;
 use super::open::Left;
 use super::{layers, report};
 use crate::error::{ExitCode, Failure};
@@ -20,8 +20,8 @@ use crate::served::{self, Stack};
 
 /// A router that is asked from the thread of the control socket.
 struct Host {
-    remote: Remote,
-    ports: Vec<PortWords>,
+    remote: RouterRemote,
+    ports: Vec<PortArg>,
     counters: Vec<Left>,
 }
 
@@ -51,7 +51,7 @@ impl Stack for Host {
     }
 
     fn links(&self) -> Vec<(String, Vec<String>)> {
-        let below = |port: &PortWords| layers::kernel_interfaces(&self.ports, port);
+        let below = |port: &PortArg| layers::kernel_interfaces(&self.ports, port);
         self.ports.iter().map(|port| (port.name.clone(), below(port))).collect()
     }
 
@@ -118,8 +118,8 @@ pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>
 /// There is no thread to be had.
 pub fn serve(
     listening: Option<Listening>,
-    remote: Remote,
-    ports: &[PortWords],
+    remote: RouterRemote,
+    ports: &[PortArg],
     counters: &[Left],
 ) -> Result<Option<Instance>> {
     let Some(listening) = listening else { return Ok(None) };

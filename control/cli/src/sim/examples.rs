@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use towpath_sim::{
-    Bql, CardOptions, Example, Load, OnOffOptions, PingOptions, Rate, SendMode, SendOptions,
-    TcOptions, Time, Transport,
+    Bql, CardOptions, Example, Load, LoadTransport, OnOffOptions, PingOptions, Rate, SendMode,
+    SendOptions, TcOptions, Time,
 };
 
 use super::args::CommonArgs;
@@ -383,7 +383,7 @@ impl CardArgs {
     }
 }
 
-impl From<TransportArg> for Transport {
+impl From<TransportArg> for LoadTransport {
     fn from(arg: TransportArg) -> Self {
         match arg {
             TransportArg::Tcp => Self::Tcp,

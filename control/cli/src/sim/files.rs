@@ -76,7 +76,7 @@ impl Results for ExampleReport {
 
 /// Form of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// Tables for people.
     Text,
     /// A page with charts.
@@ -94,13 +94,13 @@ pub enum Format {
 /// `-o`: a format, and the file for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    format: Format,
+    format: FileFormat,
     /// File to write; standard output without one.
     file: Option<PathBuf>,
 }
 
 /// The files of `--output`, open.
-pub struct Files(Vec<(Format, Option<(File, PathBuf)>)>);
+pub struct Files(Vec<(FileFormat, Option<(File, PathBuf)>)>);
 
 impl Files {
     /// Opens the files. Their content stays until the results are there.
@@ -126,7 +126,7 @@ impl Files {
 
     /// Whether a page with charts is among them.
     pub fn has_page(&self) -> bool {
-        self.0.iter().any(|(format, _)| *format == Format::Html)
+        self.0.iter().any(|(format, _)| *format == FileFormat::Html)
     }
 
     /// Writes all files, and the text to standard output unless another format goes there.
@@ -165,7 +165,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
     Failure::error(ExitCode::Failed, format!("-o: cannot write {}: {error}", path.display()))
 }
 
-impl Format {
+impl FileFormat {
     /// The format of a name, as "html".
     fn named(name: &str) -> Option<Self> {
         match name {
@@ -197,13 +197,13 @@ impl FromStr for Output {
     /// "html=FILE", a format alone for standard output, or a file whose name ends with a format.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "-" {
-            return Ok(Self { format: Format::Json, file: None });
+            return Ok(Self { format: FileFormat::Json, file: None });
         }
-        if let Some(format) = Format::named(text) {
+        if let Some(format) = FileFormat::named(text) {
             return Ok(Self { format, file: None });
         }
         if let Some((name, file)) = text.split_once('=')
-            && let Some(format) = Format::named(name)
+            && let Some(format) = FileFormat::named(name)
         {
             return match file {
                 "" => Err(format!("\"{text}\" names no file behind the =")),
@@ -211,7 +211,7 @@ impl FromStr for Output {
             };
         }
         let end = Path::new(text).extension().and_then(|end| end.to_str());
-        match end.and_then(Format::named) {
+        match end.and_then(FileFormat::named) {
             Some(format) => Ok(Self { format, file: Some(text.into()) }),
             None => {
                 Err("the name says no format; end it with .html, .svg, .json, .csv or .txt, or \
@@ -231,14 +231,17 @@ mod tests {
         let of =
             |text: &str| text.parse::<Output>().ok().map(|output| (output.format, output.file));
         let file = |name: &str| Some(PathBuf::from(name));
-        assert_eq!(of("html=r"), Some((Format::Html, file("r"))));
-        assert_eq!(of("series=a=b.csv"), Some((Format::Series, file("a=b.csv"))));
-        assert_eq!(of("r.html"), Some((Format::Html, file("r.html"))));
-        assert_eq!(of("a.b/x=r.json"), Some((Format::Json, file("a.b/x=r.json"))));
-        assert_eq!(of("r.svg"), Some((Format::Svg, file("r.svg"))));
-        assert_eq!(of("r.csv"), Some((Format::Csv, file("r.csv"))));
-        assert_eq!(of("r.txt"), Some((Format::Text, file("r.txt"))));
-        assert_eq!([of("-"), of("json")], [Some((Format::Json, None)), Some((Format::Json, None))]);
+        assert_eq!(of("html=r"), Some((FileFormat::Html, file("r"))));
+        assert_eq!(of("series=a=b.csv"), Some((FileFormat::Series, file("a=b.csv"))));
+        assert_eq!(of("r.html"), Some((FileFormat::Html, file("r.html"))));
+        assert_eq!(of("a.b/x=r.json"), Some((FileFormat::Json, file("a.b/x=r.json"))));
+        assert_eq!(of("r.svg"), Some((FileFormat::Svg, file("r.svg"))));
+        assert_eq!(of("r.csv"), Some((FileFormat::Csv, file("r.csv"))));
+        assert_eq!(of("r.txt"), Some((FileFormat::Text, file("r.txt"))));
+        assert_eq!(
+            [of("-"), of("json")],
+            [Some((FileFormat::Json, None)), Some((FileFormat::Json, None))]
+        );
         assert_eq!([of("r"), of("r.png"), of(".html"), of("csv="), of("")], [const { None }; 5]);
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail};
 
 use super::args::SsArgs;
 use super::services::Services;
-use towpath_model::{Proto, Socket};
+use towpath_model::{Proto, ShownSocket};
 
 /// Conditions for a socket to be shown.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ fn states(word: &str) -> Result<Vec<&'static str>> {
 impl Filter {
     /// From the options and the words behind the process id.
     pub fn new(args: &SsArgs, words: &[String], services: &Services) -> Result<Self> {
-        let mut tokens = Tokens::of(words);
+        let mut tokens = FilterTokens::of(words);
         let default: Vec<&str> = match (args.all, args.listening) {
             (true, _) => states("all")?,
             (_, true) => WAITING.to_vec(),
@@ -123,7 +123,7 @@ impl Filter {
     }
 
     /// Whether it is to be shown.
-    pub fn takes(&self, socket: &Socket) -> bool {
+    pub fn takes(&self, socket: &ShownSocket) -> bool {
         let version = match socket.local {
             Some(SocketAddr::V6(v6)) if v6.ip().to_ipv4_mapped().is_none() => Version::V6,
             Some(_) => Version::V4,
@@ -143,7 +143,7 @@ enum Expression {
     All(Vec<Expression>),
     Any(Vec<Expression>),
     Not(Box<Expression>),
-    Port { end: End, is: Comparison, port: u16 },
+    Port { end: End, is: PortComparison, port: u16 },
     Host { end: End, host: Host },
 }
 
@@ -156,7 +156,7 @@ enum End {
 
 /// How a port is compared.
 #[derive(Debug, Clone, Copy)]
-enum Comparison {
+enum PortComparison {
     Equal,
     Other,
     Less,
@@ -166,7 +166,7 @@ enum Comparison {
 }
 
 impl Expression {
-    fn is_true(&self, socket: &Socket) -> bool {
+    fn is_true(&self, socket: &ShownSocket) -> bool {
         let of = |end: End| match end {
             End::Local => socket.local,
             End::Remote => socket.remote,
@@ -178,12 +178,12 @@ impl Expression {
             Self::Port { end, is, port } => {
                 let has = of(*end).map_or(0, |addr| addr.port());
                 match is {
-                    Comparison::Equal => has == *port,
-                    Comparison::Other => has != *port,
-                    Comparison::Less => has < *port,
-                    Comparison::More => has > *port,
-                    Comparison::AtMost => has <= *port,
-                    Comparison::AtLeast => has >= *port,
+                    PortComparison::Equal => has == *port,
+                    PortComparison::Other => has != *port,
+                    PortComparison::Less => has < *port,
+                    PortComparison::More => has > *port,
+                    PortComparison::AtMost => has <= *port,
+                    PortComparison::AtLeast => has >= *port,
                 }
             }
             Self::Host { end, host } => of(*end).is_some_and(|addr| host.is(addr)),
@@ -255,9 +255,9 @@ fn port_of(word: &str, services: &Services) -> Result<u16> {
 }
 
 /// The words of a filter, one after another.
-struct Tokens(Vec<String>);
+struct FilterTokens(Vec<String>);
 
-impl Tokens {
+impl FilterTokens {
     fn of(words: &[String]) -> Self {
         let mut text = words.join(" ");
         for mark in ["(", ")", "!=", "<=", ">=", "==", "=", "<", ">", "!", "&&", "||", "&", "|"] {
@@ -335,17 +335,17 @@ impl Tokens {
 
     fn port(&mut self, end: End, services: &Services) -> Result<Expression> {
         let is = match self.peek() {
-            Some("=" | "==" | "eq") => Comparison::Equal,
-            Some("!=" | "ne" | "neq") => Comparison::Other,
-            Some("<" | "lt") => Comparison::Less,
-            Some(">" | "gt") => Comparison::More,
-            Some("<=" | "le" | "leq") => Comparison::AtMost,
-            Some(">=" | "ge" | "geq") => Comparison::AtLeast,
+            Some("=" | "==" | "eq") => PortComparison::Equal,
+            Some("!=" | "ne" | "neq") => PortComparison::Other,
+            Some("<" | "lt") => PortComparison::Less,
+            Some(">" | "gt") => PortComparison::More,
+            Some("<=" | "le" | "leq") => PortComparison::AtMost,
+            Some(">=" | "ge" | "geq") => PortComparison::AtLeast,
             // As ss(8) has it: none is equality.
             _ => {
                 return Ok(Expression::Port {
                     end,
-                    is: Comparison::Equal,
+                    is: PortComparison::Equal,
                     port: self.port_word(services)?,
                 });
             }

@@ -2,10 +2,10 @@
 
 use towpath_engine::TcpFigures;
 
-use towpath_model::Socket;
+use towpath_model::ShownSocket;
 
 /// TCP's figures of a connection, in the spelling and order of `ss -i`.
-pub(super) fn info_line(socket: &Socket) -> Option<String> {
+pub(super) fn info_line(socket: &ShownSocket) -> Option<String> {
     let congestion = socket.congestion.as_ref()?;
     let mut out = InfoLine(String::new());
     let tcp = socket.tcp.as_ref();
@@ -123,14 +123,14 @@ impl InfoLine {
 }
 
 /// As `ss -m`: unread bytes, the receive buffer, bytes not acknowledged, the send buffer.
-pub(super) fn memory(socket: &Socket) -> String {
+pub(super) fn memory(socket: &ShownSocket) -> String {
     let is_listener = socket.state.as_str() == "LISTEN";
     let (read, sent) = if is_listener { (0, 0) } else { (socket.recv_q, socket.send_q) };
     format!("skmem:(r{read},rb{},w{sent},tb{})", socket.recv_buffer, socket.send_buffer)
 }
 
 /// As `ss -o`: which timer runs, when it fires, and how often it fired in vain.
-pub(super) fn timer(socket: &Socket) -> Option<String> {
+pub(super) fn timer(socket: &ShownSocket) -> Option<String> {
     let tcp = socket.tcp.as_ref()?;
     // The answer may come from another user: nothing but these is shown.
     let known = ["on", "persist", "keepalive", "timewait"];
@@ -153,7 +153,7 @@ fn left(ms: u64) -> String {
 }
 
 /// As `ss -e`: whose it is, its number, and how it is bound.
-pub(super) fn extended(socket: &Socket) -> String {
+pub(super) fn extended(socket: &ShownSocket) -> String {
     use std::os::unix::fs::MetadataExt;
     let owner = |pid: &u32| std::fs::metadata(format!("/proc/{pid}")).ok().map(|it| it.uid());
     let mut out = InfoLine(String::new());

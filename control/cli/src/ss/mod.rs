@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 use towpath_model::folder::other_users;
 use towpath_model::{
-    Answer, Call, Error, NoAnswer, Reply, Socket, Told, ask_other_users, ask_user, printable,
+    Answer, Call, Error, NoAnswer, Reply, ShownSocket, Told, ask_other_users, ask_user, printable,
     runs_of, user_name,
 };
 
@@ -114,7 +114,7 @@ fn json(answers: &[Answer]) -> Result<String> {
         pid: u32,
         program: &'a str,
         #[serde(flatten)]
-        socket: &'a Socket,
+        socket: &'a ShownSocket,
     }
     let users: BTreeMap<u32, String> =
         answers.iter().map(|answer| (answer.owner, user_name(answer.owner))).collect();
@@ -129,7 +129,7 @@ fn json(answers: &[Answer]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use towpath_model::{Fault, FlowFigures, RunKind};
+    use towpath_model::{FlowFigures, RequestFault, RunKind};
 
     use super::samples::{answer, figures};
     use super::*;
@@ -161,7 +161,7 @@ mod tests {
         assert!(read(&Answer { pid: 43, ..answer() }).is_err(), "another run's answer");
         let silent = |pid, why: &str| {
             let mut silence = Reply::new(RunKind::Run, Vec::new());
-            (silence.pid, silence.error) = (pid, Some(Fault::new("silent", why)));
+            (silence.pid, silence.error) = (pid, Some(RequestFault::new("silent", why)));
             read_bytes(serde_json::to_vec(&silence).unwrap()).unwrap_err()
         };
         assert_eq!(silent(42, "is \u{1b}[2Jstopped\n"), "is \u{fffd}[2Jstopped\u{fffd}");

@@ -5,7 +5,7 @@ use clap::{Args, FromArgMatches};
 use towpath_engine::TcpFigures;
 
 use super::args::SsArgs;
-use towpath_model::{Answer, Proto, Socket, Word};
+use towpath_model::{Answer, Proto, ShownSocket, Word};
 
 /// The options in `words`, as they follow `towpath ss`.
 pub(super) fn args(words: &[&str]) -> SsArgs {
@@ -27,8 +27,8 @@ pub(super) fn answer() -> Answer {
     }
 }
 
-fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) -> Socket {
-    Socket {
+fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) -> ShownSocket {
+    ShownSocket {
         proto,
         state: Word::known(state),
         recv_q: 1,

@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use super::args::SsArgs;
 use super::info::{extended, info_line, memory, timer};
 use super::services::Services;
-use towpath_model::{Answer, Proto, Socket, user_name};
+use towpath_model::{Answer, Proto, ShownSocket, user_name};
 
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
@@ -56,7 +56,7 @@ pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> S
     out
 }
 
-fn columns(answer: &Answer, socket: &Socket, services: &Services, named: bool) -> [String; 7] {
+fn columns(answer: &Answer, socket: &ShownSocket, services: &Services, named: bool) -> [String; 7] {
     let wildcard = match socket.local {
         Some(SocketAddr::V6(_)) => "[::]:*",
         Some(SocketAddr::V4(_)) => "0.0.0.0:*",
@@ -77,7 +77,7 @@ fn columns(answer: &Answer, socket: &Socket, services: &Services, named: bool) -
 }
 
 /// The run of a socket, and with `named` the processes that hold it, in the spelling of ss.
-fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
+fn process(answer: &Answer, socket: &ShownSocket, named: bool) -> String {
     let run = match answer.owner == geteuid().as_raw() {
         true => format!("towpath={}", answer.pid),
         // Another user's word, which root does not take for a run of its own.
@@ -108,13 +108,13 @@ fn user(pid: u32, owner: u32) -> Option<String> {
 
 /// Sockets of all runs, counted by state and by protocol, as `ss -s`.
 pub(super) fn summary(answers: &[Answer]) -> String {
-    let sockets: Vec<&Socket> = answers.iter().flat_map(|answer| &answer.sockets).collect();
+    let sockets: Vec<&ShownSocket> = answers.iter().flat_map(|answer| &answer.sockets).collect();
     let count =
-        |what: &dyn Fn(&Socket) -> bool| sockets.iter().filter(|socket| what(socket)).count();
-    let is_tcp = |socket: &Socket| socket.proto == Proto::Tcp;
+        |what: &dyn Fn(&ShownSocket) -> bool| sockets.iter().filter(|socket| what(socket)).count();
+    let is_tcp = |socket: &ShownSocket| socket.proto == Proto::Tcp;
     let in_state =
-        |state| count(&|socket: &Socket| is_tcp(socket) && socket.state.as_str() == state);
-    let orphaned = count(&|socket: &Socket| {
+        |state| count(&|socket: &ShownSocket| is_tcp(socket) && socket.state.as_str() == state);
+    let orphaned = count(&|socket: &ShownSocket| {
         is_tcp(socket) && socket.slot.is_some() && socket.holders.is_empty()
     });
     let mut out = format!("Total: {}\n", sockets.len());
@@ -131,7 +131,7 @@ pub(super) fn summary(answers: &[Answer]) -> String {
     let _ = writeln!(out, "{:<9} {:<9} {:<9} IPv6", "Transport", "Total", "IP");
     for (name, proto) in [("ICMP", Proto::Icmp), ("UDP", Proto::Udp), ("TCP", Proto::Tcp)] {
         let of = |v6: bool| {
-            count(&|socket: &Socket| {
+            count(&|socket: &ShownSocket| {
                 socket.proto == proto && socket.local.is_some_and(|addr| addr.is_ipv6()) == v6
             })
         };

@@ -57,7 +57,7 @@ impl Depth {
     }
 }
 
-struct Builder<'a, const LANES: usize> {
+struct TreeBuilder<'a, const LANES: usize> {
     items: &'a [Item<LANES>],
     tree: CutTree<LANES>,
     copies_left: usize,
@@ -68,7 +68,7 @@ struct Builder<'a, const LANES: usize> {
 impl<const LANES: usize> CutTree<LANES> {
     /// The tree of `items`, which are in the order of the list.
     pub(crate) fn build(items: &[Item<LANES>]) -> Self {
-        let mut builder = Builder {
+        let mut builder = TreeBuilder {
             items,
             tree: Self { nodes: Vec::new(), bounds: Vec::new(), ends: Vec::new() },
             copies_left: COPIES_PER_RULE * items.len(),
@@ -98,7 +98,7 @@ fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     list
 }
 
-impl<const LANES: usize> Builder<'_, LANES> {
+impl<const LANES: usize> TreeBuilder<'_, LANES> {
     /// Makes the node at `slot` of the rules of `list`, which are in order. All packets that come
     /// here and match any of them are in `region`.
     fn fill(&mut self, slot: u32, mut list: Vec<u32>, region: &[Range; LANES], depth: Depth) {

@@ -10,7 +10,7 @@ pub(super) struct GatewayId(pub u32);
 
 /// The routers that do not answer. There are few: a change copies all of them.
 #[derive(Debug, Clone)]
-pub(super) struct Failures {
+pub(super) struct UnreachableRouters {
     of: BTreeMap<GatewayId, Failure>,
     /// The first time when any of them may be asked.
     probe_at: Instant,
@@ -25,13 +25,13 @@ pub(super) struct Failure {
     pub probe_at: Instant,
 }
 
-impl Default for Failures {
+impl Default for UnreachableRouters {
     fn default() -> Self {
         Self { of: BTreeMap::new(), probe_at: Instant::FAR }
     }
 }
 
-impl Failures {
+impl UnreachableRouters {
     /// Since when a router is known not to answer; `None` if it answers, or was not asked yet.
     #[inline]
     pub(super) fn failed_at(&self, id: GatewayId) -> Option<Instant> {

@@ -10,7 +10,7 @@ use towpath_lpm::{Bits, Flat, Trie};
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
-use super::failures::{Failures, GatewayId};
+use super::failures::{GatewayId, UnreachableRouters};
 use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::route::{RouteEntry, RouteKind};
@@ -73,7 +73,7 @@ pub(super) struct Fib {
     /// Weighs ways for pairs of addresses, the same in all shards.
     weights: Keyed,
     /// Routers that do not answer.
-    pub failures: Arc<Failures>,
+    pub failures: Arc<UnreachableRouters>,
     /// No route has a smaller MTU, in bytes.
     pub mtu_least: u16,
 }

@@ -13,9 +13,9 @@ use super::data::{Data, Load, Output};
 use super::iface::IfaceId;
 use super::keys::Keys;
 use super::received::{IcmpError, Looped, Received};
-use super::seat::{Seat, Shared};
+use super::seat::{ControlAccess, Shared};
 use super::told::{News, Order, Parts};
-use super::trace::{ControlCounters, Dropped, NetCounters, Traffic};
+use super::trace::{ControlCounters, DroppedCopy, NetCounters, Traffic};
 use crate::drop::DropReason;
 
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
@@ -28,7 +28,7 @@ use crate::drop::DropReason;
 /// - call [`on_timeout`](Self::on_timeout) when [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
-    pub(super) seat: Seat,
+    pub(super) seat: ControlAccess,
     pub(super) data: Data,
     /// How many snapshots it has seen.
     pub(super) seen: u64,
@@ -46,7 +46,7 @@ impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
         let control = Box::new(host_control(config, &keys, now));
-        Self::assemble(config, &keys, now, (0, 1), Seat::Alone(control))
+        Self::assemble(config, &keys, now, (0, 1), ControlAccess::Alone(control))
     }
 
     /// A host with several shards, the IP layer of each: `keys` has theirs. The first one runs
@@ -56,7 +56,8 @@ impl Net {
         let shared = Arc::new(Shared::new(host_control(config, first, now)));
         let assemble = |(n, own): (usize, &Keys)| {
             let shared = Arc::clone(&shared);
-            let seat = if n == 0 { Seat::First(shared) } else { Seat::Other(shared) };
+            let seat =
+                if n == 0 { ControlAccess::First(shared) } else { ControlAccess::Other(shared) };
             Self::assemble(config, own, now, (n, keys.len()), seat)
         };
         keys.iter().enumerate().map(assemble).collect()
@@ -67,7 +68,7 @@ impl Net {
         keys: &Keys,
         now: Instant,
         place: (usize, usize),
-        seat: Seat,
+        seat: ControlAccess,
     ) -> Self {
         let mut data = Data::new(config, keys, now, place.0, place.1);
         data.follow(&seat.snapshot());
@@ -82,14 +83,14 @@ impl Net {
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
-            Seat::Alone(control) if data.has_told() || control.has_orders() => {
+            ControlAccess::Alone(control) if data.has_told() || control.has_orders() => {
                 talk(control, data, news, now, pool);
             }
-            Seat::Alone(control) => data.follow(control.snapshot()),
-            Seat::First(shared) if data.has_told() || shared.due() == Instant::ZERO => {
+            ControlAccess::Alone(control) => data.follow(control.snapshot()),
+            ControlAccess::First(shared) if data.has_told() || shared.due() == Instant::ZERO => {
                 shared.with(|control| talk(control, data, news, now, pool));
             }
-            Seat::First(_) | Seat::Other(_) => {}
+            ControlAccess::First(_) | ControlAccess::Other(_) => {}
         }
         self.data.clear_up(pool);
     }
@@ -150,10 +151,10 @@ impl Net {
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
             // The owner may have given the data part news.
-            Seat::Alone(control) if control.has_orders() => Instant::ZERO,
-            Seat::Alone(control) => control.next_timeout(),
-            Seat::First(shared) => shared.due(),
-            Seat::Other(_) => Instant::FAR,
+            ControlAccess::Alone(control) if control.has_orders() => Instant::ZERO,
+            ControlAccess::Alone(control) => control.next_timeout(),
+            ControlAccess::First(shared) => shared.due(),
+            ControlAccess::Other(_) => Instant::FAR,
         };
         let next = control.min(self.data.next_timeout());
         (next != Instant::FAR).then_some(next)
@@ -164,8 +165,8 @@ impl Net {
         // A confirmation that is already queued ends a probe that is due.
         self.exchange(now, pool);
         match &mut self.seat {
-            Seat::Alone(control) => control.on_timeout(now, pool),
-            Seat::First(shared) if shared.due() <= now => {
+            ControlAccess::Alone(control) => control.on_timeout(now, pool),
+            ControlAccess::First(shared) if shared.due() <= now => {
                 let (data, news) = (&mut self.data, &mut self.news);
                 // An end of lifetime leaves no order, but a new snapshot: data follows it all the
                 // same, and other shards are woken for it.
@@ -174,7 +175,7 @@ impl Net {
                     talk(control, data, news, now, pool);
                 });
             }
-            Seat::First(_) | Seat::Other(_) => {}
+            ControlAccess::First(_) | ControlAccess::Other(_) => {}
         }
         self.exchange(now, pool);
         self.data.on_timeout(now, pool);
@@ -185,7 +186,7 @@ impl Net {
     /// the shards are right.
     pub fn counters(&self) -> NetCounters {
         let control = match &self.seat {
-            Seat::Other(_) => ControlCounters::default(),
+            ControlAccess::Other(_) => ControlCounters::default(),
             seat => seat.ask(|control| control.counters.clone()),
         };
         NetCounters { data: self.data.counters.clone(), control }
@@ -317,7 +318,7 @@ impl Net {
     }
 
     /// The oldest traced drop not yet taken.
-    pub fn take_dropped(&mut self) -> Option<Dropped> {
+    pub fn take_dropped(&mut self) -> Option<DroppedCopy> {
         self.data.dropped.pop_front()
     }
 

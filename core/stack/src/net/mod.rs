@@ -92,7 +92,7 @@ mod transport;
 
 pub use changes::{Change, Fault, How, Refused, RouteSpec};
 pub use config::{Forwarding, NetConfig, SourceCheck};
-pub use control::{Neighbor, NeighborState};
+pub use control::{NeighborInfo, NeighborState};
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
 pub(crate) use data::{connection, datagrams, mtu, place, quoted_flow};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
@@ -104,4 +104,4 @@ pub use route::{HopId, Route, RouteEntry, RouteError, RouteKind, metric_unless_g
 pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;
 pub(crate) use told::{HopKey, News, ToControl};
-pub use trace::{ControlCounters, DataCounters, Dropped, NetCounters, Traffic};
+pub use trace::{ControlCounters, DataCounters, DroppedCopy, NetCounters, Traffic};

@@ -10,13 +10,13 @@ use towpath_pool::Offloads;
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
-use super::control::{Control, Neighbor};
+use super::control::{Control, NeighborInfo};
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::received::Conflict;
 use super::route::RouteEntry;
 use super::rule_set::{Logged, RuleSet};
-use super::seat::Seat;
+use super::seat::ControlAccess;
 use super::snapshot::Link;
 
 impl Net {
@@ -116,17 +116,17 @@ impl Net {
     /// than the first.
     pub fn take_conflict(&mut self) -> Option<Conflict> {
         match &mut self.seat {
-            Seat::Alone(control) => control.take_conflict(),
-            Seat::First(shared) => shared.with(Control::take_conflict),
-            Seat::Other(_) => None,
+            ControlAccess::Alone(control) => control.take_conflict(),
+            ControlAccess::First(shared) => shared.with(Control::take_conflict),
+            ControlAccess::Other(_) => None,
         }
     }
 
     /// All neighbours known, in no particular order. Where there are several shards, they are
     /// copied first.
-    pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
+    pub fn neighbors(&self) -> impl Iterator<Item = NeighborInfo> {
         let (own, copied) = match &self.seat {
-            Seat::Alone(control) => (Some(control.neighbors()), None),
+            ControlAccess::Alone(control) => (Some(control.neighbors()), None),
             seat => (None, Some(seat.ask(|control| control.neighbors().collect::<Vec<_>>()))),
         };
         own.into_iter().flatten().chain(copied.into_iter().flatten())
@@ -160,7 +160,7 @@ impl Net {
     /// Changes the host, in its first shard.
     pub(super) fn decide<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         assert!(
-            !matches!(self.seat, Seat::Other(_)),
+            !matches!(self.seat, ControlAccess::Other(_)),
             "the first shard alone is told what the host is"
         );
         self.change(change)
@@ -168,9 +168,9 @@ impl Net {
 
     fn change<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
         let result = match &mut self.seat {
-            Seat::Alone(control) => change(control),
-            Seat::First(shared) => shared.with(change),
-            Seat::Other(shared) => {
+            ControlAccess::Alone(control) => change(control),
+            ControlAccess::First(shared) => shared.with(change),
+            ControlAccess::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
                 // The shard that sends reports may sleep until a later deadline.
                 self.hurries_first |= sooner;

@@ -5,7 +5,7 @@ use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
 use super::layer::Net;
-use super::seat::{Seat, Shared};
+use super::seat::{ControlAccess, Shared};
 use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
 use crate::drop::DropReason;
 
@@ -13,7 +13,9 @@ impl Net {
     /// Adopts the newest snapshot. A single stack always has it.
     #[inline]
     pub fn catch_up(&mut self) {
-        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        let (ControlAccess::First(shared) | ControlAccess::Other(shared)) = &self.seat else {
+            return;
+        };
         let snapshots = shared.snapshots();
         if snapshots != self.seen {
             self.seen = snapshots;
@@ -25,7 +27,9 @@ impl Net {
     /// snapshot's lock. The next batch finds the new snapshot then.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
-        let (Seat::First(shared) | Seat::Other(shared)) = &self.seat else { return };
+        let (ControlAccess::First(shared) | ControlAccess::Other(shared)) = &self.seat else {
+            return;
+        };
         self.hurries_seen = shared.hurries();
         let snapshots = shared.snapshots();
         if snapshots != self.seen
@@ -42,9 +46,9 @@ impl Net {
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
         match &self.seat {
-            Seat::Alone(_) => false,
-            Seat::First(shared) => routes(shared) || shared.hurries() != self.hurries_seen,
-            Seat::Other(shared) => routes(shared),
+            ControlAccess::Alone(_) => false,
+            ControlAccess::First(shared) => routes(shared) || shared.hurries() != self.hurries_seen,
+            ControlAccess::Other(shared) => routes(shared),
         }
     }
 
@@ -52,15 +56,17 @@ impl Net {
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
-            Seat::Alone(_) => false,
-            Seat::First(_) => !self.news.is_empty() || self.woken_for != self.route_generation(),
-            Seat::Other(_) => self.data.has_told() || self.hurries_first,
+            ControlAccess::Alone(_) => false,
+            ControlAccess::First(_) => {
+                !self.news.is_empty() || self.woken_for != self.route_generation()
+            }
+            ControlAccess::Other(_) => self.data.has_told() || self.hurries_first,
         }
     }
 
     /// Takes the next message for the first shard; none in the first shard itself.
     pub(crate) fn take_for_control(&mut self, pool: &mut Pool) -> Option<ToControl> {
-        if !matches!(self.seat, Seat::Other(_)) {
+        if !matches!(self.seat, ControlAccess::Other(_)) {
             return None;
         }
         if let Some(mut punt) = self.data.take_punt() {
@@ -87,7 +93,7 @@ impl Net {
     pub(crate) fn on_told(&mut self, now: Instant, from: u8, told: ToControl, pool: &mut Pool) {
         let by = Parts::one(from);
         match (told, &self.seat) {
-            (ToControl::Punt(punt), Seat::First(_)) => self.data.punts.push_back(*punt),
+            (ToControl::Punt(punt), ControlAccess::First(_)) => self.data.punts.push_back(*punt),
             (ToControl::Punt(punt), _) => self.drop_punt(*punt, pool),
             (ToControl::Notice(Notice::TooBig { way, mtu }), _) => {
                 if let Some(mtu) = self.data.hear_path_mtu(now, way, mtu) {
@@ -95,7 +101,7 @@ impl Net {
                     self.news.push_back((others, News::TooBig { way, mtu }));
                 }
             }
-            (ToControl::Notice(notice), Seat::First(shared)) => {
+            (ToControl::Notice(notice), ControlAccess::First(shared)) => {
                 shared.with(|control| control.on_notice(now, by, notice, pool));
             }
             (ToControl::Notice(_), _) => {}
@@ -107,13 +113,13 @@ impl Net {
     /// socket's port can forge reports about ever new ways, and each costs every shard work. The
     /// rate is therefore limited; further ones are passed on when they are reported again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
-        if matches!(self.seat, Seat::Alone(_)) {
+        if matches!(self.seat, ControlAccess::Alone(_)) {
             return;
         }
         let mut told = self.data.mtus.may_tell(now);
         if !told {
             self.data.counters.path_mtus_untold += 1;
-        } else if matches!(self.seat, Seat::First(_)) {
+        } else if matches!(self.seat, ControlAccess::First(_)) {
             self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu }));
         } else {
             told = self.data.next_hops.tell(Notice::TooBig { way, mtu });
@@ -140,11 +146,11 @@ impl Net {
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {
-            Seat::First(_) if self.woken_for != generation => {
+            ControlAccess::First(_) if self.woken_for != generation => {
                 self.woken_for = generation;
                 Parts::OTHERS
             }
-            Seat::Other(_) if core::mem::take(&mut self.hurries_first) => Parts::FIRST,
+            ControlAccess::Other(_) if core::mem::take(&mut self.hurries_first) => Parts::FIRST,
             _ => Parts::NONE,
         }
     }

@@ -20,7 +20,7 @@ use super::snapshot::Snapshot;
 
 /// Access of a stack to the control part of its host.
 #[derive(Debug)]
-pub(super) enum Seat {
+pub(super) enum ControlAccess {
     /// Control itself: this stack is the only one.
     Alone(Box<Control>),
     /// Control of several shards, run by this one.
@@ -29,7 +29,7 @@ pub(super) enum Seat {
     Other(Arc<Shared>),
 }
 
-impl Seat {
+impl ControlAccess {
     /// Looks at control, wherever it is.
     pub(super) fn ask<R>(&self, question: impl FnOnce(&Control) -> R) -> R {
         match self {
@@ -191,7 +191,7 @@ mod tests {
         other.catch_up();
         assert!(first.add_address(Instant(1), IfaceId::LOOPBACK, "10.0.0.1/32".parse().unwrap()));
         let addr = "10.0.0.1".parse().unwrap();
-        let Seat::First(shared) = &first.seat else { panic!("it runs control") };
+        let ControlAccess::First(shared) = &first.seat else { panic!("it runs control") };
         let locked = lock(&shared.snapshot);
         other.catch_up_if_free();
         assert!(!other.is_local(addr));
@@ -220,7 +220,7 @@ mod tests {
             in_process: false,
         };
         let id = first.add_interface(Instant(1), config);
-        let Seat::First(shared) = &first.seat else { panic!("it runs control") };
+        let ControlAccess::First(shared) = &first.seat else { panic!("it runs control") };
         let (locked, begun) = (lock(&shared.snapshot), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -337,14 +337,14 @@ fn an_interface_announces_its_address_and_answers_questions() {
     assert_eq!((header.dst, header.ethertype), (MacAddr::BROADCAST, EtherType::ARP));
     // A probe, which another host with the address answers, and the announcement.
     let ends = |frame: &Vec<u8>| {
-        let (message, _) = arp::Packet::parse(&frame[at..]).unwrap();
+        let (message, _) = arp::ArpPacket::parse(&frame[at..]).unwrap();
         (message.sender_ip.octets(), message.target_ip.octets())
     };
     assert_eq!(ends(&announced[0]), ([0; 4], [10, 0, 0, 1]));
     assert_eq!(ends(&announced[1]), ([10, 0, 0, 1], [10, 0, 0, 1]));
 
-    let mut question = arp::Packet {
-        op: arp::Op::Request,
+    let mut question = arp::ArpPacket {
+        op: arp::ArpOp::Request,
         sender_mac: MAC_B,
         sender_ip: [10, 0, 0, 2].into(),
         target_mac: MacAddr::UNSPECIFIED,
@@ -354,8 +354,11 @@ fn an_interface_announces_its_address_and_answers_questions() {
     question.emit(&mut bytes);
     assert!(a.receive(&frame(MacAddr::BROADCAST, MAC_B, EtherType::ARP, &bytes)).is_none());
     let answer = only(a.sent());
-    let (answer, _) = arp::Packet::parse(&answer[14..]).unwrap();
-    assert_eq!((answer.op, answer.sender_mac, answer.target_mac), (arp::Op::Reply, MAC_A, MAC_B));
+    let (answer, _) = arp::ArpPacket::parse(&answer[14..]).unwrap();
+    assert_eq!(
+        (answer.op, answer.sender_mac, answer.target_mac),
+        (arp::ArpOp::Reply, MAC_A, MAC_B)
+    );
 
     question.target_ip = [10, 0, 0, 9].into();
     question.emit(&mut bytes);
@@ -1166,8 +1169,8 @@ fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
         (a.net.output(ETH).len(), a.drops(DropReason::OutputFull)),
         (limits::OUTPUT_PACKETS_MAX, 1)
     );
-    let request = arp::Packet {
-        op: arp::Op::Request,
+    let request = arp::ArpPacket {
+        op: arp::ArpOp::Request,
         sender_mac: MAC_B,
         sender_ip: [10, 0, 0, 2].into(),
         target_mac: MacAddr::UNSPECIFIED,
@@ -1466,8 +1469,8 @@ fn a_defender_may_advertise_from_the_tentative_address() {
 fn another_host_with_the_same_ipv4_address_is_told_of_once() {
     let mut host = Host::a().settled();
     let mut bytes = [0; arp::PACKET_LEN];
-    let defence = arp::Packet {
-        op: arp::Op::Reply,
+    let defence = arp::ArpPacket {
+        op: arp::ArpOp::Reply,
         sender_mac: MAC_B,
         sender_ip: [10, 0, 0, 1].into(),
         target_mac: MAC_A,

@@ -5,7 +5,7 @@ use crate::drop::{DropReason, Drops};
 
 /// A copy of a dropped packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedCopy {
     /// Where it came from or was to go.
     pub iface: IfaceId,
     /// Why it was dropped.

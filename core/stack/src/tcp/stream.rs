@@ -1,7 +1,7 @@
 //! A stream socket with a connection.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_tcp::{Buffers, Connection, Instant};
+use towpath_tcp::{Connection, FifoLevels, Instant};
 
 use crate::host::Host;
 use crate::net::IfaceId;
@@ -124,8 +124,8 @@ impl<H: Host> StreamSocket<H> {
     }
 
     /// How full the buffers are.
-    pub fn buffers(&self) -> Buffers {
-        Buffers {
+    pub fn buffers(&self) -> FifoLevels {
+        FifoLevels {
             recv_free: self.recv.free(),
             recv_capacity: self.recv.capacity(),
             recv_unread: self.recv.unread(),

@@ -7,7 +7,7 @@
 //! of such connections whose handshake is under way (RFC 7413 §5.1).
 
 use towpath_ring::RecvBuffer;
-use towpath_tcp::{Buffers, Connection, Instant, SeqNum};
+use towpath_tcp::{Connection, FifoLevels, Instant, SeqNum};
 
 use crate::cx::Cx;
 use crate::host::{Host, SocketEvent, SocketId};
@@ -105,10 +105,10 @@ impl<H: Host> Stack<H> {
         let NewChild { user, family, recv, send, offer, settings, sharing } = child;
         let IncomingSegment { flow, hash, ref segment, ref local, .. } = *incoming;
         let iss = self.initial_sequence(now, &flow, iss_min);
-        let buffers = Buffers {
+        let buffers = FifoLevels {
             recv_free: recv.free(),
             recv_capacity: recv.capacity(),
-            ..Buffers::default()
+            ..FifoLevels::default()
         };
         let iface = settings.device.or(self.pinned(local.iface, &flow));
         let config = settings.for_flow(now, &flow, iface, &self.net);

@@ -14,8 +14,8 @@ const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 /// An announcement that the router of b is at `mac`.
 fn announce(w: &mut World, mac: MacAddr) {
     let router = [10, 0, 0, 1].into();
-    let message = arp::Packet {
-        op: arp::Op::Reply,
+    let message = arp::ArpPacket {
+        op: arp::ArpOp::Reply,
         sender_mac: mac,
         sender_ip: router,
         target_mac: MacAddr::BROADCAST,

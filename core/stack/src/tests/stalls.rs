@@ -1,7 +1,7 @@
 //! A host that was not turned for a while, though time passed.
 
 use super::world::{Conn, MS, World, WorldConfig};
-use crate::{Instant, KeepAlive, SocketOption};
+use crate::{Instant, KeepAliveConfig, SocketOption};
 
 /// A connection over loopback within host a, whose first segments (which are acknowledged at once)
 /// are over.
@@ -68,7 +68,7 @@ fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
     w.run(60_000);
     let second = std::time::Duration::from_secs(1);
     for (conn, _) in &silent {
-        let keepalive = KeepAlive { idle: second, interval: 75 * second, probes: 9 };
+        let keepalive = KeepAliveConfig { idle: second, interval: 75 * second, probes: 9 };
         w.a.stack.set_option(conn.id, SocketOption::KeepAlive(Some(keepalive))).unwrap();
     }
     w.a.write(&client, b"and it goes on");

@@ -13,8 +13,8 @@ use crate::net::IfaceId;
 
 use super::world::{Conn, Dice, Node, World, WorldConfig};
 use crate::{
-    BindError, BindOptions, ConnectError, DropReason, Family, KeepAlive, ListenError, SocketError,
-    SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
+    BindError, BindOptions, ConnectError, DropReason, Family, KeepAliveConfig, ListenError,
+    SocketError, SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
 };
 
 fn ethernet() -> WorldConfig {
@@ -839,7 +839,7 @@ fn keepalive_finds_a_dead_peer() {
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
     let second = std::time::Duration::from_secs(1);
-    let keepalive = KeepAlive { idle: 10 * second, interval: second, probes: 3 };
+    let keepalive = KeepAliveConfig { idle: 10 * second, interval: second, probes: 3 };
     w.a.stack.set_option(client.id, SocketOption::KeepAlive(Some(keepalive))).unwrap();
     w.run(60_000);
     assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::TimedOut)));

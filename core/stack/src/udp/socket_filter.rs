@@ -4,7 +4,7 @@
 //! header. No filter cuts off that header (`sk_filter_trim_cap`). The data of an echo socket's
 //! filter begins with the ICMP header (`sock_queue_rcv_skb`).
 
-use towpath_cbpf::{Ancillary, Origin, Packet, Program};
+use towpath_cbpf::{Ancillary, FilterPacket, Origin, Program};
 use towpath_pool::LinkType;
 use towpath_ring::Payload;
 use towpath_wire::{IpProtocol, udp};
@@ -144,7 +144,7 @@ impl FilterView<'_> {
     }
 }
 
-impl Packet for FilterView<'_> {
+impl FilterPacket for FilterView<'_> {
     fn len(&self) -> u32 {
         self.header_len + self.payload.len()
     }

@@ -4,7 +4,7 @@
 use towpath_wire::tcp::Flags;
 
 use crate::connection::Connection;
-use crate::disposition::DropReason;
+use crate::disposition::SegmentDropReason;
 use crate::event::pending;
 use crate::receive_space::NewText;
 use crate::segment::Segment;
@@ -18,9 +18,9 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), SegmentDropReason> {
         let checked = self.ext.check_timestamps(now, segment);
-        if checked == Err(DropReason::Paws) {
+        if checked == Err(SegmentDropReason::Paws) {
             self.answer_unacceptable(now, segment);
         }
         checked
@@ -32,7 +32,7 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-    ) -> Result<NewText, DropReason> {
+    ) -> Result<NewText, SegmentDropReason> {
         let mut seq = segment.seq;
         // In a simultaneous open the peer's SYN-ACK repeats its SYN; what follows it is in order.
         let syn_again =
@@ -60,7 +60,7 @@ impl Connection {
             if !segment.flags.contains(Flags::RST) {
                 self.answer_unacceptable(now, segment);
             }
-            return Err(DropReason::OutOfWindow);
+            return Err(SegmentDropReason::OutOfWindow);
         }
         Ok(self.rcv.trim(seq, segment.payload_len, segment.flags.contains(Flags::FIN)))
     }
@@ -82,7 +82,7 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), SegmentDropReason> {
         if !segment.flags.contains(Flags::RST) {
             return Ok(());
         }
@@ -94,14 +94,14 @@ impl Connection {
             //# sequence value, yet is within the current receive window (RCV.NXT < SEG.SEQ <
             //# RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK).
             if !segment.seq.is_within(self.rcv.nxt, self.rcv.window_max()) {
-                return Err(DropReason::OutOfWindow);
+                return Err(SegmentDropReason::OutOfWindow);
             }
             self.owed.ack |= self.rcv.challenge.allow(now);
-            return Err(DropReason::ResetInWindow);
+            return Err(SegmentDropReason::ResetInWindow);
         }
         if self.state == State::TimeWait {
             // RFC 1337.
-            return Err(DropReason::ResetIgnored);
+            return Err(SegmentDropReason::ResetIgnored);
         }
         match self.state {
             State::SynReceived => self.raise(self.ext.fast_open.reset_event()),
@@ -114,7 +114,11 @@ impl Connection {
     }
 
     /// Fourth, check the SYN bit.
-    pub(super) fn check_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
+    pub(super) fn check_syn(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+    ) -> Result<(), SegmentDropReason> {
         let expected = self.is_syn_of_peer(segment);
         if self.state == State::Closed || !segment.flags.contains(Flags::SYN) || expected {
             return Ok(());
@@ -123,6 +127,6 @@ impl Connection {
         //# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also
         //# referred to as challenge ACK) to the remote peer.
         self.owed.ack |= self.rcv.challenge.allow(now);
-        Err(DropReason::SynInWindow)
+        Err(SegmentDropReason::SynInWindow)
     }
 }

@@ -8,10 +8,10 @@ use towpath_wire::tcp::Flags;
 use crate::congestion::Acked;
 use crate::connection::Connection;
 use crate::counters::SendLimit;
-use crate::disposition::{DropReason, FifoChanges};
+use crate::disposition::{FifoChanges, SegmentDropReason};
 use crate::event::pending;
 use crate::recovery::Phase;
-use crate::segment::{Buffers, Segment};
+use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
 
@@ -22,18 +22,18 @@ impl Connection {
         &mut self,
         now: Instant,
         segment: &Segment,
-        buffers: Buffers,
+        buffers: FifoLevels,
         received: &mut FifoChanges,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), SegmentDropReason> {
         if !segment.flags.contains(Flags::ACK) {
-            return Err(DropReason::NoAck);
+            return Err(SegmentDropReason::NoAck);
         }
         if self.state == State::SynReceived {
             self.check_ack_of_syn(now, segment, received)?;
         }
         if !self.is_ack_in_range(segment) {
             self.owed.ack |= self.rcv.challenge.allow(now);
-            return Err(DropReason::BadAck);
+            return Err(SegmentDropReason::BadAck);
         }
         if segment.ack.lt(self.snd.una) {
             return Ok(());
@@ -122,10 +122,10 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         received: &mut FifoChanges,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), SegmentDropReason> {
         if !segment.ack.is_within(self.snd.una + 1, self.snd.flight()) {
             self.owed.set_reset_reply(segment.ack);
-            return Err(DropReason::BadAck);
+            return Err(SegmentDropReason::BadAck);
         }
         self.owed.syn = false;
         self.snd.set_window(self.window_of(segment), segment.seq, segment.ack);

@@ -4,11 +4,11 @@
 use towpath_wire::tcp::{Flags, SeqNum};
 
 use crate::connection::Connection;
-use crate::disposition::{DropReason, FifoChanges, Write};
+use crate::disposition::{FifoChanges, SegmentDropReason, Write};
 use crate::event::pending;
 use crate::ranges::Inserted;
 use crate::receive_space::{NewText, WhenRead};
-use crate::segment::{Buffers, Segment};
+use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
 
@@ -29,7 +29,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         text: NewText,
-        buffers: Buffers,
+        buffers: FifoLevels,
         received: &mut FifoChanges,
     ) {
         if !self.state.may_receive() {
@@ -48,14 +48,14 @@ impl Connection {
                 self.abort();
                 // The segment's ACK counts: bytes that it acknowledges are not in front of the last
                 // ones.
-                received.payload_dropped = Some(DropReason::AfterClose);
+                received.payload_dropped = Some(SegmentDropReason::AfterClose);
                 return;
             }
             self.store(now, segment, text, buffers, received);
         } else if segment.payload_len > 0 {
             // A window probe, or an old duplicate with a new ACK.
             self.owed.ack = true;
-            received.payload_dropped = cut.then_some(DropReason::OutOfWindow);
+            received.payload_dropped = cut.then_some(SegmentDropReason::OutOfWindow);
         }
         if text.fin && received.payload_dropped.is_none() {
             self.owed.ack = true;
@@ -76,7 +76,7 @@ impl Connection {
         &mut self,
         now: Instant,
         syn: &Segment,
-        buffers: Buffers,
+        buffers: FifoLevels,
         received: &mut FifoChanges,
     ) {
         let text = self.rcv.trim(syn.seq + 1, syn.payload_len, false);
@@ -91,7 +91,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         text: NewText,
-        buffers: Buffers,
+        buffers: FifoLevels,
         received: &mut FifoChanges,
     ) {
         let offset = text.seq - self.rcv.nxt;
@@ -99,11 +99,11 @@ impl Connection {
         let len = text.len.min(room);
         if len == 0 {
             self.owed.ack = true;
-            received.payload_dropped = Some(DropReason::NoRoom);
+            received.payload_dropped = Some(SegmentDropReason::NoRoom);
             return;
         }
         if len < text.len {
-            received.payload_dropped = Some(DropReason::NoRoom);
+            received.payload_dropped = Some(SegmentDropReason::NoRoom);
         }
         let end = text.seq + len;
         let mut urgent = received.payload_dropped.is_some();
@@ -142,7 +142,7 @@ impl Connection {
             Inserted::New => true,
             Inserted::Known => false,
             Inserted::Full => {
-                received.payload_dropped = Some(DropReason::TooManyRanges);
+                received.payload_dropped = Some(SegmentDropReason::TooManyRanges);
                 false
             }
         }

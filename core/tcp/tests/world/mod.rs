@@ -167,8 +167,8 @@ impl Host {
         }
     }
 
-    pub fn buffers(&self) -> Buffers {
-        Buffers {
+    pub fn buffers(&self) -> FifoLevels {
+        FifoLevels {
             recv_free: (self.recv_capacity - self.recv_fifo.len()) as u32,
             recv_capacity: self.recv_capacity as u32,
             recv_unread: self.recv_fifo.len() as u32,
@@ -498,7 +498,7 @@ impl Pair {
         let now = self.now;
         let (buffers, other) = (self.host(from).buffers(), from.other());
         let mine = self.host(from).connection().info(now, buffers);
-        let theirs = self.host(other).connection().info(now, Buffers::default());
+        let theirs = self.host(other).connection().info(now, FifoLevels::default());
         let timestamps = mine.timestamps.then(|| {
             let offset = if from == A { 77 } else { 78 };
             Timestamps { value: (now.0 / 1_000_000) as u32 + offset, echo: 0 }
@@ -718,7 +718,7 @@ pub fn drop_data(side: Side, numbers: &[usize]) -> Box<dyn FnMut(&Packet) -> Fat
 }
 
 /// Buffers of a connection in which everything has room.
-pub const BUFFERS: Buffers = Buffers {
+pub const BUFFERS: FifoLevels = FifoLevels {
     recv_free: 65_536,
     recv_capacity: 65_536,
     recv_unread: 0,

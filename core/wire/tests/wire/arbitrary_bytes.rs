@@ -57,7 +57,7 @@ proptest! {
         if let Ok((_, len)) = ethernet::Header::parse(&data) {
             prop_assert!(len <= data.len());
         }
-        let _ = arp::Packet::parse(&data);
+        let _ = arp::ArpPacket::parse(&data);
         if let Ok((header, payload)) = ipv4::Header::parse(&data) {
             prop_assert!(data.get(payload.clone()).is_some());
             prop_assert_eq!(payload.len(), header.payload_len());

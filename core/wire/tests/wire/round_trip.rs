@@ -58,8 +58,8 @@ proptest! {
 
     #[test]
     fn arp_packet(reply: bool, sender_mac in unicast_mac(), target_mac in mac(), a: u32, b: u32) {
-        let packet = arp::Packet {
-            op: if reply { arp::Op::Reply } else { arp::Op::Request },
+        let packet = arp::ArpPacket {
+            op: if reply { arp::ArpOp::Reply } else { arp::ArpOp::Request },
             sender_mac,
             sender_ip: a.into(),
             target_mac,
@@ -67,7 +67,7 @@ proptest! {
         };
         let mut buf = [0xaa; 28];
         prop_assert_eq!(packet.emit(&mut buf), 28);
-        prop_assert_eq!(arp::Packet::parse(&buf), Ok((packet, 28)));
+        prop_assert_eq!(arp::ArpPacket::parse(&buf), Ok((packet, 28)));
     }
 
     #[test]
@@ -183,8 +183,8 @@ fn udp_lengths_that_contradict() {
 
 #[test]
 fn arp_of_another_kind() {
-    let packet = arp::Packet {
-        op: arp::Op::Request,
+    let packet = arp::ArpPacket {
+        op: arp::ArpOp::Request,
         sender_mac: MacAddr([2, 0, 0, 0, 0, 1]),
         sender_ip: Ipv4Addr::new(10, 0, 0, 1),
         target_mac: MacAddr::UNSPECIFIED,
@@ -195,7 +195,7 @@ fn arp_of_another_kind() {
     let with = |at: usize, value: u8| {
         let mut bad = good;
         bad[at] = value;
-        arp::Packet::parse(&bad).map(|_| ())
+        arp::ArpPacket::parse(&bad).map(|_| ())
     };
     assert_eq!(with(1, 1), Ok(()));
     assert_eq!(with(1, 6), Err(ParseError::Unsupported));

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use towpath_shm::control::{DATA_MAX, Interface, Neighbor, Reply, Route, route_origin};
+use towpath_shm::control::{
+    ControlReply, DATA_MAX, Interface, NeighborRecord, Route, route_origin,
+};
 use towpath_shm::layout::{Plain, RawAddr};
 use towpath_stack::net::{NeighborState, Origin};
 
@@ -41,9 +43,9 @@ const NTF_ROUTER: u32 = 0x80;
 impl Net {
     /// As many as fit one message; the first address of every interface comes before the second of
     /// any.
-    pub(crate) fn interfaces(&self) -> Reply {
+    pub(crate) fn interfaces(&self) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<Interface>();
-        let mut reply = Reply::default();
+        let mut reply = ControlReply::default();
         let mut list: Vec<(usize, Interface)> = Vec::new();
         for iface in self.stack.net.interfaces() {
             let base = describe(iface);
@@ -70,9 +72,9 @@ impl Net {
     }
 
     /// As many routes as fit, from `first` on.
-    pub(crate) fn routes(&self, first: u32) -> Reply {
+    pub(crate) fn routes(&self, first: u32) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<Route>();
-        let mut reply = Reply::default();
+        let mut reply = ControlReply::default();
         let mut rest = self.stack.net.routes().skip(first as usize);
         let mut count = 0;
         for (to, entry) in
@@ -102,12 +104,12 @@ impl Net {
     }
 
     /// As many neighbours as fit, from `first` on.
-    pub(crate) fn neighbors(&self, counters: &mut EngineCounters, first: u32) -> Reply {
-        const MAX: usize = DATA_MAX / size_of::<Neighbor>();
+    pub(crate) fn neighbors(&self, counters: &mut EngineCounters, first: u32) -> ControlReply {
+        const MAX: usize = DATA_MAX / size_of::<NeighborRecord>();
         let mut all: Vec<_> = self.stack.net.neighbors().collect();
         counters.work(all.len());
         all.sort_by_key(|known| (known.iface, known.addr));
-        let mut reply = Reply::default();
+        let mut reply = ControlReply::default();
         for known in all.iter().skip(first as usize).take(MAX) {
             let state = match known.state {
                 NeighborState::Incomplete => NUD[0],
@@ -117,7 +119,7 @@ impl Net {
                 NeighborState::Probe => NUD[4],
                 NeighborState::Permanent => NUD[5],
             };
-            let row = Neighbor {
+            let row = NeighborRecord {
                 addr: RawAddr::new(SocketAddr::new(known.addr, 0)),
                 index: u32::from(known.iface.0) + 1,
                 state,
@@ -128,14 +130,14 @@ impl Net {
             };
             append(&mut reply, &row);
         }
-        let next = first as usize + reply.len as usize / size_of::<Neighbor>();
+        let next = first as usize + reply.len as usize / size_of::<NeighborRecord>();
         reply.a = if next < all.len() { next as u32 } else { 0 };
         reply
     }
 }
 
 /// Appends a row to a reply, which has room for it.
-pub(crate) fn append<T: Plain>(reply: &mut Reply, row: &T) {
+pub(crate) fn append<T: Plain>(reply: &mut ControlReply, row: &T) {
     let bytes = row.as_bytes();
     reply.data[reply.len as usize..][..bytes.len()].copy_from_slice(bytes);
     reply.len += bytes.len() as u32;

@@ -35,8 +35,8 @@ impl Owners {
         }
         // A descriptor first: should the number pass to another process, that one gets no signal.
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()).map(Fd::from) else { return false };
-        let is_sent =
-            is_below(pid, getpid(), Status::of) && pidfd_send_signal(&process, Signal::URG).is_ok();
+        let is_sent = is_below(pid, getpid(), ProcessStatus::of)
+            && pidfd_send_signal(&process, Signal::URG).is_ok();
         if is_sent {
             self.last = Some((pid, process));
         }
@@ -45,7 +45,7 @@ impl Owners {
 }
 
 /// Whether a process descends from `top` with no more rights than its ancestors have.
-fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<Status>) -> bool {
+fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<ProcessStatus>) -> bool {
     // /proc of another PID namespace has other numbers.
     let Some(mut child) = of(pid).filter(|_| of(top).is_some_and(|it| it.pid == top)) else {
         return false;
@@ -65,7 +65,7 @@ fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<Status>) -> bool {
 
 /// Lines of proc_pid_status(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Status {
+struct ProcessStatus {
     pid: Pid,
     /// None: the first process.
     parent: Option<Pid>,
@@ -73,7 +73,7 @@ struct Status {
     uid: u32,
 }
 
-impl Status {
+impl ProcessStatus {
     fn of(pid: Pid) -> Option<Self> {
         let is_own = pid == getpid();
         let path = if is_own { "/proc/self/status" } else { &*format!("/proc/{pid}/status") };
@@ -114,7 +114,7 @@ mod tests {
         let tree = [(9, 1, 7), (10, 9, 0), (11, 10, 0), (12, 11, 0), (13, 12, 33), (14, 13, 0)];
         let of = |wanted: Pid| {
             let found = tree.iter().find(|(number, ..)| pid(*number) == wanted);
-            found.map(|(n, parent, uid)| Status {
+            found.map(|(n, parent, uid)| ProcessStatus {
                 pid: pid(*n),
                 parent: Some(pid(*parent)),
                 uid: *uid,
@@ -122,9 +122,9 @@ mod tests {
         };
         let below: Vec<_> = (1..16).filter(|n| is_below(pid(*n), pid(10), of)).collect();
         assert_eq!(below, [11, 12, 13]);
-        let elsewhere = |wanted| of(wanted).map(|it| Status { pid: pid(3), ..it });
+        let elsewhere = |wanted| of(wanted).map(|it| ProcessStatus { pid: pid(3), ..it });
         assert!(!is_below(pid(11), pid(10), elsewhere), "/proc of another namespace");
-        let circle = |wanted| Some(Status { pid: wanted, parent: Some(pid(2)), uid: 0 });
+        let circle = |wanted| Some(ProcessStatus { pid: wanted, parent: Some(pid(2)), uid: 0 });
         assert!(!is_below(pid(2), pid(3), circle));
     }
 
@@ -132,10 +132,10 @@ mod tests {
     fn status_is_read_by_name() {
         let text =
             b"Name:\tx\\nPid:\t5\nUmask:\t0022\nTgid:\t8\nPid:\t8\nPPid:\t3\nUid:\t33\t0\t0\t0\n";
-        let wanted = Status { pid: pid(8), parent: Some(pid(3)), uid: 33 };
-        assert_eq!(Status::parse(text), Some(wanted));
-        assert_eq!(Status::parse(b"Name:\tx\nPid:\t8\n"), None);
-        let own = Status::of(getpid()).expect("/proc");
+        let wanted = ProcessStatus { pid: pid(8), parent: Some(pid(3)), uid: 33 };
+        assert_eq!(ProcessStatus::parse(text), Some(wanted));
+        assert_eq!(ProcessStatus::parse(b"Name:\tx\nPid:\t8\n"), None);
+        let own = ProcessStatus::of(getpid()).expect("/proc");
         assert_eq!((own.pid, own.parent), (getpid(), rustix::process::getppid()));
     }
 

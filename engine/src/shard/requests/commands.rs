@@ -4,7 +4,7 @@ use towpath_shm::layout::{Command, op};
 
 use crate::ids::ChannelId;
 use crate::shard::processes::channels::Attached;
-use crate::shard::requests::{Cx, Requests};
+use crate::shard::requests::{RequestCx, Requests};
 
 /// Commands taken from the rings of one family of processes before the others have their turn. A
 /// share takes some 12 µs, about as long as waking a program.
@@ -15,7 +15,7 @@ const WORK_A_TURN: u64 = 256;
 
 impl Requests {
     /// Takes commands from all rings. True: there are more.
-    pub(crate) fn drain_commands(&mut self, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn drain_commands(&mut self, cx: &mut RequestCx<'_>) -> bool {
         let mut more = false;
         for id in cx.processes.channels.ids() {
             if cx.processes.channels.get(id).is_some_and(Attached::has_request) {
@@ -29,7 +29,7 @@ impl Requests {
 
     /// Takes commands that were in the rings at the last [`Channels::mark`], which is all of them
     /// as a rule.
-    pub(crate) fn drain_marked(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn drain_marked(&mut self, cx: &mut RequestCx<'_>) {
         for id in cx.processes.channels.ids() {
             let link = cx.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
             if link.is_some_and(|link| link.ring.is_behind_mark()) {
@@ -41,7 +41,7 @@ impl Requests {
     /// Takes a process's share. A program does not get more of the engine by making more processes.
     /// In a family of a hundred each process has a hundredth of the family's share, and at least
     /// one command.
-    pub(crate) fn drain_share(&mut self, cx: &mut Cx<'_>, id: ChannelId) -> bool {
+    pub(crate) fn drain_share(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) -> bool {
         let kin = cx.processes.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(cx, id, commands, (WORK_A_TURN / kin as u64).max(1))
@@ -51,7 +51,7 @@ impl Requests {
     /// there are more.
     pub(crate) fn drain_ring(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RequestCx<'_>,
 
         id: ChannelId,
         max: usize,
@@ -80,7 +80,7 @@ impl Requests {
         link.is_some_and(|link| link.ring.has_commands())
     }
 
-    pub(crate) fn command(&mut self, cx: &mut Cx<'_>, id: ChannelId, command: &Command) {
+    pub(crate) fn command(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, command: &Command) {
         let &Command { op, slot, generation, a, .. } = command;
         cx.sockets.counters.commands += 1;
         cx.sockets.counters.work(1);
@@ -96,7 +96,12 @@ impl Requests {
 impl Requests {
     /// A command about a socket. If the process does not hold the socket, the command has come too
     /// late, or from a program that breaks the rules: nothing happens.
-    pub(crate) fn about_socket(&mut self, cx: &mut Cx<'_>, id: ChannelId, command: &Command) {
+    pub(crate) fn about_socket(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: ChannelId,
+        command: &Command,
+    ) {
         let &Command { slot, generation, .. } = command;
         if command.op == op::UNLOCKED {
             return cx.sockets.unlocked(&mut cx.processes.channels, slot);

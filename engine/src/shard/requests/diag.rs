@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use towpath_shm::control::{DATA_MAX, Reply, Request, SocketRow, Tally, Traffic};
+use towpath_shm::control::{ControlReply, DATA_MAX, Request, SocketRow, Tally, Traffic};
 use towpath_shm::layout::{Kind, RawAddr, option_bit};
 use towpath_stack::SocketState;
 use towpath_tcp::{Info, TimerKind};
@@ -12,7 +12,7 @@ use crate::errno::{EINVAL, Errno};
 use crate::shard::net::describe::append;
 use crate::shard::requests::listings::{ENTRY, SLOTS_A_REQUEST, SSTHRESH_NONE};
 use crate::shard::requests::rounds::Answer;
-use crate::shard::requests::{Cx, Requests, ShardView};
+use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{AF_INET, AF_INET6};
@@ -25,8 +25,12 @@ const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
 
 impl Requests {
     /// As many rows as fit: first those of slots, then connections without one.
-    pub(crate) fn socket_rows(&mut self, cx: &mut Cx<'_>, request: &Request) -> Reply {
-        let mut reply = Reply::default();
+    pub(crate) fn socket_rows(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        request: &Request,
+    ) -> ControlReply {
+        let mut reply = ControlReply::default();
         if request.b == 0 && self.rows_of_slots(cx, request.a, &mut reply) {
             return reply;
         }
@@ -52,7 +56,12 @@ impl Requests {
     }
 
     /// Whether slots are left, of which the reply says the first.
-    fn rows_of_slots(&mut self, cx: &mut Cx<'_>, first: u32, reply: &mut Reply) -> bool {
+    fn rows_of_slots(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        first: u32,
+        reply: &mut ControlReply,
+    ) -> bool {
         let first = first.max(cx.sockets.slots.first());
         let end = first.saturating_add(SLOTS_A_REQUEST).min(cx.sockets.slots.end());
         for slot in first..end {
@@ -110,7 +119,7 @@ impl ShardView<'_> {
         let entry = self.sockets.slots.get(slot).ok_or(Errno(EINVAL))?;
         let info = entry.id.and_then(|id| self.net.info(id));
         let tcp = info.and_then(|info| info.tcp);
-        let mut reply = Reply { b: tcp.is_some().into(), ..Reply::default() };
+        let mut reply = ControlReply { b: tcp.is_some().into(), ..ControlReply::default() };
         let figures = self.sockets.tcp_info(slot, info.as_ref());
         let name = tcp.map_or("", |tcp| tcp.congestion.name()).as_bytes();
         let (end, len) = (figures.len(), figures.len() + name.len());
@@ -121,7 +130,7 @@ impl ShardView<'_> {
     }
 
     /// The counters of this shard.
-    pub(crate) fn tally(&self, next_shard: Option<u32>) -> Reply {
+    pub(crate) fn tally(&self, next_shard: Option<u32>) -> ControlReply {
         let (net, sockets) = (&self.net.stack.net.counters().data, self.net.stack.counters());
         let tally = Tally {
             ip_received: net.received,
@@ -149,7 +158,7 @@ impl ShardView<'_> {
             udp_received: sockets.udp_received,
             udp_sent: sockets.udp_sent,
         };
-        let mut reply = Reply { a: next_shard.unwrap_or(0), ..Reply::default() };
+        let mut reply = ControlReply { a: next_shard.unwrap_or(0), ..ControlReply::default() };
         append(&mut reply, &tally);
         for link in self.net.stack.net.interfaces() {
             let known = self.net.stack.net.traffic().get(link.id().index()).copied();

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_shm::control::{DATA_MAX, Reply};
+use towpath_shm::control::{ControlReply, DATA_MAX};
 use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{Info, TimerKind};
 
 use crate::mail::{Notice, QueryReply};
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
-use crate::shard::requests::{Cx, Requests, ShardView};
+use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::SlotEntry;
@@ -54,7 +54,7 @@ pub(crate) struct Listing {
 
 impl Requests {
     /// Goes on with the first listing, until the turn's share is used up.
-    pub(crate) fn continue_listing(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn continue_listing(&mut self, cx: &mut RequestCx<'_>) {
         let Some(mut listing) = self.listings.pop_front() else { return };
         let mut entries = Vec::new();
         let before = cx.sockets.counters.work;
@@ -89,8 +89,8 @@ impl Requests {
 
     /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none,
     /// with more beyond.
-    pub(crate) fn list_sockets(&mut self, cx: &mut Cx<'_>, first: u32) -> Reply {
-        let mut reply = Reply::default();
+    pub(crate) fn list_sockets(&mut self, cx: &mut RequestCx<'_>, first: u32) -> ControlReply {
+        let mut reply = ControlReply::default();
         let mut lines = Vec::new();
         let first = first.max(cx.sockets.slots.first());
         let end = first.saturating_add(SLOTS_A_REQUEST).min(cx.sockets.slots.end());

@@ -32,7 +32,7 @@ use crate::mail::{Notice, Want};
 use crate::report::{REQUEST, STACK_TURN};
 use crate::shard::peers::message::PeerMessage;
 use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
-use crate::shard::requests::{Cx, Requests};
+use crate::shard::requests::{RequestCx, Requests};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round. Each limit
 /// is some 50 µs, or one request that takes longer.
@@ -41,7 +41,7 @@ const WORK_A_TURN: u64 = 512;
 impl Requests {
     /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and
     /// who has ended was detached.
-    pub(crate) fn answer_due(&mut self, cx: &mut Cx<'_>, looked: bool) {
+    pub(crate) fn answer_due(&mut self, cx: &mut RequestCx<'_>, looked: bool) {
         if !self.rounds.has_work() {
             return;
         }
@@ -85,7 +85,7 @@ impl Requests {
 
     /// The request, which may depend on what was said to `shards`, a bit each, waits for a round in
     /// all of them.
-    fn wait_for_rounds(&mut self, cx: &mut Cx<'_>, asker: Asker, shards: u16) {
+    fn wait_for_rounds(&mut self, cx: &mut RequestCx<'_>, asker: Asker, shards: u16) {
         let place = cx.sockets.place;
         if shards & !place.own() == 0 {
             return self.rounds.next.push_back(asker);
@@ -117,7 +117,7 @@ impl Requests {
         }
     }
 
-    fn continue_after(&mut self, cx: &mut Cx<'_>, then: Then) {
+    fn continue_after(&mut self, cx: &mut RequestCx<'_>, then: Then) {
         match then {
             Then::Ask(asker) => self.answer_asker(cx, asker),
             Then::Give(id, serial, answer) => {
@@ -131,7 +131,7 @@ impl Requests {
 
     /// Answers a process when the shards in `others`, a bit each, have dealt with what they were
     /// told before.
-    fn answer_after(&mut self, cx: &mut Cx<'_>, id: ChannelId, answer: Answer, others: u16) {
+    fn answer_after(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, answer: Answer, others: u16) {
         let Some(serial) = cx.processes.channels.get(id).map(|attached| attached.serial) else {
             return;
         };
@@ -141,7 +141,7 @@ impl Requests {
         }
     }
 
-    fn answer_asker(&mut self, cx: &mut Cx<'_>, asker: Asker) {
+    fn answer_asker(&mut self, cx: &mut RequestCx<'_>, asker: Asker) {
         match asker {
             Asker::Query(number, query) => {
                 cx.sockets.counters.work(STACK_TURN);
@@ -179,7 +179,7 @@ impl Requests {
 
     /// Reads a request and answers it, unless it has to wait for a round, or is for the registry.
     /// Only one request is read: the next may have been made since the descriptors were looked at.
-    fn read_request(&mut self, cx: &mut Cx<'_>, id: ChannelId) {
+    fn read_request(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) {
         cx.sockets.counters.work(1);
         let Some(attached) = cx.processes.channels.get_mut(id) else { return };
         attached.asks.is_heard = false;
@@ -215,7 +215,7 @@ impl Requests {
 
     fn wait_for_others(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RequestCx<'_>,
         id: ChannelId,
         request: Box<Request>,
         shards: u16,
@@ -231,7 +231,7 @@ impl Requests {
     /// returns, as on Linux; if that is another shard's, it is waited for.
     fn answer_visibly(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RequestCx<'_>,
         id: ChannelId,
         request: &Request,
         answer: Answer,
@@ -251,7 +251,7 @@ impl Requests {
     /// Notes a want until earlier commands are done: the process's own, and those of others, of
     /// which it may know. A clone's want has waited before ([`Want::MayClone`]), so it is granted
     /// at once.
-    pub(crate) fn note_want(&mut self, cx: &mut Cx<'_>, id: ChannelId, want: Box<Want>) {
+    pub(crate) fn note_want(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, want: Box<Want>) {
         if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
             return cx.processes.grant(cx.sockets, cx.net, id, *want);
         }
@@ -266,7 +266,7 @@ impl Requests {
     }
 
     /// Passes a request on to the registry.
-    fn pass_on(&mut self, cx: &mut Cx<'_>, id: ChannelId, request: Box<Request>) {
+    fn pass_on(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
             cx.processes.notices.push(Notice::Asks(id, attached.asks.asked, attached.pid, request));
         }
@@ -295,7 +295,7 @@ mod tests {
 
     use rustix::net::{RecvFlags, SendFlags, recv, send};
     use towpath_ring::{Channel, push_command};
-    use towpath_shm::control::Reply;
+    use towpath_shm::control::ControlReply;
     use towpath_shm::layout::{Command, Plain, RawAddr, op, option_bit, setting};
 
     use super::*;
@@ -337,7 +337,7 @@ mod tests {
             self.asked.set(Some(towpath_ring::ask(&self.channel, request)));
         }
 
-        fn answer(&self) -> Option<Reply> {
+        fn answer(&self) -> Option<ControlReply> {
             let reply = towpath_ring::answer_to(&self.channel, self.asked.get()?)?;
             self.asked.take();
             Some(reply)
@@ -347,13 +347,13 @@ mod tests {
             send(&self.control, request.wire(), SendFlags::empty()).expect("the engine lives");
         }
 
-        fn answer_on_socket(&self) -> Option<Reply> {
-            let mut bytes = [0; size_of::<Reply>()];
+        fn answer_on_socket(&self) -> Option<ControlReply> {
+            let mut bytes = [0; size_of::<ControlReply>()];
             let (len, _) = recv(&self.control, &mut bytes, RecvFlags::DONTWAIT).ok()?;
-            Some(Reply::from_bytes(&bytes[..len]))
+            Some(ControlReply::from_bytes(&bytes[..len]))
         }
 
-        fn answered(&self, engine: &mut Engine, request: &Request) -> Reply {
+        fn answered(&self, engine: &mut Engine, request: &Request) -> ControlReply {
             self.ask(request);
             for _ in 0..100 {
                 turn(engine);
@@ -364,43 +364,43 @@ mod tests {
             panic!("{request:?} is not answered");
         }
 
-        fn socket(&self, engine: &mut Engine, protocol: u32) -> Reply {
+        fn socket(&self, engine: &mut Engine, protocol: u32) -> ControlReply {
             let request = Request { call: call::SOCKET, a: 2, b: protocol, ..Request::default() };
             self.answered(engine, &request)
         }
 
         /// A socket on a port, which is given, too.
-        fn bound(&self, engine: &mut Engine, protocol: u32) -> (Reply, u16) {
+        fn bound(&self, engine: &mut Engine, protocol: u32) -> (ControlReply, u16) {
             let socket = self.socket(engine, protocol);
             let reply = self.answered(engine, &bind(&socket, 0));
             (socket, reply.addr.to_socket_addr().expect("it has one").port())
         }
 
-        fn listener(&self, engine: &mut Engine) -> (Reply, u16) {
+        fn listener(&self, engine: &mut Engine) -> (ControlReply, u16) {
             let (socket, port) = self.bound(engine, TCP);
             let reply = self.answered(engine, &about(call::LISTEN, &socket));
             assert_eq!(reply.errno, 0);
             (socket, port)
         }
 
-        fn tell(&self, of: &Reply, op: u32, a: u32) {
-            let Reply { slot, generation, .. } = *of;
+        fn tell(&self, of: &ControlReply, op: u32, a: u32) {
+            let ControlReply { slot, generation, .. } = *of;
             let command = Command { op, slot, generation, a, b: 0, c: 0 };
             push_command(&self.channel, &command).expect("it fits");
         }
 
         /// More than the engine takes in one turn, of no consequence.
-        fn chatter(&self, of: &Reply) {
+        fn chatter(&self, of: &ControlReply) {
             (0..2 * COMMANDS_A_TURN + 9).for_each(|_| self.tell(of, op::SETTING, setting::NODELAY));
         }
     }
 
-    fn about(number: u32, socket: &Reply) -> Request {
-        let Reply { slot, generation, .. } = *socket;
+    fn about(number: u32, socket: &ControlReply) -> Request {
+        let ControlReply { slot, generation, .. } = *socket;
         Request { call: number, slot, generation, ..Request::default() }
     }
 
-    fn bind(socket: &Reply, port: u16) -> Request {
+    fn bind(socket: &ControlReply, port: u16) -> Request {
         let addr = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         Request { addr, ..about(call::BIND, socket) }
     }
@@ -544,7 +544,7 @@ mod tests {
     fn a_port_that_was_shared_and_is_so_no_more_is_taken() {
         let mut engine = engine();
         let (one, other) = (Program::new(&mut engine), Program::new(&mut engine));
-        let share = |engine: &Engine, socket: &Reply, yes: bool| {
+        let share = |engine: &Engine, socket: &ControlReply, yes: bool| {
             let bits = &engine.shard.sockets.slots.shared(socket.slot).option_bits;
             bits.store(if yes { option_bit::REUSEADDR } else { 0 }, Relaxed);
         };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use towpath_shm::control::Reply;
+use towpath_shm::control::ControlReply;
 use towpath_stack::ShardId;
 
 use crate::errno::Errno;
@@ -11,7 +11,7 @@ use crate::mail::Query;
 use crate::shard::processes::channels::Channels;
 
 /// The answer to a request.
-pub(crate) type Answer = Result<Reply, Errno>;
+pub(crate) type Answer = Result<ControlReply, Errno>;
 
 /// For whom a round is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use towpath_shm::control::{DATA_MAX, Reply, Request, SOCKETS_MAX, call};
+use towpath_shm::control::{ControlReply, DATA_MAX, Request, SOCKETS_MAX, call};
 use towpath_shm::layout::{Command, Plain, RawAddr};
 
 use crate::errno::{EBADF, EOPNOTSUPP, Errno};
 use crate::ids::ChannelId;
 use crate::shard::requests::rounds::Answer;
-use crate::shard::requests::{Cx, Requests};
+use crate::shard::requests::{RequestCx, Requests};
 
 /// Bytes of a slot and a generation.
 const PAIR: usize = 8;
@@ -16,7 +16,12 @@ const PAIR: usize = 8;
 impl Requests {
     /// Answers a request of a process. EOPNOTSUPP: the request is none of those that are answered
     /// here. EBADF: besides, it is not about a socket that the process holds.
-    pub(crate) fn handle(&mut self, cx: &mut Cx<'_>, id: ChannelId, request: &Request) -> Answer {
+    pub(crate) fn handle(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: ChannelId,
+        request: &Request,
+    ) -> Answer {
         match request.call {
             call::RESOLVER => return Ok(self.resolver()),
             call::NAMES => return Ok(self.names(request.a)),
@@ -27,7 +32,7 @@ impl Requests {
             call::NEIGHBORS => return Ok(cx.net.neighbors(&mut cx.sockets.counters, request.a)),
             call::COMMAND => {
                 self.command(cx, id, &Command::from_bytes(request.payload()));
-                return Ok(Reply::default());
+                return Ok(ControlReply::default());
             }
             call::SOCKET => return self.open_sockets(cx, id, request),
             call::INTERFACES => return Ok(cx.net.interfaces()),
@@ -43,21 +48,26 @@ impl Requests {
             }
             call::ADOPT => {
                 cx.processes.adopt(cx.sockets, cx.net, id, slot);
-                Ok(Reply::default())
+                Ok(ControlReply::default())
             }
             call::GET_OPTION => cx.sockets.options(cx.net, slot).get_option(request),
             call::ERROR_QUEUE => cx.sockets.take_report(cx.net, slot),
             call::CHECK_LENGTH => cx.sockets.check_length(cx.net, slot, request),
             call::SET_OPTION => {
                 cx.sockets.options(cx.net, slot).set_fallible(request)?;
-                Ok(Reply::default())
+                Ok(ControlReply::default())
             }
             _ => Err(Errno(EOPNOTSUPP)),
         }
     }
 
     /// The slot that a request is about; the process must hold it, unless it is about to.
-    fn named(&mut self, cx: &mut Cx<'_>, id: ChannelId, request: &Request) -> Result<u32, Errno> {
+    fn named(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: ChannelId,
+        request: &Request,
+    ) -> Result<u32, Errno> {
         cx.sockets.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
         if request.call != call::ADOPT && !cx.processes.is_held(id, request.slot) {
             return Err(Errno(EBADF));
@@ -69,13 +79,13 @@ impl Requests {
     /// opened where clones would have to hold them, too, or where few slots are left.
     fn open_sockets(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RequestCx<'_>,
         id: ChannelId,
         request: &Request,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<ControlReply, Errno> {
         let (family, protocol) = (request.a, request.b);
         let (slot, generation) = self.open(cx, id, family, protocol)?;
-        let mut reply = Reply { slot, generation, ..Reply::default() };
+        let mut reply = ControlReply { slot, generation, ..ControlReply::default() };
         let has_clones =
             cx.processes.channels.get(id).is_some_and(|it| !it.lineage.clones.is_empty());
         let further = match has_clones || cx.sockets.slots.is_almost_full() {
@@ -94,7 +104,7 @@ impl Requests {
 
     fn open(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RequestCx<'_>,
         id: ChannelId,
         family: u32,
         protocol: u32,
@@ -104,19 +114,19 @@ impl Requests {
         Ok((slot, generation))
     }
 
-    fn resolver(&self) -> Reply {
-        self.resolver.map_or_else(Reply::default, |resolver| Reply {
+    fn resolver(&self) -> ControlReply {
+        self.resolver.map_or_else(ControlReply::default, |resolver| ControlReply {
             a: resolver.only_loopback.into(),
             addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
-            ..Reply::default()
+            ..ControlReply::default()
         })
     }
 
     /// As much of the text as fits one message.
-    fn names(&self, from: u32) -> Reply {
+    fn names(&self, from: u32) -> ControlReply {
         let rest = self.names.as_bytes().get(from as usize..).unwrap_or_default();
         let told = &rest[..rest.len().min(DATA_MAX)];
-        let mut reply = Reply::default();
+        let mut reply = ControlReply::default();
         reply.data[..told.len()].copy_from_slice(told);
         reply.len = told.len() as u32;
         reply.a = if told.len() < rest.len() { from + told.len() as u32 } else { 0 };

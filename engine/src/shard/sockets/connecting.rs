@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::{EngineRecv, EngineSend};
-use towpath_shm::control::{FAST_OPEN, IF_FAILED, Reply, Request, call};
+use towpath_shm::control::{ControlReply, FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{AcceptRecord, Kind, RawAddr, event, flags, option_bit};
 use towpath_stack::{ConnectError, Family, SocketId, SocketKind, scope_of};
 
@@ -15,7 +15,7 @@ use crate::errno::{
 use crate::ids::ChannelId;
 use crate::report::STACK_TURN;
 use crate::shard::net::Net;
-use crate::shard::peers::Peers;
+use crate::shard::peers::ShardPeers;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::{Parent, fits};
@@ -124,7 +124,7 @@ impl Sockets {
         net: &mut Net,
         slot: u32,
         addr: &RawAddr,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<ControlReply, Errno> {
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let addr =
@@ -134,7 +134,7 @@ impl Sockets {
         let local = net.present_own(family, bound);
         self.slots.shared(slot).local.store(&local);
         self.slots.set_flags(slot, flags::BOUND, 0);
-        Ok(Reply { addr: local, ..Reply::default() })
+        Ok(ControlReply { addr: local, ..ControlReply::default() })
     }
 
     /// listen(2).
@@ -143,7 +143,7 @@ impl Sockets {
         net: &mut Net,
         slot: u32,
         backlog: u32,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<ControlReply, Errno> {
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
         if entry.is_datagram() {
             return Err(Errno(EOPNOTSUPP));
@@ -172,7 +172,7 @@ impl Sockets {
         let shared = self.slots.shared(slot);
         shared.state.store(state::LISTEN, Release);
         shared.kind.store(Kind::Listener as u32, Release);
-        Ok(Reply::default())
+        Ok(ControlReply::default())
     }
 
     /// connect(2).
@@ -180,10 +180,10 @@ impl Sockets {
         &mut self,
         net: &mut Net,
         channels: &mut Channels,
-        peers: &Peers,
+        peers: &ShardPeers,
         slot: u32,
         request: &Request,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<ControlReply, Errno> {
         let now = self.now;
         let addr = &request.addr;
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
@@ -193,7 +193,7 @@ impl Sockets {
             let failed = entry.flags & (flags::DEAD | flags::CONNECTED) == flags::DEAD;
             return match datagram {
                 true => self.dissolve(net, slot),
-                false if request.a == IF_FAILED && !failed => Ok(Reply::default()),
+                false if request.a == IF_FAILED && !failed => Ok(ControlReply::default()),
                 false => self.disconnect(net, peers, slot),
             };
         }
@@ -224,7 +224,7 @@ impl Sockets {
             // The first write sends the SYN: for the program the socket is connected.
             self.slots.set_flags(slot, flags::CONNECTED | flags::OPENING, 0);
             self.slots.post(slot, event::TX);
-            return Ok(Reply { a: FAST_OPEN, ..Reply::default() });
+            return Ok(ControlReply { a: FAST_OPEN, ..ControlReply::default() });
         } else {
             self.slots.set_flags(slot, flags::CONNECTING, 0);
             // Over loopback Linux has shaken hands before connect(2) returns. Programs that connect
@@ -236,7 +236,7 @@ impl Sockets {
                 self.await_threads(channels);
             }
         }
-        Ok(Reply::default())
+        Ok(ControlReply::default())
     }
 
     fn connect_datagram(
@@ -293,7 +293,7 @@ impl Sockets {
     }
 
     /// Takes the peer of a datagram socket away.
-    fn dissolve(&mut self, net: &mut Net, slot: u32) -> Result<Reply, Errno> {
+    fn dissolve(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         net.stack.disconnect(id);
         if let Some(entry) = self.slots.get_mut(slot) {
@@ -302,6 +302,6 @@ impl Sockets {
         self.slots.set_flags(slot, 0, flags::CONNECTED);
         self.slots.shared(slot).remote.store(&RawAddr::default());
         self.publish_local(net, slot, id);
-        Ok(Reply::default())
+        Ok(ControlReply::default())
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
-use towpath_shm::control::{COPIED_REPORT, LOCAL_REPORT, Reply, Request, STAMP_REPORT};
+use towpath_shm::control::{COPIED_REPORT, ControlReply, LOCAL_REPORT, Request, STAMP_REPORT};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramOut, Linger, Message, SendError, SocketError, SocketId};
@@ -95,7 +95,7 @@ impl Sockets {
 
         slot: u32,
         request: &Request,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<ControlReply, Errno> {
         let now = self.now;
         let entry = self.slots.get(slot).ok_or(Errno(EINVAL))?;
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
@@ -108,13 +108,13 @@ impl Sockets {
         // Errors found on the way are to be in the queue when the program looks.
         net.stack.tell(self);
         checked?;
-        Ok(Reply::default())
+        Ok(ControlReply::default())
     }
 
     /// The oldest report of the error queue. As on Linux the socket's pending error is the next
     /// one's then, if that came from the network. An error that this host found itself was told by
     /// the call that met it.
-    pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<Reply, Errno> {
+    pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
         let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
@@ -127,13 +127,13 @@ impl Sockets {
         if let Some(errno) = pending {
             self.slots.shared(slot).error.store(errno, Release);
         }
-        let mut reply = Reply {
+        let mut reply = ControlReply {
             a: Errno::from(report.reason).0 as u32,
             b: report.message.map_or(LOCAL_REPORT, |message| {
                 u32::from(message.kind) << 8 | u32::from(message.code)
             }),
             addr: present(family, report.remote),
-            ..Reply::default()
+            ..ControlReply::default()
         };
         // An error that this host finds itself names no link, as on Linux.
         let scope_on = |message: &Message, addr: SocketAddr| {
@@ -161,12 +161,12 @@ impl Sockets {
     }
 
     /// When a datagram was sent: what the error queue has when there are no errors.
-    fn take_sent(&mut self, slot: u32) -> Result<Reply, Errno> {
+    fn take_sent(&mut self, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let sent = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());
         let Some(sent) = sent else { return self.take_copied(slot) };
         self.look_for_reports(slot);
-        let mut reply = Reply { b: STAMP_REPORT, slot: sent.id, ..Reply::default() };
+        let mut reply = ControlReply { b: STAMP_REPORT, slot: sent.id, ..ControlReply::default() };
         reply.data[..8].copy_from_slice(&sent.unix_ns.to_ne_bytes());
         reply.len = 8;
         Ok(reply)
@@ -174,7 +174,7 @@ impl Sockets {
 
     /// All sends with MSG_ZEROCOPY that were not reported, as one, as
     /// `skb_zerocopy_notify_extend` makes them.
-    fn take_copied(&mut self, slot: u32) -> Result<Reply, Errno> {
+    fn take_copied(&mut self, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let (first, next) = entry.rare().zero_copied;
         if first == next {
@@ -183,7 +183,7 @@ impl Sockets {
         entry.set_rare(|rare| rare.zero_copied.0 = next);
         self.look_for_reports(slot);
         let last = next.wrapping_sub(1);
-        Ok(Reply { a: last, b: COPIED_REPORT, slot: first, ..Reply::default() })
+        Ok(ControlReply { a: last, b: COPIED_REPORT, slot: first, ..ControlReply::default() })
     }
 
     /// MSG_ZEROCOPY: the FIFO has a copy of what a call sent.

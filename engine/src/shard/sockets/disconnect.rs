@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Release;
 
-use towpath_shm::control::Reply;
+use towpath_shm::control::ControlReply;
 use towpath_shm::layout::{Kind, RawAddr, event, flags};
 use towpath_stack::{Family, Linger, SocketId, SocketKind, SocketState};
 use towpath_tcp::State;
@@ -12,7 +12,7 @@ use towpath_tcp::State;
 use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
 use crate::report::STACK_TURN;
 use crate::shard::net::Net;
-use crate::shard::peers::Peers;
+use crate::shard::peers::ShardPeers;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::linux::state;
 use crate::shard::sockets::slots::{AF_INET6, present};
@@ -22,15 +22,15 @@ impl Sockets {
     pub(crate) fn disconnect(
         &mut self,
         net: &mut Net,
-        peers: &Peers,
+        peers: &ShardPeers,
         slot: u32,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<ControlReply, Errno> {
         let now = self.now;
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
         let (kind, id) = (entry.kind, entry.id.ok_or(Errno(EINVAL))?);
         let at = net.stack.info(now, id).map(|info| info.state);
         if at == Some(SocketState::Unconnected) && entry.flags & flags::DEAD == 0 {
-            return Ok(Reply::default());
+            return Ok(ControlReply::default());
         }
         let errno = if at.is_some_and(is_cut_off) { ECONNRESET } else { 0 };
         if kind == Kind::Listener {
@@ -50,7 +50,7 @@ impl Sockets {
         self.slots.shared(slot).error.store(errno, Release);
         let bits = event::RX | event::TX | event::HUP;
         self.slots.post(slot, bits | if errno == 0 { 0 } else { event::ERROR });
-        Ok(Reply::default())
+        Ok(ControlReply::default())
     }
 
     /// The socket to connect: after a connect that failed a fresh one, as Linux lets programs try

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use number::*;
 use towpath_ring::take_tx_wanted;
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{ControlReply, Request};
 use towpath_shm::layout::{Slot, event, option_bit, setting};
 use towpath_stack::{MtuDiscovery, SocketOption};
-use towpath_tcp::{CongestionKind, KeepAlive};
+use towpath_tcp::{CongestionKind, KeepAliveConfig};
 
 use crate::errno::{EINVAL, ENOPROTOOPT, ENOTCONN, Errno};
 use crate::shard::net::Net;
@@ -283,11 +283,11 @@ impl SocketOptions<'_> {
     }
 
     /// getsockopt(2) of options whose value the program's side does not have.
-    pub(crate) fn get_option(&mut self, request: &Request) -> Result<Reply, Errno> {
+    pub(crate) fn get_option(&mut self, request: &Request) -> Result<ControlReply, Errno> {
         let now = self.sockets.now;
         let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
         let info = id.and_then(|id| self.net.stack.info(now, id));
-        let mut reply = Reply::default();
+        let mut reply = ControlReply::default();
         match (request.a, request.b) {
             (SOL_TCP, _) => return self.get_tcp_option(id, info.as_ref(), request),
             (SOL_SOCKET, SO_RCVBUF) => put(&mut reply, &self.recv_capacity(id).to_ne_bytes()),
@@ -397,11 +397,11 @@ fn plain(what: u32, value: u64) -> Option<SocketOption> {
 }
 
 /// The times that a program set in its slot, within what Linux takes.
-fn keepalive(slot: &Slot) -> KeepAlive {
+fn keepalive(slot: &Slot) -> KeepAliveConfig {
     let seconds = |word: &std::sync::atomic::AtomicU32| {
         Duration::from_secs(u64::from(word.load(Relaxed).clamp(1, 32_767)))
     };
-    KeepAlive {
+    KeepAliveConfig {
         idle: seconds(&slot.keepidle),
         interval: seconds(&slot.keepintvl),
         probes: slot.keepcnt.load(Relaxed).clamp(1, 127) as u8,

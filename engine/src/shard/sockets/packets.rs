@@ -5,7 +5,7 @@ use towpath_shm::layout::event;
 use towpath_stack::{Budget, Turn};
 
 use crate::shard::net::Net;
-use crate::shard::peers::Peers;
+use crate::shard::peers::ShardPeers;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
@@ -14,7 +14,7 @@ const FILTER_STEPS_OF_WORK: usize = 32;
 
 impl Sockets {
     /// A turn of the stack with its consequences for sockets. [`Self::follow_up`] is due then.
-    pub(crate) fn turn_packets(&mut self, net: &mut Net, peers: &Peers) {
+    pub(crate) fn turn_packets(&mut self, net: &mut Net, peers: &ShardPeers) {
         self.turn_stack(net, peers);
         self.after_turn(net);
     }
@@ -35,7 +35,7 @@ impl Sockets {
 
     /// A turn of the stack. Its results are handled by the next [`Self::after_turn`], at the latest
     /// before the shard sleeps.
-    pub(crate) fn turn_stack(&mut self, net: &mut Net, peers: &Peers) -> Turn {
+    pub(crate) fn turn_stack(&mut self, net: &mut Net, peers: &ShardPeers) -> Turn {
         let now = self.now;
         let budget = Budget::default();
         if net.stack.minds_processor() {

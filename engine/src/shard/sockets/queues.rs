@@ -28,7 +28,7 @@ use crate::shard::sockets::slot_set::SlotSet;
 
 /// Datagram sockets that send, or whose packets are on their way.
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
+pub(crate) struct SendQueues {
     /// Sockets with more to send than one turn may.
     pub to_send: VecDeque<u32>,
     /// Sockets whose FIFO lends bytes to packets of this turn.

@@ -110,7 +110,7 @@ mod tests {
     use crate::{Engine, EngineConfig};
     use towpath_qdisc::Dice;
     use towpath_ring::{Attach, EngineSend};
-    use towpath_shm::control::{Reply, Request, call, purpose};
+    use towpath_shm::control::{ControlReply, Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};
     use towpath_tcp::Instant;
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn take_answer(control: &OwnedFd) -> Option<(ChannelId, OwnedFd)> {
-        let mut bytes = [0; size_of::<Reply>()];
+        let mut bytes = [0; size_of::<ControlReply>()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -284,7 +284,7 @@ mod tests {
             RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
             _ => None,
         });
-        Some((ChannelId::of_number(Reply::from_bytes(&bytes).b)?, first?))
+        Some((ChannelId::of_number(ControlReply::from_bytes(&bytes).b)?, first?))
     }
 
     /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any

@@ -16,7 +16,7 @@ pub(crate) const TCP_INFO_LEN: usize = 240;
 
 /// Fields of `tcp_info` that are not in [`Info`].
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Beside {
+pub(crate) struct TcpInfoExtras {
     /// As Linux numbers it.
     pub state: u32,
     /// Path MTU in bytes, 0 when there is no route.
@@ -41,7 +41,7 @@ const INITIAL_WINDOW: u32 = 10;
 
 /// Lays the figures out. `info` is None for a socket without connection: all but the state and a
 /// listener's figures is zero.
-pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN] {
+pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_INFO_LEN] {
     let mut out = Layout([0; TCP_INFO_LEN]);
     out.byte(0, beside.state as u8);
     let Some(info) = info else {
@@ -84,7 +84,7 @@ impl Layout {
         self.long(112, u64::MAX);
     }
 
-    fn round_trips(&mut self, info: &Info, beside: Beside) {
+    fn round_trips(&mut self, info: &Info, beside: TcpInfoExtras) {
         self.word(8, micros(info.rto));
         self.word(12, micros(info.ato));
         self.word(16, info.snd_mss);
@@ -170,6 +170,6 @@ impl Sockets {
         let listener = info.filter(|info| info.state == SocketState::Listening);
         let accept_queue =
             listener.map(|info| AcceptQueue { len: info.recv_queue, backlog: info.send_queue });
-        tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity, accept_queue })
+        tcp_info(tcp.as_ref(), TcpInfoExtras { state, mtu, recv_capacity, accept_queue })
     }
 }

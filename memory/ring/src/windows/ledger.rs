@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::KEPT_MAX;
-use crate::area::{CLASSES, Class, PAGE, Side, WINDOW_MAX, Window, class_of};
+use crate::area::{CLASSES, PAGE, Side, SizeClass, WINDOW_MAX, Window, class_of};
 
 /// State of the thread that gives pages back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Giver {
+pub(super) enum GiveBackState {
     /// The thread waits to be unparked, or to be started.
     Idle,
     /// The thread goes on until nothing is left to be given back.
@@ -20,14 +20,14 @@ pub(super) enum Giver {
 /// Pages of the region, and the windows that may not be handed out yet.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) classes: [Class; CLASSES.len()],
+    pub(super) classes: [SizeClass; CLASSES.len()],
     /// Pages in all windows.
     pub(super) touched: u64,
     /// Pages in free windows.
     pub(super) kept: u64,
     /// Pages in the window that is being given back.
     pub(super) returning: u64,
-    pub(super) giver: Giver,
+    pub(super) giver: GiveBackState,
     /// Pages in handed out windows of each side.
     pub(super) used: [u64; 2],
     /// The part of `used` beyond [`Ledger::common`], which is taken from the side's reserve.
@@ -166,13 +166,13 @@ impl Ledger {
         if self.kept <= self.keepable() {
             return None;
         }
-        self.classes.iter_mut().rev().find_map(Class::take_oldest)
+        self.classes.iter_mut().rev().find_map(SizeClass::take_oldest)
     }
 
     /// The thread goes to sleep.
     pub(super) fn rest(&mut self) {
-        if self.giver == Giver::Busy {
-            self.giver = Giver::Idle;
+        if self.giver == GiveBackState::Busy {
+            self.giver = GiveBackState::Idle;
         }
     }
 }

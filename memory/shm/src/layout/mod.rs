@@ -105,7 +105,7 @@ pub const CHANNEL_LEN: usize =
 /// The status page. Programs cannot map it for writing: the memfd is sealed against that.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Status {
+pub struct StatusPage {
     /// [`MAGIC`].
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
@@ -126,8 +126,8 @@ pub struct Status {
     /// runs a SeqCst fence, and reads this number. The next turn that begins takes the command.
     pub beat: atomic::AtomicU64,
     _pad1: [atomic::AtomicU64; 7],
-    /// Whether the engine lives: one [`Life`] for each channel, by its number modulo [`LIVES`].
-    pub lives: [Life; LIVES],
+    /// Whether the engine lives: one [`LifeWord`] for each channel, by its number modulo [`LIVES`].
+    pub lives: [LifeWord; LIVES],
 }
 
 /// The last sender to a peer in the run, of those that have this mark. Programs write and read it,
@@ -142,24 +142,24 @@ pub struct Mark {
     pub vain: atomic::AtomicU64,
 }
 
-/// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine
+/// How many [`LifeWord`] words there are: what fits in the page beside the rest of it. When the engine
 /// is killed the kernel goes through them as a robust list, of which it sees no more than 2048
 /// entries (ROBUST_LIST_LIMIT).
-pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<Life>();
+pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<LifeWord>();
 
 /// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h).
 /// 0 before the engine runs, or where the kernel has no robust lists. While the engine runs, the
 /// thread's id with FUTEX_WAITERS; afterwards a word with [`ENGINE_ENDED`].
 #[repr(C)]
 #[derive(Debug)]
-pub struct Life {
+pub struct LifeWord {
     /// The word.
     pub word: atomic::AtomicU32,
     // The entries of a robust list are pointers, and all lie at the same distance from their words.
     _pad: atomic::AtomicU32,
 }
 
-/// In a [`Life`] word: FUTEX_OWNER_DIED.
+/// In a [`LifeWord`] word: FUTEX_OWNER_DIED.
 pub const ENGINE_ENDED: u32 = 0x4000_0000;
 
 /// The start of a channel.
@@ -209,9 +209,15 @@ const _: () = {
     assert!(size_of::<AcceptRecord>() == 64);
     assert!(size_of::<DatagramHeader>() == 80);
     assert!(size_of::<ChannelHeader>() == 192);
-    assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
-    assert!(std::mem::offset_of!(Status, beat) == 64);
-    assert!(std::mem::offset_of!(Status, lives) == 128 && size_of::<Life>() == size_of::<usize>());
+    assert!(
+        size_of::<StatusPage>() == STATUS_LEN
+            && std::mem::offset_of!(StatusPage, sleep_epoch) == 16
+    );
+    assert!(std::mem::offset_of!(StatusPage, beat) == 64);
+    assert!(
+        std::mem::offset_of!(StatusPage, lives) == 128
+            && size_of::<LifeWord>() == size_of::<usize>()
+    );
     assert!(LIVES < 2048);
     assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= MARKS_OFFSET);
     assert!(MARKS.is_power_of_two());

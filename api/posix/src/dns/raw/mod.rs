@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{aliases, exchange};
 use crate::{Errno, Posix};
 
-pub use send::{Sent, send};
+pub use send::{SendOutcome, send};
 
 /// Longest name as a text, with escapes (MAXDNAME of arpa/nameser.h).
 const TEXT_MAX: usize = 1025;
@@ -160,7 +160,7 @@ impl StubResolver<'_> {
         else {
             return Asked::failed(h_errno::NO_RECOVERY, libc::EMSGSIZE);
         };
-        let Sent { message, result } = send(self.posix, settings, &message, room);
+        let SendOutcome { message, result } = send(self.posix, settings, &message, room);
         let result = match result {
             Ok(len) => judge(&message).map(|()| len),
             Err(Errno(errno)) => Err(Unanswered::new(h_errno::TRY_AGAIN, errno)),
@@ -200,7 +200,7 @@ impl StubResolver<'_> {
         let wanted = if dots == 0 { flag::DEFAULT_NAMES } else { flag::SEARCH };
         let searches = !is_whole && self.settings.has(wanted);
         let errno = as_it_is.as_ref().and_then(|asked| asked.result.err()?.errno);
-        let mut search = Search { errno, ..Search::default() };
+        let mut search = SearchFailures { errno, ..SearchFailures::default() };
         if searches && let Some(found) = self.search_domains(name, &mut search) {
             return found;
         }
@@ -217,7 +217,7 @@ impl StubResolver<'_> {
     }
 
     /// Some: the end of the search.
-    fn search_domains(&self, name: &[u8], search: &mut Search) -> Option<Asked> {
+    fn search_domains(&self, name: &[u8], search: &mut SearchFailures) -> Option<Asked> {
         for domain in &self.settings.domains {
             search.has_searched = true;
             let domain = domain.strip_prefix(b".").unwrap_or(domain);
@@ -250,7 +250,7 @@ impl StubResolver<'_> {
 
 /// Failures that a search without an answer met.
 #[derive(Default)]
-struct Search {
+struct SearchFailures {
     has_searched: bool,
     has_root: bool,
     has_nodata: bool,
@@ -260,7 +260,7 @@ struct Search {
     last: Option<Asked>,
 }
 
-impl Search {
+impl SearchFailures {
     /// Tells of the name as it is, if it came first; else what says most.
     fn ended(self, as_it_is: Option<Asked>) -> Asked {
         let why = |asked: &Option<Asked>| asked.as_ref().and_then(|asked| asked.result.err());

@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 2;
 
 /// How sending ended.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SendOutcome {
     /// The answer; or that of the server which failed last.
     pub message: Vec<u8>,
     /// The length that the program is told. By TCP it may be longer than the program's room.
@@ -32,7 +32,12 @@ enum Verdict {
 }
 
 /// Sends `message`. The answer goes to a place with room for `room` bytes.
-pub fn send(posix: &'static Posix, settings: &StubSettings, message: &[u8], room: usize) -> Sent {
+pub fn send(
+    posix: &'static Posix,
+    settings: &StubSettings,
+    message: &[u8],
+    room: usize,
+) -> SendOutcome {
     let count = settings.servers.len();
     let mut sending = Sending { posix, settings, message, room, last: Vec::new() };
     if room < HEADER {
@@ -156,13 +161,13 @@ impl Sending<'_> {
     }
 
     /// A datagram is cut to the program's room, and so is its length.
-    fn ended_by_udp(self) -> Sent {
+    fn ended_by_udp(self) -> SendOutcome {
         let len = self.last.len().min(self.room);
         self.ended(Ok(len))
     }
 
     /// An answer by TCP that has no room is marked as cut off, and its whole length is told.
-    fn ended_by_tcp(mut self) -> Sent {
+    fn ended_by_tcp(mut self) -> SendOutcome {
         let len = self.last.len();
         if len > self.room {
             self.last[2] |= 2;
@@ -170,11 +175,11 @@ impl Sending<'_> {
         self.ended(Ok(len))
     }
 
-    fn ended(mut self, result: Result<usize>) -> Sent {
+    fn ended(mut self, result: Result<usize>) -> SendOutcome {
         // AD is to be believed only where the user says so (RFC 6840 §5.8, `trust-ad`).
         if !self.settings.has(flag::TRUST_AD) && self.last.len() >= HEADER {
             self.last[3] &= !0x20;
         }
-        Sent { message: self.last, result }
+        SendOutcome { message: self.last, result }
     }
 }

@@ -1,9 +1,9 @@
-use towpath_shm::control::{Interface, Neighbor, Route, Traffic, route_origin};
+use towpath_shm::control::{Interface, NeighborRecord, Route, Traffic, route_origin};
 use towpath_shm::layout::RawAddr;
 
-use super::super::codec::{Datagram, attribute, requests, u16_at, u32_at};
+use super::super::codec::{NetlinkMessages, attribute, requests, u16_at, u32_at};
 use super::{IFINFO_LEN, NDMSG_LEN, RTMSG_LEN, Stack, answer};
-use crate::listing::Counted;
+use crate::listing::ListedCounters;
 
 const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
 const ONE: u16 = libc::NLM_F_REQUEST as u16;
@@ -71,7 +71,7 @@ fn routes() -> Vec<Route> {
 /// An answer: type, flags, and what follows the header.
 type Message = (u16, u16, Vec<u8>);
 
-fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Message> {
+fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut NetlinkMessages)) -> Vec<Message> {
     ask_checked(kind, flags, false, body)
 }
 
@@ -80,22 +80,22 @@ fn ask_checked(
     kind: u16,
     flags: u16,
     is_strict: bool,
-    body: impl FnOnce(&mut Datagram),
+    body: impl FnOnce(&mut NetlinkMessages),
 ) -> Vec<Message> {
-    let mut request = Datagram::new();
+    let mut request = NetlinkMessages::new();
     request.begin(kind, flags, SEQUENCE, 0);
     body(&mut request);
     request.end();
     let (interfaces, routes) = (interfaces(), routes());
-    let mut counted = Counted::default();
+    let mut counted = ListedCounters::default();
     counted.links[1] =
         Traffic { rx_packets: 3, rx_bytes: 5 << 32, tx_dropped: 7, ..Traffic::default() };
     let mac = [2, 0, 0, 0, 0, 9];
-    let known = Neighbor { index: 2, state: 2, known: 1, mac, ..Neighbor::default() };
+    let known = NeighborRecord { index: 2, state: 2, known: 1, mac, ..NeighborRecord::default() };
     let neighbors = [
-        Neighbor { addr: addr("10.77.0.1"), ..known },
-        Neighbor { addr: addr("fd00:77::1"), flags: 0x80, state: 4, ..known },
-        Neighbor { addr: addr("10.77.0.3"), state: 1, known: 0, ..known },
+        NeighborRecord { addr: addr("10.77.0.1"), ..known },
+        NeighborRecord { addr: addr("fd00:77::1"), flags: 0x80, state: 4, ..known },
+        NeighborRecord { addr: addr("10.77.0.3"), state: 1, known: 0, ..known },
     ];
     let stack = Stack {
         interfaces: &interfaces,
@@ -116,7 +116,7 @@ fn ask_checked(
 }
 
 /// A dump without its end.
-fn dump(kind: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Vec<u8>> {
+fn dump(kind: u16, body: impl FnOnce(&mut NetlinkMessages)) -> Vec<Vec<u8>> {
     let mut all = ask(kind, DUMP, body);
     let (last, ..) = all.pop().unwrap();
     assert_eq!(i32::from(last), libc::NLMSG_DONE);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use towpath_load::results::figures;
-use towpath_load::{Phase, Plan, Snapshot};
+use towpath_load::{Plan, ReportSnapshot, RunPhase};
 
 use super::{Heading, RunEnd};
 use crate::messages::Messages;
@@ -34,7 +34,7 @@ impl Lines {
     }
 
     /// A line, if a second has passed since the last one.
-    pub fn show(&mut self, now: &Snapshot) {
+    pub fn show(&mut self, now: &ReportSnapshot) {
         if now.since_start >= self.last + EVERY {
             self.last = now.since_start;
             self.messages.post(&line(now, self.end));
@@ -48,17 +48,17 @@ impl Lines {
 }
 
 /// The figures so far in a line.
-fn line(now: &Snapshot, end: RunEnd) -> String {
+fn line(now: &ReportSnapshot, end: RunEnd) -> String {
     let users = format!("{} of {} connected", now.connected, now.users);
     let failed = match now.failures.total() {
         0 => String::new(),
         count => format!(", {count} failed"),
     };
     let begin = match now.phase {
-        Phase::Connecting => return format!("connecting: {users}{failed}"),
-        Phase::WarmingUp => return format!("warming up: {users}{failed}"),
-        Phase::Draining => return format!("waiting for answers: {users}{failed}"),
-        Phase::Measuring => {
+        RunPhase::Connecting => return format!("connecting: {users}{failed}"),
+        RunPhase::WarmingUp => return format!("warming up: {users}{failed}"),
+        RunPhase::Draining => return format!("waiting for answers: {users}{failed}"),
+        RunPhase::Measuring => {
             let tenths = now.elapsed.as_secs_f64() * 10.;
             let elapsed = figures::time(Duration::from_secs_f64(tenths.round() / 10.));
             match end.requests {
@@ -111,14 +111,14 @@ mod tests {
     fn phases_without_figures_say_how_many_are_connected() {
         let mut now = samples::snapshot();
         for (phase, word) in [
-            (Phase::Connecting, "connecting: 9 of 10"),
-            (Phase::WarmingUp, "warming up: 9 of 10"),
-            (Phase::Draining, "waiting for answers: 9 of 10"),
+            (RunPhase::Connecting, "connecting: 9 of 10"),
+            (RunPhase::WarmingUp, "warming up: 9 of 10"),
+            (RunPhase::Draining, "waiting for answers: 9 of 10"),
         ] {
             now.phase = phase;
             assert!(line(&now, end(0)).starts_with(word));
         }
-        now.phase = Phase::Measuring;
+        now.phase = RunPhase::Measuring;
         now.period = None;
         assert_eq!(line(&now, end(3)), "2s of 3s: 9 of 10 connected, 3 failed");
     }

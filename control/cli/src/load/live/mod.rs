@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_load::results::figures;
-use towpath_load::{Plan, Snapshot};
+use towpath_load::{Plan, ReportSnapshot};
 
 use super::args::When;
 use crate::messages::Messages;
 
 use lines::Lines;
 pub use screen::Screen;
-use view::View;
+use view::LiveView;
 
 /// Limits at which a run ends.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +30,7 @@ impl RunEnd {
     }
 
     /// Share of the run that is over, 0 to 1.
-    fn share(self, now: &Snapshot) -> f64 {
+    fn share(self, now: &ReportSnapshot) -> f64 {
         let of_time = now.elapsed.as_secs_f64() / self.duration.as_secs_f64().max(1e-9);
         let of_requests = self.requests.map_or(0., |all| now.sent as f64 / all as f64);
         of_time.max(of_requests).min(1.)
@@ -62,7 +62,7 @@ impl Heading {
 /// Progress of the runs of a command.
 pub enum Live {
     /// A view that is drawn anew for each snapshot.
-    View(Box<View>),
+    View(Box<LiveView>),
     /// A line for each second.
     Lines(Lines),
     /// Nothing.
@@ -75,7 +75,7 @@ impl Live {
         if when == When::Never {
             Self::Silent
         } else if screen.enter(when == When::Always) {
-            Self::View(Box::new(View::new(Arc::clone(screen))))
+            Self::View(Box::new(LiveView::new(Arc::clone(screen))))
         } else {
             Self::Lines(Lines::new(messages.clone()))
         }
@@ -91,7 +91,7 @@ impl Live {
     }
 
     /// Takes figures in.
-    pub fn show(&mut self, now: &Snapshot) {
+    pub fn show(&mut self, now: &ReportSnapshot) {
         match self {
             Self::View(view) => view.show(now),
             Self::Lines(lines) => lines.show(now),

@@ -26,11 +26,11 @@ type Drawn = Terminal<CrosstermBackend<BufWriter<Stderr>>>;
 
 /// Standard error as a terminal.
 pub struct Screen {
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenScreen>>,
 }
 
 /// The view has the terminal.
-struct Open {
+struct OpenScreen {
     /// Modes to give back.
     modes: Termios,
     terminal: Drawn,
@@ -58,7 +58,7 @@ impl Screen {
         }
         let mut open = self.lock();
         if open.is_none() {
-            *open = Open::new();
+            *open = OpenScreen::new();
         }
         open.is_some()
     }
@@ -72,21 +72,24 @@ impl Screen {
 
     /// Gives the terminal back from a thread that may be in the middle of drawing.
     pub fn leave_at_once(&self) {
-        match self.open.try_lock() {
-            Ok(mut open) => drop(open.take().map(Open::close)),
-            Err(TryLockError::Poisoned(open)) => drop(open.into_inner().take().map(Open::close)),
-            // The drawing thread has it, and panics: the modes are read from nowhere else.
-            Err(TryLockError::WouldBlock) => restore(None),
+        let open = match self.open.try_lock() {
+            Ok(mut open) => open.take(),
+            Err(TryLockError::Poisoned(open)) => open.into_inner().take(),
+            // The drawing thread holds the lock and panics, so its saved modes cannot be read.
+            Err(TryLockError::WouldBlock) => return restore(None),
+        };
+        if let Some(open) = open {
+            open.close();
         }
     }
 
     /// Runs `stop` with the terminal given back, and takes it again afterwards.
     pub fn while_left(&self, stop: impl FnOnce()) {
         let mut open = self.lock();
-        let was_open = open.take().map(Open::close).is_some();
+        let was_open = open.take().map(OpenScreen::close).is_some();
         stop();
         if was_open && is_foreground() {
-            *open = Open::new();
+            *open = OpenScreen::new();
         }
     }
 
@@ -97,12 +100,12 @@ impl Screen {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
+    fn lock(&self) -> MutexGuard<'_, Option<OpenScreen>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl OpenScreen {
     fn new() -> Option<Self> {
         let modes = tcgetattr(stderr()).ok()?;
         let mut quiet = modes.clone();

@@ -11,7 +11,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use towpath_load::results::distribution::{self, Bin};
 use towpath_load::results::figures::{self, QUANTILES};
 use towpath_load::results::text::quantile;
-use towpath_load::{Histogram, Phase, Plan, Snapshot};
+use towpath_load::{Histogram, Plan, ReportSnapshot, RunPhase};
 use towpath_model::printable;
 
 use super::{Heading, RunEnd, Screen};
@@ -29,13 +29,13 @@ const ACCENT: Color = Color::Cyan;
 const WARNING: Color = Color::Yellow;
 
 /// State of the view.
-pub struct View {
+pub struct LiveView {
     screen: Arc<Screen>,
-    scene: Scene,
+    scene: FrameScene,
 }
 
 /// Everything that a frame shows beside the snapshot.
-struct Scene {
+struct FrameScene {
     heading: Heading,
     end: RunEnd,
     is_open: bool,
@@ -46,11 +46,11 @@ struct Scene {
     told: Vec<String>,
 }
 
-impl View {
+impl LiveView {
     /// A view on a screen that is open.
     pub fn new(screen: Arc<Screen>) -> Self {
         let heading = Heading { server: String::new(), load: String::new(), step: String::new() };
-        let scene = Scene {
+        let scene = FrameScene {
             heading,
             end: RunEnd::default(),
             is_open: false,
@@ -72,7 +72,7 @@ impl View {
     }
 
     /// Draws the figures so far.
-    pub fn show(&mut self, now: &Snapshot) {
+    pub fn show(&mut self, now: &ReportSnapshot) {
         self.scene.note(now);
         self.screen.draw(|frame| self.scene.draw(frame, now));
     }
@@ -83,11 +83,11 @@ impl View {
     }
 }
 
-impl Scene {
+impl FrameScene {
     /// Adds the last period to the curve.
-    fn note(&mut self, now: &Snapshot) {
+    fn note(&mut self, now: &ReportSnapshot) {
         let Some(period) = &now.period else { return };
-        if now.phase != Phase::Measuring {
+        if now.phase != RunPhase::Measuring {
             return;
         }
         let count = if self.is_stream {
@@ -109,7 +109,7 @@ impl Scene {
         frame.render_widget(Paragraph::new(lines), frame.area());
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, now: &Snapshot) {
+    fn draw(&self, frame: &mut Frame<'_>, now: &ReportSnapshot) {
         let failures = now.failures.iter().count() as u16;
         let told = self.told.len().min(TOLD_MAX) as u16;
         let areas = Layout::vertical([
@@ -153,15 +153,15 @@ impl Scene {
     }
 
     /// A bar of the time that has passed, with the time that is left.
-    fn progress(&self, now: &Snapshot, width: u16) -> Line<'static> {
+    fn progress(&self, now: &ReportSnapshot, width: u16) -> Line<'static> {
         let (share, words) = match now.phase {
-            Phase::Connecting => {
+            RunPhase::Connecting => {
                 let share = now.connected as f64 / now.users.max(1) as f64;
                 (share, format!("connecting {} of {}", now.connected, now.users))
             }
-            Phase::WarmingUp => (0., "warming up".to_owned()),
-            Phase::Draining => (1., "waiting for the last answers".to_owned()),
-            Phase::Measuring => {
+            RunPhase::WarmingUp => (0., "warming up".to_owned()),
+            RunPhase::Draining => (1., "waiting for the last answers".to_owned()),
+            RunPhase::Measuring => {
                 let left = match self.end.requests {
                     Some(all) => format!("{} requests", all.saturating_sub(now.sent)),
                     None => figures::whole_seconds(self.end.duration.saturating_sub(now.elapsed)),
@@ -182,7 +182,7 @@ impl Scene {
     }
 
     /// Rates and counts on the left, the curve of the rate on the right.
-    fn figures(&self, frame: &mut Frame<'_>, now: &Snapshot, area: Rect) {
+    fn figures(&self, frame: &mut Frame<'_>, now: &ReportSnapshot, area: Rect) {
         let [left, right] =
             Layout::horizontal([Constraint::Length(54), Constraint::Fill(1)]).areas(area);
         let seconds = now.elapsed.as_secs_f64().max(1e-9);
@@ -267,7 +267,7 @@ fn draw_bins(frame: &mut Frame<'_>, times: &Histogram, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn failure_lines(now: &Snapshot) -> Vec<Line<'static>> {
+fn failure_lines(now: &ReportSnapshot) -> Vec<Line<'static>> {
     let lines = now.failures.iter().map(|it| {
         let text = format!(" {} × {}: {}", it.count, it.kind, printable(&it.example));
         Line::styled(text, Style::new().fg(WARNING))
@@ -312,9 +312,9 @@ mod tests {
     use super::*;
     use towpath_load::results::samples;
 
-    fn scene() -> Scene {
+    fn scene() -> FrameScene {
         let run = samples::report();
-        Scene {
+        FrameScene {
             heading: Heading::of(&run.plan, "round 2 of 5".into()),
             end: RunEnd::of(&run.plan),
             is_open: false,
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    fn drawn(width: u16, height: u16, scene: &Scene, now: &Snapshot) -> String {
+    fn drawn(width: u16, height: u16, scene: &FrameScene, now: &ReportSnapshot) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
         terminal.draw(|frame| scene.draw(frame, now)).expect("it is drawn");
         let buffer = terminal.backend().buffer();
@@ -369,7 +369,9 @@ mod tests {
         let mut empty = samples::snapshot();
         (empty.response, empty.service) = (Histogram::new(), Histogram::new());
         (empty.elapsed, empty.period) = (Duration::ZERO, None);
-        for phase in [Phase::Connecting, Phase::WarmingUp, Phase::Measuring, Phase::Draining] {
+        for phase in
+            [RunPhase::Connecting, RunPhase::WarmingUp, RunPhase::Measuring, RunPhase::Draining]
+        {
             empty.phase = phase;
             for (width, height) in [(1, 1), (10, 5), (40, 12), (200, 60)] {
                 drawn(width, height, &scene(), &empty);

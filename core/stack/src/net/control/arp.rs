@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::addr;
-use towpath_wire::arp::{self, Op};
+use towpath_wire::arp::{self, ArpOp};
 
 use super::neighbor::Advert;
 use super::tables::Control;
@@ -25,7 +25,7 @@ impl Control {
     ) -> Result<(), DropReason> {
         let malformed = DropReason::NeighborMalformed;
         let bytes = packet.linear().get(at..).ok_or(malformed)?;
-        let (message, _) = arp::Packet::parse(bytes).map_err(|_| malformed)?;
+        let (message, _) = arp::ArpPacket::parse(bytes).map_err(|_| malformed)?;
         let sender = IpAddr::V4(message.sender_ip);
         if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
             return Err(malformed);
@@ -56,7 +56,7 @@ impl Control {
         let target = message.target_ip;
         let for_us = !target.is_loopback()
             && self.snapshot.host.locals.on(iface, target.into()).owner.is_some();
-        if for_us && message.op == Op::Request {
+        if for_us && message.op == ArpOp::Request {
             let reply = self.ifaces[iface.index()].arp_reply(&message, pool);
             self.orders.push_back(reply);
         }
@@ -70,13 +70,13 @@ impl Control {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        message: &arp::Packet,
+        message: &arp::ArpPacket,
         for_us: bool,
         pool: &mut Pool,
     ) -> Result<(), DropReason> {
         let (key, mac) = ((iface, IpAddr::V4(message.sender_ip)), message.sender_mac);
         let gratuitous = message.sender_ip == message.target_ip;
-        if message.op == Op::Request && !gratuitous {
+        if message.op == ArpOp::Request && !gratuitous {
             self.neighbors.on_question(now, key, mac, for_us);
             self.heard_from(now, key, pool);
             return Ok(());
@@ -84,7 +84,7 @@ impl Control {
         if !gratuitous && self.neighbors.contradicts(now, &key, mac) {
             return Err(DropReason::NeighborContradicted);
         }
-        let solicited = message.op == Op::Reply && for_us && self.neighbors.is_asked(&key);
+        let solicited = message.op == ArpOp::Reply && for_us && self.neighbors.is_asked(&key);
         let advert = Advert { mac: Some(mac), solicited, override_: true, router: None };
         let until = self.ifaces[iface.index()].discovery.reachable_until(now, &mut self.random);
         self.neighbors.on_advert(now, key, advert, until);

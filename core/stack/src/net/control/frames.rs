@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use towpath_pool::{Packet, Pool};
-use towpath_wire::arp::{self, Op};
+use towpath_wire::arp::{self, ArpOp};
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ndp::{self, Envelope, Message};
 use towpath_wire::{IpProtocol, MacAddr, icmpv6, ipv6, ipv6_ext};
@@ -21,8 +21,8 @@ impl Interface {
         target: Ipv4Addr,
         pool: &mut Pool,
     ) -> Order {
-        let request = arp::Packet {
-            op: Op::Request,
+        let request = arp::ArpPacket {
+            op: ArpOp::Request,
             sender_mac: self.mac,
             sender_ip,
             target_mac: MacAddr::UNSPECIFIED,
@@ -47,9 +47,9 @@ impl Interface {
     }
 
     /// Answers a request for an own address.
-    pub(super) fn arp_reply(&self, request: &arp::Packet, pool: &mut Pool) -> Order {
-        let reply = arp::Packet {
-            op: Op::Reply,
+    pub(super) fn arp_reply(&self, request: &arp::ArpPacket, pool: &mut Pool) -> Order {
+        let reply = arp::ArpPacket {
+            op: ArpOp::Reply,
             sender_mac: self.mac,
             sender_ip: request.target_ip,
             target_mac: request.sender_mac,
@@ -58,7 +58,7 @@ impl Interface {
         self.arp(request.sender_mac, &reply, pool)
     }
 
-    fn arp(&self, dst: MacAddr, message: &arp::Packet, pool: &mut Pool) -> Order {
+    fn arp(&self, dst: MacAddr, message: &arp::ArpPacket, pool: &mut Pool) -> Order {
         let header = ethernet::Header { dst, src: self.mac, vlan: None, ethertype: EtherType::ARP };
         let len = ethernet::HEADER_LEN + arp::PACKET_LEN;
         let mut packet = pool.take(len);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use towpath_tcp::Instant;
 
-use crate::net::failures::{Failure, Failures, GatewayId};
+use crate::net::failures::{Failure, GatewayId, UnreachableRouters};
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
@@ -17,15 +17,15 @@ use crate::net::told::HopKey;
 #[derive(Debug)]
 pub(super) struct Gateways {
     index: HashMap<HopKey, GatewayId, Keyed>,
-    gateways: Vec<Gateway>,
+    gateways: Vec<GatewayUse>,
     free: Vec<GatewayId>,
-    failures: Arc<Failures>,
+    failures: Arc<UnreachableRouters>,
     /// Interfaces without a link, and since when.
     no_carrier: BTreeMap<IfaceId, Instant>,
 }
 
 #[derive(Debug)]
-struct Gateway {
+struct GatewayUse {
     key: HopKey,
     /// Routes that lead through it; with none its place is free.
     routes: u32,
@@ -43,7 +43,7 @@ impl Gateways {
     }
 
     /// Routers that do not answer now, for the next snapshot.
-    pub(super) fn failures(&self) -> &Arc<Failures> {
+    pub(super) fn failures(&self) -> &Arc<UnreachableRouters> {
         &self.failures
     }
 
@@ -58,7 +58,7 @@ impl Gateways {
     }
 
     fn begin(&mut self, key: HopKey) -> Option<GatewayId> {
-        let gateway = Gateway { key, routes: 0 };
+        let gateway = GatewayUse { key, routes: 0 };
         let id = match self.free.pop() {
             Some(id) => {
                 self.gateways[id.0 as usize] = gateway;
@@ -87,7 +87,7 @@ impl Gateways {
         if !change {
             return;
         }
-        let is_its = |gateway: &&Gateway| gateway.key.0 == iface && gateway.routes > 0;
+        let is_its = |gateway: &&GatewayUse| gateway.key.0 == iface && gateway.routes > 0;
         let keys: Vec<_> = self.gateways.iter().filter(is_its).map(|it| it.key).collect();
         for key in keys {
             match carrier {

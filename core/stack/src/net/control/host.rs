@@ -9,7 +9,7 @@ use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
 use super::interface::Interface;
-use super::neighbor::Neighbor;
+use super::neighbor::NeighborInfo;
 use super::tables::Control;
 use crate::net::iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 use crate::net::limits::LOOPBACK_MTU;
@@ -215,7 +215,7 @@ impl Control {
     }
 
     /// All neighbours known, in no particular order.
-    pub(in crate::net) fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
+    pub(in crate::net) fn neighbors(&self) -> impl Iterator<Item = NeighborInfo> {
         self.neighbors.iter()
     }
 }

@@ -41,5 +41,5 @@ mod solicit;
 mod tables;
 mod timeouts;
 
-pub use neighbor::{Neighbor, NeighborState};
+pub use neighbor::{NeighborInfo, NeighborState};
 pub(super) use tables::Control;

@@ -38,7 +38,7 @@ use crate::net::told::{HopKey, News, Parts};
 
 /// A neighbour, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Neighbor {
+pub struct NeighborInfo {
     /// On which interface.
     pub iface: IfaceId,
     /// Its address.
@@ -500,7 +500,7 @@ impl Neighbors {
         events
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = NeighborInfo> {
         let used = self.used.iter().map(|((iface, addr), entry)| {
             let state = match entry.state {
                 ReachabilityState::Incomplete { .. } => NeighborState::Incomplete,
@@ -510,16 +510,16 @@ impl Neighbors {
                 ReachabilityState::Probe { .. } => NeighborState::Probe,
             };
             let mac = (state != NeighborState::Incomplete).then_some(entry.mac);
-            Neighbor { iface: *iface, addr: *addr, mac, state, router: entry.router }
+            NeighborInfo { iface: *iface, addr: *addr, mac, state, router: entry.router }
         });
-        used.chain(self.heard.iter().map(|((iface, addr), heard)| Neighbor {
+        used.chain(self.heard.iter().map(|((iface, addr), heard)| NeighborInfo {
             iface: *iface,
             addr: *addr,
             mac: Some(heard.mac),
             state: NeighborState::Stale,
             router: heard.router,
         }))
-        .chain(self.permanent.iter().map(|((iface, addr), permanent)| Neighbor {
+        .chain(self.permanent.iter().map(|((iface, addr), permanent)| NeighborInfo {
             iface: *iface,
             addr: *addr,
             mac: Some(permanent.mac),

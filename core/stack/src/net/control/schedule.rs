@@ -50,13 +50,13 @@ impl Task {
 /// Tasks by time, the next one last. There are few: some for each address and group, and at most
 /// [`GROUP_REPORTS_MAX`] of groups that programs joined and left.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct TaskSchedule {
     tasks: Vec<(Instant, IfaceId, Task)>,
     /// How many of them report a change of a group.
     reports: usize,
 }
 
-impl Schedule {
+impl TaskSchedule {
     pub(super) fn next(&self) -> Instant {
         self.tasks.last().map_or(Instant::FAR, |(at, ..)| *at)
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn tasks_come_in_order_of_time_and_equal_times_in_order_of_adding() {
-        let mut schedule = Schedule::default();
+        let mut schedule = TaskSchedule::default();
         let task = |left| Task::SolicitRouters { left };
         for (at, left) in [(5, 1), (3, 2), (5, 3), (9, 4)] {
             schedule.add(Instant(at), IfaceId(1), task(left));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_sooner_stays_and_a_later_one_gives_way() {
-        let mut schedule = Schedule::default();
+        let mut schedule = TaskSchedule::default();
         let group = |n: u8| IpAddr::from([239, 0, 0, n]);
         let answer = |n| Task::AnswerGroup { group: group(n) };
         let solicit = Task::SolicitRouters { left: 1 };

@@ -9,7 +9,7 @@ use towpath_pool::Packet;
 use super::interface::Interface;
 use super::neighbor::Neighbors;
 use super::routes::RouteTable;
-use super::schedule::Schedule;
+use super::schedule::TaskSchedule;
 use crate::drop::DropReason;
 use crate::net::config::NetConfig;
 use crate::net::hash::{Cheap, Keyed, Random};
@@ -31,7 +31,7 @@ pub(in crate::net) struct Control {
     pub(super) ifaces: Vec<Interface>,
     pub(super) routes: RouteTable,
     pub(super) neighbors: Neighbors,
-    pub(super) schedule: Schedule,
+    pub(super) schedule: TaskSchedule,
     pub(super) interface_ids: Keyed,
     pub(super) random: Random,
     pub(super) addresses_hash: Cheap,
@@ -66,7 +66,7 @@ impl Control {
             ifaces: Vec::new(),
             routes: RouteTable::new(tables, config.forwarding.is_some()),
             neighbors: Neighbors::new(tables, config.neighbors()),
-            schedule: Schedule::default(),
+            schedule: TaskSchedule::default(),
             interface_ids: Keyed(keys.interface_ids),
             random: Random::new(keys.random),
             addresses_hash,

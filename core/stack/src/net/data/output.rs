@@ -115,7 +115,7 @@ impl SubAssign for Load {
 
 /// The limit that a packet met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::net) enum Full {
+pub(in crate::net) enum QueueFull {
     /// [`OUTPUT_BYTES_MAX`].
     Bytes,
     /// [`OUTPUT_PACKETS_MAX`].
@@ -229,15 +229,15 @@ impl Output {
 
     /// The limit that a packet of `sender`, without a right to the reserve, would pass.
     #[inline]
-    pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<Full> {
+    pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<QueueFull> {
         let (has, most) = match is_connection(sender) {
             true => (self.connections, MOST),
             false => (self.others(), self.most_of_others()),
         };
         if has.bytes >= most.bytes {
-            return Some(Full::Bytes);
+            return Some(QueueFull::Bytes);
         }
-        (has.packets >= most.packets).then_some(Full::Packets)
+        (has.packets >= most.packets).then_some(QueueFull::Packets)
     }
 
     fn others(&self) -> Load {

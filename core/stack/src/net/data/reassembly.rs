@@ -127,7 +127,7 @@ pub(in crate::net) struct Reassembly {
     ranks: [List; RANKS],
     /// Deadlines of datagrams. All datagrams of an IP version wait equally long: the first to begin
     /// expires first.
-    deadlines: Queue<Deadline>,
+    deadlines: Queue<ReassemblyDeadline>,
     v4: List,
     v6: List,
     bytes: usize,
@@ -151,7 +151,7 @@ struct Source {
 }
 
 #[derive(Debug)]
-struct Deadline {
+struct ReassemblyDeadline {
     at: Instant,
     key: Key,
 }
@@ -166,7 +166,7 @@ const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 /// Memory of a datagram besides its pieces: entries of tables, which may have as many free.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
-    2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<Deadline>())
+    2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<ReassemblyDeadline>())
         + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
         <= OVERHEAD
 );
@@ -274,7 +274,7 @@ impl Reassembly {
             IpAddr::V4(_) => (REASSEMBLY_V4_TIME, &mut self.v4),
             IpAddr::V6(_) => (REASSEMBLY_V6_TIME, &mut self.v6),
         };
-        let deadline = self.deadlines.push(waiting, Deadline { at: now + wait, key });
+        let deadline = self.deadlines.push(waiting, ReassemblyDeadline { at: now + wait, key });
         let entry = Entry { key, source, deadline, datagram: Datagram::new(fragment.group) };
         let of = self.sources.get_mut(source).expect("found or made just now");
         let index = self.datagrams.push(&mut of.line, entry);
@@ -363,7 +363,7 @@ impl Reassembly {
         let mut expired = Vec::new();
         for v4 in [true, false] {
             while let Some(front) = if v4 { self.v4.front() } else { self.v6.front() }
-                && let Some(&Deadline { at, key }) = self.deadlines.get(front)
+                && let Some(&ReassemblyDeadline { at, key }) = self.deadlines.get(front)
                 && at <= now
                 && let Some(datagram) = self.remove(&key)
             {

@@ -17,7 +17,7 @@ use towpath_wire::{IpProtocol, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 use super::fragment;
 use super::next_hop::{Waiting, group_mac};
 use super::offload;
-use super::output::{Full, is_control, is_control_message};
+use super::output::{QueueFull, is_control, is_control_message};
 use super::tables::Data;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
@@ -341,13 +341,13 @@ impl Data {
         iface: IfaceId,
         sender: Option<NonZeroU32>,
         is_control: impl FnOnce() -> bool,
-    ) -> Option<Full> {
+    ) -> Option<QueueFull> {
         let output = &self.outputs[iface.index()];
         let full = output.full(sender)?;
         if !is_control() {
             return Some(full);
         }
-        (!output.has_reserve()).then_some(Full::Reserve)
+        (!output.has_reserve()).then_some(QueueFull::Reserve)
     }
 
     /// The same for a packet that is put into the queue next if nothing is in the way.
@@ -356,7 +356,7 @@ impl Data {
         iface: IfaceId,
         sender: Option<NonZeroU32>,
         is_control: impl FnOnce() -> bool,
-    ) -> Result<(), Full> {
+    ) -> Result<(), QueueFull> {
         if self.outputs[iface.index()].full(sender).is_none() {
             return Ok(());
         }
@@ -374,13 +374,13 @@ impl Data {
         &mut self,
         iface: IfaceId,
         packet: Packet,
-        full: Full,
+        full: QueueFull,
         pool: &mut Pool,
     ) {
         match full {
-            Full::Bytes => self.counters.output_bytes_full += 1,
-            Full::Packets => self.counters.output_packets_full += 1,
-            Full::Reserve => self.counters.output_reserve_full += 1,
+            QueueFull::Bytes => self.counters.output_bytes_full += 1,
+            QueueFull::Packets => self.counters.output_packets_full += 1,
+            QueueFull::Reserve => self.counters.output_reserve_full += 1,
         }
         self.drop(iface, packet, DropReason::OutputFull, pool);
     }

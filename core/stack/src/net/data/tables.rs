@@ -24,7 +24,7 @@ use crate::net::received::{IcmpError, Looped};
 use crate::net::rule_set::Logged;
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::told::{Notice, Punt};
-use crate::net::trace::{DataCounters, Dropped, Traffic};
+use crate::net::trace::{DataCounters, DroppedCopy, Traffic};
 
 /// The part of a [`Net`](crate::net::Net) that moves packets in and out, by its last [`Snapshot`].
 /// See the [folder](super).
@@ -53,7 +53,7 @@ pub(in crate::net) struct Data {
     /// Traffic of each interface.
     pub(in crate::net) traffic: Vec<Traffic>,
     pub(in crate::net) loopback: VecDeque<Looped>,
-    pub(in crate::net) dropped: VecDeque<Dropped>,
+    pub(in crate::net) dropped: VecDeque<DroppedCopy>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
     pub(in crate::net) punts: VecDeque<Punt>,
     /// Plans for the next packets of a batch, made by `snapshot`.
@@ -168,7 +168,7 @@ impl Data {
             let mut bytes = vec![0; packet.len()];
             packet.copy_to(0, &mut bytes);
             let arrival_ns = packet.meta.arrival_ns;
-            self.dropped.push_back(Dropped { iface, reason, arrival_ns, bytes });
+            self.dropped.push_back(DroppedCopy { iface, reason, arrival_ns, bytes });
         }
         pool.give(packet);
     }

@@ -56,7 +56,7 @@ struct TransitPass {
 
 /// Packets and bytes of a run, added to the counters at its end.
 #[derive(Debug, Default)]
-struct Sums {
+struct TransitSums {
     received: u64,
     received_bytes: usize,
     forwarded: u64,
@@ -156,7 +156,7 @@ impl Data {
     ) -> usize {
         let at = if self.has_neighbors(iface) { ethernet::HEADER_LEN } else { 0 };
         let has_rules = self.snapshot.rules.is_some();
-        let mut sums = Sums::default();
+        let mut sums = TransitSums::default();
         while let Some(TransitPlan::Pass { out, len, router }) = self.plans.front() {
             let Some(link) = self.link_ready(now, out, router) else { break };
             if self.outputs[out.index()].full(None).is_some() {

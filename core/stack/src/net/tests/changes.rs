@@ -184,8 +184,8 @@ fn a_permanent_neighbor_is_never_asked_and_nothing_moves_it() {
     assert_eq!(sent[..6], MAC_B.0, "no question before it");
     let claim = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
     a.receive(&frame(MAC_A, other, EtherType::IPV4, &claim));
-    let message = arp::Packet {
-        op: arp::Op::Reply,
+    let message = arp::ArpPacket {
+        op: arp::ArpOp::Reply,
         sender_mac: other,
         sender_ip: "10.0.0.2".parse().unwrap(),
         target_mac: MAC_A,

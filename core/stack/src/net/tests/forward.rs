@@ -56,8 +56,8 @@ pub(super) fn introduce(host: &mut Host, from: IpAddr, to: IpAddr) {
         host.sent();
         return;
     };
-    let question = arp::Packet {
-        op: arp::Op::Request,
+    let question = arp::ArpPacket {
+        op: arp::ArpOp::Request,
         sender_mac: MAC_B,
         sender_ip,
         target_mac: MacAddr::UNSPECIFIED,
@@ -729,8 +729,8 @@ fn a_router_has_as_many_neighbours_as_its_settings_say() {
             let sender_ip = Ipv4Addr::from_bits(0x0a00_0100 + n);
             let key = (ETH, IpAddr::V4(sender_ip));
             net.data.next_hops.at(key);
-            let question = arp::Packet {
-                op: arp::Op::Request,
+            let question = arp::ArpPacket {
+                op: arp::ArpOp::Request,
                 sender_mac: MAC_B,
                 sender_ip,
                 target_mac: MacAddr::UNSPECIFIED,

@@ -42,8 +42,8 @@ fn send_to(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
 fn answer(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
     let (sender_ip, sender_mac) = station(n);
     let target_ip = [10, 0, 0, 1].into();
-    let op = arp::Op::Reply;
-    let message = arp::Packet { op, sender_mac, sender_ip, target_mac: MAC_A, target_ip };
+    let op = arp::ArpOp::Reply;
+    let message = arp::ArpPacket { op, sender_mac, sender_ip, target_mac: MAC_A, target_ip };
     let mut bytes = [0; arp::PACKET_LEN];
     message.emit(&mut bytes);
     assert!(router.receive(&frame(MAC_A, sender_mac, EtherType::ARP, &bytes)).is_none());
@@ -54,9 +54,9 @@ fn answer(router: &mut Host, n: u32) -> Vec<Vec<u8>> {
 fn is_asked_for(router: &mut Host, n: u32) -> bool {
     let (addr, mac) = station(n);
     let first = only(send_to(router, n));
-    let sent = match arp::Packet::parse(&first[ethernet::HEADER_LEN..]) {
+    let sent = match arp::ArpPacket::parse(&first[ethernet::HEADER_LEN..]) {
         Ok((question, _)) => {
-            assert_eq!((question.op, question.target_ip), (arp::Op::Request, addr));
+            assert_eq!((question.op, question.target_ip), (arp::ArpOp::Request, addr));
             only(answer(router, n))
         }
         Err(_) => {

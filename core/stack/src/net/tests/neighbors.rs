@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn arp_frame(op: arp::Op, sender: (&str, MacAddr), target: &str) -> Vec<u8> {
-    let message = arp::Packet {
+fn arp_frame(op: arp::ArpOp, sender: (&str, MacAddr), target: &str) -> Vec<u8> {
+    let message = arp::ArpPacket {
         op,
         sender_mac: sender.1,
         sender_ip: sender.0.parse().unwrap(),
@@ -23,7 +23,7 @@ fn mac_of(host: &Host, addr: &str) -> Option<MacAddr> {
 fn the_first_of_two_arp_answers_holds_for_a_second() {
     let mut a = Host::a();
     a.send_udp("10.0.0.2", 1).unwrap();
-    let answer = |mac| arp_frame(arp::Op::Reply, ("10.0.0.2", mac), "10.0.0.1");
+    let answer = |mac| arp_frame(arp::ArpOp::Reply, ("10.0.0.2", mac), "10.0.0.1");
     a.receive(&answer(MAC_B));
     a.receive(&answer(ROUTER_MAC));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(MAC_B));
@@ -31,7 +31,7 @@ fn the_first_of_two_arp_answers_holds_for_a_second() {
     a.receive(&answer(ROUTER_MAC));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(MAC_B));
     // An unsolicited reply says that the host moved, and is believed at once.
-    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.2", ROUTER_MAC), "10.0.0.2"));
+    a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.2", ROUTER_MAC), "10.0.0.2"));
     assert_eq!(mac_of(&a, "10.0.0.2"), Some(ROUTER_MAC));
     a.pass(Duration::from_millis(1000));
     a.receive(&answer(MAC_B));
@@ -47,18 +47,18 @@ fn every_interface_answers_for_all_ipv4_addresses_of_the_host() {
         ..eth0(&["192.0.2.1/24"])
     };
     a.net.add_interface(a.now, second);
-    let question = |target| arp_frame(arp::Op::Request, ("10.0.0.2", MAC_B), target);
+    let question = |target| arp_frame(arp::ArpOp::Request, ("10.0.0.2", MAC_B), target);
     a.receive(&question("192.0.2.1"));
     let answer = only(a.sent());
-    let (answer, _) = arp::Packet::parse(&answer[14..]).unwrap();
+    let (answer, _) = arp::ArpPacket::parse(&answer[14..]).unwrap();
     let said = (answer.op, answer.sender_mac, answer.sender_ip);
-    assert_eq!(said, (arp::Op::Reply, MAC_A, [192, 0, 2, 1].into()));
+    assert_eq!(said, (arp::ArpOp::Reply, MAC_A, [192, 0, 2, 1].into()));
     // The loopback's addresses are not answered for, and no other host may claim an address of
     // ours.
     a.receive(&question("127.0.0.1"));
     a.receive(&question("192.0.2.2"));
     assert!(a.sent().is_empty());
-    let claim = arp_frame(arp::Op::Request, ("192.0.2.1", MAC_B), "10.0.0.1");
+    let claim = arp_frame(arp::ArpOp::Request, ("192.0.2.1", MAC_B), "10.0.0.1");
     assert_eq!(a.refusal(&claim), Some(DropReason::Martian));
 }
 
@@ -73,7 +73,7 @@ fn invented_addresses_displace_no_resolution_in_progress() {
         let [hi, lo] = n.to_be_bytes();
         let mac = MacAddr([2, 0, 0, 9, hi, lo]);
         let invented = format!("10.0.{}.{}", 0x80 | hi, lo);
-        a.receive(&arp_frame(arp::Op::Request, (&invented, mac), "10.0.0.1"));
+        a.receive(&arp_frame(arp::ArpOp::Request, (&invented, mac), "10.0.0.1"));
         let src = Ipv6Addr::new(0xfd00, 0, 0, 0, 9, 0, 0, n);
         let (target, dst) = ("fd00::1".parse().unwrap(), "fd00::1");
         let mut bytes = vec![0; ndp::MESSAGE_LEN_MAX];
@@ -88,7 +88,7 @@ fn invented_addresses_displace_no_resolution_in_progress() {
     }
     a.sent();
     assert_eq!(a.drops(DropReason::NeighborQueueFull), 0);
-    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.2", MAC_B), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.2", MAC_B), "10.0.0.1"));
     assert_eq!(a.sent().len(), 1);
     // The last requesters are remembered, so that answering them costs no request.
     assert!((1..=2048).contains(&a.net.neighbors().count()));
@@ -124,7 +124,7 @@ fn nobody_is_asked_for_from_an_address_that_may_be_somebody_elses() {
 fn a_neighbour_in_use_is_not_forgotten_for_others() {
     let mut a = Host::a().settled();
     a.net.add_address(a.now, ETH, prefix("10.1.0.1/16"));
-    let answer = arp_frame(arp::Op::Reply, ("10.0.0.8", MAC_B), "10.0.0.1");
+    let answer = arp_frame(arp::ArpOp::Reply, ("10.0.0.8", MAC_B), "10.0.0.1");
     a.send_udp("10.0.0.8", 1).unwrap();
     a.receive(&answer);
     let (mut late, mut others) = (0, 0u16);
@@ -152,7 +152,7 @@ fn a_neighbour_in_use_is_not_forgotten_for_others() {
 fn a_flood_in_the_name_of_many_does_not_cut_off_a_neighbour_in_use() {
     let mut a = Host::a().settled();
     a.net.add_address(a.now, ETH, prefix("10.1.0.1/16"));
-    let answer = arp_frame(arp::Op::Reply, ("10.0.0.8", MAC_B), "10.0.0.1");
+    let answer = arp_frame(arp::ArpOp::Reply, ("10.0.0.8", MAC_B), "10.0.0.1");
     a.send_udp("10.0.0.8", 1).unwrap();
     a.receive(&answer);
     let mut echo = [0; 8];
@@ -171,7 +171,7 @@ fn a_flood_in_the_name_of_many_does_not_cut_off_a_neighbour_in_use() {
             let (header, at) = ethernet::Header::parse(&frame).unwrap();
             match header.ethertype {
                 EtherType::ARP => {
-                    let (message, _) = arp::Packet::parse(&frame[at..]).unwrap();
+                    let (message, _) = arp::ArpPacket::parse(&frame[at..]).unwrap();
                     if message.target_ip == Ipv4Addr::new(10, 0, 0, 8) {
                         answer_at = answer_at.or(Some(ms + 20));
                     }

@@ -5,8 +5,8 @@ use super::*;
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xc]);
 
 fn arp_reply(sender: (&str, MacAddr), target: &str) -> Vec<u8> {
-    let message = arp::Packet {
-        op: arp::Op::Reply,
+    let message = arp::ArpPacket {
+        op: arp::ArpOp::Reply,
         sender_mac: sender.1,
         sender_ip: sender.0.parse().unwrap(),
         target_mac: MAC_A,

@@ -58,15 +58,15 @@ fn arp_questions(host: &mut Host) -> Vec<IpAddr> {
     let frames = host.sent();
     let asked = frames.iter().filter_map(|frame| {
         let (header, at) = ethernet::Header::parse(frame).ok()?;
-        let (message, _) = arp::Packet::parse(&frame[at..]).ok()?;
-        let question = header.ethertype == EtherType::ARP && message.op == arp::Op::Request;
+        let (message, _) = arp::ArpPacket::parse(&frame[at..]).ok()?;
+        let question = header.ethertype == EtherType::ARP && message.op == arp::ArpOp::Request;
         (question && message.sender_ip != message.target_ip).then_some(message.target_ip.into())
     });
     asked.collect()
 }
 
-fn arp_frame(op: arp::Op, sender: (&str, MacAddr), target: &str) -> Vec<u8> {
-    let message = arp::Packet {
+fn arp_frame(op: arp::ArpOp, sender: (&str, MacAddr), target: &str) -> Vec<u8> {
+    let message = arp::ArpPacket {
         op,
         sender_mac: sender.1,
         sender_ip: sender.0.parse().unwrap(),
@@ -88,7 +88,7 @@ fn failed_over() -> Host {
     a.pass(Duration::from_secs(4));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     send_through(&mut a, "8.8.8.8");
-    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
     a.sent();
     a
 }
@@ -103,7 +103,7 @@ fn a_router_that_answers_again_is_used_again() {
         asked_at
             .extend(arp_questions(&mut a).iter().filter(|q| **q == ip("10.0.0.8")).map(|_| second));
         // The other router answers; packets go there.
-        a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
+        a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
         assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     }
     // Once a minute (RFC 4191 §3.5), while there are packets that it would get.
@@ -114,7 +114,7 @@ fn a_router_that_answers_again_is_used_again() {
 
     send_through(&mut a, "8.8.8.8");
     assert!(arp_questions(&mut a).contains(&ip("10.0.0.8")));
-    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
 }
 
@@ -133,7 +133,7 @@ fn routers_behind_a_lost_link_are_left_at_once() {
     };
     let both = BTreeSet::from([ip("10.0.0.8"), ip("10.1.0.8")]);
     assert_eq!(hops(&a), both);
-    a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(a.net.neighbors().count(), 1);
 
     let before = a.net.route_generation();
@@ -142,7 +142,7 @@ fn routers_behind_a_lost_link_are_left_at_once() {
     assert_eq!(hops(&a), [ip("10.1.0.8")].into());
     assert_eq!(a.net.neighbors().count(), 0);
     // Nothing that comes late, and no new route, brings it back.
-    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 5);
     assert_eq!(hops(&a), [ip("10.1.0.8")].into());
 
@@ -157,20 +157,20 @@ fn routers_behind_a_lost_link_are_left_at_once() {
 #[test]
 fn a_router_that_announces_itself_again_is_asked_and_used() {
     let mut a = failed_over();
-    a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
+    a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
     assert_eq!(arp_questions(&mut a), [ip("10.0.0.8")]);
     // A single question is pending, however often the router announces itself.
     for _ in 0..10 {
-        a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
+        a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
     }
     assert!(arp_questions(&mut a).is_empty());
-    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
 
     // A router that asks for us is usable again at the address it gives.
     let mut a = failed_over();
-    a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    a.receive(&arp_frame(arp::ArpOp::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
     assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
 }
 

@@ -100,8 +100,8 @@ impl Sharded {
     }
 }
 
-fn arp_from_b(op: arp::Op, mac: MacAddr, target: &str) -> Vec<u8> {
-    let message = arp::Packet {
+fn arp_from_b(op: arp::ArpOp, mac: MacAddr, target: &str) -> Vec<u8> {
+    let message = arp::ArpPacket {
         op,
         sender_mac: mac,
         sender_ip: [10, 0, 0, 2].into(),
@@ -123,13 +123,13 @@ fn two_shards_ask_once_and_both_hear_the_answer() {
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MacAddr::BROADCAST], vec![]));
     // The answer comes to the other shard than the question left by.
-    assert!(host.receive(1, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1")).is_none());
+    assert!(host.receive(1, &arp_from_b(arp::ArpOp::Reply, MAC_B, "10.0.0.1")).is_none());
     assert_eq!(host.macs(1), []);
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![MAC_B]));
     // The neighbour moves: the shard that sees the reply passes it on to all.
     let moved = MacAddr([2, 0, 0, 0, 0, 0xd]);
-    host.receive(0, &arp_from_b(arp::Op::Reply, moved, "10.0.0.2"));
+    host.receive(0, &arp_from_b(arp::ArpOp::Reply, moved, "10.0.0.2"));
     host.exchange();
     host.send(1, "10.0.0.2");
     assert_eq!(host.macs(1), [moved]);
@@ -142,7 +142,7 @@ fn a_question_is_answered_once_whichever_shard_hears_it() {
     host.pass(Duration::from_secs(1));
     host.macs(0);
     for shard in 0..2 {
-        host.receive(shard, &arp_from_b(arp::Op::Request, MAC_B, "10.0.0.1"));
+        host.receive(shard, &arp_from_b(arp::ArpOp::Request, MAC_B, "10.0.0.1"));
         host.exchange();
         assert_eq!((host.macs(0), host.macs(1)), (vec![MAC_B], vec![]));
     }
@@ -168,7 +168,7 @@ fn who_lost_its_news_asks_anew() {
     let mut host = Sharded::new();
     host.send(1, "10.0.0.2");
     host.exchange();
-    host.receive(0, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1"));
+    host.receive(0, &arp_from_b(arp::ArpOp::Reply, MAC_B, "10.0.0.1"));
     host.exchange();
     assert_eq!(host.macs(1), [MAC_B]);
     host.shards[1].on_news(host.now, News::AllForgotten, &mut host.pool);
@@ -228,7 +228,7 @@ fn a_packet_is_sent_on_by_the_shard_where_it_came_in() {
     }
     host.exchange();
     assert_eq!((host.macs(0), host.macs(1)), (vec![MacAddr::BROADCAST], vec![]));
-    host.receive(1, &arp_from_b(arp::Op::Reply, MAC_B, "10.0.0.1"));
+    host.receive(1, &arp_from_b(arp::ArpOp::Reply, MAC_B, "10.0.0.1"));
     host.exchange();
     for shard in [0, 1] {
         let frame = only(host.left(shard, ETH));

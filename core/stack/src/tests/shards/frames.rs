@@ -30,8 +30,8 @@ pub fn answer(ip: &str, at: MacAddr) -> Vec<u8> {
 
 fn reply(ip: &str, at: MacAddr, (target_mac, target): (MacAddr, &str)) -> Vec<u8> {
     let [ip, target]: [Ipv4Addr; 2] = [ip, target].map(|ip| ip.parse().expect("an address"));
-    let message = arp::Packet {
-        op: arp::Op::Reply,
+    let message = arp::ArpPacket {
+        op: arp::ArpOp::Reply,
         sender_mac: at,
         sender_ip: ip,
         target_mac,
@@ -82,8 +82,8 @@ pub fn questions(w: &mut Hosts, target: &str) -> Vec<MacAddr> {
         let (header, at) = ethernet::Header::parse(bytes).ok()?;
         let is_question = match target {
             IpAddr::V4(target) => {
-                let (message, _) = arp::Packet::parse(&bytes[at..]).ok()?;
-                message.op == arp::Op::Request
+                let (message, _) = arp::ArpPacket::parse(&bytes[at..]).ok()?;
+                message.op == arp::ArpOp::Request
                     && message.target_ip == target
                     && message.sender_ip != target
             }

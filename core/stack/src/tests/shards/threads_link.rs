@@ -41,12 +41,12 @@ impl Mirror {
         let answer = ethernet::Header { dst: header.src, src: STRANGER, ..header };
         match header.ethertype {
             EtherType::ARP => {
-                let (question, _) = arp::Packet::parse(&bytes[at..]).expect("it is one of ours");
+                let (question, _) = arp::ArpPacket::parse(&bytes[at..]).expect("it is one of ours");
                 if question.sender_ip == question.target_ip {
                     return pool.give(packet);
                 }
-                let reply = arp::Packet {
-                    op: arp::Op::Reply,
+                let reply = arp::ArpPacket {
+                    op: arp::ArpOp::Reply,
                     sender_mac: STRANGER,
                     sender_ip: question.target_ip,
                     target_mac: question.sender_mac,

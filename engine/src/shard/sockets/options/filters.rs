@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use towpath_cbpf::{Instruction, Program};
-use towpath_shm::control::{FILTER_PART_HEADER, Reply, Request};
+use towpath_shm::control::{ControlReply, FILTER_PART_HEADER, Request};
 use towpath_stack::SocketId;
 
 use crate::errno::{EINVAL, ENOENT, ENOMEM, ENOPROTOOPT, EPERM, Errno};
@@ -65,8 +65,8 @@ impl SocketOptions<'_> {
     }
 
     /// Instructions of the filter, from number `first` on, and how many there are.
-    pub(crate) fn told_filter(&self, id: Option<SocketId>, first: u32) -> Reply {
-        let mut reply = Reply::default();
+    pub(crate) fn told_filter(&self, id: Option<SocketId>, first: u32) -> ControlReply {
+        let mut reply = ControlReply::default();
         let filter = id.and_then(|id| self.net.stack.filter(id));
         let code = filter.as_ref().map_or(&[][..], |filter| filter.instructions());
         reply.a = code.len() as u32;

@@ -1,7 +1,7 @@
 //! Options of the level SOL_TCP that are asked of the stack, or that the stack may refuse.
 
 use towpath_ring::RecvBuffer;
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{ControlReply, Request};
 use towpath_stack::{SocketId, SocketInfo, SocketOption};
 use towpath_tcp::CongestionKind;
 
@@ -27,8 +27,8 @@ impl SocketOptions<'_> {
         id: Option<SocketId>,
         info: Option<&SocketInfo>,
         request: &Request,
-    ) -> Result<Reply, Errno> {
-        let mut reply = Reply::default();
+    ) -> Result<ControlReply, Errno> {
+        let mut reply = ControlReply::default();
         match request.b {
             TCP_INFO => put(&mut reply, &self.sockets.tcp_info(self.slot, info)),
             TCP_CONGESTION => {

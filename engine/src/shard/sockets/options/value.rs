@@ -1,6 +1,6 @@
 //! Levels of options, and their values as bytes of a request and a reply.
 
-use towpath_shm::control::Reply;
+use towpath_shm::control::ControlReply;
 
 use crate::errno::{EINVAL, Errno};
 
@@ -11,7 +11,7 @@ pub(crate) const SOL_TCP: u32 = 6;
 pub(crate) const SOL_IPV6: u32 = 41;
 
 /// Fills a reply's data.
-pub(crate) fn put(reply: &mut Reply, data: &[u8]) {
+pub(crate) fn put(reply: &mut ControlReply, data: &[u8]) {
     reply.len = data.len() as u32;
     reply.data[..data.len()].copy_from_slice(data);
 }

@@ -11,7 +11,7 @@ use crate::net::limits::FRAGMENTS_MAX;
 #[derive(Debug)]
 pub(super) struct Datagram {
     /// In order of their place; no two overlap.
-    pieces: Vec<Piece>,
+    pieces: Vec<FragmentBytes>,
     /// Bytes of all pieces.
     received: usize,
     /// Known once the last fragment is here.
@@ -27,12 +27,12 @@ pub(super) struct Datagram {
 /// The bytes of a fragment, in memory of exactly their size. A buffer of the pool has 2 KiB or 68
 /// KiB, so the smallest fragment would occupy as much as the largest.
 #[derive(Debug)]
-struct Piece {
+struct FragmentBytes {
     from: usize,
     bytes: Box<[u8]>,
 }
 
-impl Piece {
+impl FragmentBytes {
     fn end(&self) -> usize {
         self.from + self.bytes.len()
     }
@@ -41,7 +41,7 @@ impl Piece {
 /// Memory of a piece besides its bytes: its place in a list that may be half unused, and the
 /// allocator's header and rounding.
 pub(super) const PIECE_OVERHEAD: usize = 96;
-const _: () = assert!(2 * size_of::<Piece>() + 32 <= PIECE_OVERHEAD);
+const _: () = assert!(2 * size_of::<FragmentBytes>() + 32 <= PIECE_OVERHEAD);
 
 /// Refuses a fragment that cannot be part of any datagram.
 pub(super) fn check_bounds(fragment: &Fragment) -> Result<(), DropReason> {
@@ -75,7 +75,7 @@ impl Datagram {
     pub(super) fn insert(&mut self, fragment: &Fragment, bytes: &[u8]) -> Result<bool, DropReason> {
         let (from, to) = (fragment.offset, fragment.offset + fragment.len());
         let data = &bytes[fragment.header.1..fragment.end];
-        let extent = self.pieces.last().map_or(0, Piece::end);
+        let extent = self.pieces.last().map_or(0, FragmentBytes::end);
         let beyond = self.total.is_some_and(|total| to > total);
         let shorter = !fragment.more && extent > to;
         let other_end = !fragment.more && self.total.is_some_and(|total| total != to);
@@ -97,7 +97,7 @@ impl Datagram {
         if self.pieces.len() >= FRAGMENTS_MAX {
             return Err(DropReason::FragmentLimit);
         }
-        self.pieces.insert(at, Piece { from, bytes: data.into() });
+        self.pieces.insert(at, FragmentBytes { from, bytes: data.into() });
         self.received += data.len();
         if !fragment.more {
             self.total = Some(to);
