@@ -17,9 +17,10 @@
 //! - A signal handler may close descriptors on top of a thread that has the lock. The handler goes
 //!   on without the lock, as if its whole change came between two steps of the interrupted one. The
 //!   steps allow such a change of every number but their own. To change a number that the
-//!   interrupted call is closing or replacing is as wrong on the kernel. Only [`TableGuard::exchange`]
-//!   acts on numbers whose owner does not know of it, so it blocks signals. Other changes do not:
-//!   blocking takes two system calls, which a program under seccomp may have forbidden itself.
+//!   interrupted call is closing or replacing is as wrong on the kernel. Only
+//!   [`TableGuard::exchange`] acts on numbers whose owner does not know of it, so it blocks
+//!   signals. Other changes do not: blocking takes two system calls, which a program under seccomp
+//!   may have forbidden itself.
 //! - The lock is held while a process forks. The child's copy of the entries, which is memory, and
 //!   that of the descriptors, which is the kernel's, are then of one moment.
 

@@ -151,7 +151,8 @@ impl Flights {
     }
 
     /// True: flights are up, and the bell is rung when they are over. Sequentially consistent, as
-    /// [`FlightGuard::drop`] is: the drop sees `awaited`, or this call sees that the flights are over.
+    /// [`FlightGuard::drop`] is: the drop sees `awaited`, or this call sees that the flights are
+    /// over.
     fn are_awaited(&self) -> bool {
         self.awaited.store(true, Ordering::SeqCst);
         self.are_up()

@@ -80,8 +80,8 @@ impl<T> KeyedSlab<T> {
         slot.1.as_mut().filter(|_| SlabKey::new(slot.0, key.index() as u32) == key)
     }
 
-    /// The key of the living entry that [`SlabKey::short`] names. `short` is ambiguous about entries
-    /// that went: its twelve bits of generation come again.
+    /// The key of the living entry that [`SlabKey::short`] names. `short` is ambiguous about
+    /// entries that went: its twelve bits of generation come again.
     pub(crate) fn living(&self, short: u32) -> Option<SlabKey> {
         let index = short & INDEX_MASK;
         let (generation, entry) = self.slots.get(index as usize)?;

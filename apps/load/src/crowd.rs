@@ -181,8 +181,8 @@ impl<'a> UserCrowd<'a> {
         is_open && it.under_way() + it.waiting() < self.plan.depth
     }
 
-    /// Gives a user a request that is due. [`UserCrowd::flush_issued`] sends it, or the user once it
-    /// can.
+    /// Gives a user a request that is due. [`UserCrowd::flush_issued`] sends it, or the user once
+    /// it can.
     pub fn issue(&mut self, user: u32, due: u64) {
         let is_measured = self.window.has(due);
         let it = &mut self.users[user as usize];

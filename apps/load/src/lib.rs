@@ -1,7 +1,7 @@
 //! A load tester: closed and open loop, over TCP, UDP, HTTP/1.1 and the redis protocol.
 //!
-//! [`run`] does what a [`Plan`] says against a server, shows a [`ReportSnapshot`] once per period, and
-//! returns a [`Report`]:
+//! [`run`] does what a [`Plan`] says against a server, shows a [`ReportSnapshot`] once per period,
+//! and returns a [`Report`]:
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;

@@ -47,8 +47,8 @@ pub struct Plan {
     /// Answer to a message (TCP, UDP). Default: [`PlannedAnswer::Echo`].
     pub answer: PlannedAnswer,
     /// Numbers in the first 8 bytes of each datagram, in place of the message's: late and doubled
-    /// answers are told apart. UDP with [`PlannedAnswer::Echo`] only. Default: false; a socket is then
-    /// replaced after each loss, otherwise a late answer would pass for the next one.
+    /// answers are told apart. UDP with [`PlannedAnswer::Echo`] only. Default: false; a socket is
+    /// then replaced after each loss, otherwise a late answer would pass for the next one.
     pub numbered: bool,
     /// Limit on the time of an answer; later, the request has failed and its connection is
     /// replaced. Default: 5 s.

@@ -1,7 +1,7 @@
 //! The link of a run's stack, and its transfer into another process.
 //!
-//! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a link by
-//!   them;
+//! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a
+//!   link by them;
 //! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
 //! - [`Outfit`]: both, and the other parts of an engine in PROGRAM's process. An outfit goes there
 //!   with open descriptors, and becomes an [`Uplink`];

@@ -106,9 +106,9 @@ impl Connection {
         self.timers.retransmit = now + self.rtt.rto();
     }
 
-    /// Checks whether the SYN was repeated often enough, or for long enough. As on Linux, repetitions
-    /// at the initial timeout extend the number of retries, but not the time that retries with
-    /// doubled timeouts would take: 2^(retries + 1) - 1 initial timeouts.
+    /// Checks whether the SYN was repeated often enough, or for long enough. As on Linux,
+    /// repetitions at the initial timeout extend the number of retries. The time limit stays that
+    /// of retries with doubled timeouts, 2^(retries + 1) - 1 initial timeouts.
     fn are_syns_exhausted(&self, linear: u8) -> bool {
         let (sent, retries) = (u32::from(self.timers.retransmits), self.settings.syn_retries);
         let timeouts = |doublings: u32| 1u64.checked_shl(doublings).unwrap_or(u64::MAX);

@@ -191,8 +191,8 @@ fn connecting_is_tried_as_often_as_it_was_told() {
         let begin = Instant::now();
         program.start_connect(socket, "192.0.2.1:80".parse().unwrap()).unwrap();
         assert_eq!(program.error(socket), ETIMEDOUT);
-        // Linux sends SYNs after 0, 1 and 2 seconds, and gives up after the 3 seconds that one retry
-        // with a doubled timeout takes.
+        // Linux sends SYNs after 0, 1 and 2 seconds, and gives up after the 3 seconds that one
+        // retry with a doubled timeout takes.
         let took = begin.elapsed();
         assert!(took > Duration::from_secs(2), "{took:?}");
         assert_eq!(sent.load(Ordering::SeqCst), 3 * attempts, "SYNs");

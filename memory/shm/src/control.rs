@@ -196,8 +196,8 @@ pub mod call {
     /// [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` = the first
     /// slot of the next shard, 0 at the end.
     pub const TALLY: u32 = 25;
-    /// Neighbours: `a` = number of the first to tell. Reply: `data` = [`super::NeighborRecord`] structs,
-    /// `a` = number of the next one, 0 at the end.
+    /// Neighbours: `a` = number of the first to tell. Reply: `data` = [`super::NeighborRecord`]
+    /// structs, `a` = number of the next one, 0 at the end.
     pub const NEIGHBORS: u32 = 26;
     /// Names that the run was given: `a` = byte of the text to begin with. Reply: `data` = bytes of
     /// the text, `a` = the next one, 0 at the end. Its first line is the machine's name, empty for

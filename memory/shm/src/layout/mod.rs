@@ -142,9 +142,9 @@ pub struct Mark {
     pub vain: atomic::AtomicU64,
 }
 
-/// How many [`LifeWord`] words there are: what fits in the page beside the rest of it. When the engine
-/// is killed the kernel goes through them as a robust list, of which it sees no more than 2048
-/// entries (ROBUST_LIST_LIMIT).
+/// How many [`LifeWord`] words there are: what fits in the page beside the rest of it. When the
+/// engine is killed the kernel goes through them as a robust list, of which it sees no more than
+/// 2048 entries (ROBUST_LIST_LIMIT).
 pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<LifeWord>();
 
 /// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h).
