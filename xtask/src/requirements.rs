@@ -176,10 +176,12 @@ fn read_list(text: &str) -> Result<Vec<Entry>> {
 fn read_citations(file: &str, text: &str, citations: &mut Vec<Citation>) {
     let mut open = false;
     let mut tests = file.split('/').any(|part| part == "tests" || part == "tests.rs");
+    let mut is_test_item = false;
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
-        // Modules of tests stand at the end of a file.
-        tests |= line == "#[cfg(test)]";
+        // A module of tests ends its file. A mere declaration of one does not.
+        tests |= is_test_item && !line.ends_with(';');
+        is_test_item = line == "#[cfg(test)]";
         if let Some(target) = line.strip_prefix("//= ").and_then(|l| l.strip_prefix(SOURCE)) {
             let (rfc, section) = target.split_once("#section-").unwrap_or((target, ""));
             citations.push(Citation {
@@ -270,6 +272,14 @@ mod tests {
             let found = faults(LIST, &(cite(section, rest) + &cite("3.1", "//# It MUST float")));
             assert!(matches!(&found[..], [one] if one.starts_with("boat.rs:1: ")), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_declared_module_of_tests_ends_no_code() {
+        let text = format!("#[cfg(test)]\nmod tests;\n{}", cite("3.1", "//# It MUST float"));
+        let mut citations = Vec::new();
+        read_citations("core/boat/src/float.rs", &text, &mut citations);
+        assert_eq!((citations.len(), citations[0].kind.as_str()), (1, ""));
     }
 
     #[test]
