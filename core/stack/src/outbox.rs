@@ -10,6 +10,11 @@ pub(crate) struct Outbox {
     events: VecDeque<(u32, SocketEvent)>,
     /// Reports about datagrams ([`Host::datagram_error`]).
     reports: VecDeque<(u32, DatagramError)>,
+    /// The previous turn put off visits of connections, so that bits of [`BufferEvents`] may still
+    /// be set for bytes that the owner has read since.
+    ///
+    /// [`BufferEvents`]: crate::tcp::stream::BufferEvents
+    pub visits_put_off: bool,
 }
 
 impl Outbox {

@@ -71,6 +71,7 @@ impl<H: Host> Stack<H> {
             self.net.note_sent(iface, taken);
         }
         self.end_waits();
+        self.events.visits_put_off = !self.dirty.is_empty();
         turn.filter_steps = self.datagrams.filter_steps;
         turn.more |= self.has_work();
         turn

@@ -53,7 +53,10 @@ impl<H: Host> Stack<H> {
         }
         if received.commit > 0 {
             self.counters.tcp_bytes_received += u64::from(received.commit);
-            if stream.buffer_events.note_readable() && !socket.orphan {
+            // A visit that was put off has not cleared the bit. The owner may have read the bytes
+            // of the previous turn since, and wait again.
+            let is_new = stream.buffer_events.note_readable() || self.events.visits_put_off;
+            if is_new && !socket.orphan {
                 cx.host.event(socket.user, SocketEvent::Readable);
             }
         }

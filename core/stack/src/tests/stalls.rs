@@ -1,7 +1,7 @@
 //! A host that was not turned for a while, though time passed.
 
-use super::world::{Conn, MS, World, WorldConfig};
-use crate::{Instant, KeepAliveConfig, SocketOption};
+use super::world::{Conn, MS, Node, World, WorldConfig};
+use crate::{Budget, Instant, KeepAliveConfig, SocketEvent, SocketOption};
 
 /// A connection over loopback within host a, whose first segments (which are acknowledged at once)
 /// are over.
@@ -82,4 +82,27 @@ fn timers_that_are_armed_for_the_past_fire_and_hold_up_no_others() {
     w.run(100);
     assert_eq!(windows(&w, &client).1, 0, "the acknowledgement that was put off came");
     assert!(!w.a.read(&server).is_empty());
+}
+
+/// A turn without budget left puts off the visit of a connection. Its program reads the bytes and
+/// waits for more, which arrive before the visit.
+#[test]
+fn bytes_before_a_visit_that_was_put_off_are_notified_of() {
+    let mut w = World::new(WorldConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 8);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.a.stack.set_option(client.id, SocketOption::NoDelay(true)).unwrap();
+    w.run(100);
+    w.b.host.take_events(server.user);
+    for round in 0..3 {
+        w.a.write(&client, b"some");
+        w.a.turn();
+        w.a.now = Instant(w.a.now.0 + 2 * MS);
+        w.b.now = w.a.now;
+        let Node { stack, host, pool, ports, now } = &mut w.b;
+        let budget = Budget { tx_packets: 0, ..Budget::default() };
+        stack.turn(*now, host, ports, pool, budget);
+        assert_eq!(w.b.host.take_events(server.user), [SocketEvent::Readable], "{round}");
+        assert_eq!(w.b.read(&server), b"some");
+    }
 }

@@ -269,7 +269,9 @@ impl towpath_stack::Host for Sockets {
             SocketEvent::Connected => {
                 let under_way = flags::CONNECTING | flags::OPENING;
                 self.slots.set_flags(user, flags::CONNECTED, under_way);
-                self.slots.post(user, event::TX);
+                // Bytes that arrived in an earlier turn were reported while the socket was
+                // connecting, and so not readable.
+                self.slots.post(user, event::TX | event::RX);
                 self.telling.to_publish.push(user);
             }
             SocketEvent::PeerClosed => {
