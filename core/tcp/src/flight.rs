@@ -19,6 +19,11 @@ use towpath_wire::tcp::SeqNum;
 /// Maximum number of transmissions on record: 6 MB of single segments, 256 MB of large ones. A
 /// further one joins the last, because it was sent at nearly the same time.
 const TRANSMISSIONS_MAX: usize = 4096;
+/// Number of transmissions from which short ones are joined. Otherwise a program that writes single
+/// bytes would cost 40 bytes of record for each byte in flight.
+const SHORT_FROM: usize = 64;
+/// Maximum number of bytes of joined transmissions.
+const SHORT_BYTES: u32 = 512;
 /// Transmissions that a new record has room for.
 const TRANSMISSIONS_MIN: usize = 8;
 
@@ -128,8 +133,12 @@ impl FlightRecord {
     //# samples from the time we received the most recent ACK, to try to ensure that
     //# we include the full time the network needs to deliver all in-flight data.
     pub(crate) fn on_sent(&mut self, now: Instant, end: SeqNum) {
-        if self.transmissions.len() >= TRANSMISSIONS_MAX
+        let count = self.transmissions.len();
+        let joined = end - self.start_of(count.saturating_sub(1));
+        let is_short = count >= SHORT_FROM && joined <= SHORT_BYTES;
+        if (count >= TRANSMISSIONS_MAX || is_short)
             && let Some(last) = self.transmissions.back_mut()
+            && (count >= TRANSMISSIONS_MAX || !last.is_delivered)
         {
             last.end = end;
             return;
@@ -392,9 +401,17 @@ mod tests {
     fn transmissions_beyond_the_limit_join_the_last() {
         let mut record = sent_at(&[0]);
         for n in 1..=TRANSMISSIONS_MAX as u32 + 5 {
-            record.on_sent(at(n.into()), ISS + 1000 + n);
+            record.on_sent(at(n.into()), ISS + 1000 * (n + 1));
         }
         assert_eq!(record.transmissions.len(), TRANSMISSIONS_MAX);
-        assert!(record.is_in_order(ISS, ISS + 1000 + TRANSMISSIONS_MAX as u32 + 5));
+        assert!(record.is_in_order(ISS, ISS + 1000 * (TRANSMISSIONS_MAX as u32 + 6)));
+    }
+
+    #[test]
+    fn single_bytes_cost_little_memory() {
+        let mut record = sent_at(&[0]);
+        (1..=4000u32).for_each(|n| record.on_sent(at(n.into()), ISS + 1000 + n));
+        assert!(record.transmissions.len() <= SHORT_FROM + 4000 / SHORT_BYTES as usize + 1);
+        assert!(record.is_in_order(ISS, ISS + 5000));
     }
 }
