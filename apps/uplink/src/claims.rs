@@ -68,7 +68,9 @@ impl Claims {
         // An unknown interface has no claims; the call that opens it reports the error.
         let index = rustix::net::netdevice::name_to_index(socket, interface).unwrap_or(0);
         let own = Claimed { addresses, ports };
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        // Names of other users' sockets may contain any bytes.
+        let read =
+            |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
         let (names, sockets) = (read("/proc/net/unix"), read("/proc/net/packet"));
         for (process, claimed) in claims_on(index, &names, &sockets, unix_owner) {
             let Some((address, ports)) = own.conflict(&claimed) else { continue };

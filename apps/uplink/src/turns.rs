@@ -54,11 +54,17 @@ impl Turn {
 
 /// The user of the socket with an abstract name, if the kernel tells.
 fn holder(name: &str) -> Option<u32> {
-    let sockets = std::fs::read_to_string("/proc/net/unix").ok()?;
-    let end = format!(" @{name}");
-    let line = sockets.lines().find(|line| line.ends_with(&end))?;
+    // Names may contain any bytes, also spaces, and a socket of another type may have the same one.
+    let sockets = std::fs::read("/proc/net/unix").ok()?;
+    let sockets = String::from_utf8_lossy(&sockets);
+    let shown = format!("@{name}");
     // Num RefCount Protocol Flags Type St Inode Path
-    unix_owner(line.split_whitespace().nth(6)?.parse().ok()?)
+    let inode = sockets.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, _, _, _, "0001", _, inode, path] = fields[..] else { return None };
+        inode.parse::<u32>().ok().filter(|_| path == shown)
+    });
+    unix_owner(inode?)
 }
 
 #[cfg(test)]
