@@ -22,16 +22,16 @@ use towpath_shm::token::Run;
 pub use self::control::{Tokens, control_from_number};
 use self::control::{exchange, hello};
 use crate::ahead::Ahead;
-use crate::wheel::Wheel;
-use crate::{Error, HighFd, Process, Socket, lifeline};
+use crate::driver::Driver;
+use crate::{Error, HighFd, Process, Socket, parent_death};
 
-/// A process's attachment: the region of its run, its own channel, and the socket and doorbells
-/// beside it. Shared by all threads.
+/// A process's attachment: the region of its run, its own channel, and the socket and notification
+/// descriptors beside it. Shared by all threads.
 #[derive(Debug)]
 pub struct Client {
     process: &'static Process,
     /// None: the engine is another process's, or has threads of its own.
-    wheel: Option<&'static Wheel>,
+    driver: Option<&'static Driver>,
     /// How many processors the process may use.
     processors: u32,
     region: Region,
@@ -48,8 +48,8 @@ pub struct Client {
     bell: HighFd,
     blank: HighFd,
     spare: HighFd,
-    /// See [`lifeline`]. None where the run has no guardian, or where there was no descriptor for
-    /// it.
+    /// See [`parent_death`]. None where the run has no guardian, or where there was no descriptor
+    /// for it.
     lifeline: Option<HighFd>,
     dead: AtomicBool,
     /// The attachment is the parent's: see [`Self::abandon`].
@@ -121,11 +121,11 @@ impl Client {
         let blank = high(next()?);
         let bells = (0..shards).map(|_| next()).collect::<Result<Vec<_>, _>>()?;
         let statuses = Status::map_all(status.into_owned(), shards).map_err(not_mapped)?;
-        let lifeline = fds.next().and_then(|pipe| lifeline::hold(&*pipe, process));
+        let lifeline = fds.next().and_then(|pipe| parent_death::hold(&*pipe, process));
         process.set_channel(number);
         Ok(Self {
             process,
-            wheel: None,
+            driver: None,
             processors: towpath_ring::processors(),
             region,
             run,
@@ -144,16 +144,16 @@ impl Client {
     }
 
     /// The same attachment, to an engine in this process: from now on threads that wait turn it.
-    pub fn hosted_by(self, wheel: &'static Wheel) -> Self {
-        Self { wheel: Some(wheel), ..self }
+    pub fn hosted_by(self, driver: &'static Driver) -> Self {
+        Self { driver: Some(driver), ..self }
     }
 
-    /// The wheel of its engine, if that is in this process.
+    /// The driver lock of its engine, if that is in this process.
     #[inline]
-    pub fn wheel(&self) -> Option<&'static Wheel> {
+    pub fn driver(&self) -> Option<&'static Driver> {
         // In a child that a handler has forked on top of a call of its parent's, the engine is the
         // parent's.
-        self.wheel.filter(|_| !self.is_abandoned())
+        self.driver.filter(|_| !self.is_abandoned())
     }
 
     /// Whether there are events to take.
@@ -176,8 +176,8 @@ impl Client {
         process.set_channel(cloned.number);
         Ok(Self {
             process,
-            // The wheel stays with the parent.
-            wheel: None,
+            // The driver lock stays with the parent.
+            driver: None,
             processors: self.processors,
             region: self.region.clone(),
             run: self.run,
@@ -192,7 +192,7 @@ impl Client {
             lifeline: self
                 .lifeline
                 .as_ref()
-                .and_then(|pipe| lifeline::hold(pipe.borrow(), process)),
+                .and_then(|pipe| parent_death::hold(pipe.borrow(), process)),
             dead: AtomicBool::new(self.is_dead()),
             abandoned: AtomicBool::new(false),
         })
@@ -242,8 +242,8 @@ impl Client {
             return;
         }
         let rang = towpath_ring::ring_engine(&end.status, &end.rung, end.engine_bell.borrow());
-        if let Some(wheel) = self.wheel().filter(|_| rang) {
-            wheel.was_rung();
+        if let Some(driver) = self.driver().filter(|_| rang) {
+            driver.was_rung();
         }
     }
 
@@ -290,7 +290,7 @@ impl Client {
     /// The socket to which the engine writes when this process sleeps and there is an event. The
     /// [reactor](crate::reactor) empties it now and then, because a full one cannot take a further
     /// ring. A thread that waits for it to be readable, not for a further ring, has to empty it.
-    pub fn bell(&self) -> &HighFd {
+    pub fn notifier(&self) -> &HighFd {
         &self.bell
     }
 }

@@ -36,11 +36,11 @@ pub struct Hub {
     pub(crate) sets: Vec<Option<Set>>,
     /// Threads asleep, or about to be.
     pub(crate) sleepers: u32,
-    /// Rings that may be in the doorbell, at most: so often the engine was asked for one since it
-    /// was cleared here.
+    /// Rings that may be in the notification descriptor, at most: so often the engine was asked for
+    /// one since it was cleared here.
     pub(crate) rings: usize,
     /// Kicks for threads that wait for a list of sockets.
-    pub(crate) list_kicks: Vec<ListKick>,
+    pub(crate) list_kicks: Vec<ListWakeup>,
     /// All sets have reported the engine's death.
     pub(crate) dead: bool,
     /// Sets that were made.
@@ -49,11 +49,11 @@ pub struct Hub {
 
 /// An eventfd for a thread that waits for a list of sockets.
 #[derive(Debug)]
-pub(crate) struct ListKick {
+pub(crate) struct ListWakeup {
     pub(crate) fd: HighFd,
     /// A thread sleeps on it.
     pub(crate) is_taken: bool,
-    /// The sleeping thread takes the wheel when it is kicked ([`crate::wheel`]).
+    /// The sleeping thread becomes the driver when it is kicked ([`crate::driver`]).
     pub(crate) is_willing: bool,
     /// The count has to be cleared before the kick is taken again.
     pub(crate) is_rung: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Set {
     pub(crate) eager: u32,
     /// Threads asleep in it.
     pub(crate) sleepers: u32,
-    /// Sleepers that take the wheel when they are kicked ([`crate::wheel`]).
+    /// Sleepers that become the driver when they are kicked ([`crate::driver`]).
     pub(crate) willing: u32,
     /// Calls that have slept in it and have not returned. The set and its number exist until they
     /// do, as in the kernel, even if its last descriptor is closed.
@@ -108,7 +108,7 @@ pub(crate) struct Set {
     /// A kick is under way.
     pub(crate) kicked: bool,
     /// Kernel epoll set on which its threads sleep.
-    pub(crate) bed: Option<Bed>,
+    pub(crate) bed: Option<SleepPlace>,
 }
 
 /// An epoll set inside an epoll set.
@@ -126,10 +126,11 @@ pub struct Nested {
     pub fresh: bool,
 }
 
-/// A kernel epoll set of our own that holds the program's one, the doorbell, the control socket and
-/// a kick. The program's set itself is shared with forked children, and must not hold our things.
+/// A kernel epoll set of our own that holds the program's one, the notification descriptor, the
+/// control socket and a kick. The program's set itself is shared with forked children, and must not
+/// hold our things.
 #[derive(Debug)]
-pub(crate) struct Bed {
+pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,
     pub(crate) kick: HighFd,
     /// Forks of this process before it was made.

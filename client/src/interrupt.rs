@@ -25,8 +25,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, compiler_fence};
 
 use crate::Deadline;
+use crate::driver::Driver;
 use crate::syscall::{nr, syscall};
-use crate::wheel::Wheel;
 
 struct InterruptedThread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.
@@ -40,8 +40,8 @@ struct InterruptedThread {
     number: AtomicU32,
     // struct timespec.
     limit: [AtomicI64; 2],
-    // The engine at whose wheel the thread sleeps; null: it does not.
-    wheel: AtomicPtr<Wheel>,
+    // The engine whose driver sleeps; null: it does not.
+    driver: AtomicPtr<Driver>,
 }
 
 std::thread_local! {
@@ -54,7 +54,7 @@ std::thread_local! {
             cancelled: AtomicBool::new(false),
             number: AtomicU32::new(0),
             limit: [AtomicI64::new(0), AtomicI64::new(0)],
-            wheel: AtomicPtr::new(ptr::null_mut()),
+            driver: AtomicPtr::new(ptr::null_mut()),
         }
     };
 }
@@ -68,7 +68,7 @@ pub fn handler_runs(restarts: bool) {
             thread.firm.store(thread.firm.load(Relaxed).wrapping_add(1), Relaxed);
         }
         thread.end_sleep();
-        thread.leave_wheel();
+        thread.leave_driver();
     });
 }
 
@@ -77,7 +77,7 @@ pub fn handler_runs(restarts: bool) {
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
         // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
-        thread.leave_wheel();
+        thread.leave_driver();
         let inside = thread.is_in_point();
         if inside {
             thread.cancelled.store(true, Relaxed);
@@ -182,14 +182,14 @@ impl InterruptedThread {
         is_there
     }
 
-    /// Leaves the wheel, if the thread sleeps there: the handler may call siglongjmp, or a function
-    /// that takes the wheel.
-    fn leave_wheel(&self) {
-        let wheel = self.wheel.swap(ptr::null_mut(), Relaxed);
+    /// Leaves the driver lock, if the thread sleeps there: the handler may call siglongjmp, or a
+    /// function that becomes the driver.
+    fn leave_driver(&self) {
+        let driver = self.driver.swap(ptr::null_mut(), Relaxed);
         // SAFETY: the thread sleeps in `while_at_wheel`, which borrows it, and whose frame this one
         // is on top of.
-        if let Some(wheel) = unsafe { wheel.as_ref() } {
-            wheel.abandon();
+        if let Some(driver) = unsafe { driver.as_ref() } {
+            driver.abandon();
         }
     }
 
@@ -199,12 +199,12 @@ impl InterruptedThread {
     }
 }
 
-/// A sleep of the thread at the wheel, in a system call. With signals blocked but within the call.
-pub(crate) fn while_at_wheel<T>(wheel: &Wheel, sleep: impl FnOnce() -> T) -> T {
+/// A sleep of the driver, in a system call. With signals blocked but within the call.
+pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T {
     THREAD.with(|thread| {
-        thread.wheel.store(ptr::from_ref(wheel).cast_mut(), Relaxed);
+        thread.driver.store(ptr::from_ref(driver).cast_mut(), Relaxed);
         let slept = sleep();
-        thread.wheel.store(ptr::null_mut(), Relaxed);
+        thread.driver.store(ptr::null_mut(), Relaxed);
         slept
     })
 }

@@ -11,7 +11,7 @@
 //! - [`wait`]: sleeping until a socket can go on; [`interrupt`]: signals and cancellation
 //!   meanwhile;
 //! - [`reactor`]: sleeping until one of many can;
-//! - [`wheel`]: an engine in this very process, turned by threads that wait;
+//! - [`driver`]: an engine in this very process, turned by threads that wait;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
 //! No function here calls into libc for a system call, since a library built on this crate may
@@ -27,8 +27,8 @@ mod deadline;
 mod error;
 mod high_fd;
 mod hub;
-mod lifeline;
 mod mapped;
+mod parent_death;
 mod process;
 mod socket;
 mod state;
@@ -36,6 +36,7 @@ mod under_way;
 
 pub mod datagram;
 pub mod descriptors;
+pub mod driver;
 pub mod in_flight;
 pub mod interrupt;
 pub mod listener;
@@ -44,11 +45,11 @@ pub mod stream;
 pub mod syscall;
 pub mod urgent;
 pub mod wait;
-pub mod wheel;
 
 pub use buffer::Buffer;
 pub use client::{Client, Cloned, Tokens, control_from_number};
 pub use deadline::Deadline;
+pub use driver::Driver;
 pub use error::Error;
 pub use high_fd::HighFd;
 pub use mapped::MappedProcess;
@@ -56,4 +57,3 @@ pub use process::Process;
 pub use socket::{Socket, ready};
 pub use towpath_ring::{LockGuard, ProcessLock, Region, is_inside, thread_id};
 pub use under_way::UnderWay;
-pub use wheel::Wheel;

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::HighFd;
     use crate::descriptors::{DESCRIPTORS_MAX, Entry};
-    use crate::hub::ListKick;
+    use crate::hub::ListWakeup;
 
     #[test]
     fn a_mapped_process_is_what_new_makes() {
@@ -101,7 +101,7 @@ mod tests {
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
         let fd = HighFd::new(kick.into(), descriptors);
         let number = fd.get();
-        let kick = ListKick { fd, is_taken: false, is_willing: false, is_rung: false };
+        let kick = ListWakeup { fd, is_taken: false, is_willing: false, is_rung: false };
         process.reactor.lock().expect("free").as_mut().expect("made").list_kicks.push(kick);
         assert_eq!(descriptors.lookup(number), Entry::Internal);
         process.close();

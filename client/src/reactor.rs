@@ -1,9 +1,9 @@
 //! Where the events of a process arrive, and how its sleeping threads learn of them.
 //!
-//! The engine reports events of all sockets of a process through one ring and one doorbell. A
-//! thread that looks takes all events out of the ring, under one lock, and sorts them into the
-//! ready lists of the sets. Threads that wait for a list of sockets, as in poll, keep no lists:
-//! they look at their sockets.
+//! The engine reports events of all sockets of a process through one ring and one notification
+//! descriptor. A thread that looks takes all events out of the ring, under one lock, and sorts them
+//! into the ready lists of the sets. Threads that wait for a list of sockets, as in poll, keep no
+//! lists: they look at their sockets.
 //!
 //! A *set* is the interest list of epoll(7): sockets, each with the events wanted. Beside it may
 //! stand an epoll set of the kernel, for descriptors of the kernel.
@@ -11,11 +11,11 @@
 //! Rules that keep wake-ups from being lost:
 //! - a thread that goes to sleep counts itself first and then empties the ring
 //!   ([`Locked::begin_sleep`]);
-//! - a thread that empties the ring while others sleep asks for the doorbell again
+//! - a thread that empties the ring while others sleep asks for the notification descriptor again
 //!   ([`Locked::drain`]), and kicks those whose sets became ready.
 
-mod bed;
 mod sets;
+mod sleep;
 mod stay;
 
 use std::ops::{Deref, DerefMut};
@@ -26,12 +26,12 @@ use rustix::io::Errno;
 use towpath_ring::LockGuard;
 use towpath_shm::layout::event;
 
-use crate::hub::{ListKick, Watch};
+use crate::hub::{ListWakeup, Watch};
 use crate::{Client, Error, Process, Socket, ready};
 
 pub use crate::hub::{Hub, Nested, Reactor};
-use bed::{RINGS, kick, new_kick};
-pub use bed::{clear, cookie};
+use sleep::{RINGS, new_wakeup, wake};
+pub use sleep::{clear, cookie};
 pub use stay::{KernelChange, ReadySocket, Stay, Turn};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -129,7 +129,7 @@ impl Locked<'_> {
             if !self.dead {
                 self.dead = true;
                 self.queue_all();
-                self.kick_all();
+                self.wake_all();
             }
             return;
         }
@@ -145,7 +145,7 @@ impl Locked<'_> {
             // rings cleared here are still in the rings, or a thread took them and has kicked the
             // sleepers concerned.
             if self.rings >= RINGS {
-                clear(client.bell().get());
+                clear(client.notifier().get());
                 self.rings = 0;
             }
             let mut is_empty = true;
@@ -158,7 +158,7 @@ impl Locked<'_> {
             }
         }
         if any {
-            self.kick_ready();
+            self.wake_ready();
         }
     }
 
@@ -179,7 +179,7 @@ impl Locked<'_> {
     }
 
     /// Counts this thread among the sleepers and empties the rings. From here on an event rings the
-    /// doorbell.
+    /// notification descriptor.
     pub fn begin_sleep(&mut self, client: &Client) {
         self.sleepers += 1;
         self.drain(client);
@@ -192,7 +192,7 @@ impl Locked<'_> {
     }
 
     /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and
-    /// [`Self::leave_list`]. `is_willing`: to take the wheel when it is kicked.
+    /// [`Self::leave_list`]. `is_willing`: to become the driver when it is kicked.
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.
@@ -202,13 +202,13 @@ impl Locked<'_> {
             (kick.is_taken, kick.is_willing) = (true, is_willing);
             return Ok(at);
         }
-        let fd = new_kick(client)?;
-        self.list_kicks.push(ListKick { fd, is_taken: true, is_willing, is_rung: false });
+        let fd = new_wakeup(client)?;
+        self.list_kicks.push(ListWakeup { fd, is_taken: true, is_willing, is_rung: false });
         Ok(self.list_kicks.len() - 1)
     }
 
     /// The descriptor to sleep on, which becomes readable when there is something to look at.
-    pub fn kick_of(&self, at: usize) -> i32 {
+    pub fn wakeup_of(&self, at: usize) -> i32 {
         self.list_kicks.get(at).map_or(-1, |kick| kick.fd.get())
     }
 
@@ -261,40 +261,40 @@ impl Locked<'_> {
         }
     }
 
-    fn kick_all(&mut self) {
+    fn wake_all(&mut self) {
         for set in self.sets.iter_mut().flatten() {
             set.kicked = false;
         }
-        self.kick_ready();
+        self.wake_ready();
     }
 
     /// Wakes the threads that have something to look at now. A thread in poll looks for itself.
-    fn kick_ready(&mut self) {
+    fn wake_ready(&mut self) {
         for set in self.sets.iter_mut().flatten() {
             let worth = !set.ready.is_empty() || set.nested.iter().any(|nested| nested.fresh);
             if set.sleepers > 0 && worth && !set.kicked {
                 set.kicked = true;
                 if let Some(bed) = &set.bed {
-                    kick(bed.kick.get());
+                    wake(bed.kick.get());
                 }
             }
         }
         for list_kick in self.list_kicks.iter_mut().filter(|kick| kick.is_taken && !kick.is_rung) {
             list_kick.is_rung = true;
-            kick(list_kick.fd.get());
+            wake(list_kick.fd.get());
         }
     }
 
-    /// Wakes one of the threads that sleep in lists and are willing to take the wheel.
-    pub(crate) fn kick_one(&mut self) {
+    /// Wakes one of the threads that sleep in lists and are willing to become the driver.
+    pub(crate) fn wake_one(&mut self) {
         let Hub { sets, list_kicks, .. } = &mut **self;
         let mut sets = sets.iter().flatten().filter(|set| set.willing > 0);
         let mut lists = list_kicks.iter_mut().filter(|kick| kick.is_taken && kick.is_willing);
         if let Some(bed) = sets.find_map(|set| set.bed.as_ref()) {
-            kick(bed.kick.get());
+            wake(bed.kick.get());
         } else if let Some(list_kick) = lists.find(|kick| !kick.is_rung) {
             list_kick.is_rung = true;
-            kick(list_kick.fd.get());
+            wake(list_kick.fd.get());
         }
     }
 
@@ -305,7 +305,7 @@ impl Locked<'_> {
             && set.sleepers > 0
             && let Some(bed) = &set.bed
         {
-            kick(bed.kick.get());
+            wake(bed.kick.get());
         }
     }
 
@@ -489,7 +489,7 @@ impl Locked<'_> {
         self.watches[index as usize].note_input(client);
         if self.watches[index as usize].ready_now(client) != 0 {
             self.queue(index, u32::MAX);
-            self.kick_ready();
+            self.wake_ready();
         }
     }
 

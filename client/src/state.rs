@@ -130,7 +130,7 @@ fn writable(slot: &Slot) -> bool {
 /// Whether a command TX_WINDOW would help. Either the socket has no transmit memory and the engine
 /// did not report a shortage, or it may have more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
-    let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
+    let starved = slot.flags.load(Acquire) & flags::TX_AWAITS_MEMORY != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
 }
 
@@ -169,7 +169,7 @@ mod tests {
         for goal in [0, 1 << 22] {
             slot.tx_goal.store(goal, Relaxed);
             assert_eq!(stream_readiness(slot), ready::OUT, "the write asks for memory");
-            slot.flags.store(flags::CONNECTED | flags::TX_STARVED, Relaxed);
+            slot.flags.store(flags::CONNECTED | flags::TX_AWAITS_MEMORY, Relaxed);
             assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false), "{goal}");
             slot.flags.store(flags::CONNECTED, Relaxed);
         }

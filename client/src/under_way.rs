@@ -33,8 +33,8 @@ use towpath_shm::layout::{
     Kind, MARKS, Mark, RawAddr, SLOTS_MAX, Slot, flags, op, option_bit, shard_of,
 };
 
+use crate::driver::{Turned, Who};
 use crate::socket::ready;
-use crate::wheel::{Turned, Who};
 use crate::{Client, Deadline, Socket};
 
 /// Looks at a beat before others may have the processor: about 10 µs.
@@ -322,10 +322,10 @@ impl Client {
         let status = self.status(shard);
         let due = status.due();
         let is_over = || !status.is_due_still(due) || self.is_dead();
-        if let Some(wheel) = self.wheel() {
-            if let Some(mut helm) = wheel.take(Who::Waits) {
+        if let Some(driver) = self.driver() {
+            if let Some(mut driver_lock) = driver.take(Who::Waits) {
                 for _ in 0..TURNS {
-                    if helm.turn(None, is_over) == Turned::Ended || is_over() {
+                    if driver_lock.turn(None, is_over) == Turned::Ended || is_over() {
                         break;
                     }
                 }

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use towpath_ring::{Spin, Waiter};
 
+use crate::driver::{Following, Patience, Who};
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
-use crate::wheel::{Following, Patience, Who};
 use crate::{Client, Deadline, Error, Socket};
 
 /// Interval of looks whether the engine lives, where no wake-up would report its end.
@@ -66,7 +66,7 @@ pub fn until_any<T>(
 ) -> Result<T, Error> {
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
     // Waiting threads turn an engine of their own process, so spinning would be in vain.
-    if client.wheel().is_none()
+    if client.driver().is_none()
         // The engine needs a processor, and a sender another one.
         && client.processors() > 2
         && let Some(done) = look_for_a_moment(&SPIN, SPINS / sockets.len() as u32, || {
@@ -82,7 +82,7 @@ pub fn until_any<T>(
     loop {
         // The engine is not to wake the thread that turns it.
         let turns = !patience.has_ended()
-            && client.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Waits));
+            && client.driver().is_some_and(|driver| driver.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
         for (waiter, &socket) in waiters.iter_mut().zip(sockets) {
             *waiter = client.slot(socket).map(if turns { Waiter::unasked } else { Waiter::new });
@@ -130,17 +130,17 @@ fn sleep(
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
-    let mut baton = None;
-    if let Some(wheel) = client.wheel().filter(|_| !patience.has_ended()) {
-        if let Some(helm) = wheel.take(Who::Waits) {
+    let mut handoff = None;
+    if let Some(driver) = client.driver().filter(|_| !patience.has_ended()) {
+        if let Some(driver_lock) = driver.take(Who::Waits) {
             let has_changed = || {
                 let mut words = waiters.iter().flatten().map(Waiter::word);
                 words.any(|(word, expected)| word.load(Acquire) != expected)
             };
-            return helm.drive(patience, deadline, since, has_changed);
+            return driver_lock.drive(patience, deadline, since, has_changed);
         }
-        match wheel.follow() {
-            Some(following) if is_asked => baton = Some(following),
+        match driver.follow() {
+            Some(following) if is_asked => handoff = Some(following),
             _ => return Ok(()),
         }
     }
@@ -149,7 +149,7 @@ fn sleep(
         && let Some(life) = client.life()
     {
         let mut words = [Wait::NOTHING; SOCKETS_MAX + 2];
-        let passed = baton.as_ref().map(Following::word);
+        let passed = handoff.as_ref().map(Following::word);
         let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]).chain(passed);
         let count = words
             .iter_mut()
@@ -158,7 +158,7 @@ fn sleep(
             .count();
         let limit = deadline.map_or(Limit::NEVER, Limit::until);
         let slept = since.sleep(limited, limit, |limit| wait_for_any(&words[..count], limit));
-        if let Some(following) = &baton {
+        if let Some(following) = &handoff {
             following.has_slept(patience);
         }
         // ENOSYS of a kernel that is older, EPERM of a filter that does not know the call.
@@ -186,14 +186,14 @@ fn sleep(
 /// with [`Client::check_alive`].
 pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
-    let mut baton = None;
-    if let Some(wheel) = client.wheel() {
-        if let Some(helm) = wheel.take(Who::Asks) {
-            helm.drive_blocked(None, || word.load(Acquire) != expected);
+    let mut handoff = None;
+    if let Some(driver) = client.driver() {
+        if let Some(driver_lock) = driver.take(Who::Asks) {
+            driver_lock.drive_blocked(None, || word.load(Acquire) != expected);
             return false;
         }
-        match wheel.follow() {
-            Some(following) if is_asked => baton = Some(following),
+        match driver.follow() {
+            Some(following) if is_asked => handoff = Some(following),
             _ => return false,
         }
     }
@@ -202,7 +202,7 @@ pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_aske
     {
         let ends = Wait::new(life.0, life.1);
         let mut words = [Wait::new(word, expected), ends, ends];
-        let count = match &baton {
+        let count = match &handoff {
             Some(following) => {
                 let (word, expected) = following.word();
                 words[2] = Wait::new(word, expected);

@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use std::{io, panic, thread};
 
-use crate::mail::{Mailbox, Notice, Order};
+use crate::mail::{Mailbox, ShardCommand, ShardReport};
 use crate::registry::Registry;
 use crate::shard::Shard;
 
@@ -22,15 +22,15 @@ pub(crate) struct RegistryHost {
 
 /// The thread that has the registry, which gives it back in the end.
 struct Thread {
-    desks: Vec<Desk>,
+    desks: Vec<RegistryLink>,
     handle: JoinHandle<Box<Registry>>,
 }
 
 /// A shard's way to a registry that has a thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Desk {
-    orders: Mailbox<Order>,
-    notices: Mailbox<Notice>,
+pub(crate) struct RegistryLink {
+    orders: Mailbox<ShardCommand>,
+    notices: Mailbox<ShardReport>,
 }
 
 impl RegistryHost {
@@ -69,7 +69,7 @@ impl RegistryHost {
 
     /// Gives the registry a thread, and returns the desks of so many shards. None: no thread could
     /// be made, and the registry stays here.
-    pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<Desk>> {
+    pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<RegistryLink>> {
         let registry = self.registry.take()?;
         match Thread::begin(registry, first, shards) {
             Ok(thread) => self.thread = Some(thread),
@@ -119,10 +119,10 @@ fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) ->
     true
 }
 
-impl Desk {
+impl RegistryLink {
     /// Rung when there are orders.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.orders.bell()
+    pub fn notifier(&self) -> BorrowedFd<'_> {
+        self.orders.notifier()
     }
 
     /// Says what the shard has to say, and tells it what there is. True: there was something.
@@ -136,19 +136,19 @@ impl Desk {
 
     /// The shard's loop is over.
     pub fn finish(&self, shard: &mut Shard) {
-        shard.processes.notices.push(Notice::Finished);
+        shard.processes.notices.push(ShardReport::Finished);
         self.notices.send(&mut shard.processes.notices);
-        shard.watch_no_more(self.bell());
+        shard.watch_no_more(self.notifier());
     }
 
     /// Lets the shard end its loop.
     fn stop(&self) {
-        self.orders.send(&mut vec![Order::Stop]);
+        self.orders.send(&mut vec![ShardCommand::Stop]);
     }
 
     /// The shard has ended without a word: so does everything.
     pub fn abandon(&self) {
-        self.notices.send(&mut vec![Notice::Failed, Notice::Finished]);
+        self.notices.send(&mut vec![ShardReport::Failed, ShardReport::Finished]);
     }
 }
 
@@ -159,21 +159,21 @@ impl Thread {
         first: &mut Shard,
         shards: usize,
     ) -> Result<Self, Box<Registry>> {
-        let Ok(desks) = desks(shards) else { return Err(registry) };
-        if first.watch_mail(desks[0].bell()).is_err() {
+        let Ok(desks) = registry_links(shards) else { return Err(registry) };
+        if first.watch_mail(desks[0].notifier()).is_err() {
             return Err(registry);
         }
         // The thread gets the registry through the channel once it runs.
         let (give, take) = mpsc::channel();
         let theirs = desks.clone();
         let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
-        if registry.watch_shards(desks[0].notices.bell()).is_err() {
-            first.watch_no_more(desks[0].bell());
+        if registry.watch_shards(desks[0].notices.notifier()).is_err() {
+            first.watch_no_more(desks[0].notifier());
             return Err(registry);
         }
         let Ok(handle) = Builder::new().name("towpath-control".into()).spawn(work) else {
-            first.watch_no_more(desks[0].bell());
-            registry.watch_shards_no_more(desks[0].notices.bell());
+            first.watch_no_more(desks[0].notifier());
+            registry.watch_shards_no_more(desks[0].notices.notifier());
             return Err(registry);
         };
         first.watch_no_more(registry.as_fd());
@@ -181,7 +181,7 @@ impl Thread {
     }
 
     fn end(self, first: &mut Shard, others: &mut [Shard]) -> thread::Result<Box<Registry>> {
-        self.desks.iter().for_each(Desk::stop);
+        self.desks.iter().for_each(RegistryLink::stop);
         let mut here: Vec<&mut Shard> = std::iter::once(first).chain(others).collect();
         let desk = |shard: &Shard| &self.desks[shard.sockets.place.number as usize];
         here.iter_mut().for_each(|shard| desk(shard).finish(shard));
@@ -194,25 +194,25 @@ impl Thread {
 }
 
 /// Desks, one for each shard, with one common box for notices.
-fn desks(count: usize) -> io::Result<Vec<Desk>> {
+fn registry_links(count: usize) -> io::Result<Vec<RegistryLink>> {
     let notices = Mailbox::new()?;
-    let desk = |orders| Desk { orders, notices: notices.clone() };
+    let desk = |orders| RegistryLink { orders, notices: notices.clone() };
     (0..count).map(|_| Mailbox::new().map(desk)).collect()
 }
 
 /// Ends the shards' loops when the registry's ends first, which it does by a panic.
-struct PanicAlarm<'a>(&'a [Desk]);
+struct PanicAlarm<'a>(&'a [RegistryLink]);
 
 impl Drop for PanicAlarm<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.iter().for_each(Desk::stop);
+            self.0.iter().for_each(RegistryLink::stop);
         }
     }
 }
 
 /// Body of the registry's thread, until all shards have finished.
-fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
+fn serve(mut registry: Box<Registry>, desks: &[RegistryLink]) -> Box<Registry> {
     let _alarm = PanicAlarm(desks);
     let notices = &desks[0].notices;
     let mut running = desks.len();
@@ -230,12 +230,12 @@ fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
         tell(&mut registry);
         for notice in notices.take() {
             match notice {
-                Notice::Finished => running -= 1,
+                ShardReport::Finished => running -= 1,
                 notice => registry.heed(notice),
             }
         }
         if running == 0 {
-            registry.watch_shards_no_more(notices.bell());
+            registry.watch_shards_no_more(notices.notifier());
             return registry;
         }
     }

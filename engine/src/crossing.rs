@@ -20,7 +20,7 @@ use towpath_shm::layout::{Command, Plain, op};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
-use crate::mail::{Notice, Order};
+use crate::mail::{ShardCommand, ShardReport};
 use crate::{Engine, EngineConfig};
 
 struct Proc {
@@ -50,7 +50,7 @@ impl Proc {
         let _ = push_command(channel, &Command { op, slot, generation, a, b: 0, c: 0 });
     }
 
-    fn ask_in_cell(&mut self, which: usize) {
+    fn ask_in_slot(&mut self, which: usize) {
         const CALLS: [(u32, u32, u32); 5] = [
             (call::SOCKET, 2, 17),
             (call::SOCKET, 2, 6),
@@ -83,8 +83,8 @@ impl Proc {
 
 struct Sim {
     engine: Engine,
-    orders: VecDeque<Order>,
-    notices: VecDeque<Notice>,
+    orders: VecDeque<ShardCommand>,
+    notices: VecDeque<ShardReport>,
     procs: Vec<Proc>,
     dice: Dice,
     answers: u64,
@@ -139,7 +139,7 @@ impl Sim {
     fn heed(&mut self, n: usize) {
         for _ in 0..n {
             let Some(notice) = self.notices.pop_front() else { break };
-            if matches!(notice, Notice::Left(_)) {
+            if matches!(notice, ShardReport::Left(_)) {
                 self.left += 1;
             }
             self.engine.control.registry_mut().unwrap().heed(notice);
@@ -215,7 +215,7 @@ impl Sim {
         match what {
             0..=10 => self.ask(at, what, a),
             11..=14 => self.procs[at].tell(what, a),
-            15..=18 => self.procs[at].ask_in_cell(a as usize),
+            15..=18 => self.procs[at].ask_in_slot(a as usize),
             19..=21 if self.hostile => self.procs[at].harm(what, a),
             22..=24 if self.dice.below(2) == 0 => {
                 self.died_asking |= self.procs[at].waiting.is_some();
@@ -353,7 +353,7 @@ impl Sim {
         assert_eq!(self.engine.shard.sockets.slots.len(), 0, "seed {seed}");
         assert!(self.engine.shard.processes.channels.is_empty(), "seed {seed}");
         assert!(self.engine.shard.requests.rounds.is_empty(), "seed {seed}");
-        assert!(self.orders.iter().all(|it| matches!(it, Order::Stop)), "seed {seed}");
+        assert!(self.orders.iter().all(|it| matches!(it, ShardCommand::Stop)), "seed {seed}");
         while self.engine.control.registry().unwrap().closer.is_busy() {
             std::thread::yield_now();
         }
@@ -412,7 +412,7 @@ fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let life = std::sync::Arc::new(towpath_shm::Fd::from(OwnedFd::from(file)));
-    engine.shard.obey(Order::Open(Newcomer { id: ChannelId(0), family: None, life }));
+    engine.shard.obey(ShardCommand::Open(Newcomer { id: ChannelId(0), family: None, life }));
     (0..9).for_each(|_| engine.turn_and_look());
     assert!(engine.shard.processes.channels.get(ChannelId(0)).is_none());
 }
@@ -460,7 +460,7 @@ fn an_answer_to_the_image_before_is_nobodys() {
     towpath_ring::ask(&first.channel, &outside);
     engine.shard.do_turn();
     let asks = std::mem::take(&mut engine.shard.processes.notices);
-    assert!(matches!(asks[..], [Notice::Asks(..)]));
+    assert!(matches!(asks[..], [ShardReport::Asks(..)]));
     // HELLO: fresh rings, in which the next image asks for a list, which waits for a round.
     let second = engine.link(id);
     engine.shard.processes.notices.clear();

@@ -19,7 +19,7 @@ use crate::config::{EngineConfig, RouteConfig};
 use crate::control::RegistryHost;
 use crate::domain::Domain;
 use crate::lookout::Lookout;
-use crate::registry::{Outsider, Registry, RegistryConfig};
+use crate::registry::{Registry, RegistryConfig, UninterceptedProgram};
 use crate::remote::Remote;
 use crate::report::Counters;
 use crate::shard::net::Net;
@@ -29,7 +29,7 @@ use crate::shard::sockets::slots::Slots;
 use crate::shard::{DropTrace, DroppedPacket, Shard, turn};
 use crate::team::{self, Busy, Helper, Team};
 #[cfg(test)]
-use crate::{ids::ChannelId, link::ChannelLink, link::Given, mail::Order};
+use crate::{ids::ChannelId, link::ChannelLink, link::Given, mail::ShardCommand};
 #[cfg(test)]
 use towpath_shm::control::Request;
 
@@ -269,14 +269,17 @@ impl Engine {
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it
     /// may be executed. The gatekeeper runs on the thread that deals with processes, all of which
     /// wait for it.
-    pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + Send + 'static) {
+    pub fn on_unintercepted(
+        &mut self,
+        gatekeeper: impl FnMut(UninterceptedProgram<'_>) -> bool + Send + 'static,
+    ) {
         self.here().gatekeeper = Some(Box::new(gatekeeper));
     }
 
     /// From now on every process that attaches gets the read end `pipe`. The kernel kills the
     /// process when no write end is open any more. Only the processes that can end the run (towpath
     /// and its guardian) keep a write end. Processes that said HELLO before have no read end.
-    pub fn set_lifeline(&mut self, pipe: OwnedFd) {
+    pub fn set_parent_death_pipe(&mut self, pipe: OwnedFd) {
         self.here().lifeline = Some(pipe.into());
     }
 
@@ -378,7 +381,7 @@ impl Engine {
         self.here().begin(id, request);
         for order in std::mem::take(&mut self.here().orders[0]) {
             match order {
-                Order::For(id, want) => self.shard.grant(id, *want),
+                ShardCommand::For(id, want) => self.shard.grant(id, *want),
                 order => self.shard.obey(order),
             }
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use towpath_shm::Fd;
 
-use towpath_ring::{Channel, EngineChannel, doorbell};
+use towpath_ring::{Channel, EngineChannel, notification};
 
 /// A shard's ends.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ impl ChannelLink {
     /// `lost`: the program shall look at everything first.
     pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {
         let channels = Channel::create_all(shards)?;
-        let (ours, theirs) = doorbell::pair()?;
+        let (ours, theirs) = notification::pair()?;
         let ours = Arc::new(ours);
-        let bell = || doorbell::create().map(Arc::new);
+        let bell = || notification::create().map(Arc::new);
         let bells = channels.iter().map(|_| bell()).collect::<io::Result<Vec<_>>>()?;
         let given =
             Given { channel: channels[0].clone(), engine_bells: bells.clone(), doorbell: theirs };
@@ -48,7 +48,7 @@ impl ChannelLink {
     }
 
     /// Descriptors whose last close may sleep, so that it happens where no one waits.
-    pub fn into_bells(self) -> [Arc<Fd>; 2] {
+    pub fn into_notifiers(self) -> [Arc<Fd>; 2] {
         [self.doorbell, self.engine_bell]
     }
 }

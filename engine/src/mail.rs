@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towpath_shm::Fd;
 
-use towpath_ring::doorbell;
+use towpath_ring::notification;
 use towpath_shm::control::{ControlReply, Request};
 
 use crate::errno::Errno;
@@ -31,30 +31,30 @@ use crate::report::{Counters, SocketEntry};
 
 /// Orders of the registry to a shard.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum ShardCommand {
     /// A process was let in.
     Open(Newcomer),
     /// A want of a process, of which the shard does a part. A process has one want at a time, and
-    /// the shard answers each by [`Notice::Done`] or [`Notice::Refused`].
+    /// the shard answers each by [`ShardReport::Done`] or [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
-    /// The answer to what [`Notice::Asks`] said, by its number.
+    /// The answer to what [`ShardReport::Asks`] said, by its number.
     Answer(ChannelId, u64, Box<ControlReply>),
     /// A process says nothing on its control socket any more: it is gone, as a rule, which the
     /// shard may know.
     Gone(ChannelId),
     /// A process broke the rules of the control socket.
     CutOff(ChannelId),
-    /// [`Notice::Told`] is wanted, under the same number.
+    /// [`ShardReport::Told`] is wanted, under the same number.
     Query(u64, Query),
     /// Changes of the host, for its first shard, which replies [`QueryReply::Applied`] under this
     /// number.
     Apply(u64, Vec<Change>),
     /// A question for the rules, which [`QueryReply::Rules`] answers.
     Rules(u64),
-    /// Other rules, for the first shard, which answers as to [`Order::Apply`].
+    /// Other rules, for the first shard, which answers as to [`ShardCommand::Apply`].
     SetRules(u64, Option<Box<Rules>>),
     /// No process is left, or the engine ends with one that is gone. The shard says
-    /// [`Notice::Left`] with this number when no data of [`Leavers`] is left to be sent.
+    /// [`ShardReport::Left`] with this number when no data of [`Leavers`] is left to be sent.
     Leave(u64, Leavers),
     /// There is one again.
     Stay,
@@ -109,7 +109,7 @@ pub(crate) enum Query {
 
 /// News of a shard for the registry.
 #[derive(Debug)]
-pub(crate) enum Notice {
+pub(crate) enum ShardReport {
     /// A process's want is done. The bits are for [`Want::Tokens`]: one for each socket, set if the
     /// process holds it.
     Done(ChannelId, u64),
@@ -125,9 +125,9 @@ pub(crate) enum Notice {
     CutOff(ChannelId),
     /// Every trace of a process is gone. The descriptor by which the shard watched it comes back.
     Ended(ChannelId, Arc<Fd>),
-    /// See [`Order::Query`].
+    /// See [`ShardCommand::Query`].
     Told(u64, QueryReply),
-    /// See [`Order::Leave`].
+    /// See [`ShardCommand::Leave`].
     Left(u64),
     /// The shard cannot go on.
     Failed,
@@ -182,7 +182,7 @@ impl<T> Clone for Mailbox<T> {
 impl<T> Mailbox<T> {
     pub fn new() -> io::Result<Self> {
         let (queue, has_some) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self(Arc::new(MailboxState { queue, has_some, bell: doorbell::create()? })))
+        Ok(Self(Arc::new(MailboxState { queue, has_some, bell: notification::create()? })))
     }
 
     /// Enqueues all messages, and notifies the receiver if the queue was empty.
@@ -196,7 +196,7 @@ impl<T> Mailbox<T> {
         // The woken thread may have the processor at once, and wants the lock.
         drop(queue);
         if was_empty {
-            doorbell::ring(self.bell());
+            notification::ring(self.notifier());
         }
     }
 
@@ -217,7 +217,7 @@ impl<T> Mailbox<T> {
 
     /// Rung when something comes into the empty box, and never cleared: for an edge-triggered
     /// poller, which tells of each ring once.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn notifier(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let mut next = 0;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
         let wanted = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, boxed.bell(), epoll::EventData::new_u64(0), wanted).expect("room");
+        epoll::add(&epoll, boxed.notifier(), epoll::EventData::new_u64(0), wanted).expect("room");
         while next < ALL {
             let mut events = Vec::with_capacity(1);
             let space = rustix::buffer::spare_capacity(&mut events);

@@ -39,7 +39,7 @@ use towpath_tcp::Instant;
 use crate::clock::Clock;
 use crate::domain::Domain;
 use crate::ids::ChannelId;
-use crate::mail::{Leavers, Order};
+use crate::mail::{Leavers, ShardCommand};
 use crate::poller::Poller;
 use crate::registry::closer::Closer;
 use crate::registry::pending::{DescriptorWaits, Queries};
@@ -48,11 +48,11 @@ use crate::registry::table::ProcessTable;
 use crate::remote::Remote;
 use crate::report::EngineCounters;
 
-pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool + Send>;
+pub(crate) type Gatekeeper = Box<dyn FnMut(UninterceptedProgram<'_>) -> bool + Send>;
 
 /// A program that a process is about to execute, whose sockets will be the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outsider<'a> {
+pub struct UninterceptedProgram<'a> {
     /// The process, as it says.
     pub pid: u32,
     /// The program's file, as the process says: any bytes.
@@ -80,7 +80,7 @@ pub(crate) struct Registry {
     waiting: DescriptorWaits,
     queries: Queries,
     /// Orders that each shard is told next.
-    pub orders: Vec<Vec<Order>>,
+    pub orders: Vec<Vec<ShardCommand>>,
     pub counters: EngineCounters,
     /// Its part is over when there is no process any more, and was one.
     exit_when_unused: bool,
@@ -125,7 +125,7 @@ impl Registry {
     pub fn new(domain: Domain, clock: Clock, config: RegistryConfig) -> io::Result<Self> {
         let RegistryConfig { status, shards, max, exit_when_unused } = config;
         let (remote, mut poller) = (Remote::new()?, Poller::new()?);
-        poller.add(remote.bell(), RegistrySource::Remote)?;
+        poller.add(remote.notifier(), RegistrySource::Remote)?;
         Ok(Self {
             processes: ProcessTable::new(max),
             domain,

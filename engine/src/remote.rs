@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towpath_shm::Fd;
 
-use towpath_ring::doorbell;
+use towpath_ring::notification;
 
 use towpath_filter::Rules;
 use towpath_stack::net::{Change, Refused, RuleSet};
@@ -44,13 +44,13 @@ struct RemoteState {
 
 #[derive(Debug, Default)]
 struct RemoteMailbox {
-    wishes: VecDeque<Wish>,
+    wishes: VecDeque<RemoteRequest>,
     closed: bool,
 }
 
 /// A wish of another thread, with the sender for its answer.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum RemoteRequest {
     Stop,
     Attach(Sender<io::Result<Fd>>),
     Sockets(Sender<Vec<SocketEntry>>),
@@ -64,7 +64,7 @@ pub(crate) enum Wish {
 
 impl Remote {
     pub(crate) fn new() -> io::Result<Self> {
-        let shared = RemoteState { bell: doorbell::create()?, mailbox: Mutex::default() };
+        let shared = RemoteState { bell: notification::create()?, mailbox: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -72,7 +72,7 @@ impl Remote {
     /// and does nothing when the engine has gone.
     pub fn stop(&self) {
         // An engine that is gone has stopped.
-        let _ = self.send(Wish::Stop);
+        let _ = self.send(RemoteRequest::Stop);
     }
 
     /// A control socket for one more process, as [`crate::Engine::attach`].
@@ -80,7 +80,7 @@ impl Remote {
     /// # Errors
     /// As there; [`io::ErrorKind::BrokenPipe`] when the engine does not run any more.
     pub fn attach(&self) -> io::Result<OwnedFd> {
-        self.ask(Wish::Attach)?.map(Fd::into_owned)
+        self.ask(RemoteRequest::Attach)?.map(Fd::into_owned)
     }
 
     /// All sockets of all programs, and connections without a socket: half-open ones and those in
@@ -91,7 +91,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
-        self.ask(Wish::Sockets)
+        self.ask(RemoteRequest::Sockets)
     }
 
     /// Counters of all layers since the engine was made.
@@ -100,7 +100,7 @@ impl Remote {
     /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they
     /// came to.
     pub fn counters(&self) -> Result<Counters, Gone> {
-        self.ask(Wish::Counters)
+        self.ask(RemoteRequest::Counters)
     }
 
     /// Connections and data that keep an engine running that ends with its last program. The call
@@ -109,7 +109,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn left(&self) -> Result<Left, Gone> {
-        self.ask(Wish::Left)
+        self.ask(RemoteRequest::Left)
     }
 
     /// Interfaces, routes and neighbours as they are now.
@@ -117,7 +117,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn net(&self) -> Result<NetState, Gone> {
-        self.ask(Wish::Net)
+        self.ask(RemoteRequest::Net)
     }
 
     /// Makes all of several changes while packets flow, for each shard at one moment. Every shard
@@ -149,7 +149,7 @@ impl Remote {
     /// # }
     /// ```
     pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
-        self.ask(|answer| Wish::Apply(changes, answer))
+        self.ask(|answer| RemoteRequest::Apply(changes, answer))
     }
 
     /// The rules by which packets are judged, with what they count.
@@ -157,7 +157,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
-        self.ask(Wish::Rules)
+        self.ask(RemoteRequest::Rules)
     }
 
     /// Judges packets by other rules, or by none. Every shard goes by them when this returns, and
@@ -166,35 +166,35 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
-        let made = self.ask(|answer| Wish::SetRules(rules.map(Box::new), answer))?;
+        let made = self.ask(|answer| RemoteRequest::SetRules(rules.map(Box::new), answer))?;
         debug_assert!(made.is_ok(), "rules that are compiled are taken");
         Ok(())
     }
 
-    fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> Wish) -> Result<T, Gone> {
+    fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> RemoteRequest) -> Result<T, Gone> {
         let (sender, receiver) = channel();
         self.send(wish(sender))?;
         receiver.recv().map_err(|_| Gone)
     }
 
-    fn send(&self, wish: Wish) -> Result<(), Gone> {
+    fn send(&self, wish: RemoteRequest) -> Result<(), Gone> {
         let mut mailbox = self.lock();
         if mailbox.closed {
             return Err(Gone);
         }
         mailbox.wishes.push_back(wish);
         drop(mailbox);
-        doorbell::ring(self.bell());
+        notification::ring(self.notifier());
         Ok(())
     }
 
     /// Readable when there are wishes.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+    pub(crate) fn notifier(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
 
-    pub(crate) fn take(&self) -> VecDeque<Wish> {
-        doorbell::clear(self.bell());
+    pub(crate) fn take(&self) -> VecDeque<RemoteRequest> {
+        notification::clear(self.notifier());
         std::mem::take(&mut self.lock().wishes)
     }
 

@@ -34,7 +34,7 @@ impl Engine {
         let _life = self.live();
         if let Some(desks) = self.control.begin_thread(&mut self.shard, 1 + self.others.len()) {
             for (other, desk) in self.others.iter_mut().zip(&desks[1..]) {
-                other.watch_mail(desk.bell()).expect("the shard's own epoll works");
+                other.watch_mail(desk.notifier()).expect("the shard's own epoll works");
             }
             let threads = Threads { desks, need: self.threads_by_need };
             self.helpers = threads.work(&mut self.team());

@@ -94,7 +94,7 @@ fn hello() -> Request {
 impl TestProgram {
     fn begin(control: OwnedFd, reply: &ControlReply, fds: Vec<OwnedFd>) -> Self {
         assert_eq!((reply.errno, reply.slot), (0, SHARDS));
-        // Region, status, memory, doorbell, blank token, and what is rung.
+        // Region, status, memory, notification descriptor, blank token, and what is rung.
         let mut fds = fds;
         assert_eq!(fds.len() as u32, 5 + SHARDS);
         let memory = fds.remove(2);
@@ -138,7 +138,7 @@ impl TestProgram {
     fn ring_all(&self) {
         use std::os::fd::AsFd;
         let bells = self._descriptors.iter().rev().take(SHARDS as usize);
-        bells.for_each(|bell| towpath_ring::doorbell::ring(bell.as_fd()));
+        bells.for_each(|bell| towpath_ring::notification::ring(bell.as_fd()));
     }
 
     fn socket(&self, shard: u32) -> (u32, u32) {

@@ -21,7 +21,7 @@ use std::{io, thread};
 use towpath_tcp::Instant;
 
 use crate::clock;
-use crate::control::Desk;
+use crate::control::RegistryLink;
 use crate::shard::Shard;
 
 /// How long a thread is watched before it is said to be busy.
@@ -216,7 +216,7 @@ impl Team<'_> {
 #[derive(Debug, Clone)]
 pub(crate) struct Threads {
     /// Desks of the shards, in their order.
-    pub desks: Vec<Desk>,
+    pub desks: Vec<RegistryLink>,
     /// A team is halved when its thread uses so much of a processor, in percent; otherwise at once.
     pub need: Option<u32>,
 }
@@ -225,7 +225,7 @@ pub(crate) struct Threads {
 pub(crate) type Helper = JoinHandle<Vec<Shard>>;
 
 impl Threads {
-    fn desk(&self, shard: &Shard) -> &Desk {
+    fn registry_link(&self, shard: &Shard) -> &RegistryLink {
         &self.desks[shard.sockets.place.number as usize]
     }
 
@@ -242,7 +242,7 @@ impl Threads {
             let timeout = team.turn();
             let mut told = false;
             for shard in team.all() {
-                told |= self.desk(shard).exchange(shard);
+                told |= self.registry_link(shard).exchange(shard);
                 shard.end_of_turn();
             }
             if team.all().all(|shard| shard.sleep.stopped) {
@@ -294,7 +294,7 @@ impl Threads {
             }
             Err(panic) => {
                 // A panic of one thread ends all shards.
-                team.all().for_each(|shard| self.desk(shard).abandon());
+                team.all().for_each(|shard| self.registry_link(shard).abandon());
                 panic::resume_unwind(panic)
             }
         }
@@ -303,7 +303,7 @@ impl Threads {
     /// The loops of a team's shards are over.
     fn finish(&self, team: &mut Team<'_>) {
         for shard in team.all() {
-            self.desk(shard).finish(shard);
+            self.registry_link(shard).finish(shard);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use towpath_engine::{Engine, EngineConfig, Remote};
-use towpath_ring::{Waiter, await_answer, doorbell, program_fifo};
+use towpath_ring::{Waiter, await_answer, notification, program_fifo};
 use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::futex;
 use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, Slot, flags, op, setting};
@@ -259,7 +259,7 @@ fn wait(program: &mut Program) {
 
 fn ring(program: &Program) {
     if let Some(bell) = program.engine_bell() {
-        doorbell::ring(bell.as_fd());
+        notification::ring(bell.as_fd());
     }
 }
 

@@ -89,7 +89,7 @@ fn kill_both(towpath: u32, guardian: u32) {
 }
 
 /// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it,
-/// is killed with it, and the lifeline, by which the kernel would, is held open here.
+/// is killed with it, and the parent-death pipe, by which the kernel would, is held open here.
 #[test]
 fn the_engine_is_killed_in_mid_transfer() {
     if is_inline() {

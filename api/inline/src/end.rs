@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use rustix::net::{Shutdown, shutdown};
-use towpath_client::Wheel;
+use towpath_client::Driver;
 use towpath_engine::Remote;
 use towpath_posix::Posix;
-use towpath_uplink::{Home, Said};
+use towpath_uplink::{LaunchSocket, Said};
 
 /// How long an engine may take to end that was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
@@ -25,9 +25,9 @@ const STOPPED: Duration = Duration::from_secs(1);
 /// Engine of this process, and the handles to end it.
 struct InlineEngine {
     posix: &'static Posix,
-    wheel: &'static Wheel,
+    driver: &'static Driver,
     remote: Remote,
-    home: Home,
+    home: LaunchSocket,
 }
 
 static ENGINE: OnceLock<InlineEngine> = OnceLock::new();
@@ -39,9 +39,14 @@ static CUT_OFF: AtomicBool = AtomicBool::new(false);
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// For [`end`].
-pub fn remember(posix: &'static Posix, wheel: &'static Wheel, remote: Remote, home: Home) {
+pub fn remember(
+    posix: &'static Posix,
+    driver: &'static Driver,
+    remote: Remote,
+    home: LaunchSocket,
+) {
     // Set once: a second call has no effect.
-    let _ = ENGINE.set(InlineEngine { posix, wheel, remote, home });
+    let _ = ENGINE.set(InlineEngine { posix, driver, remote, home });
     towpath_symbols::before_it_ends(deliver);
     // SAFETY: a function that is there as long as this library, which is never unloaded. Where it
     // is refused, quick_exit(3) does not wait.
@@ -55,7 +60,7 @@ unsafe extern "C" {
 /// exit(3). A forked child's exit does not concern the engine, which is the parent's.
 pub fn end() {
     let is_ours =
-        |engine: &InlineEngine| engine.posix.client().is_ok_and(|it| it.wheel().is_some());
+        |engine: &InlineEngine| engine.posix.client().is_ok_and(|it| it.driver().is_some());
     if ENGINE.get().is_some_and(is_ours) {
         // Streams of stdio would write the bytes in their buffers only after the delivery.
         towpath_symbols::write_out_streams();
@@ -65,13 +70,13 @@ pub fn end() {
 
 /// The end of this process, by any of the ways above.
 extern "C" fn deliver() {
-    let Some(InlineEngine { posix, wheel, remote, home }) = ENGINE.get() else { return };
+    let Some(InlineEngine { posix, driver, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
-    if client.wheel().is_none() || BEGUN.swap(true, Relaxed) {
+    if client.driver().is_none() || BEGUN.swap(true, Relaxed) {
         return;
     }
     // The program's handlers are over, and its status is settled.
-    towpath_symbols::on_wish_to_end(cut_off);
+    towpath_symbols::on_end_request(cut_off);
     towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
@@ -79,10 +84,10 @@ extern "C" fn deliver() {
     // bytes are delivered. The descriptor stays open: other threads may be about to use its number,
     // or sleep in a poll on it.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
-    wheel.drive_to_end(|| !CUT_OFF.load(Relaxed));
+    driver.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();
     let begin = Instant::now();
-    wheel.drive_to_end(|| begin.elapsed() < STOPPED);
+    driver.drive_to_end(|| begin.elapsed() < STOPPED);
     posix.ends_no_more();
 }
 

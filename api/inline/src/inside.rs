@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libc::c_int;
-use towpath_client::wheel::{self, Next};
+use towpath_client::driver::{self, Next};
 use towpath_engine::Engine;
-use towpath_uplink::{Home, Said, Tally, layers};
+use towpath_uplink::{LaunchSocket, Said, Tally, layers};
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
@@ -18,7 +18,7 @@ const CANCEL_DISABLE: c_int = 1;
 
 /// State for the engine's end.
 pub struct State {
-    home: Home,
+    home: LaunchSocket,
     ports: Arc<Tally>,
 }
 
@@ -30,7 +30,7 @@ pub struct Inside {
 
 impl State {
     /// The counters go home; `ports` are those of the ports.
-    pub fn new(home: Home, ports: Arc<Tally>) -> Self {
+    pub fn new(home: LaunchSocket, ports: Arc<Tally>) -> Self {
         Self { home, ports }
     }
 }
@@ -41,7 +41,7 @@ impl Inside {
     }
 }
 
-impl wheel::TurnedEngine for Inside {
+impl driver::TurnedEngine for Inside {
     fn turn(&mut self) -> Next {
         let _whole = CancellationGuard::new();
         match self.engine.turn() {

@@ -7,12 +7,12 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::Builder;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use towpath_client::Wheel;
+use towpath_client::Driver;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::{Engine, Remote};
 use towpath_posix::{Errno, Posix, Result, attach, environment, exec, limit};
 use towpath_shm::{Fd, placed};
-use towpath_uplink::{Home, Outfit, Said, Uplink};
+use towpath_uplink::{LaunchSocket, LaunchSpec, Said, Uplink};
 
 use crate::inside::{Inside, State};
 use crate::{desk, end};
@@ -22,7 +22,7 @@ const FAILED: usize = 125;
 
 /// Result of the thread that has made the engine, and stands by.
 struct Made {
-    wheel: &'static Wheel,
+    driver: &'static Driver,
     remote: Remote,
     /// Control socket of this process.
     control: Fd,
@@ -42,12 +42,12 @@ pub fn start(posix: &'static Posix) -> Result<()> {
     };
     let Some(socket) = socket else { return Err(Errno(libc::ENETDOWN)) };
     let lowest = make_room(posix, descriptors_max);
-    let home = Home::over(placed(lowest, || Fd::from(socket.into_owned())));
+    let home = LaunchSocket::over(placed(lowest, || Fd::from(socket.into_owned())));
     let attached = match begin(posix, &home) {
-        Ok(Made { wheel, remote, control }) => {
-            let attached = attach::over(posix, control, Some(wheel));
+        Ok(Made { driver, remote, control }) => {
+            let attached = attach::over(posix, control, Some(driver));
             if attached.is_ok() {
-                end::remember(posix, wheel, remote.clone(), home.clone());
+                end::remember(posix, driver, remote.clone(), home.clone());
                 desk::start(home.clone(), remote);
             }
             attached.map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
@@ -71,7 +71,7 @@ fn end_before_it_begins() {
     let _ = unsafe { towpath_client::syscall::syscall(libc::SYS_exit_group as usize, args) };
 }
 
-fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
+fn begin(posix: &'static Posix, home: &LaunchSocket) -> io::Result<Made> {
     let lowest = posix.process.descriptors.engines_from();
     let (outfit, descriptors) = placed(lowest, || home.unpack())?;
     widen(posix, outfit.link.descriptors_used_max());
@@ -82,7 +82,7 @@ fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
     let _signals = SignalsBlocked::new();
     let (tell, told) = mpsc::channel();
     let home = home.clone();
-    Builder::new().name("towpath-wheel".into()).spawn(move || {
+    Builder::new().name("towpath-driver".into()).spawn(move || {
         live(posix, &outfit, descriptors, &home, &tell);
     })?;
     told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
@@ -91,9 +91,9 @@ fn begin(posix: &'static Posix, home: &Home) -> io::Result<Made> {
 /// The thread that stands by, whose end is the engine's for other processes.
 fn live(
     posix: &'static Posix,
-    outfit: &Outfit,
+    outfit: &LaunchSpec,
     descriptors: Vec<Fd>,
-    home: &Home,
+    home: &LaunchSocket,
     tell: &Sender<io::Result<Made>>,
 ) {
     let lowest = posix.process.descriptors.engines_from();
@@ -102,29 +102,29 @@ fn live(
         let (control, remote, life) =
             (engine.attach_host()?.into(), engine.remote(), engine.live());
         let inside = Box::new(Inside::new(engine, state));
-        let wheel = Wheel::new(&posix.process, inside).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let wheel: &'static Wheel = Box::leak(Box::new(wheel));
-        Ok((Made { wheel, remote, control }, life))
+        let driver = Driver::new(&posix.process, inside).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let driver: &'static Driver = Box::leak(Box::new(driver));
+        Ok((Made { driver, remote, control }, life))
     });
     let (made, stand_by) = match made {
         Ok((made, life)) => {
-            let wheel = made.wheel;
-            (Ok(made), Some((wheel, life)))
+            let driver = made.driver;
+            (Ok(made), Some((driver, life)))
         }
         Err(error) => (Err(error), None),
     };
     // The receiver waits for the result, so the send cannot fail.
     let _ = tell.send(made);
-    if let Some((wheel, _life)) = stand_by {
-        wheel.stand_by();
+    if let Some((driver, _life)) = stand_by {
+        driver.stand_by();
     }
 }
 
 fn engine(
-    outfit: &Outfit,
+    outfit: &LaunchSpec,
     mut descriptors: Vec<Fd>,
     lowest: u32,
-    home: &Home,
+    home: &LaunchSocket,
 ) -> io::Result<(Engine, State)> {
     if descriptors.is_empty() {
         return Err(io::ErrorKind::InvalidData.into());
@@ -136,7 +136,7 @@ fn engine(
     // Up to 256 bytes come whole once the system has started.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let mut engine = Engine::new(config, vec![port], seed)?;
-    engine.set_lifeline(lifeline.into_owned());
+    engine.set_parent_death_pipe(lifeline.into_owned());
     let told = home.clone();
     engine.on_conflict(move |found| {
         let mac = found.mac.map(|mac| mac.0);
@@ -151,7 +151,7 @@ fn engine(
         Builder::new().name("towpath-replay".into()).spawn(tell)?;
     }
     let (told, strict) = (home.clone(), outfit.strict);
-    engine.on_outsider(move |outsider| {
+    engine.on_unintercepted(move |outsider| {
         let (pid, path, why) = (outsider.pid, outsider.path.to_owned(), outsider.why.number());
         told.mention(&Said::Outsider { pid, path, why });
         !strict

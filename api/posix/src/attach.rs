@@ -1,6 +1,6 @@
 //! How a process finds its engine, and the sockets that it was born with.
 
-use towpath_client::{Client, Region, Wheel};
+use towpath_client::{Client, Driver, Region};
 use towpath_shm::token::Run;
 use towpath_shm::{Fd, image};
 
@@ -53,13 +53,13 @@ pub fn remember_library(posix: &'static Posix) {
     posix.library.remember(environment::preload());
 }
 
-/// Attaches over a control socket, with the sockets that this process image was born with. `wheel`:
-/// that of the engine, if it is in this process. Once in a process.
+/// Attaches over a control socket, with the sockets that this process image was born with.
+/// `driver`: that of the engine, if it is in this process. Once in a process.
 ///
 /// # Errors
 /// ENETDOWN when the engine does not answer, EPROTO when it is of another build. ENOMEM when
 /// RLIMIT_AS does not leave the address space, EMFILE when no descriptor is free.
-pub fn over(posix: &'static Posix, control: Fd, wheel: Option<&'static Wheel>) -> Result<()> {
+pub fn over(posix: &'static Posix, control: Fd, driver: Option<&'static Driver>) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
     let held = |region: &Region, run: Run| {
@@ -74,8 +74,8 @@ pub fn over(posix: &'static Posix, control: Fd, wheel: Option<&'static Wheel>) -
     }
     posix.attachment.make_page()?;
     posix.attachment.activate();
-    posix.attachment.install(match wheel {
-        Some(wheel) => client.hosted_by(wheel),
+    posix.attachment.install(match driver {
+        Some(driver) => client.hosted_by(driver),
         None => client,
     });
     Ok(())

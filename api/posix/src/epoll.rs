@@ -3,12 +3,12 @@
 
 use towpath_client::Deadline;
 use towpath_client::descriptors::{self, Entry};
+use towpath_client::driver::DriverLock;
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor::{
     self, KernelChange, Locked, Nested, ReadySocket, Stay, Turn, cookie,
 };
 use towpath_client::syscall::{self, syscall};
-use towpath_client::wheel::Helm;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
@@ -289,7 +289,7 @@ pub unsafe fn wait(
         if !turning.turn(client, deadline) {
             continue;
         }
-        let Some(bed) = stay.go_to_bed(client, epfd, turning.is_willing())? else {
+        let Some(bed) = stay.go_to_sleep(client, epfd, turning.is_willing())? else {
             continue;
         };
         let woken = match turning.next(client) {
@@ -301,9 +301,9 @@ pub unsafe fn wait(
         };
         stay.get_up(client);
         let woken = woken?;
-        if woken & 1 << cookie::KICK != 0 {
+        if woken & 1 << cookie::WAKEUP != 0 {
             // Where several threads wait in a set, the kick may be for another one.
-            turning.on_kick();
+            turning.on_wakeup();
         }
         if woken & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, &stay, out.most);
@@ -330,10 +330,10 @@ unsafe fn sleep(
     const MOST: usize = 4;
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
     let at = events.as_mut_ptr() as usize;
-    let helm = turning.helm.as_ref();
-    let engine = helm.map_or(-1, Helm::descriptor);
-    let deadline = helm.map_or(deadline, |helm| helm.until(deadline));
-    let mask = helm.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), Helm::mask);
+    let driver_lock = turning.driver_lock.as_ref();
+    let engine = driver_lock.map_or(-1, DriverLock::descriptor);
+    let deadline = driver_lock.map_or(deadline, |driver_lock| driver_lock.until(deadline));
+    let mask = driver_lock.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), DriverLock::mask);
     // poll has a time limit in memory, and an epoll set can be polled.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -348,7 +348,7 @@ unsafe fn sleep(
         // SAFETY: four events fit; a null mask changes nothing.
         unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
     };
-    let is_at_wheel = helm.is_some();
+    let is_at_wheel = driver_lock.is_some();
     let sleep = |limit| {
         if is_at_wheel {
             return poll(limit);
@@ -371,7 +371,7 @@ unsafe fn sleep(
                     client.check_alive();
                 }
             }
-            cookie @ (cookie::PROGRAM | cookie::BELL | cookie::KICK) => woken |= 1 << cookie,
+            cookie @ (cookie::PROGRAM | cookie::NOTIFIER | cookie::WAKEUP) => woken |= 1 << cookie,
             // After the engine's death this is the program's own set.
             _ => woken |= 1 << cookie::PROGRAM,
         }

@@ -22,7 +22,7 @@ pub use crate::spawns::Pipe;
 /// Lowest number of the seat. Spawn actions that close all numbers from one on become one action
 /// for each number up to the seat. The library's other descriptors (16384) would be too high for
 /// that. Small programs use no numbers up there.
-const SEAT_LOWEST: i32 = 900;
+const RESERVED_FD_LOWEST: i32 = 900;
 /// A number that no descriptor has: the kernel gives none beyond fs.nr_open, which is below 2^31 at
 /// most.
 const NOWHERE: i32 = i32::MAX;
@@ -41,7 +41,7 @@ pub unsafe fn exec<T>(
         return real(envp);
     };
     let _lock = posix.spawns.lock();
-    if let Some(host) = posix.spawns.host().filter(|_| client.wheel().is_some()) {
+    if let Some(host) = posix.spawns.host().filter(|_| client.driver().is_some()) {
         // SAFETY: the caller's promise.
         return unsafe { host.exec(posix, program, envp, real) };
     }
@@ -145,7 +145,7 @@ pub fn close_from(
     mut close: impl FnMut(i32) -> i32,
     close_from: impl FnOnce(i32) -> i32,
 ) -> i32 {
-    let Some(seat) = seat(posix).filter(|&seat| (0..=seat).contains(&from)) else {
+    let Some(seat) = reserved_fd(posix).filter(|&seat| (0..=seat).contains(&from)) else {
         return close_from(from);
     };
     if let Some(failed) = (from..seat).map(&mut close).find(|&failed| failed != 0) {
@@ -158,12 +158,12 @@ pub fn close_from(
     }
 }
 
-fn seat(posix: &'static Posix) -> Option<i32> {
+fn reserved_fd(posix: &'static Posix) -> Option<i32> {
     let client = posix.client().ok()?;
     let mut spawns = posix.spawns.lock()?;
     if spawns.seat.is_none() {
         let blank = client.blank();
-        spawns.seat = blank.duplicate_above(SEAT_LOWEST).or_else(|_| blank.duplicate()).ok();
+        spawns.seat = blank.duplicate_above(RESERVED_FD_LOWEST).or_else(|_| blank.duplicate()).ok();
     }
     spawns.seat.as_ref().map(HighFd::get)
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use towpath_client::descriptors::Entry;
+use towpath_client::driver::DriverLock;
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor;
 use towpath_client::syscall::syscall;
-use towpath_client::wheel::Helm;
 use towpath_client::{Client, Error, Socket, UnderWay, ready};
 use towpath_client::{Deadline, wait};
 
@@ -16,7 +16,8 @@ use crate::{Errno, Posix, Result, epoll};
 
 /// Lists up to here need no allocation.
 const SMALL: usize = 64;
-/// The doorbell, the control socket, the kick and the descriptor of an engine in this process.
+/// The notification descriptor, the control socket, the kick and the descriptor of an engine in
+/// this process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
@@ -261,26 +262,26 @@ unsafe fn sleep_on(
     turning: &mut ThreadTurning<'_>,
     terms: Terms,
 ) -> Result<usize> {
-    let helm = turning.helm.as_ref();
-    let at_wheel = |helm: &Helm<'_>| Terms {
-        deadline: helm.until(terms.deadline),
+    let driver_lock = turning.driver_lock.as_ref();
+    let at_wheel = |driver_lock: &DriverLock<'_>| Terms {
+        deadline: driver_lock.until(terms.deadline),
         sigmask: if terms.sigmask.is_null() {
-            std::ptr::without_provenance(helm.mask())
+            std::ptr::without_provenance(driver_lock.mask())
         } else {
             terms.sigmask
         },
         ..terms
     };
-    let terms = helm.map_or(terms, at_wheel);
+    let terms = driver_lock.map_or(terms, at_wheel);
     let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
-    kernel[count] = own(client.bell().get(), libc::POLLIN);
+    kernel[count] = own(client.notifier().get(), libc::POLLIN);
     kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
     kernel[count + 2] = own(kick, libc::POLLIN);
-    kernel[count + 3] = own(helm.map_or(-1, Helm::descriptor), libc::POLLIN);
-    // SAFETY: the caller's promise, or a mask that is there as long as the helm.
+    kernel[count + 3] = own(driver_lock.map_or(-1, DriverLock::descriptor), libc::POLLIN);
+    // SAFETY: the caller's promise, or a mask that is there as long as the driver lock.
     let result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
     if result.is_ok() && kernel[count].revents != 0 {
-        reactor::clear(client.bell().get());
+        reactor::clear(client.notifier().get());
     }
     if result.is_ok() && kernel[count + 1].revents != 0 {
         client.check_alive();
@@ -314,7 +315,7 @@ unsafe fn sleep<'a>(
         hub.begin_sleep(client);
         let at =
             hub.join_list(client, turning.is_willing()).inspect_err(|_| hub.end_sleep(client))?;
-        (at, hub.kick_of(at))
+        (at, hub.wakeup_of(at))
     };
     let mut result = Ok(0);
     if look(posix, client, fds, true) == 0

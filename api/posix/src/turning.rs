@@ -1,14 +1,14 @@
 //! Calls that wait in lists of descriptors, where the engine is in this very process
-//! ([`towpath_client::wheel`]).
+//! ([`towpath_client::driver`]).
 
-use towpath_client::wheel::{Abed, Helm, Patience, Turned, Who};
+use towpath_client::driver::{Abed, DriverLock, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
 /// A waiting thread's part in turning the engine of its process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTurning<'a> {
     /// Held while the thread turns the engine.
-    pub helm: Option<Helm<'a>>,
+    pub driver_lock: Option<DriverLock<'a>>,
     patience: Patience,
 }
 
@@ -25,18 +25,18 @@ impl<'a> ThreadTurning<'a> {
     /// Before a sleep is prepared, until `deadline` at most: turns the engine if nobody else does.
     /// False: there are events.
     pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {
-        let Some(wheel) = client.wheel() else { return true };
-        if self.helm.is_none() && self.is_willing() {
-            self.helm = wheel.take(Who::Waits);
+        let Some(driver) = client.driver() else { return true };
+        if self.driver_lock.is_none() && self.is_willing() {
+            self.driver_lock = driver.take(Who::Waits);
         }
-        let Some(helm) = self.helm.as_mut() else { return true };
-        let is_to_leave = match helm.turn(deadline, || client.has_events()) {
+        let Some(driver_lock) = self.driver_lock.as_mut() else { return true };
+        let is_to_leave = match driver_lock.turn(deadline, || client.has_events()) {
             Turned::Done => return false,
             Turned::Ended => true,
-            Turned::Idle | Turned::Busy => helm.has_ended(&mut self.patience),
+            Turned::Idle | Turned::Busy => driver_lock.has_ended(&mut self.patience),
         };
         if is_to_leave {
-            self.helm = None;
+            self.driver_lock = None;
         }
         true
     }
@@ -47,24 +47,24 @@ impl<'a> ThreadTurning<'a> {
     }
 
     /// Another thread has kicked it.
-    pub fn on_kick(&mut self) {
+    pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }
 
     /// Before the sleep itself, when kicks reach this thread.
     pub fn next(&self, client: &'a Client) -> Next<'a> {
-        match client.wheel().filter(|_| self.helm.is_none() && self.is_willing()) {
-            Some(wheel) => wheel.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),
+        match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
+            Some(driver) => driver.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),
             None => Next::Sleep(None),
         }
     }
 
-    /// Makes a system call that sleeps, at the wheel or not.
+    /// Makes a system call that sleeps, as the driver or not.
     pub fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
-        let Some(helm) = self.helm.as_mut() else { return sleep() };
-        let (slept, is_ours) = helm.lend(sleep);
+        let Some(driver_lock) = self.driver_lock.as_mut() else { return sleep() };
+        let (slept, is_ours) = driver_lock.lend(sleep);
         if !is_ours {
-            self.helm = None;
+            self.driver_lock = None;
         }
         slept
     }

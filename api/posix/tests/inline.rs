@@ -9,7 +9,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use towpath_client::wheel::{Turned, Wheel, Who};
+use towpath_client::driver::{Driver, Turned, Who};
 use towpath_client::{Buffer, Deadline};
 use towpath_engine::Remote;
 use towpath_posix::control::Control;
@@ -37,23 +37,23 @@ impl Watch {
 }
 
 /// A process with an engine in it, which nobody turns but who waits.
-fn host_alone(posix: &'static Posix) -> (&'static Wheel, Remote) {
+fn host_alone(posix: &'static Posix) -> (&'static Driver, Remote) {
     let engine = host::engine();
     // There is no other process that would have to be told of its end.
     std::mem::forget(engine.live());
-    let (wheel, remote, control) = host::wheel(posix, engine);
+    let (driver, remote, control) = host::start_driver(posix, engine);
     let is_attached = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            attach::over(posix, control.into(), Some(wheel)).expect("it is let in");
+            attach::over(posix, control.into(), Some(driver)).expect("it is let in");
             is_attached.store(true, Relaxed);
         });
         while !is_attached.load(Relaxed) {
-            let mut helm = wheel.take(Who::Waits).expect("nobody else");
-            assert_ne!(helm.turn(None, || true), Turned::Ended);
+            let mut driver_lock = driver.take(Who::Waits).expect("nobody else");
+            assert_ne!(driver_lock.turn(None, || true), Turned::Ended);
         }
     });
-    (wheel, remote)
+    (driver, remote)
 }
 
 fn address(port: u16) -> libc::sockaddr_in {
@@ -217,7 +217,7 @@ extern "C" fn linger(signal: i32) {
 #[test]
 fn a_handler_leaves_the_wheel_to_others() {
     static POSIX: Posix = Posix::new();
-    let _watch = Watch::new("a handler is at the wheel\n");
+    let _watch = Watch::new("a handler is at the driver\n");
     let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     // SAFETY: a handler that calls what handlers may, and stays as long as the process.
@@ -251,7 +251,7 @@ fn a_handler_leaves_the_wheel_to_others() {
 }
 
 #[test]
-fn a_time_limit_ends_a_wait_at_the_wheel() {
+fn a_time_limit_ends_a_wait_as_the_driver() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a wait with a time limit hangs\n");
     let (_, _remote) = host_alone(&POSIX);
@@ -318,7 +318,7 @@ fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
 #[test]
 fn the_wheel_is_handed_over() {
     static POSIX: Posix = Posix::new();
-    let _watch = Watch::new("nobody takes the wheel\n");
+    let _watch = Watch::new("nobody takes the driver\n");
     let (_, _remote) = host_alone(&POSIX);
     ping_pong(&POSIX, 4, 2000);
 }
@@ -328,8 +328,8 @@ fn the_wheel_is_handed_over() {
 fn a_turn_takes_a_part_of_the_engines_stack() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("threads with small stacks hang\n");
-    let (wheel, _remote) = host_alone(&POSIX);
-    let before = wheel.take(Who::Waits).expect("nobody else").stack_used();
+    let (driver, _remote) = host_alone(&POSIX);
+    let before = driver.take(Who::Waits).expect("nobody else").stack_used();
     assert!(before.0 > 0);
     let listener = listen(&POSIX, 80);
     let (ours, theirs) = pair(&POSIX, listener, 80);
@@ -342,7 +342,7 @@ fn a_turn_takes_a_part_of_the_engines_stack() {
     });
     small.expect("a thread").join().expect("it does not panic");
     ping_pong(&POSIX, 2, 500);
-    let (used, of) = wheel.take(Who::Waits).expect("nobody else").stack_used();
+    let (used, of) = driver.take(Who::Waits).expect("nobody else").stack_used();
     assert!(used * 2 < of, "{used} of {of}");
 }
 
@@ -356,7 +356,7 @@ fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
     stands_by.join().expect("it ends");
 }
 
-/// The thread at the wheel has to do for others, and comes back at its time limit all the same.
+/// The driver has to do for others, and comes back at its time limit all the same.
 #[test]
 fn a_time_limit_ends_a_wait_while_others_are_busy() {
     static POSIX: Posix = Posix::new();
@@ -407,7 +407,7 @@ fn who_waits_takes_over_from_who_leaves() {
                 let set = set_of(&POSIX, theirs);
                 how.recv(&POSIX, theirs, set, idle.as_raw_fd())
             });
-            // The first one is at the wheel before the other wants it.
+            // The first one is the driver before the other wants it.
             thread::sleep(Duration::from_millis(5));
             (ours, sleeper)
         });
@@ -418,9 +418,10 @@ fn who_waits_takes_over_from_who_leaves() {
     }
 }
 
-/// Requests are made while another thread sleeps at the wheel, in each of the ways in which it can.
+/// Requests are made while another thread sleeps as the driver, in each of the ways in which it
+/// can.
 #[test]
-fn requests_are_answered_beside_who_sleeps_at_the_wheel() {
+fn requests_are_answered_beside_who_sleeps_as_the_driver() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a request is not answered\n");
     let (_, _remote) = host_alone(&POSIX);
@@ -477,7 +478,7 @@ fn what_threads_send_that_do_not_wait_is_sent() {
             }
         };
         assert_eq!(bytes, Ok(n.to_ne_bytes().to_vec()));
-        // In between a thread that waits has taken the wheel from it, or it sleeps.
+        // In between a thread that waits has become the driver from it, or it sleeps.
         send(&POSIX, theirs, b"back");
         assert_eq!(try_recv(&POSIX, ours, 0), Ok(b"back".to_vec()));
     }
@@ -485,7 +486,7 @@ fn what_threads_send_that_do_not_wait_is_sent() {
     stands_by.join().expect("it ends");
 }
 
-/// A request takes the wheel from the thread that stands by, which must take it back: no other
+/// A request becomes the driver from the thread that stands by, which must take it back: no other
 /// thread turns the engine afterwards. Gives the shortest time after which bytes that were sent
 /// then had arrived.
 fn requests_beside_who_stands_by(posix: &'static Posix) -> Duration {
@@ -493,8 +494,8 @@ fn requests_beside_who_stands_by(posix: &'static Posix) -> Duration {
     let listener = listen(posix, 80);
     let (ours, theirs) = pair(posix, listener, 80);
     let took = (0..20).map(|_| {
-        // Time for the thread that stands by to take the wheel, and to sleep there. With less the
-        // test tries less.
+        // Time for the thread that stands by to become the driver, and to sleep there. With less
+        // the test tries less.
         thread::sleep(Duration::from_millis(10));
         assert_eq!(towpath_posix::descriptor::close(posix, stream(posix)), Ok(()));
         send(posix, ours, b"bytes");
@@ -561,7 +562,7 @@ fn who_stands_by_sleeps_while_another_thread_does() {
 }
 
 /// Threads whose sockets are idle wait in every way while another one is busy, which is soon at the
-/// wheel. Each of them is woken by what is for it. Gives how each waited, and how often it was
+/// driver. Each of them is woken by what is for it. Gives how each waited, and how often it was
 /// woken before that.
 fn idle_threads_beside_a_busy_one(posix: &'static Posix, rounds: u64) -> Vec<(How, u64)> {
     let (_, remote, stands_by) = host::standing_by(posix, "stands-by");

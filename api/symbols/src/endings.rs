@@ -46,7 +46,7 @@ pub fn come() {
 
 /// The default action of `signal`, all signals being blocked.
 extern "C" fn by_signal(signal: c_int) {
-    // The thread may sleep at the wheel.
+    // The thread may sleep as the driver.
     interrupt::handler_runs(true);
     come();
     // SAFETY: plain structures, and calls of libc's that handlers may make.

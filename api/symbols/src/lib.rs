@@ -53,7 +53,7 @@ use towpath_posix::{Errno, Posix};
 use state::POSIX;
 
 pub use endings::{before_it_ends, hear_wishes_to_end};
-pub use signals::on_wish_to_end;
+pub use signals::on_end_request;
 pub use stdio::write_out_streams;
 
 /// To be run by the dynamic loader, before the program's own constructors. `attach` leads to the

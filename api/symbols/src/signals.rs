@@ -77,7 +77,7 @@ pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc:
 /// Called in exit(3), when the program's own handlers are over. From now on signals that ask the
 /// process to end call `handler`, unless the program ignores them. Their default action would
 /// replace its exit status.
-pub fn on_wish_to_end(handler: extern "C" fn(c_int)) {
+pub fn on_end_request(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
         // SAFETY: plain structures.
         unsafe {

@@ -96,8 +96,8 @@ impl Shared {
         };
         let each = places.into_iter().zip(events).zip(nameservers);
         each.map(|((place, events), nameservers)| {
-            if let Some(bell) = place.bell() {
-                events.watch(bell, Token::Handed, Interest::Readable)?;
+            if let Some(notifier) = place.notifier() {
+                events.watch(notifier, Token::Handed, Interest::Readable)?;
             }
             let addresses = AddressWatch::open();
             if let Some(watch) = &addresses {

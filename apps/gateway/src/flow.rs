@@ -21,7 +21,7 @@ use crate::context::{Context, FifoHost, Shared};
 use crate::events::family;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
 use crate::lines::ClientArrival;
-use crate::nameservers::Tour;
+use crate::nameservers::ServerRotation;
 use crate::order::FlightGuard;
 use crate::sys::{self, IpOption};
 
@@ -54,13 +54,13 @@ pub(crate) struct Flow {
     /// The program took bytes since `expires_ns` was set.
     pub(crate) progress: bool,
     /// Last news of the program's side.
-    pub(crate) news: Option<News>,
+    pub(crate) news: Option<FlowUpdate>,
     pub(crate) queued: bool,
     /// Other connections wait until this one is with the program.
     pub(crate) flight: Option<FlightGuard>,
     /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one
     /// of them.
-    pub(crate) nameservers: Option<Box<Tour>>,
+    pub(crate) nameservers: Option<Box<ServerRotation>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ pub(crate) enum ProgramSide {
 
 /// Last word of the inner stack about its side.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum News {
+pub(crate) enum FlowUpdate {
     Connected,
     Failed,
     /// The connection was given up for want of an answer.
@@ -414,7 +414,7 @@ pub(crate) fn open_towards(
 /// The same towards the next of the nameservers to which the host can connect at all.
 pub(crate) fn open_towards_next(
     shared: &mut Shared,
-    tour: &mut Tour,
+    tour: &mut ServerRotation,
     ttl: u8,
     class: u8,
 ) -> Result<Fd, Errno> {

@@ -10,9 +10,9 @@ use towpath_shm::Fd;
 use rustix::io::Errno;
 
 use crate::config::{Forward, ForwardError, ForwardProtocol};
-use crate::door;
 use crate::events::{Events, Interest, Token};
 use crate::gate::Gate;
+use crate::listener_mirror;
 use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
@@ -68,7 +68,7 @@ impl Bound {
     /// The first that cannot be had, and why.
     pub fn all(forwards: &[Forward]) -> Result<Vec<Self>, ForwardError> {
         let bind = |which: &Forward| {
-            let reserved = door::reserve(which.host, which.protocol);
+            let reserved = listener_mirror::reserve(which.host, which.protocol);
             let bound = |(socket, host)| Self::reserved(*which, socket, host);
             reserved.map(bound).map_err(failed(*which))
         };
@@ -98,7 +98,7 @@ impl Bound {
     pub fn open(&self) -> Result<(), ForwardError> {
         let opened = match &self.gate {
             Some(gate) => gate.set(&self.socket, true),
-            None => door::open(&self.socket, self.which.protocol),
+            None => listener_mirror::open(&self.socket, self.which.protocol),
         };
         opened.map_err(failed(self.which))
     }

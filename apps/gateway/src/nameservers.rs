@@ -56,7 +56,7 @@ pub(crate) struct Nameservers {
 
 /// The nameservers in the order in which one question, or one connection, tries them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tour {
+pub(crate) struct ServerRotation {
     order: [Option<SocketAddr>; NAMESERVERS_MAX],
     len: usize,
     attempts: usize,
@@ -112,7 +112,7 @@ impl Nameservers {
     /// earlier question unanswered come last. The program has a timeout of its own, often the
     /// same one. With a dead nameserver first in the file, it would never get an answer of the
     /// others.
-    pub(crate) fn tour(&mut self, now_ns: u64) -> Tour {
+    pub(crate) fn rotation(&mut self, now_ns: u64) -> ServerRotation {
         if let Some(file) = &mut self.file {
             file.look(now_ns);
         }
@@ -121,8 +121,12 @@ impl Nameservers {
         if self.conf.rotate {
             self.begin = (begin + 1) % count.max(1);
         }
-        let mut tour =
-            Tour { order: [None; NAMESERVERS_MAX], len: 0, attempts: self.conf.attempts, steps: 0 };
+        let mut tour = ServerRotation {
+            order: [None; NAMESERVERS_MAX],
+            len: 0,
+            attempts: self.conf.attempts,
+            steps: 0,
+        };
         for silent in [false, true] {
             for n in (0..count).map(|n| (begin + n) % count) {
                 if (self.silent_until_ns[n] > now_ns) == silent {
@@ -162,7 +166,7 @@ impl Nameservers {
     }
 }
 
-impl Tour {
+impl ServerRotation {
     /// The nameserver that is asked now.
     pub(crate) fn current(&self) -> Option<SocketAddr> {
         let step = self.steps.checked_sub(1)?;
@@ -184,7 +188,7 @@ impl Tour {
         Self { attempts: 1, ..self }
     }
 
-    /// Whether [`Tour::advance`] has another step.
+    /// Whether [`ServerRotation::advance`] has another step.
     pub(crate) fn goes_on(&self) -> bool {
         self.steps < self.len * self.attempts
     }
@@ -290,7 +294,7 @@ mod tests {
 
     /// The last numbers of the addresses, in the order in which they are asked.
     fn order(nameservers: &mut Nameservers, now_ns: u64) -> Vec<u8> {
-        let mut tour = nameservers.tour(now_ns);
+        let mut tour = nameservers.rotation(now_ns);
         let last = |addr: SocketAddr| match addr.ip() {
             std::net::IpAddr::V4(ip) => ip.octets()[3],
             std::net::IpAddr::V6(ip) => ip.octets()[15],

@@ -101,7 +101,7 @@ impl Order {
             }
         }
         self.until_ns = None;
-        let Some(bell) = place.bell() else { return Next::Goes(place.number(), None) };
+        let Some(bell) = place.notifier() else { return Next::Goes(place.number(), None) };
         let flights = Flights::new(Arc::clone(bell));
         let flight = flights.one_more();
         let to = owner.unwrap_or_else(|| place.least_given());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn has_rung(place: &Place) -> bool {
-        rustix::io::read(place.bell().unwrap().as_fd(), &mut [0; 8]).is_ok()
+        rustix::io::read(place.notifier().unwrap().as_fd(), &mut [0; 8]).is_ok()
     }
 
     #[test]

@@ -10,8 +10,8 @@ use towpath_shm::Fd;
 use towpath_stack::{ReceiverAt, ReceiverChange, ReceiverWatch, SocketKind};
 
 use crate::config::{ForwardProtocol, GatewayConfig};
-use crate::door;
 use crate::gate::Gate;
+use crate::listener_mirror;
 use crate::listeners::Bound;
 use crate::notice::Notice;
 
@@ -112,7 +112,7 @@ impl PublishedPort {
     pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
         let Bound { which, socket, host, gate } = bound;
         if gate.is_none() {
-            door::shut(socket, *host, which.protocol);
+            listener_mirror::shut(socket, *host, which.protocol);
         }
         let loopback: IpAddr = match host {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -155,9 +155,9 @@ impl PublishedPort {
         let Self { socket, gate, protocol, host, .. } = self;
         let done = match gate {
             Some(gate) => gate.set(socket, is_open),
-            None if is_open => door::open(socket, *protocol),
+            None if is_open => listener_mirror::open(socket, *protocol),
             None => {
-                door::shut(socket, *host, *protocol);
+                listener_mirror::shut(socket, *host, *protocol);
                 Ok(())
             }
         };

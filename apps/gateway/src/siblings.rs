@@ -175,7 +175,7 @@ impl Place {
 
     /// A descriptor that is readable when another gateway has handed something over, or a
     /// connection need not wait any more.
-    pub(crate) fn bell(&self) -> Option<&Arc<Fd>> {
+    pub(crate) fn notifier(&self) -> Option<&Arc<Fd>> {
         self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
     }
 
@@ -347,7 +347,7 @@ impl Client {
 
 impl KnownClient {
     /// The address of the host that the client writes to, if that has changed.
-    pub(crate) fn news(&mut self) -> Option<Option<IpAddr>> {
+    pub(crate) fn updates(&mut self) -> Option<Option<IpAddr>> {
         let moves = self.client.moves.load(Ordering::Acquire);
         (moves != self.seen).then(|| {
             self.seen = moves;
@@ -383,9 +383,9 @@ mod tests {
         let other = (0, addr("192.0.2.2:4000"));
         assert!(siblings.register(ends(), other, host).is_err(), "another client's");
         let mut there = siblings.client(&ends()).unwrap();
-        assert_eq!((there.news(), there.news()), (Some(host), None));
+        assert_eq!((there.updates(), there.updates()), (Some(host), None));
         here.client.moved_to(None);
-        assert_eq!((there.news(), there.news()), (Some(None), None));
+        assert_eq!((there.updates(), there.updates()), (Some(None), None));
         siblings.forget(&ends(), &here);
         drop(here);
         assert!(siblings.client(&ends()).is_some(), "one answers it still");

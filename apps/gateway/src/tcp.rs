@@ -37,12 +37,13 @@ use crate::budget::Whose;
 use crate::context::{Context, FifoHost, Shared};
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
-    Flow, FlowPhase, HostSide, News, Outcome, ProgramSide, open_towards, open_towards_next, reset,
+    Flow, FlowPhase, FlowUpdate, HostSide, Outcome, ProgramSide, open_towards, open_towards_next,
+    reset,
 };
 use crate::idle::{Class, Evicted, IdleTable};
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, SOURCE_LOOK_NS};
 use crate::lines::ClientLines;
-use crate::nameservers::Tour;
+use crate::nameservers::ServerRotation;
 use crate::notice::Notice;
 use crate::order::Landings;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
@@ -95,7 +96,7 @@ struct Syn {
 enum Target {
     Host(SocketAddr),
     /// The forwarder of DNS was asked: to the first that accepts.
-    Nameservers(Tour),
+    Nameservers(ServerRotation),
 }
 
 impl TcpFlows {
@@ -209,11 +210,11 @@ impl TcpFlows {
         let Some(key) = self.flows.living(user) else { return };
         let Some(flow) = self.flows.get_mut(key) else { return };
         match event {
-            SocketEvent::Connected => flow.news = Some(News::Connected),
+            SocketEvent::Connected => flow.news = Some(FlowUpdate::Connected),
             SocketEvent::PeerClosed => flow.program_side = ProgramSide::Ended,
             SocketEvent::Writable => flow.progress = true,
-            SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(News::TimedOut),
-            SocketEvent::Error(_) => flow.news = Some(News::Failed),
+            SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(FlowUpdate::TimedOut),
+            SocketEvent::Error(_) => flow.news = Some(FlowUpdate::Failed),
             // `Closed` confirms a close of ours, perhaps of the socket of an earlier attempt of
             // this flow.
             SocketEvent::Closed => return,
@@ -353,7 +354,7 @@ impl TcpFlows {
     /// A connection to the program could not be begun.
     fn on_not_connected(&mut self, key: SlabKey) {
         if let Some(flow) = self.flows.get_mut(key) {
-            flow.news = Some(News::Failed);
+            flow.news = Some(FlowUpdate::Failed);
             self.enqueue(key);
         }
     }
@@ -379,7 +380,7 @@ impl TcpFlows {
         }
         let now_ns = cx.shared.now_ns;
         let target = match cx.shared.config.is_forwarder(syn.local) {
-            true => Some(Target::Nameservers(cx.shared.nameservers.tour(now_ns).once())),
+            true => Some(Target::Nameservers(cx.shared.nameservers.rotation(now_ns).once())),
             false => cx.shared.host_addr(syn.local).map(Target::Host),
         };
         let refusal = match target.map(|target| self.open(cx, syn, target)) {
@@ -533,7 +534,7 @@ impl TcpFlows {
                 }
             }
             FlowPhase::ProgramConnecting(connecting) => match flow.news.take() {
-                Some(News::Connected) => {
+                Some(FlowUpdate::Connected) => {
                     let Some(socket) = connecting.socket else { return };
                     flow.phase = FlowPhase::Open(socket);
                     expire_at(&mut self.deadlines, key, flow, None);
@@ -544,29 +545,33 @@ impl TcpFlows {
                     self.splice(cx, key, socket);
                 }
                 _ if flow.has_failed() => self.drop_host(cx, key),
-                Some(News::TimedOut) => self.on_given_up(cx, key, connecting),
-                Some(News::Failed) => self.on_program_refused(cx, key, connecting),
+                Some(FlowUpdate::TimedOut) => self.on_given_up(cx, key, connecting),
+                Some(FlowUpdate::Failed) => self.on_program_refused(cx, key, connecting),
                 None => {}
             },
             FlowPhase::Open(socket) => match flow.news.take() {
-                None | Some(News::Connected) => self.splice(cx, key, socket),
+                None | Some(FlowUpdate::Connected) => self.splice(cx, key, socket),
                 // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset
                 // the connection when bytes of the host came. Its FIN is here, so that its stream
                 // is whole and is still delivered.
-                Some(News::Failed | News::TimedOut) if flow.program_side == ProgramSide::Ended => {
+                Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
+                    if flow.program_side == ProgramSide::Ended =>
+                {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
                 // The program's bytes and FIN were handed to the host's socket before. So that is
                 // closed without a reset, which would discard bytes that the kernel has not sent
                 // yet.
-                Some(News::Failed | News::TimedOut) if flow.program_side == ProgramSide::Passed => {
+                Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
+                    if flow.program_side == ProgramSide::Passed =>
+                {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.touched = true;
                     cx.shared.counters.tcp_finished += 1;
                     self.remove(key);
                 }
-                Some(News::Failed | News::TimedOut) => {
+                Some(FlowUpdate::Failed | FlowUpdate::TimedOut) => {
                     flow.move_last_out(cx, socket);
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;

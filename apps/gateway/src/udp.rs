@@ -399,7 +399,7 @@ impl UdpFlows {
             Some(_) => None,
             None => {
                 let mut known = self.siblings.client(key)?;
-                Some((known.client.listener, known.news().flatten()))
+                Some((known.client.listener, known.updates().flatten()))
             }
         }
     }
@@ -442,7 +442,7 @@ impl Side {
     /// Takes over news of the client from the gateway where it comes in.
     fn catch_up(&mut self) {
         if let Self::Client { host, known: Some(known), .. } = self
-            && let Some(news) = known.news()
+            && let Some(news) = known.updates()
         {
             *host = news;
         }

@@ -19,7 +19,7 @@ use crate::moments::{Moments, Quota};
 use crate::plan::{Plan, Protocol, Shape};
 use crate::sockets;
 use crate::stream::Streams;
-use crate::tally::{Desk, Tally};
+use crate::tally::{Tally, ThreadReports};
 use crate::user::{AnswerInbox, QUEUE_MAX, Request, State, User};
 use crate::verdict::Trouble;
 
@@ -43,7 +43,7 @@ impl RunMoments {
 
 /// A user who could send.
 #[derive(Clone, Copy)]
-pub struct News {
+pub struct CrowdUpdate {
     pub user: u32,
     /// Time since which it could.
     pub at: u64,
@@ -63,7 +63,7 @@ pub struct UserReadiness {
 /// The users of one thread.
 pub struct UserCrowd<'a> {
     plan: &'a Plan,
-    desk: &'a Desk,
+    desk: &'a ThreadReports,
     pub clock: RunClock,
     pub window: RunMoments,
     pub users: Vec<User>,
@@ -73,7 +73,7 @@ pub struct UserCrowd<'a> {
     /// Requests that were dropped at [`QUEUE_MAX`].
     pub unsent: u64,
     /// Users who could send since the last look.
-    pub news: Vec<News>,
+    pub news: Vec<CrowdUpdate>,
     pub streams: Streams,
     registry: Registry,
     dialogue: Dialogue,
@@ -115,7 +115,7 @@ const BYTES_READ_MAX: u64 = 4 << 20;
 impl<'a> UserCrowd<'a> {
     pub fn new(
         plan: &'a Plan,
-        desk: &'a Desk,
+        desk: &'a ThreadReports,
         moments: &'a Moments,
         registry: Registry,
         to: SocketAddr,
@@ -323,7 +323,7 @@ impl<'a> UserCrowd<'a> {
             self.streams.take_turn(&mut self.users[user as usize], user);
         } else if !self.is_each() {
             self.users[user as usize].free_since = now;
-            self.news.push(News { user, at: now, is_new: true });
+            self.news.push(CrowdUpdate { user, at: now, is_new: true });
             // Requests that were due while there was no connection.
             self.flush(user);
         }
@@ -416,7 +416,7 @@ impl<'a> UserCrowd<'a> {
             closes |= answered.verdict.closes;
             let refusal = answered.verdict.refusal.as_ref();
             self.on_answer(&answered.request, answered.at, refusal);
-            self.news.push(News { user, at: answered.at, is_new: false });
+            self.news.push(CrowdUpdate { user, at: answered.at, is_new: false });
         }
         // The answers of the measurement's last requests come after its end.
         if inbox.bytes > 0 && self.clock.now() >= self.window.start {
@@ -599,7 +599,7 @@ impl<'a> UserCrowd<'a> {
             let it = &mut self.users[user as usize];
             it.state = State::Closed;
             it.free_since = now;
-            self.news.push(News { user, at: now, is_new: true });
+            self.news.push(CrowdUpdate { user, at: now, is_new: true });
         } else {
             self.to_connect.push_back(user);
         }
@@ -657,7 +657,7 @@ impl<'a> UserCrowd<'a> {
         self.conclude(measured);
         let to = self.to;
         self.tally.failures.add(Failure::NoAnswer, lost as u64, || format!("{to}: lost datagram"));
-        self.news.extend((0..lost).map(|_| News { user, at: now, is_new: false }));
+        self.news.extend((0..lost).map(|_| CrowdUpdate { user, at: now, is_new: false }));
         if let Some(at) = next {
             self.limit(user, at);
         }

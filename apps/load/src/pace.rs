@@ -82,7 +82,7 @@ impl Pace {
     }
 
     /// Users could send.
-    pub fn on_news(&mut self, crowd: &mut UserCrowd<'_>) {
+    pub fn on_update(&mut self, crowd: &mut UserCrowd<'_>) {
         let mut at = 0;
         // Sending at once may give more news.
         while let Some(&news) = crowd.news.get(at) {

@@ -14,7 +14,7 @@ use crate::moments::{Moments, Quota};
 use crate::plan::{Plan, Protocol, Shape};
 use crate::report::{Ended, FellBehind, Generator, Period, Report, ReportSnapshot, RunPhase};
 use crate::sockets;
-use crate::tally::{Desk, Tally};
+use crate::tally::{Tally, ThreadReports};
 use crate::worker::{LoadWorker, Post, Remains};
 
 /// Does what `plan` says, in threads of its own, and returns the figures.
@@ -41,7 +41,7 @@ pub fn run(
     plan.local_addresses.iter().try_for_each(|&it| sockets::check_local(it))?;
     let posts = (0..threads).map(|_| Post::new()).collect::<Result<Vec<_>, _>>()?;
     let wakers: Vec<_> = posts.iter().map(|it| it.waker.clone()).collect();
-    let desks: Vec<Desk> = (0..threads).map(|_| Desk::default()).collect();
+    let desks: Vec<ThreadReports> = (0..threads).map(|_| ThreadReports::default()).collect();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
     let address = match plan.protocol {
         Protocol::Udp => plan.target.addresses[0],
@@ -92,7 +92,7 @@ struct Conductor<'a> {
     plan: &'a Plan,
     stop: &'a AtomicBool,
     moments: &'a Moments,
-    desks: &'a [Desk],
+    desks: &'a [ThreadReports],
     wakers: &'a [std::sync::Arc<mio::Waker>],
     address: SocketAddr,
 }
@@ -245,10 +245,10 @@ impl Conductor<'_> {
 
     /// Takes over the tallies of all threads.
     fn gather(&self, sums: &mut PeriodSums) {
-        self.desks.iter().for_each(Desk::want);
+        self.desks.iter().for_each(ThreadReports::want);
         self.wake();
         let limit = self.now() + HAND_OVER.as_nanos() as u64;
-        while self.desks.iter().any(Desk::is_wanted) && self.now() < limit {
+        while self.desks.iter().any(ThreadReports::is_wanted) && self.now() < limit {
             thread::park_timeout(Duration::from_millis(1));
         }
         for desk in self.desks {
@@ -363,7 +363,7 @@ impl Conductor<'_> {
         Duration::from_nanos(end.saturating_sub(start))
     }
 
-    fn sum(&self, gauge: fn(&Desk) -> &AtomicUsize) -> usize {
+    fn sum(&self, gauge: fn(&ThreadReports) -> &AtomicUsize) -> usize {
         self.desks.iter().map(|it| gauge(it).load(Relaxed)).sum()
     }
 

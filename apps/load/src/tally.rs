@@ -88,7 +88,7 @@ impl Tally {
 /// The reporter asks, the thread swaps its tally for the empty one that lies here. Merging
 /// histograms takes longer than an answer, hence the reporter does it.
 #[derive(Default)]
-pub struct Desk {
+pub struct ThreadReports {
     tally: Mutex<Tally>,
     is_wanted: AtomicBool,
     /// Users with a connection.
@@ -101,7 +101,7 @@ pub struct Desk {
     pub behind_ns: AtomicU64,
 }
 
-impl Desk {
+impl ThreadReports {
     /// Asks the thread for its tally; the caller wakes it.
     pub fn want(&self) {
         self.is_wanted.store(true, Release);

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::moments::Moments;
 use crate::pace::Pace;
 use crate::plan::Plan;
-use crate::tally::{Desk, Tally};
+use crate::tally::{Tally, ThreadReports};
 
 const ALARM: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
@@ -56,7 +56,7 @@ impl Post {
 pub struct LoadWorker<'a> {
     plan: &'a Plan,
     moments: &'a Moments,
-    desk: &'a Desk,
+    desk: &'a ThreadReports,
     reporter: Thread,
     post: Post,
     events: Events,
@@ -71,7 +71,7 @@ impl<'a> LoadWorker<'a> {
     pub fn new(
         plan: &'a Plan,
         moments: &'a Moments,
-        desk: &'a Desk,
+        desk: &'a ThreadReports,
         reporter: Thread,
         post: Post,
         to: SocketAddr,
@@ -101,7 +101,7 @@ impl<'a> LoadWorker<'a> {
             if now >= self.crowd.window.traffic {
                 is_idle &= !self.crowd.stream_some();
             }
-            self.pace.on_news(&mut self.crowd);
+            self.pace.on_update(&mut self.crowd);
             self.report_quota();
             // After the last answer nothing would wake the thread before the grace is over.
             if self.is_over() {
@@ -111,7 +111,7 @@ impl<'a> LoadWorker<'a> {
             self.desk.behind_ns.store(behind, Relaxed);
             self.wait(is_idle)?;
             self.on_events();
-            self.pace.on_news(&mut self.crowd);
+            self.pace.on_update(&mut self.crowd);
         }
         let connected = self.desk.connected.load(Relaxed);
         let last_end = self.crowd.streams.last_end;
@@ -201,7 +201,7 @@ impl<'a> LoadWorker<'a> {
                     end: event.is_read_closed() || event.is_error(),
                 };
                 self.crowd.on_event(event.token().0 as u32, ready);
-                self.pace.on_news(&mut self.crowd);
+                self.pace.on_update(&mut self.crowd);
             }
         }
         self.report_quota();

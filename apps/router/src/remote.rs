@@ -46,12 +46,12 @@ impl RouterRemote {
 }
 
 /// The router's end: jobs that wait.
-pub(crate) struct Desk {
+pub(crate) struct JobQueue {
     jobs: Receiver<Job>,
     bell: Arc<OwnedFd>,
 }
 
-impl Desk {
+impl JobQueue {
     /// A desk, and the handle of those who ask.
     pub fn open() -> io::Result<(Self, RouterRemote)> {
         let (sender, jobs) = channel();
@@ -60,7 +60,7 @@ impl Desk {
     }
 
     /// Readable when there are jobs.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn notifier(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 

@@ -10,14 +10,14 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::remote::{Desk, RouterRemote};
+use crate::remote::{JobQueue, RouterRemote};
 use crate::router::Router;
 
 /// Turns a [`Router`] until it is told to end.
 pub struct RouterRunner {
     router: Router,
     epoll: OwnedFd,
-    desk: Desk,
+    desk: JobQueue,
     remote: RouterRemote,
     /// For each port, whether its descriptor is watched for writability.
     awaits_room: Vec<bool>,
@@ -63,8 +63,8 @@ impl RouterRunner {
             let wake = port.wake_fd().ok_or(io::ErrorKind::Unsupported)?;
             epoll::add(&epoll, wake, EventData::new_u64(name), EventFlags::IN)?;
         }
-        let (desk, remote) = Desk::open()?;
-        epoll::add(&epoll, desk.bell(), EventData::new_u64(BELL), EventFlags::IN)?;
+        let (desk, remote) = JobQueue::open()?;
+        epoll::add(&epoll, desk.notifier(), EventData::new_u64(BELL), EventFlags::IN)?;
         let awaits_room = vec![false; router.ports().len()];
         let gone = awaits_room.clone();
         Ok(Self { router, epoll, desk, remote, awaits_room, gone })

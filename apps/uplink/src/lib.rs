@@ -3,10 +3,10 @@
 //! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a
 //!   link by them;
 //! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
-//! - [`Outfit`]: both, and the other parts of an engine in PROGRAM's process. An outfit goes there
-//!   with open descriptors, and becomes an [`Uplink`];
-//! - [`Home`]: the socket between that process and `towpath run`, for the outfit and later
-//!   messages;
+//! - [`LaunchSpec`]: both, and the other parts of an engine in PROGRAM's process. A launch spec
+//!   goes there with open descriptors, and becomes an [`Uplink`];
+//! - [`LaunchSocket`]: the socket between that process and `towpath run`, for the launch spec and
+//!   later messages;
 //! - [`Namespaced`]: both ends of a device, with the gateway at one and a namespace at the other;
 //! - [`NetemSpec`]: links with delay and loss in front of a port;
 //! - [`Counting`]: ports that leave their counters behind.
@@ -21,10 +21,10 @@ mod coalescing;
 mod counting;
 mod dpdk;
 mod facts;
-mod home;
 mod host_routes;
 mod interface;
 mod kernel_ports;
+mod launch;
 mod mtu;
 mod names;
 mod namespace;
@@ -45,7 +45,7 @@ mod uplink;
 pub use address::{other_host, parse_cidr, station_mac};
 pub use claims::Claims;
 pub use counting::{Counting, Layer, Tally, layers};
-pub use home::{Asked, Home, Outfit, Said};
+pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
 pub use mtu::{Followed, MtuFollower, set_engine_mtu};
 pub use names::{HostEntry, NameDestination, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};

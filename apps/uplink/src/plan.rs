@@ -22,7 +22,7 @@ use towpath_tcp::CongestionKind;
 use towpath_wire::Prefix;
 
 use crate::counting::Tally;
-use crate::home::Outfit;
+use crate::launch::LaunchSpec;
 use crate::mtu::Followed;
 use crate::names::Names;
 use crate::netem::NetemSpec;
@@ -153,8 +153,8 @@ pub struct Connected {
 /// An engine to be in PROGRAM's process.
 pub struct Packed {
     /// Words for that process.
-    pub outfit: Outfit,
-    /// Descriptors that go with the outfit, but for the lifeline's.
+    pub outfit: LaunchSpec,
+    /// Descriptors that go with the launch spec, but for the parent-death pipe's.
     pub descriptors: Vec<OwnedFd>,
     /// As [`Connected::facts`].
     pub facts: String,
@@ -329,7 +329,7 @@ impl Plan {
             Link::Xdp(facts) => Some(self.followed_xdp(facts)),
             Link::Gateway { .. } | Link::Tap { .. } | Link::Replay(_) => None,
         };
-        let outfit = Outfit { shape, link, strict: self.strict, library };
+        let outfit = LaunchSpec { shape, link, strict: self.strict, library };
         Ok(Packed { outfit, descriptors, facts, followed })
     }
 

@@ -17,7 +17,7 @@ use towpath_xdp::{Parts as XdpParts, XdpSocket};
 
 use crate::coalescing::Coalescing;
 use crate::counting::{Counting, Tally};
-use crate::home::{Home, Outfit, Said};
+use crate::launch::{LaunchSocket, LaunchSpec, Said};
 use crate::replay::{ReplayEnd, StartWatch};
 use crate::shape::Link;
 
@@ -33,13 +33,18 @@ pub struct Uplink {
     pub replay: Option<ReplayEnd>,
 }
 
-impl Outfit {
+impl LaunchSpec {
     /// Makes the port over `descriptors`, those of the link; the port may open `many` more. Later
     /// notices for the user are sent to `home`.
     ///
     /// # Errors
     /// Descriptors are missing, or the system gives no more of them, nor a thread.
-    pub fn uplink(&self, descriptors: Vec<Fd>, many: u32, home: &Home) -> io::Result<Uplink> {
+    pub fn uplink(
+        &self,
+        descriptors: Vec<Fd>,
+        many: u32,
+        home: &LaunchSocket,
+    ) -> io::Result<Uplink> {
         let counters = Arc::default();
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);

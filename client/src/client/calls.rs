@@ -3,8 +3,8 @@
 use towpath_shm::control::{ControlReply, Request, call};
 
 use super::{Client, ShardLink};
+use crate::driver::Who;
 use crate::syscall::SignalsBlocked;
-use crate::wheel::Who;
 use crate::{Error, wait};
 
 impl Client {
@@ -30,7 +30,7 @@ impl Client {
         self.exclusively(end, || {
             let number = towpath_ring::ask(&end.channel, request);
             // An engine in this process is turned by the thread that waits.
-            if self.wheel().is_none() {
+            if self.driver().is_none() {
                 self.ring(end);
                 let answered = || towpath_ring::answer_to(&end.channel, number);
                 if let Some(reply) = wait::look_for_answer(self, answered) {
@@ -69,7 +69,7 @@ impl Client {
 
     fn wait_for_answer(&self, end: &ShardLink, number: u32) -> Result<ControlReply, Error> {
         loop {
-            let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
+            let turns = self.driver().is_some_and(|driver| driver.is_free_for(Who::Asks));
             let (word, expected) = if turns {
                 towpath_ring::answer_word(&end.channel)
             } else {
@@ -83,8 +83,8 @@ impl Client {
             if self.is_dead() {
                 return Err(Error::Dead);
             }
-            if !turns && self.wheel().is_some() {
-                // The thread at the wheel may sleep.
+            if !turns && self.driver().is_some() {
+                // The driver may sleep.
                 self.ring(end);
             }
             if wait::sleep_on(self, word, expected, !turns) && !self.check_alive() {

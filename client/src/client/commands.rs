@@ -7,7 +7,7 @@ use towpath_shm::layout::{Command, Plain, op};
 
 use super::{Client, ShardLink};
 use crate::Socket;
-use crate::wheel::Who;
+use crate::driver::Who;
 
 /// Between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
@@ -66,8 +66,9 @@ impl Client {
             if tries % RING_FULL_TRIES == 0 && !self.check_alive() {
                 return;
             }
-            if let Some(mut helm) = self.wheel().and_then(|wheel| wheel.take(Who::Waits)) {
-                helm.turn(None, || true);
+            if let Some(mut driver_lock) = self.driver().and_then(|driver| driver.take(Who::Waits))
+            {
+                driver_lock.turn(None, || true);
                 continue;
             }
             let pause =

@@ -13,7 +13,7 @@ use towpath_shm::control::{ControlReply, DATA_MAX, DESCRIPTORS_MAX, Request, TOK
 use towpath_shm::layout::{Plain, VERSION};
 
 use super::{Client, Cloned, PROTOCOL};
-use crate::wheel::Who;
+use crate::driver::Who;
 use crate::{Error, HighFd, Socket};
 
 /// Result of [`Client::tokens`].
@@ -106,9 +106,9 @@ impl Client {
     /// Where no other thread turns the engine this one has to, or it would wait for the stand-by
     /// thread.
     fn turn_until_answered(&self) {
-        if let Some(helm) = self.wheel().and_then(|wheel| wheel.take(Who::Asks)) {
+        if let Some(driver_lock) = self.driver().and_then(|driver| driver.take(Who::Asks)) {
             let control = self.control.get();
-            helm.drive_blocked(Some(control), || is_readable(self.control.borrow()));
+            driver_lock.drive_blocked(Some(control), || is_readable(self.control.borrow()));
         }
     }
 }

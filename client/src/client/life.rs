@@ -64,9 +64,9 @@ impl Client {
         self.ends.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
-    /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
-    /// engine would not notice the parent's end. The memory stays mapped: references to it may live
-    /// on the stack of the thread that forked.
+    /// In the child after fork: gives up the parent's control socket and notification descriptors.
+    /// Otherwise the engine would not notice the parent's end. The memory stays mapped: references
+    /// to it may live on the stack of the thread that forked.
     ///
     /// A handler may have forked on top of a call. When that goes on, it must not write into the
     /// parent's rings nor take its events; requests fail with `Error::Forked`.
@@ -77,8 +77,8 @@ impl Client {
         for fd in fds.into_iter().chain(&self.lifeline).chain(bells) {
             fd.close();
         }
-        if let Some(wheel) = self.wheel {
-            wheel.forget();
+        if let Some(driver) = self.driver {
+            driver.forget();
         }
     }
 

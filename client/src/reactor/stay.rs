@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use super::{EPOLLET, Locked, Result};
-use crate::hub::{Bed, Hub, Nested};
+use crate::hub::{Hub, Nested, SleepPlace};
 use crate::{Client, Error, Process, UnderWay, ready};
 
 /// Calls without a look at the kernel's descriptors while our sockets keep a thread busy. The look
@@ -225,12 +225,12 @@ impl<'a> Stay<'a> {
     }
 
     /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the
-    /// kernel's; `is_willing`: to take the wheel when it is kicked. None: something became ready
+    /// kernel's; `is_willing`: to become the driver when it is kicked. None: something became ready
     /// meanwhile.
     ///
     /// # Errors
     /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.
-    pub fn go_to_bed(
+    pub fn go_to_sleep(
         &mut self,
         client: &Client,
         epfd: i32,
@@ -253,7 +253,7 @@ impl<'a> Stay<'a> {
         let set = hub.known(number, self.id.unwrap_or_default())?;
         if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
             set.bed = None;
-            match Bed::new(client, epfd) {
+            match SleepPlace::new(client, epfd) {
                 Ok(bed) => set.bed = Some(bed),
                 Err(error) => {
                     hub.end_sleep(client);

@@ -15,7 +15,9 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use towpath_engine::caller;
 
 use crate::error::{ExitCode, Failure};
-use crate::guardian::{self, Device, Job, KILL_PATIENCE, Link, News, Order, link::Received};
+use crate::guardian::{
+    self, Device, GuardianCommand, GuardianReport, Job, KILL_PATIENCE, Link, link::Received,
+};
 use towpath_model::wait::wait;
 
 /// A running PROGRAM, and what it started.
@@ -27,7 +29,7 @@ pub struct ProgramChild {
     /// Children that this process had before: the program that it was before it executed towpath
     /// had started them.
     others: Vec<Pid>,
-    /// The write end of the lifeline, of which the guardian has one, too.
+    /// The write end of the parent-death pipe, of which the guardian has one, too.
     lifeline: OwnedFd,
 }
 
@@ -75,7 +77,7 @@ impl ProgramChild {
     /// # Errors
     /// PROGRAM cannot be executed.
     pub fn go(&mut self, job: &Job) -> Result<()> {
-        self.link.order(Order::Go);
+        self.link.command(GuardianCommand::Go);
         self.await_program(job)
     }
 
@@ -96,12 +98,12 @@ impl ProgramChild {
     }
 
     fn await_program(&mut self, job: &Job) -> Result<()> {
-        match self.first_news()? {
-            News::Started(pid) => {
+        match self.first_report()? {
+            GuardianReport::Started(pid) => {
                 self.program = pid;
                 Ok(())
             }
-            News::Refused(errno) => {
+            GuardianReport::Refused(errno) => {
                 let name = job.words.first().map(|name| name.to_string_lossy());
                 let name = name.unwrap_or_default();
                 let error = std::io::Error::from_raw_os_error(errno);
@@ -116,10 +118,10 @@ impl ProgramChild {
     }
 
     /// Waits for it; the guardian ends or answers.
-    fn first_news(&self) -> Result<News> {
+    fn first_report(&self) -> Result<GuardianReport> {
         loop {
             wait(&mut [PollFd::new(&self.link.fd(), PollFlags::IN)], None)?;
-            match self.link.news()? {
+            match self.link.report()? {
                 Received::Message(news) => return Ok(news),
                 Received::Nothing => {}
                 Received::End => return Err(self.guardian_has_gone()),
@@ -139,13 +141,13 @@ impl ProgramChild {
 
     /// Sends PROGRAM a signal; one that ended meanwhile needs none.
     pub fn send(&self, signal: Signal) {
-        self.link.order(Order::Signal(signal as i32));
+        self.link.command(GuardianCommand::Signal(signal as i32));
     }
 
     /// Ends what is left of the run: SIGTERM, and after the grace SIGKILL.
     pub fn end(&self, grace: Duration) {
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
-        self.link.order(Order::End { grace_ms });
+        self.link.command(GuardianCommand::End { grace_ms });
     }
 
     /// The next event, if there is one.
@@ -153,16 +155,18 @@ impl ProgramChild {
     /// # Errors
     /// The guardian was killed: towpath has ended the processes of the run itself.
     pub fn next(&self) -> Result<Option<ChildEvent>> {
-        let news = match self.link.news()? {
+        let news = match self.link.report()? {
             Received::Nothing => return Ok(None),
             Received::End => return Err(self.guardian_has_gone()),
             Received::Message(news) => news,
         };
         Ok(Some(match news {
-            News::Exited(code) => ChildEvent::Ended(Ended::Exited(code)),
-            News::Killed(signal) => ChildEvent::Ended(Ended::Killed(signal)),
-            News::Alone => ChildEvent::Alone,
-            News::Started(_) | News::Refused(_) => bail!("internal error: PROGRAM began twice"),
+            GuardianReport::Exited(code) => ChildEvent::Ended(Ended::Exited(code)),
+            GuardianReport::Killed(signal) => ChildEvent::Ended(Ended::Killed(signal)),
+            GuardianReport::Alone => ChildEvent::Alone,
+            GuardianReport::Started(_) | GuardianReport::Refused(_) => {
+                bail!("internal error: PROGRAM began twice")
+            }
         }))
     }
 

@@ -11,18 +11,20 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, from_value};
-use towpath_engine::Outsider;
+use towpath_engine::UninterceptedProgram;
 use towpath_model::{Call, Reply, RequestFault, ShownSocket, printable};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_stack::net::{Conflict, IfaceId};
-use towpath_uplink::{Asked, Followed, Home, Layer, Link, Outfit, Packed, Plan, Said};
+use towpath_uplink::{
+    Followed, LaunchMessage, LaunchSocket, LaunchSpec, Layer, Link, Packed, Plan, Said,
+};
 use towpath_wire::MacAddr;
 
 use crate::messages::Messages;
-use crate::outsiders::ExecGate;
 use crate::run::Outcome;
 use crate::served::is_somewhere;
+use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, device_gone, in_options};
 
 /// Time that PROGRAM's process may take to say which sockets it has. The process answers at once,
@@ -39,7 +41,7 @@ pub struct Begun {
     /// Descriptor that PROGRAM finds in the place of a control socket.
     pub control: OwnedFd,
     /// To ask it.
-    pub desk: Desk,
+    pub desk: LaunchServer,
     /// For the thread that hears it.
     pub listener: Listener,
     /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered.
@@ -50,8 +52,8 @@ pub struct Begun {
 
 /// Where PROGRAM's process is asked.
 #[derive(Clone)]
-pub struct Desk {
-    home: Home,
+pub struct LaunchServer {
+    home: LaunchSocket,
     /// PROGRAM's process id; 0 before it has one.
     program: Arc<AtomicU32>,
     /// Answers of the process, under a lock so that a single thread asks at a time.
@@ -65,7 +67,7 @@ struct Answers {
 
 /// Receiver of messages from PROGRAM's process.
 pub struct Listener {
-    home: Home,
+    home: LaunchSocket,
     messages: Messages,
     gate: ExecGate,
     /// The device, as "the TAP device tw0", if there is one.
@@ -73,9 +75,9 @@ pub struct Listener {
     sockets: Sender<Vec<Value>>,
     unsent: Sender<u64>,
     leaves: OwnedFd,
-    /// Outfit for each program that begins: PROGRAM, and a program that it executes in its own
+    /// Launch spec for each program that begins: PROGRAM, and a program that it executes in its own
     /// place.
-    outfit: Outfit,
+    outfit: LaunchSpec,
     descriptors: Vec<OwnedFd>,
 }
 
@@ -88,7 +90,7 @@ pub fn begin(
 ) -> Result<Begun> {
     let Packed { outfit, descriptors, facts, followed } =
         plan.pack(library.as_os_str().to_owned()).map_err(in_options)?;
-    let (home, control) = Home::pair().context("socketpair")?;
+    let (home, control) = LaunchSocket::pair().context("socketpair")?;
     let lifeline = lifeline.try_clone_to_owned()?;
     let descriptors = std::iter::once(lifeline).chain(descriptors).collect();
     let device = match &outfit.link {
@@ -102,7 +104,7 @@ pub fn begin(
     let (unsent, of_unsent) = channel();
     let answers = Answers { sockets: of_sockets, unsent: of_unsent };
     let (program, answers) = (Arc::default(), Arc::new(Mutex::new(answers)));
-    let desk = Desk { home: home.clone(), program, answers };
+    let desk = LaunchServer { home: home.clone(), program, answers };
     let leaves = eventfd(0, EventfdFlags::CLOEXEC)?;
     let tells = leaves.try_clone()?;
     let messages = messages.clone();
@@ -121,15 +123,15 @@ pub fn begin(
     Ok(Begun { facts, control, desk, listener, leaves, followed })
 }
 
-impl Desk {
+impl LaunchServer {
     /// Stops the stack: bytes that are not delivered are cut off.
     pub fn stop(&self) {
-        self.home.mention(&Asked::Stop);
+        self.home.mention(&LaunchMessage::Stop);
     }
 
     /// Tells the stack the longest IP packet that its interface takes from now on.
     pub fn set_mtu(&self, mtu: u32) {
-        self.home.mention(&Asked::SetMtu(mtu));
+        self.home.mention(&LaunchMessage::SetMtu(mtu));
     }
 
     /// From now on there is a process.
@@ -163,7 +165,7 @@ impl Desk {
     /// # Errors
     /// The rest of a sentence that begins with the run: why there are none to be had.
     fn sockets(&self) -> Result<Vec<ShownSocket>, String> {
-        let entries = self.ask(Asked::Sockets, |answers| &answers.sockets);
+        let entries = self.ask(LaunchMessage::Sockets, |answers| &answers.sockets);
         let entries = entries.map_err(|why| match why {
             RecvTimeoutError::Timeout => self.silence(),
             RecvTimeoutError::Disconnected => {
@@ -184,13 +186,13 @@ impl Desk {
 
     /// Bytes that are not delivered. None: it does not answer.
     pub fn unsent(&self) -> Option<u64> {
-        self.ask(Asked::Unsent, |answers| &answers.unsent).ok()
+        self.ask(LaunchMessage::Unsent, |answers| &answers.unsent).ok()
     }
 
     /// Disconnected: the stack has ended.
     fn ask<T>(
         &self,
-        what: Asked,
+        what: LaunchMessage,
         which: fn(&Answers) -> &Receiver<T>,
     ) -> Result<T, RecvTimeoutError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +252,7 @@ impl Listener {
                 Said::Outsider { pid, path, why } => {
                     let why = Outside::from_number(why);
                     if let Some(why) = why {
-                        self.gate.may_pass(Outsider { pid, path: &path, why });
+                        self.gate.may_pass(UninterceptedProgram { pid, path: &path, why });
                     }
                 }
                 Said::Sockets { entries: some, last } => {

@@ -28,7 +28,6 @@ mod load;
 mod man;
 mod messages;
 mod output;
-mod outsiders;
 mod port;
 mod preload;
 mod program;
@@ -42,6 +41,7 @@ mod sim;
 mod ss;
 mod stats;
 mod supervise;
+mod unintercepted;
 mod uplink;
 mod usage;
 

@@ -20,13 +20,13 @@ use crate::child::{Ended, ProgramChild};
 use crate::error::{ExitCode, Failure};
 use crate::guardian::{Job, Way};
 use crate::hints;
-use crate::inline::{self, Desk};
+use crate::inline::{self, LaunchServer};
 use crate::messages::Messages;
-use crate::outsiders::ExecGate;
 use crate::preload::{self, PreloadFile};
 use crate::served::{self, OfRun};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
+use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, in_options, plan};
 use crate::{program, recording, stats};
 
@@ -64,7 +64,7 @@ fn run_beside(
     let plan = plan(args, capture.clone(), &mut activation, &messages)?;
     let limit = raise_descriptor_limit();
 
-    let (lifeline, keep) = lifeline()?;
+    let (lifeline, keep) = parent_death_pipe()?;
     let stack = begin_stack(args, &plan, &messages, lifeline, library)?;
     let host = stack.host.clone();
     let instance = serve(host.clone(), args, &messages, &plan)?;
@@ -103,7 +103,8 @@ fn run_beside(
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on)
     });
-    // However slowly standard error is read, the rest of the messages is written, unless a signal ends that.
+    // However slowly standard error is read, the rest of the messages is written, unless a signal
+    // ends that.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
     if alone {
@@ -195,9 +196,9 @@ fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     }
 }
 
-/// The lifeline, a pipe that ends programs when towpath and the guardian are killed at once.
-/// Programs get the read end; towpath keeps the write end.
-pub fn lifeline() -> Result<(OwnedFd, OwnedFd)> {
+/// The parent-death pipe, a pipe that ends programs when towpath and the guardian are killed at
+/// once. Programs get the read end; towpath keeps the write end.
+pub fn parent_death_pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // Each process opens the pipe anew, also one that has become another user's; and none can open
     // it to write.
@@ -224,7 +225,7 @@ enum Host {
     /// A thread of this process.
     Here(Remote),
     /// PROGRAM's process.
-    There(Desk),
+    There(LaunchServer),
 }
 
 /// The thread that turns the stack, or hears of it, as long as this process has PROGRAM's end of
@@ -350,8 +351,8 @@ fn turn(
         let told = messages.clone();
         engine.on_conflict(move |found| told.post(&conflict(found)));
         let mut gate = ExecGate::new(messages.clone(), plan.strict);
-        engine.set_lifeline(lifeline);
-        engine.on_outsider(move |outsider| gate.may_pass(outsider));
+        engine.set_parent_death_pipe(lifeline);
+        engine.on_unintercepted(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
         let Connected { facts, followed, notices, replay, .. } = uplink;

@@ -51,7 +51,7 @@ impl OfRun {
     /// Counters of the stack, after the port has told its own.
     fn counters(&self) -> Result<towpath_engine::Counters, Gone> {
         let asked = self.tally.ask();
-        until_told(|| self.tally.is_told(asked), || self.remote.counters().map(drop))?;
+        until_notified(|| self.tally.is_told(asked), || self.remote.counters().map(drop))?;
         self.remote.counters()
     }
 }
@@ -60,7 +60,7 @@ impl OfRun {
 const TURNS_MAX: usize = 100;
 
 /// Has the stack `turn` until the ports have told their counters.
-pub fn until_told(
+pub fn until_notified(
     is_told: impl Fn() -> bool,
     mut turn: impl FnMut() -> Result<(), Gone>,
 ) -> Result<(), Gone> {

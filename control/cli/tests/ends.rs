@@ -101,7 +101,7 @@ impl Run {
         *self.alive().iter().find(is_guardian).expect("a guardian")
     }
 
-    /// The write end of its lifeline: as long as it is open, the kernel kills nobody.
+    /// The write end of its parent-death pipe: as long as it is open, the kernel kills nobody.
     fn lifeline(&self) -> OwnedFd {
         let guardian = self.guardian();
         let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
@@ -432,7 +432,8 @@ print('done')
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{output:?}");
 }
 
-/// Whom nobody ends, as here where the test holds the run's lifeline, has errors that come slowly.
+/// Whom nobody ends, as here where the test holds the run's parent-death pipe, has errors that come
+/// slowly.
 #[test]
 fn errors_of_a_dead_engine_come_at_a_pace() {
     let program = "

@@ -22,7 +22,7 @@ pub const OFFER_LOOKS_MAX: usize = 4;
 /// Neighbours whose last news a shard has not taken: twice as many as may be known. Beyond, all
 /// news but failures are lost, and the shard asks for its neighbours again (counter
 /// `shard_news_lost`).
-pub const NEWS_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
+pub const UPDATES_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
 
 /// Path MTUs that a shard has not taken yet: as many as it keeps. Beyond, the oldest is lost, as it
 /// would be there; the same counter.

@@ -140,7 +140,7 @@ impl Port for ChannelPort {
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.rx.bell())
+        Some(self.rx.notifier())
     }
 
     fn is_gone(&self) -> bool {

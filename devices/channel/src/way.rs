@@ -76,7 +76,7 @@ impl Way {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn notifier(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 

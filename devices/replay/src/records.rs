@@ -173,13 +173,13 @@ impl Records {
     }
 
     /// Notes a block that is no packet. Returns whether it can be one of the file.
-    fn learn(&mut self, news: News) -> bool {
+    fn learn(&mut self, news: RecordEvent) -> bool {
         match news {
-            News::Section => self.interfaces.clear(),
-            News::Interface(_) if self.interfaces.len() >= INTERFACES_MAX => return false,
-            News::Interface(interface) => self.interfaces.push(interface),
-            News::Nothing => {}
-            News::Malformed => return false,
+            RecordEvent::Section => self.interfaces.clear(),
+            RecordEvent::Interface(_) if self.interfaces.len() >= INTERFACES_MAX => return false,
+            RecordEvent::Interface(interface) => self.interfaces.push(interface),
+            RecordEvent::Nothing => {}
+            RecordEvent::Malformed => return false,
         }
         true
     }
@@ -230,7 +230,7 @@ impl Records {
 }
 
 /// A block that is no packet.
-enum News {
+enum RecordEvent {
     Section,
     Interface(Interface),
     Nothing,
@@ -241,16 +241,16 @@ fn record_of<'a>(
     block: &'a PcapBlockOwned<'a>,
     (link, units): (Link, u32),
     interfaces: &[Interface],
-) -> Result<Record<'a>, News> {
+) -> Result<Record<'a>, RecordEvent> {
     match block {
         PcapBlockOwned::Legacy(packet) => {
             let fraction = i128::from(packet.ts_usec) * NS / i128::from(units);
             let at_ns = Some(i128::from(packet.ts_sec) * NS + fraction);
-            let bytes = packet.data.get(..packet.caplen as usize).ok_or(News::Malformed)?;
+            let bytes = packet.data.get(..packet.caplen as usize).ok_or(RecordEvent::Malformed)?;
             Ok(Record { at_ns, link, bytes, len: packet.origlen as usize, is_drop: false })
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-            let interface = interfaces.get(packet.if_id as usize).ok_or(News::Malformed)?;
+            let interface = interfaces.get(packet.if_id as usize).ok_or(RecordEvent::Malformed)?;
             let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
             let since = i128::from(units) * NS / i128::from(interface.resolution);
             Ok(Record {
@@ -264,21 +264,21 @@ fn record_of<'a>(
             })
         }
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
-            let interface = interfaces.first().ok_or(News::Malformed)?;
+            let interface = interfaces.first().ok_or(RecordEvent::Malformed)?;
             let len = packet.origlen as usize;
             let (link, bytes) = (interface.link, packet.packet_data());
             Ok(Record { at_ns: None, link, bytes, len, is_drop: false })
         }
-        PcapBlockOwned::NG(Block::SectionHeader(_)) => Err(News::Section),
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => Err(RecordEvent::Section),
         PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
             let resolution = interface.ts_resolution().filter(|units| *units > 0);
-            Err(News::Interface(Interface {
+            Err(RecordEvent::Interface(Interface {
                 link: Link::of(interface.linktype),
                 kind: interface.linktype,
-                resolution: resolution.ok_or(News::Malformed)?,
+                resolution: resolution.ok_or(RecordEvent::Malformed)?,
                 offset: interface.if_tsoffset,
             }))
         }
-        _ => Err(News::Nothing),
+        _ => Err(RecordEvent::Nothing),
     }
 }

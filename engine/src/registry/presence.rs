@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, so
 use towpath_shm::{Fd, opened};
 
 use crate::ids::{ChannelId, Family};
-use crate::mail::{Leavers, Newcomer, Order};
+use crate::mail::{Leavers, Newcomer, ShardCommand};
 use crate::registry::pending::{Pending, WantOutcome};
 use crate::registry::sources::RegistrySource;
 use crate::registry::table::Process;
@@ -36,12 +36,12 @@ impl Registry {
         let (newcomer, theirs) = opened?;
         self.counters.attached += 1;
         let id = newcomer.id;
-        self.tell_all(|| Order::Open(newcomer.clone()));
+        self.tell_all(|| ShardCommand::Open(newcomer.clone()));
         Ok((id, theirs))
     }
 
     /// Tells each shard.
-    pub(super) fn tell_all(&mut self, mut order: impl FnMut() -> Order) {
+    pub(super) fn tell_all(&mut self, mut order: impl FnMut() -> ShardCommand) {
         self.orders.iter_mut().for_each(|orders| orders.push(order()));
     }
 
@@ -73,7 +73,7 @@ impl Registry {
         };
         self.processes.insert(id, process);
         if self.leaving.take_if(|leaving| leaving.whose == Leavers::All).is_some() {
-            self.tell_all(|| Order::Stay);
+            self.tell_all(|| ShardCommand::Stay);
         }
         Ok((Newcomer { id, family, life }, theirs))
     }
@@ -108,7 +108,7 @@ impl Registry {
         self.left += 1;
         let number = self.left;
         self.leaving = Some(Leaving { number, whose, due: self.shards() });
-        self.tell_all(|| Order::Leave(number, whose));
+        self.tell_all(|| ShardCommand::Leave(number, whose));
     }
 
     /// Nothing that a process says is heard any more.
@@ -124,13 +124,13 @@ impl Registry {
     pub(super) fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
         // The first shard alone is told of the breach, so that it is counted once.
-        self.orders[0].push(Order::CutOff(id));
+        self.orders[0].push(ShardCommand::CutOff(id));
     }
 
     /// Ends a process that is gone, or that one shard has cut off, in all shards.
     pub(super) fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
-        self.tell_all(|| Order::Gone(id));
+        self.tell_all(|| ShardCommand::Gone(id));
     }
 
     /// Closes descriptors that a process may have, too, where that holds up nobody else.

@@ -1,57 +1,59 @@
 //! Queries of other threads: a shard is asked, and answers in pieces.
 
-use crate::mail::{Order, Query, QueryReply};
+use crate::mail::{Query, QueryReply, ShardCommand};
 use crate::net::Applied;
 use crate::registry::Registry;
 use crate::registry::pending::PendingQuery;
-use crate::remote::Wish;
+use crate::remote::RemoteRequest;
 use crate::report::{Counters, Left};
 
 impl Registry {
     pub(crate) fn grant_wishes(&mut self) {
         for wish in self.remote.take() {
             match wish {
-                Wish::Stop => {
+                RemoteRequest::Stop => {
                     // Data that programs have sent before goes out. All shards take part in the
                     // query, so that none ends before.
                     self.stopped = true;
                     self.query(Query::Nothing, PendingQuery::Stop);
                 }
                 // The answer's sender is dropped, so its receiver learns that there is none.
-                Wish::Attach(_) if self.stopped => {}
-                Wish::Attach(answer) => match self.attach() {
+                RemoteRequest::Attach(_) if self.stopped => {}
+                RemoteRequest::Attach(answer) => match self.attach() {
                     Ok(theirs) => drop(answer.send(Ok(theirs))),
                     // Processes that have ended leave room for the new one, once the shards have
                     // done all earlier work.
                     Err(_) => self.query(Query::Nothing, PendingQuery::Attach(answer)),
                 },
-                Wish::Sockets(answer) => {
+                RemoteRequest::Sockets(answer) => {
                     self.query(Query::Sockets, PendingQuery::Sockets(Vec::new(), answer));
                 }
-                Wish::Counters(answer) => {
+                RemoteRequest::Counters(answer) => {
                     self.query(
                         Query::Counters,
                         PendingQuery::Counters(Counters::default(), answer),
                     );
                 }
-                Wish::Net(answer) => {
+                RemoteRequest::Net(answer) => {
                     self.query(Query::Net, PendingQuery::Net(None, Vec::new(), answer))
                 }
-                Wish::Apply(changes, answer) => {
+                RemoteRequest::Apply(changes, answer) => {
                     let applied = Applied { changes: changes.len() };
                     let number = self.ask_of(1, PendingQuery::Apply(applied, None, answer));
-                    self.orders[0].push(Order::Apply(number, changes));
+                    self.orders[0].push(ShardCommand::Apply(number, changes));
                 }
-                Wish::Rules(answer) => {
+                RemoteRequest::Rules(answer) => {
                     let number = self.ask_of(1, PendingQuery::Rules(None, answer));
-                    self.orders[0].push(Order::Rules(number));
+                    self.orders[0].push(ShardCommand::Rules(number));
                 }
-                Wish::SetRules(rules, answer) => {
+                RemoteRequest::SetRules(rules, answer) => {
                     let applied = Applied { changes: 1 };
                     let number = self.ask_of(1, PendingQuery::Apply(applied, None, answer));
-                    self.orders[0].push(Order::SetRules(number, rules));
+                    self.orders[0].push(ShardCommand::SetRules(number, rules));
                 }
-                Wish::Left(answer) => self.query(Query::Unsent, PendingQuery::Left(0, answer)),
+                RemoteRequest::Left(answer) => {
+                    self.query(Query::Unsent, PendingQuery::Left(0, answer))
+                }
             }
         }
     }
@@ -59,12 +61,12 @@ impl Registry {
     /// The shards end their loops.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
-        self.tell_all(|| Order::Stop);
+        self.tell_all(|| ShardCommand::Stop);
     }
 
     fn query(&mut self, query: Query, asked: PendingQuery) {
         let number = self.ask_of(self.shards(), asked);
-        self.tell_all(|| Order::Query(number, query));
+        self.tell_all(|| ShardCommand::Query(number, query));
     }
 
     /// The number under which so many shards will tell.

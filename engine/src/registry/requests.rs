@@ -14,11 +14,11 @@ use towpath_tcp::Instant;
 use crate::errno::{EACCES, EAGAIN, EINVAL, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
 use crate::link::{ChannelLink, Given};
-use crate::mail::{Newcomer, Notice, Order, Want};
+use crate::mail::{Newcomer, ShardCommand, ShardReport, Want};
 use crate::registry::answer::{Answer, Passed};
 use crate::registry::pending::{DescriptorRequest, Pending, WantOutcome};
 use crate::registry::wire::{self, ControlMessage, Sent};
-use crate::registry::{Outsider, Registry, sys};
+use crate::registry::{Registry, UninterceptedProgram, sys};
 
 /// How long a request waits for descriptors that are being closed. A close takes microseconds,
 /// unless a program makes it sleep: then the request is refused, as if they were in use.
@@ -138,7 +138,7 @@ impl Registry {
         let Some(process) = self.processes.get_mut(id) else { return };
         process.pending = Some(pending);
         process.verdict = WantOutcome { due, ..WantOutcome::default() };
-        self.tell_all(|| Order::For(id, Box::new(want())));
+        self.tell_all(|| ShardCommand::For(id, Box::new(want())));
     }
 
     fn begin_clone(&mut self, id: ChannelId, wanted: u32) {
@@ -179,7 +179,7 @@ impl Registry {
         match self.open(family) {
             Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
             Err(_) => {
-                links.into_iter().for_each(|link| self.close_shared(id, link.into_bells()));
+                links.into_iter().for_each(|link| self.close_shared(id, link.into_notifiers()));
                 self.close_given(id, given);
                 Err(full)
             }
@@ -187,27 +187,27 @@ impl Registry {
     }
 
     /// Takes a shard's notice.
-    pub(crate) fn heed(&mut self, notice: Notice) {
+    pub(crate) fn heed(&mut self, notice: ShardReport) {
         match notice {
-            Notice::Done(id, held) => self.settle(id, held, None),
-            Notice::Refused(id, errno, want) => {
+            ShardReport::Done(id, held) => self.settle(id, held, None),
+            ShardReport::Refused(id, errno, want) => {
                 self.take_back(id, want);
                 self.settle(id, 0, Some(errno));
             }
-            Notice::Asks(id, number, pid, request) => {
+            ShardReport::Asks(id, number, pid, request) => {
                 let reply = self.outside(pid, &request).unwrap_or_else(Errno::refusal);
-                self.orders[0].push(Order::Answer(id, number, Box::new(reply)));
+                self.orders[0].push(ShardCommand::Answer(id, number, Box::new(reply)));
             }
-            Notice::Unlinked(id, bells) => self.close_shared(id, bells),
-            Notice::CutOff(id) => self.end_elsewhere(id),
-            Notice::Ended(id, life) => {
+            ShardReport::Unlinked(id, bells) => self.close_shared(id, bells),
+            ShardReport::CutOff(id) => self.end_elsewhere(id),
+            ShardReport::Ended(id, life) => {
                 drop(life);
                 self.end_part(id);
             }
-            Notice::Told(number, told) => self.told(number, told),
-            Notice::Left(number) => self.has_left(number),
-            Notice::Failed => self.stop(),
-            Notice::Finished => {}
+            ShardReport::Told(number, told) => self.told(number, told),
+            ShardReport::Left(number) => self.has_left(number),
+            ShardReport::Failed => self.stop(),
+            ShardReport::Finished => {}
         }
     }
 
@@ -303,9 +303,9 @@ impl Registry {
     /// Closes the descriptors of a want that a shard has not made use of.
     fn take_back(&mut self, id: ChannelId, want: Option<Box<Want>>) {
         match want.map(|want| *want) {
-            Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_bells()),
+            Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_notifiers()),
             Some(Want::Clone { clone: Newcomer { id: clone, life, .. }, link, .. }) => {
-                self.close_shared(clone, link.into_bells());
+                self.close_shared(clone, link.into_notifiers());
                 drop(life);
                 self.end_part(clone);
             }
@@ -346,7 +346,7 @@ impl Registry {
     fn outside(&mut self, pid: u32, request: &Request) -> Result<ControlReply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
         self.counters.outsiders += 1;
-        let outsider = Outsider { pid, path: request.payload(), why };
+        let outsider = UninterceptedProgram { pid, path: request.payload(), why };
         let allowed = self.gatekeeper.as_mut().is_none_or(|may_pass| may_pass(outsider));
         if allowed { Ok(ControlReply::default()) } else { Err(Errno(EACCES)) }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::net::RecvFlags;
-use towpath_ring::{Rung, Status, doorbell, ring_engine};
+use towpath_ring::{Rung, Status, notification, ring_engine};
 use towpath_shm::Fd;
 
 use super::*;
@@ -23,7 +23,7 @@ struct BusyQueue {
 
 impl Port for BusyQueue {
     fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
-        self.seen.fetch_add(u32::from(doorbell::clear(self.bell.as_fd())), Relaxed);
+        self.seen.fetch_add(u32::from(notification::clear(self.bell.as_fd())), Relaxed);
         0
     }
     fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
@@ -54,7 +54,7 @@ struct Handle {
 fn engine_with_queues() -> (Engine, Vec<Handle>) {
     let handle = |_| Handle {
         is_busy: Arc::default(),
-        bell: doorbell::create().expect("a descriptor").into_owned(),
+        bell: notification::create().expect("a descriptor").into_owned(),
         seen: Arc::default(),
     };
     let handles: Vec<Handle> = (0..SHARDS).map(handle).collect();
@@ -121,7 +121,7 @@ fn packets_are_seen_while_another_shard_has_work_without_end() {
         // Until it sleeps.
         (0..200).for_each(|_| go_on(&mut engine));
         let before = queues[idle].seen.load(Relaxed);
-        doorbell::ring(queues[idle].bell.as_fd());
+        notification::ring(queues[idle].bell.as_fd());
         until(&mut engine, || (queues[idle].seen.load(Relaxed) > before).then_some(()));
         queues[busy].is_busy.store(false, Relaxed);
     }
@@ -145,7 +145,7 @@ fn who_sleeps_says_so() {
         for n in 0..100 {
             if n % 10 == 0 {
                 // The shard is awake, or has just fallen asleep.
-                doorbell::ring(queues[1].bell.as_fd());
+                notification::ring(queues[1].bell.as_fd());
             }
             std::thread::sleep(Duration::from_micros(50));
             engine.turn();
@@ -156,9 +156,9 @@ fn who_sleeps_says_so() {
             assert!(start.elapsed() < PATIENCE, "the engine does not sleep");
         }
         for shard in std::iter::once(&engine.shard).chain(&engine.others) {
-            let (bell, rung) = (doorbell::create().expect("a descriptor"), Rung::default());
+            let (bell, rung) = (notification::create().expect("a descriptor"), Rung::default());
             ring_engine(&shard.net.status.view(), &rung, bell.as_fd());
-            assert!(doorbell::clear(bell.as_fd()), "shard {}", shard.sockets.place.number);
+            assert!(notification::clear(bell.as_fd()), "shard {}", shard.sockets.place.number);
         }
         engine.end_sleep();
     }

@@ -18,7 +18,7 @@ use towpath_stack::SocketId;
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
-use crate::mail::Notice;
+use crate::mail::ShardReport;
 use crate::shard::processes::channels::Channels;
 use crate::shard::processes::leaving::Leaving;
 use crate::shard::processes::owners::Owners;
@@ -42,7 +42,7 @@ pub(crate) struct Processes {
     /// after that they hold what they inherit.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
     /// Notices for the registry, in order.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<ShardReport>,
     pub departure: Departure,
 }
 

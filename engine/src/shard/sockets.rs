@@ -1,6 +1,7 @@
 //! The sockets of programs: the slots that programs see, and their sockets in the stack.
 
 mod accept_queue;
+pub(crate) mod awaiting_memory;
 pub(crate) mod children;
 mod closing;
 pub(crate) mod connecting;
@@ -23,7 +24,6 @@ pub(crate) mod queues;
 mod reuse;
 pub(crate) mod slot_set;
 pub(crate) mod slots;
-pub(crate) mod starved;
 pub(crate) mod sweep;
 pub(crate) mod tcp_info;
 mod transfer;
@@ -37,12 +37,12 @@ use crate::clock::Clock;
 use crate::config::Buffers;
 use crate::report::EngineCounters;
 use crate::shard::peers::place::ShardPlace;
+use crate::shard::sockets::awaiting_memory::AwaitingMemory;
 use crate::shard::sockets::ends::Ends;
 use crate::shard::sockets::options::filter_room::Filters;
 use crate::shard::sockets::payers::Payers;
 use crate::shard::sockets::queues::{Deferred, Released, SendQueues, Sweep, Tellings};
 use crate::shard::sockets::slots::Slots;
-use crate::shard::sockets::starved::Starved;
 
 /// The sockets of a shard, and the host of its stack.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Sockets {
     pub deferred: Deferred,
     pub sweep: Sweep,
     /// Sockets whose programs wait for transmit memory.
-    pub starved: Starved,
+    pub starved: AwaitingMemory,
     pub telling: Tellings,
     pub outgoing: SendQueues,
     pub released: Released,
@@ -93,7 +93,7 @@ impl Sockets {
             unix_ns: clock.unix_ns(),
             deferred: Deferred::default(),
             sweep: Sweep::new(now),
-            starved: Starved::new(now),
+            starved: AwaitingMemory::new(now),
             telling: Tellings::default(),
             outgoing: SendQueues::default(),
             released: Released::default(),
@@ -117,7 +117,7 @@ impl Sockets {
     pub fn has_more(&self) -> bool {
         let waits = self.deferred.has_more() || self.telling.has_more() || self.ends.has_more();
         let released = !self.released.to_free.is_empty() || !self.to_signal.is_empty();
-        waits || released || !self.inbox.is_empty() || self.slots.has_news()
+        waits || released || !self.inbox.is_empty() || self.slots.has_events()
     }
 
     /// Time of the earliest deadline.

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_ring::{Status, doorbell};
+use towpath_ring::{Status, notification};
 use towpath_shm::Fd;
 use towpath_stack::{Budget, ShardId, Turn};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
-use crate::mail::{Notice, Order, Query, QueryReply};
+use crate::mail::{Query, QueryReply, ShardCommand, ShardReport};
 use crate::net::NetState;
 use crate::shard::net::Net;
 use crate::shard::net::sources::ShardSource;
@@ -71,7 +71,7 @@ impl Shard {
     /// more to do.
     pub(crate) fn do_turn(&mut self) -> bool {
         self.sockets.counters.turns += 1;
-        self.net.status.begin_beat();
+        self.net.status.begin_epoch();
         self.read_clocks();
         let (requests, mut cx) = self.requests();
         let commands = requests.drain_commands(&mut cx);
@@ -82,7 +82,7 @@ impl Shard {
         let (requests, mut cx) = self.requests();
         requests.continue_listing(&mut cx);
         let more = self.sockets.has_more() || self.processes.has_more() || self.requests.has_more();
-        self.net.status.end_beat();
+        self.net.status.end_epoch();
         turn.more || commands || more
     }
 
@@ -232,53 +232,53 @@ impl Shard {
     }
 
     /// Executes an order of the registry, or begins to.
-    pub(crate) fn obey(&mut self, order: Order) {
+    pub(crate) fn obey(&mut self, order: ShardCommand) {
         self.sleep.told = true;
         if self.sleep.is_asleep {
             // Its thread is awake: what is told happens now.
             self.read_clocks();
         }
         match order {
-            Order::Open(newcomer) => {
+            ShardCommand::Open(newcomer) => {
                 self.processes.open(&mut self.sockets, &mut self.net, newcomer);
             }
-            Order::For(id, want) => {
+            ShardCommand::For(id, want) => {
                 let (requests, mut cx) = self.requests();
                 requests.note_want(&mut cx, id, want);
             }
-            Order::Answer(id, number, reply) => {
+            ShardCommand::Answer(id, number, reply) => {
                 // A new image asks for itself.
                 let asked = self.processes.channels.get(id).map(|attached| attached.asks.asked);
                 if asked == Some(number) {
                     self.processes.channels.answer(id, Ok(*reply));
                 }
             }
-            Order::Gone(id) => self.processes.detach(&mut self.sockets, &mut self.net, id),
+            ShardCommand::Gone(id) => self.processes.detach(&mut self.sockets, &mut self.net, id),
             // Its id may be another's next.
-            Order::CutOff(id) if self.processes.channels.get(id).is_some() => {
+            ShardCommand::CutOff(id) if self.processes.channels.get(id).is_some() => {
                 self.processes.channels.to_cut_off.push(id);
             }
-            Order::CutOff(_) => {}
-            Order::Query(number, query) => {
+            ShardCommand::CutOff(_) => {}
+            ShardCommand::Query(number, query) => {
                 self.requests.rounds.next.push_back(Asker::Query(number, query));
             }
-            Order::Apply(number, changes) => {
+            ShardCommand::Apply(number, changes) => {
                 let result = self.net.stack.net.apply(self.sockets.now, &changes);
-                self.processes.notices.push(Notice::Told(number, QueryReply::Applied(result)));
+                self.processes.notices.push(ShardReport::Told(number, QueryReply::Applied(result)));
             }
-            Order::Rules(number) => {
+            ShardCommand::Rules(number) => {
                 let rules = self.net.stack.net.rules().cloned();
-                self.processes.notices.push(Notice::Told(number, QueryReply::Rules(rules)));
+                self.processes.notices.push(ShardReport::Told(number, QueryReply::Rules(rules)));
             }
-            Order::SetRules(number, rules) => {
+            ShardCommand::SetRules(number, rules) => {
                 self.net.stack.net.set_rules(rules.map(|rules| *rules));
-                self.processes.notices.push(Notice::Told(number, QueryReply::Applied(Ok(()))));
+                self.processes.notices.push(ShardReport::Told(number, QueryReply::Applied(Ok(()))));
             }
-            Order::Leave(number, whose) => {
+            ShardCommand::Leave(number, whose) => {
                 self.processes.begin_to_leave(&self.sockets, number, whose);
             }
-            Order::Stay => self.processes.departure.cancel(),
-            Order::Stop => self.sleep.stopped = true,
+            ShardCommand::Stay => self.processes.departure.cancel(),
+            ShardCommand::Stop => self.sleep.stopped = true,
         }
         self.begin_ends();
     }
@@ -310,7 +310,7 @@ impl Shard {
                 QueryReply::Unsent(unsent + self.net.stack.net.waiting() as u64)
             }
         };
-        self.processes.notices.push(Notice::Told(number, told));
+        self.processes.notices.push(ShardReport::Told(number, told));
     }
 
     /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero:
@@ -342,11 +342,11 @@ impl Shard {
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
         let (channels, stack) = (&self.processes.channels, &self.net.stack);
-        self.net.status.begin_beat();
+        self.net.status.begin_epoch();
         if !self.net.status.fall_asleep(|| !channels.have_something() && !stack.has_mail()) {
             return false;
         }
-        self.net.status.end_beat();
+        self.net.status.end_epoch();
         self.sockets.counters.sleeps += 1;
         self.net.watch_ports();
         (self.sleep.is_asleep, self.sleep.told) = (true, false);
@@ -356,9 +356,9 @@ impl Shard {
     /// Looks once more before a pause that is no sleep, as [`Self::begin_sleep`] does. Otherwise a
     /// program could wait for a turn that does not come.
     pub(crate) fn pause(&mut self) {
-        self.net.status.begin_beat();
+        self.net.status.begin_epoch();
         if !self.has_something() {
-            self.net.status.end_beat();
+            self.net.status.end_epoch();
         }
     }
 
@@ -465,7 +465,7 @@ impl AsFd for Shard {
 /// Creates a notification for each of several shards, and makes it known to all of them.
 pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = shards.iter_mut().map(|shard| {
-        let bell = Arc::new(doorbell::create()?);
+        let bell = Arc::new(notification::create()?);
         shard.watch_mail(bell.as_fd())?;
         Ok((shard.net.status.view(), bell))
     });

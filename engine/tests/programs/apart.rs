@@ -80,7 +80,7 @@ fn gated(
     let mut gate = gate;
     let thread = thread::spawn(move || {
         let mut engine = Engine::new(config, Vec::new(), [7; 32]).unwrap();
-        engine.on_outsider(move |outsider| gate(outsider.pid));
+        engine.on_unintercepted(move |outsider| gate(outsider.pid));
         sender.send(engine.remote()).unwrap();
         engine.run();
     });

@@ -567,7 +567,7 @@ fn a_sleeping_program_is_rung() {
             let patience =
                 rustix::event::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
             assert_eq!(rustix::event::poll(&mut fds, Some(&patience)), Ok(1));
-            towpath_ring::doorbell::clear(std::os::fd::AsFd::as_fd(&b.bell));
+            towpath_ring::notification::clear(std::os::fd::AsFd::as_fd(&b.bell));
         }
         let (slot, bits) = eventually("an event", || towpath_ring::pop_event(&b.channel));
         assert_eq!((slot, bits & event::RX), (client.slot, event::RX));

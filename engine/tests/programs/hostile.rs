@@ -30,7 +30,7 @@ fn an_impossible_ring_position_cuts_the_process_off() {
     let (good, bad) = (engine.program(), engine.program());
     let handle = bad.socket(6);
     bad.channel.header().command_tail.store(COMMANDS_MAX * 3, Ordering::Release);
-    towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    towpath_ring::notification::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
     engine.wait_for("hostile_channels", 1);
     engine.wait_for("sockets", 0);
     assert_eq!(bad.slot(handle).generation.load(Ordering::Acquire) % 2, 0);
@@ -206,7 +206,7 @@ fn scribble(bad: &Program, dice: &mut Dice) {
         }
     }
     bad.channel.header().command_tail.store(dice.next_u64() as u32, Ordering::Release);
-    towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    towpath_ring::notification::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }
 
 /// `INSIDE_MAX` of engine/src/shard/reuse.rs.
@@ -294,7 +294,7 @@ fn who_breaks_the_rules_does_so_for_no_earlier_process() {
     engine.wait_for("channels", 1);
     let bad = engine.program();
     bad.channel.header().command_tail.store(COMMANDS_MAX * 3, Ordering::Release);
-    towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    towpath_ring::notification::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
     engine.wait_for("hostile_channels", 1);
     receiver.call(&receiver.about(call::ADOPT, sent)).unwrap();
     receiver.slot(sent).in_flight.store(0, Ordering::Relaxed);

@@ -279,7 +279,7 @@ impl Case {
         self.programs[at].say_with(request.wire(), request.call, &chosen);
     }
 
-    /// The doorbells are files that the program can do with as it likes.
+    /// The notification descriptors are files that the program can do with as it likes.
     fn ring(&mut self, input: &mut Input<'_>, at: usize) {
         let Some(bell) = self.programs[at].engine_bell() else { return };
         let count = input.pick(&[1, u64::MAX - 1, 0]);

@@ -52,9 +52,9 @@ impl Memory {
     /// The neighbour's answer to a frame, if that is a question.
     fn answer(&self, frame: &Packet, pool: &mut Pool) -> Option<Packet> {
         let (_, at) = ethernet::Header::parse(frame.linear()).ok()?;
-        let (asked, _) = arp::Packet::parse(frame.linear().get(at..)?).ok()?;
-        let answer = arp::Packet {
-            op: arp::Op::Reply,
+        let (asked, _) = arp::ArpPacket::parse(frame.linear().get(at..)?).ok()?;
+        let answer = arp::ArpPacket {
+            op: arp::ArpOp::Reply,
             sender_mac: PEER_MAC,
             sender_ip: PEER,
             target_mac: asked.sender_mac,

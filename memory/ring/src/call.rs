@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use towpath_shm::control::{CallCell, ControlReply, Request};
+use towpath_shm::control::{ControlReply, Request, RequestSlot};
 
 use crate::protocol;
 use crate::region::Channel;
@@ -30,21 +30,22 @@ pub fn ask(channel: &Channel, request: &Request) -> u32 {
 ///
 /// `answer_to` allocates nothing: a signal handler may ask on top of the program's allocator.
 pub fn answer_to(channel: &Channel, number: u32) -> Option<ControlReply> {
-    (channel.cell().answered.load(Ordering::Acquire) == number).then(|| channel.read_reply())
+    (channel.request_slot().answered.load(Ordering::Acquire) == number)
+        .then(|| channel.read_reply())
 }
 
 /// Program: a word to sleep on, and what it has to be then. The word changes when the request is
 /// answered, and when the engine hears the channel no more ([`crate::has_ended`]). The caller looks
 /// at both between this call and the sleep.
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
-    let cell = channel.cell();
+    let cell = channel.request_slot();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
 }
 
 /// The same for a program that answers its request itself, by turning the engine: nobody is asked
 /// to wake it.
 pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
-    let seq = &channel.cell().seq;
+    let seq = &channel.request_slot().seq;
     (seq, seq.load(Ordering::Acquire))
 }
 
@@ -80,13 +81,13 @@ impl Calls {
             return;
         }
         channel.write_reply(reply.wire());
-        channel.cell().answered.store(self.taken, Ordering::Release);
-        wake(channel.cell());
+        channel.request_slot().answered.store(self.taken, Ordering::Release);
+        wake(channel.request_slot());
     }
 }
 
 /// Engine: something happened that a thread may wait for at a cell.
-pub(crate) fn wake(cell: &CallCell) {
+pub(crate) fn wake(cell: &RequestSlot) {
     // At most one thread waits at a cell; a wake-up of any other sleeper there is spurious.
     const SLEEPERS_MAX: u32 = 8;
     if protocol::signal(&cell.seq, &cell.asleep) {

@@ -22,8 +22,8 @@
 //! use std::os::fd::AsFd;
 //! use towpath_ring::{
 //!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung,
-//!     SendBuffer, Status, Wanted, Windows, append, doorbell, program_fifo, push_command,
-//!     ring_engine,
+//!     SendBuffer, Status, Wanted, Windows, append, notification descriptor, program_fifo,
+//!     push_command, ring_engine,
 //! };
 //! use towpath_shm::layout::{Command, op};
 //!
@@ -45,10 +45,10 @@
 //! push_command(&channel, &Command { op: op::TX, slot: 5, ..Command::default() })?;
 //!
 //! // Here it would wake an engine that sleeps.
-//! let (page, bell) = (EngineStatus::create()?, doorbell::create()?);
+//! let (page, bell) = (EngineStatus::create()?, notification::create()?);
 //! let status = Status::map(page.file().expect("shared").try_clone()?)?;
 //! ring_engine(&status, &Rung::default(), bell.as_fd());
-//! assert!(!doorbell::clear(bell.as_fd()), "it is awake");
+//! assert!(!notification::clear(bell.as_fd()), "it is awake");
 //!
 //! // The engine copies the command out, and believes nothing of it before it has looked.
 //! let command = engine.pop_command()?.expect("one was pushed");
@@ -92,7 +92,7 @@ mod wait;
 mod windows;
 mod word;
 
-pub mod doorbell;
+pub mod notification;
 pub mod program_fifo;
 pub mod urgent;
 

@@ -1,6 +1,6 @@
 //! Every interleaving of threads that take, leave and follow. A thread that is not told waits for
-//! ever, which a model reports. (When the baton changes, all who sleep on it go on here; the kernel
-//! wakes one of them.)
+//! ever, which a model reports. (When the hand-off word changes, all who sleep on it go on here;
+//! the kernel wakes one of them.)
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
 
@@ -10,12 +10,12 @@ use loom::thread;
 
 use crate::relay::{Relay, Taken, Who};
 
-/// A thread that waits: it has it once, sleeping on the baton as long as it must.
+/// A thread that waits: it has it once, sleeping on the hand-off word as long as it must.
 fn wait(relay: &Relay, thread: u32) {
     let me = Who::Waits.number(thread);
     while relay.take(me, Who::Waits).is_none() {
         let Some(baton) = relay.follow() else {
-            // The relay is free again, or another thread took the baton meanwhile.
+            // The relay is free again, or another thread took the hand-off word meanwhile.
             thread::yield_now();
             continue;
         };

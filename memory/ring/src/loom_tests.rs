@@ -119,9 +119,9 @@ impl Events {
     }
 }
 
-/// The event path: the ring, bits that are added in it, the sleep flag and the doorbell. A count
-/// models the doorbell, and is read once the waker is done: a sleeper without a ring would sleep
-/// for ever.
+/// The event path: the ring, bits that are added in it, the sleep flag and the notification
+/// descriptor. A count models the notification descriptor, and is read once the waker is done: a
+/// sleeper without a ring would sleep for ever.
 #[test]
 fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     loom::model(|| {

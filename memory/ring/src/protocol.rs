@@ -9,7 +9,7 @@
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
 //!   [`wake_up`], [`unrung`]). The sleeper alone writes the word, a number that identifies the
 //!   sleep. Each waker remembers for itself which sleep it has rung for;
-//! - saying when a command has been dealt with ([`begin_beat`], [`end_beat`], [`due`]), to others
+//! - saying when a command has been dealt with ([`begin_epoch`], [`end_epoch`], [`due`]), to others
 //!   than the one who gave it;
 //! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
 //!   it.
@@ -128,7 +128,7 @@ pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
 
 /// A beat begins: its owner looks at the rings from now on. `at` is the owner's own copy. A beat
 /// that has begun already goes on.
-pub(crate) fn begin_beat<N: Number>(beat: &N, at: &mut u64) {
+pub(crate) fn begin_epoch<N: Number>(beat: &N, at: &mut u64) {
     if at.is_multiple_of(2) {
         *at += 1;
         beat.store(*at, Ordering::Relaxed);
@@ -137,7 +137,7 @@ pub(crate) fn begin_beat<N: Number>(beat: &N, at: &mut u64) {
 }
 
 /// All that was in the rings when the beat began has been dealt with.
-pub(crate) fn end_beat<N: Number>(beat: &N, at: &mut u64) {
+pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     if *at % 2 == 1 {
         *at += 1;
         beat.store(*at, Ordering::Release);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use towpath_shm::Mapping;
 use towpath_shm::control::{
-    CELL_OFFSET, CallCell, ControlReply, REPLY_OFFSET, REQUEST_OFFSET, Request,
+    ControlReply, REPLY_OFFSET, REQUEST_OFFSET, REQUEST_SLOT_OFFSET, Request, RequestSlot,
 };
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
@@ -201,9 +201,9 @@ impl Channel {
 
     /// Where a program asks and the engine answers. The other side writes to it at any time.
     #[inline]
-    pub fn cell(&self) -> &CallCell {
+    pub fn request_slot(&self) -> &RequestSlot {
         // SAFETY: CallCell is all atomics.
-        unsafe { self.mapping.view(self.at + CELL_OFFSET) }
+        unsafe { self.mapping.view(self.at + REQUEST_SLOT_OFFSET) }
     }
 
     /// `wire` is no longer than a request.

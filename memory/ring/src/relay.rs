@@ -20,7 +20,8 @@
 //! two threads sees the other's step (checked with loom):
 //! - A thread that finds the relay taken counts itself among the followers, then looks again
 //!   whether it is. A thread that leaves frees the word, then looks whether any are counted. The
-//!   baton, on which followers sleep, changes then, and who was about to sleep on it does not;
+//!   hand-off word, on which followers sleep, changes then, and who was about to sleep on it does
+//!   not;
 //! - The thread that stands by says that it rests, then looks whether the relay is taken. A thread
 //!   that leaves frees the word, then looks whether that one rests. So it does not matter if the
 //!   followers that are counted are there no more: a signal handler may leave a call by siglongjmp.
@@ -56,7 +57,7 @@ pub struct Relay {
     holder: AtomicU32,
     /// Word that followers sleep on; changes when the relay is passed on.
     baton: AtomicU32,
-    /// Threads that sleep on `baton`, or are about to.
+    /// Threads that sleep on `hand-off word`, or are about to.
     following: AtomicU32,
     /// Threads that sleep elsewhere, and are told otherwise.
     elsewhere: AtomicU32,
@@ -207,8 +208,8 @@ impl Relay {
         }
     }
 
-    /// Counts this thread among those that sleep on the baton, until [`Self::unfollow`], and
-    /// returns the baton's value for the sleep. None: the relay can be taken now.
+    /// Counts this thread among those that sleep on the hand-off word, until [`Self::unfollow`],
+    /// and returns the hand-off word's value for the sleep. None: the relay can be taken now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -222,12 +223,12 @@ impl Relay {
     }
 
     /// The word that followers sleep on.
-    pub fn baton(&self) -> &AtomicU32 {
+    pub fn handoff(&self) -> &AtomicU32 {
         &self.baton
     }
 
     /// Ends [`Self::follow`]: the thread sleeps no more. True: [`Self::pass_on`] is due, since the
-    /// baton may have woken a thread that does not need the relay any more.
+    /// hand-off word may have woken a thread that does not need the relay any more.
     pub fn unfollow(&self) -> bool {
         self.following.fetch_sub(1, Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()

@@ -7,7 +7,7 @@ use towpath_shm::control::{ControlReply, Request};
 use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, event};
 
 use crate::call::{self, Calls};
-use crate::doorbell;
+use crate::notification;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
 
@@ -63,13 +63,13 @@ pub fn events_waiting(channel: &Channel) -> bool {
         || header.events_lost.load(Ordering::Relaxed) != 0
 }
 
-/// Program: says that it goes to sleep on its doorbell. False: do not, there are events (and the
-/// word is taken back). After the sleep call [`cancel_sleep`].
+/// Program: says that it goes to sleep on its notification descriptor. False: do not, there are
+/// events (and the word is taken back). After the sleep call [`cancel_sleep`].
 pub fn prepare_sleep(channel: &Channel) -> bool {
     protocol::doze(&channel.header().sleeping, || !events_waiting(channel))
 }
 
-/// Program: awake again, no doorbell needed.
+/// Program: awake again, no notification descriptor needed.
 pub fn cancel_sleep(channel: &Channel) {
     channel.header().sleeping.store(0, Ordering::Relaxed);
 }
@@ -173,7 +173,7 @@ impl EngineChannel {
     /// Dropping the channel says the same.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
-        call::wake(self.channel.cell());
+        call::wake(self.channel.request_slot());
     }
 
     /// Notes where the commands end now: what the program has said so far, which an answer may have
@@ -263,7 +263,7 @@ impl EngineChannel {
     /// After events: wakes the program if it sleeps.
     pub fn ring(&self, doorbell: BorrowedFd<'_>) {
         if protocol::rouse(&self.channel.header().sleeping) {
-            doorbell::toll(doorbell);
+            notification::toll(doorbell);
         }
     }
 
@@ -393,16 +393,16 @@ mod tests {
     fn only_a_sleeper_is_rung() {
         let channel = Channel::create().unwrap();
         let mut engine = EngineChannel::new(channel.clone());
-        let (ours, theirs) = doorbell::pair().unwrap();
+        let (ours, theirs) = notification::pair().unwrap();
         let (ours, theirs) = (std::os::fd::AsFd::as_fd(&ours), std::os::fd::AsFd::as_fd(&theirs));
         engine.push_event(1, 1, &mut LastEvent::default()).unwrap();
         engine.ring(ours);
-        assert!(!doorbell::clear(theirs));
+        assert!(!notification::clear(theirs));
         assert!(!prepare_sleep(&channel));
         pop_event(&channel);
         assert!(prepare_sleep(&channel));
         engine.push_event(1, 1, &mut LastEvent::default()).unwrap();
         engine.ring(ours);
-        assert!(doorbell::clear(theirs));
+        assert!(notification::clear(theirs));
     }
 }

@@ -9,7 +9,7 @@ use towpath_shm::Mapping;
 use towpath_shm::layout::{self, ENGINE_ENDED, LIVES, MAGIC, STATUS_LEN, VERSION};
 
 use crate::life::{self, Life};
-use crate::{doorbell, protocol, region};
+use crate::{notification, protocol, region};
 
 /// A program's view of a shard's page.
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ pub struct Rung(AtomicU64);
 /// rung. True: it has now.
 pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
     let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
-    doorbell::ring(doorbell);
+    notification::ring(doorbell);
     rung.0.store(sleep, Ordering::Relaxed);
     true
 }
@@ -115,18 +115,18 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
 ///
 /// ```
 /// use std::os::fd::AsFd;
-/// use towpath_ring::{EngineStatus, Rung, Status, doorbell, ring_engine};
+/// use towpath_ring::{EngineStatus, Rung, Status, notification descriptor, ring_engine};
 ///
 /// let mut engine = EngineStatus::create()?;
 /// let status = Status::map(engine.file().expect("shared").try_clone()?)?;
-/// let (rung, bell) = (Rung::default(), doorbell::create()?);
+/// let (rung, bell) = (Rung::default(), notification::create()?);
 ///
 /// // One that sleeps is rung, once for each sleep.
 /// assert!(engine.fall_asleep(|| true));
 /// ring_engine(&status, &rung, bell.as_fd());
-/// assert!(doorbell::clear(bell.as_fd()));
+/// assert!(notification::clear(bell.as_fd()));
 /// ring_engine(&status, &rung, bell.as_fd());
-/// assert!(!doorbell::clear(bell.as_fd()));
+/// assert!(!notification::clear(bell.as_fd()));
 /// engine.wake_up();
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -200,22 +200,22 @@ impl EngineStatus {
         protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)
     }
 
-    /// Awake again, no doorbell needed.
+    /// Awake again, no notification descriptor needed.
     pub fn wake_up(&mut self) {
         let Self { mapping, at, epoch, .. } = self;
         protocol::wake_up(&page(mapping, *at).sleep_epoch, epoch);
     }
 
     /// Before a look at the rings: a beat begins, unless one goes on.
-    pub fn begin_beat(&mut self) {
+    pub fn begin_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
-        protocol::begin_beat(&page(mapping, *at).beat, beat);
+        protocol::begin_epoch(&page(mapping, *at).beat, beat);
     }
 
     /// All that was in the rings when the beat began has been dealt with, and programs were told.
-    pub fn end_beat(&mut self) {
+    pub fn end_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
-        protocol::end_beat(&page(mapping, *at).beat, beat);
+        protocol::end_epoch(&page(mapping, *at).beat, beat);
     }
 
     fn page(&self) -> &layout::StatusPage {
@@ -247,10 +247,10 @@ mod tests {
         let mut engine = EngineStatus::create().unwrap();
         let status = view(&engine);
         let programs = [Rung::default(), Rung::default()];
-        let bell = doorbell::create().unwrap();
+        let bell = notification::create().unwrap();
         let rings = |rung: &Rung| {
             ring_engine(&status, rung, bell.as_fd());
-            doorbell::clear(bell.as_fd())
+            notification::clear(bell.as_fd())
         };
         assert!(!rings(&programs[0]));
         for _ in 0..3 {

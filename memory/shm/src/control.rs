@@ -1,7 +1,7 @@
 //! Requests and their answers: everything that needs an answer or carries a descriptor. The engine
 //! drains the channel's command ring before it handles a request, so the two keep their order.
 //!
-//! A request goes into the cell of the channel ([`CallCell`]) of the shard that has the socket.
+//! A request goes into the cell of the channel ([`RequestSlot`]) of the shard that has the socket.
 //! Requests from before there is a channel, and those answered with descriptors
 //! ([`goes_by_socket`]), go over the Unix socket (SOCK_SEQPACKET) beside it. Each of these has one
 //! request at a time. A program that makes another one on the Unix socket before the answer is cut
@@ -35,12 +35,12 @@ pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
 const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 
 /// Where the cell of a channel is.
-pub const CELL_OFFSET: usize = size_of::<ChannelHeader>();
+pub const REQUEST_SLOT_OFFSET: usize = size_of::<ChannelHeader>();
 
 /// A request that takes and gives no descriptor, and its answer. The program has one at a time.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct CallCell {
+pub struct RequestSlot {
     /// Number of the last request from here that was answered; written when the answer is there.
     /// Engine.
     pub answered: atomic::AtomicU32,
@@ -55,7 +55,7 @@ pub struct CallCell {
 }
 
 /// Where the bytes of a request are, as [`Request::wire`] has them: program.
-pub const REQUEST_OFFSET: usize = CELL_OFFSET + size_of::<CallCell>();
+pub const REQUEST_OFFSET: usize = REQUEST_SLOT_OFFSET + size_of::<RequestSlot>();
 /// Where those of the answer are: engine.
 pub const REPLY_OFFSET: usize = REQUEST_OFFSET + size_of::<Request>();
 
@@ -110,13 +110,15 @@ pub mod call {
     /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs.
     /// Everything this channel held and does not list is dropped; the rings start empty. Reply: `a`
     /// = layout version, `b` = number of the channels, `slot` = how many shards there are.
-    /// Descriptors: region, status pages, memory of the channels, own doorbell, a blank
-    /// [`crate::token`], the doorbell of each shard. Where a guardian watches the run, a pipe's
-    /// read end follows, which hangs up when the last process that could end the run has gone.
+    /// Descriptors: region, status pages, memory of the channels, own notification descriptor, a
+    /// blank [`crate::token`], the notification descriptor of each shard. Where a guardian watches
+    /// the run, a pipe's read end follows, which hangs up when the last process that could end the
+    /// run has gone.
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: other channels; `a` says for what ([`super::purpose`]).
     /// Reply: `b` = their number; descriptors: control socket, memory of the channels, own
-    /// doorbell, the doorbell of each shard. (Region and status pages are the same.)
+    /// notification descriptor, the notification descriptor of each shard. (Region and status pages
+    /// are the same.)
     pub const CLONE: u32 = 2;
     /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = how many are
     /// wanted, at least one, at most [`super::SOCKETS_MAX`]. Reply: slot, generation; `data` =
@@ -495,7 +497,7 @@ impl ControlReply {
 const _: () = {
     assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<ControlReply>() == 24 + 24 + DATA_MAX);
-    assert!(size_of::<CallCell>() == 128);
+    assert!(size_of::<RequestSlot>() == 128);
     assert!(REPLY_OFFSET + size_of::<ControlReply>() <= COMMANDS_OFFSET);
     assert!(size_of::<Interface>() == 64);
     assert!(size_of::<Route>() == 2 * 24 + 6 * 4);

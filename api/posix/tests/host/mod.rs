@@ -5,18 +5,18 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use towpath_client::wheel::{self, Wheel};
+use towpath_client::driver::{self, Driver};
 use towpath_engine::{Engine, EngineConfig, Remote};
 use towpath_posix::{Posix, attach};
 
 pub struct Inside(pub Engine);
 
-impl wheel::TurnedEngine for Inside {
-    fn turn(&mut self) -> wheel::Next {
+impl driver::TurnedEngine for Inside {
+    fn turn(&mut self) -> driver::Next {
         match self.0.turn() {
-            towpath_engine::Next::Turn => wheel::Next::Turn,
-            towpath_engine::Next::Sleep(timeout) => wheel::Next::Sleep(timeout),
-            towpath_engine::Next::End => wheel::Next::End,
+            towpath_engine::Next::Turn => driver::Next::Turn,
+            towpath_engine::Next::Sleep(timeout) => driver::Next::Sleep(timeout),
+            towpath_engine::Next::End => driver::Next::End,
         }
     }
     fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
@@ -36,12 +36,12 @@ impl wheel::TurnedEngine for Inside {
     }
 }
 
-/// An engine with loopback, its wheel, and a channel for the process.
-pub fn wheel(posix: &'static Posix, engine: Engine) -> (&'static Wheel, Remote, OwnedFd) {
+/// An engine with loopback, its driver, and a channel for the process.
+pub fn start_driver(posix: &'static Posix, engine: Engine) -> (&'static Driver, Remote, OwnedFd) {
     let mut engine = engine;
     let (control, remote) = (engine.attach().expect("a channel"), engine.remote());
-    let wheel = Wheel::new(&posix.process, Box::new(Inside(engine))).expect("descriptors");
-    (Box::leak(Box::new(wheel)), remote, control)
+    let driver = Driver::new(&posix.process, Box::new(Inside(engine))).expect("descriptors");
+    (Box::leak(Box::new(driver)), remote, control)
 }
 
 pub fn engine() -> Engine {
@@ -49,17 +49,17 @@ pub fn engine() -> Engine {
 }
 
 /// The process is attached to it, and a thread of this name stands by. Gives that.
-pub fn standing_by(posix: &'static Posix, name: &str) -> (&'static Wheel, Remote, JoinHandle<()>) {
+pub fn standing_by(posix: &'static Posix, name: &str) -> (&'static Driver, Remote, JoinHandle<()>) {
     let (tell, told) = mpsc::channel();
     let stands_by = thread::Builder::new().name(name.into()).spawn(move || {
         let engine = engine();
         // Its end is the engine's, for other processes.
         let _life = engine.live();
-        let (wheel, remote, control) = wheel(posix, engine);
-        tell.send((wheel, remote, control)).expect("it is waited for");
-        wheel.stand_by();
+        let (driver, remote, control) = start_driver(posix, engine);
+        tell.send((driver, remote, control)).expect("it is waited for");
+        driver.stand_by();
     });
-    let (wheel, remote, control) = told.recv().expect("it begins");
-    attach::over(posix, control.into(), Some(wheel)).expect("it is let in");
-    (wheel, remote, stands_by.expect("a thread"))
+    let (driver, remote, control) = told.recv().expect("it begins");
+    attach::over(posix, control.into(), Some(driver)).expect("it is let in");
+    (driver, remote, stands_by.expect("a thread"))
 }

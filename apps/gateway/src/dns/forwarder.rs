@@ -30,7 +30,7 @@ use crate::events::{Interest, Readiness, Token, family};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, NAMESERVER_REPEAT_NS};
-use crate::nameservers::Tour;
+use crate::nameservers::ServerRotation;
 use crate::slab::SlabKey;
 use crate::sys::{self, Destination, IpOption};
 
@@ -70,7 +70,7 @@ struct Query {
 #[derive(Debug)]
 struct Wanted {
     message: Vec<u8>,
-    tour: Tour,
+    tour: ServerRotation,
     /// Failure that the program is told if no other nameserver helps.
     failure: Option<Failure>,
 }
@@ -143,7 +143,7 @@ impl Forwarder {
             // more.
             self.queries.remove(key);
         }
-        let tour = shared.nameservers.tour(shared.now_ns);
+        let tour = shared.nameservers.rotation(shared.now_ns);
         let wanted = Wanted { message, tour, failure: None };
         if let Err(failure) = self.ask(shared, asked, wanted) {
             asked.tell_error(shared, failure);
@@ -191,7 +191,7 @@ impl Forwarder {
             if current.is_some_and(|current| !cx.shared.nameservers.has(current))
                 && let Some((asked, query)) = self.queries.remove(key)
             {
-                let tour = cx.shared.nameservers.tour(cx.shared.now_ns);
+                let tour = cx.shared.nameservers.rotation(cx.shared.now_ns);
                 self.go_on(cx, asked, Wanted { tour, failure: None, ..query.wanted });
             }
         }

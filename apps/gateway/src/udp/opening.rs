@@ -31,7 +31,7 @@ impl UdpFlows {
     pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::SlabKey> {
         let mut known = self.siblings.client(&key)?;
         known.client.set_answered();
-        let host = known.news().flatten();
+        let host = known.updates().flatten();
         let (listener, client) = (known.client.listener, known.client.address);
         let side = Side::Client { listener, client, host, known: Some(known) };
         let whose = Client::at(client.ip());

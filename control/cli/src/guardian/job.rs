@@ -1,6 +1,6 @@
 //! The job of a guardian. Towpath writes it into a memory file, which goes over the socket.
-//! Descriptors go along: PROGRAM's standard input, the write end of the run's lifeline, and the
-//! control socket, if any. The guardian's own standard input is the socket.
+//! Descriptors go along: PROGRAM's standard input, the write end of the run's parent-death pipe,
+//! and the control socket, if any. The guardian's own standard input is the socket.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -64,7 +64,8 @@ pub struct Received {
 }
 
 impl Job {
-    /// Gives it to a guardian, with PROGRAM's control socket and an end of the lifeline to keep.
+    /// Gives it to a guardian, with PROGRAM's control socket and an end of the parent-death pipe to
+    /// keep.
     pub fn send(
         &self,
         guardian: BorrowedFd<'_>,
@@ -85,7 +86,7 @@ impl Job {
         Ok(())
     }
 
-    /// Waits for a job, and the lifeline; None when towpath has ended before it had one.
+    /// Waits for a job, and the parent-death pipe; None when towpath has ended before it had one.
     pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<(Received, OwnedFd)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

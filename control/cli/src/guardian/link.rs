@@ -11,7 +11,7 @@ use towpath_model::wait::wait;
 
 /// Order of towpath to its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum GuardianCommand {
     /// A signal for PROGRAM, by its number.
     Signal(i32),
     /// Everything shall end: SIGTERM, and after the grace SIGKILL.
@@ -22,7 +22,7 @@ pub enum Order {
 
 /// Report of the guardian to towpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum GuardianReport {
     /// PROGRAM's process id. The first of all, unless it is [`Self::Refused`].
     Started(u32),
     /// PROGRAM could not be executed: the errno. The last of all.
@@ -41,7 +41,7 @@ pub trait Message: Sized {
     fn decode(kind: u8, number: u32) -> Option<Self>;
 }
 
-impl Message for Order {
+impl Message for GuardianCommand {
     fn encode(self) -> (u8, u32) {
         match self {
             Self::Signal(signal) => (b's', signal as u32),
@@ -60,7 +60,7 @@ impl Message for Order {
     }
 }
 
-impl Message for News {
+impl Message for GuardianReport {
     fn encode(self) -> (u8, u32) {
         match self {
             Self::Started(pid) => (b'p', pid),
@@ -110,7 +110,7 @@ impl Link {
     }
 
     /// Sends an order. The end of the guardian is reported by [`Self::news`], not here.
-    pub fn order(&self, order: Order) {
+    pub fn command(&self, order: GuardianCommand) {
         let _ = send(self.fd(), order);
     }
 
@@ -118,17 +118,17 @@ impl Link {
     ///
     /// # Errors
     /// Something else came, or the socket failed.
-    pub fn news(&self) -> Result<Received<News>> {
+    pub fn report(&self) -> Result<Received<GuardianReport>> {
         receive(self.fd())
     }
 }
 
-/// Waits for [`Order::Go`]; false: towpath does not want PROGRAM to start, or has ended.
+/// Waits for [`GuardianCommand::Go`]; false: towpath does not want PROGRAM to start, or has ended.
 pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
     loop {
         wait(&mut [PollFd::new(&owner, PollFlags::IN)], None)?;
         match receive(owner)? {
-            Received::Message(Order::Go) => return Ok(true),
+            Received::Message(GuardianCommand::Go) => return Ok(true),
             Received::Message(_) | Received::End => return Ok(false),
             Received::Nothing => {}
         }
@@ -171,20 +171,24 @@ mod tests {
     #[test]
     fn messages_survive_the_way() {
         let news = [
-            News::Started(u32::MAX),
-            News::Refused(2),
-            News::Exited(255),
-            News::Killed(64),
-            News::Alone,
+            GuardianReport::Started(u32::MAX),
+            GuardianReport::Refused(2),
+            GuardianReport::Exited(255),
+            GuardianReport::Killed(64),
+            GuardianReport::Alone,
         ];
         for message in news {
             let (kind, number) = message.encode();
-            assert_eq!(News::decode(kind, number), Some(message));
+            assert_eq!(GuardianReport::decode(kind, number), Some(message));
         }
-        for message in [Order::Signal(64), Order::End { grace_ms: u32::MAX }, Order::Go] {
+        for message in [
+            GuardianCommand::Signal(64),
+            GuardianCommand::End { grace_ms: u32::MAX },
+            GuardianCommand::Go,
+        ] {
             let (kind, number) = message.encode();
-            assert_eq!(Order::decode(kind, number), Some(message));
+            assert_eq!(GuardianCommand::decode(kind, number), Some(message));
         }
-        assert_eq!(News::decode(0, 0), None);
+        assert_eq!(GuardianReport::decode(0, 0), None);
     }
 }

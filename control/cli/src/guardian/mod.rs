@@ -12,8 +12,8 @@
 //! that end open. So a signal also tells the guardian when the first thread ends (PR_SET_PDEATHSIG
 //! of prctl(2)). When the guardian dies, its children become those of towpath, which is a subreaper
 //! for this case alone, and towpath ends the run. When both die at once, the kernel closes the last
-//! write ends of the *lifeline*, a pipe. Every process with the preload library has a read end, by
-//! which the kernel kills it (client/src/lifeline.rs).
+//! write ends of the *parent-death pipe*, a pipe. Every process with the preload library has a read
+//! end, by which the kernel kills it (client/src/parent_death.rs).
 //!
 //! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither
 //! a Ctrl-C nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM
@@ -44,7 +44,7 @@ use towpath_model::wait::wait;
 
 pub use device::{Device, receive as receive_device};
 pub use job::{Job, Way};
-pub use link::{Link, News, Order};
+pub use link::{GuardianCommand, GuardianReport, Link};
 pub use sock_diag::SockDiag;
 pub use tree::{children, end_children};
 
@@ -96,7 +96,7 @@ fn guard() -> Result<()> {
     let signals = SignalFd::with_flags(&heard, flags)?;
     nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
     let owner = rustix::stdio::stdin();
-    // The lifeline is open until this process has ended.
+    // The parent-death pipe is open until this process has ended.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
     let mut covers = covers::Covers::default();
     if let Some(namespace) = job.namespace() {
@@ -116,7 +116,7 @@ fn guard() -> Result<()> {
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
             // Towpath may have died meanwhile, and gets no report then.
-            let _ = link::send(owner, News::Refused(errno));
+            let _ = link::send(owner, GuardianReport::Refused(errno));
             return Ok(());
         }
     };
@@ -162,7 +162,7 @@ impl Guardian {
             alone: false,
             end: End::NotYet,
         };
-        guardian.tell(News::Started(program.as_raw_pid().unsigned_abs()));
+        guardian.tell(GuardianReport::Started(program.as_raw_pid().unsigned_abs()));
         guardian
     }
 
@@ -222,7 +222,7 @@ impl Guardian {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::CHILD) => {
                     if !std::mem::replace(&mut self.alone, true) {
-                        self.tell(News::Alone);
+                        self.tell(GuardianReport::Alone);
                     }
                     return Ok(());
                 }
@@ -236,11 +236,11 @@ impl Guardian {
         while self.owner_lives {
             match link::receive(self.owner)? {
                 link::Received::Nothing => return Ok(()),
-                link::Received::Message(Order::Signal(signal)) => self.signal(signal),
-                link::Received::Message(Order::End { grace_ms }) => {
+                link::Received::Message(GuardianCommand::Signal(signal)) => self.signal(signal),
+                link::Received::Message(GuardianCommand::End { grace_ms }) => {
                     self.end_within(Duration::from_millis(grace_ms.into()));
                 }
-                link::Received::Message(Order::Go) => {}
+                link::Received::Message(GuardianCommand::Go) => {}
                 link::Received::End => self.abandoned(),
             }
         }
@@ -290,16 +290,16 @@ impl Guardian {
         }
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: GuardianReport) {
         // Towpath may have died: its end of the socket says so next.
         let _ = link::send(self.owner, news);
     }
 }
 
-fn ended(status: WaitStatus) -> Option<News> {
+fn ended(status: WaitStatus) -> Option<GuardianReport> {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Some(News::Exited(code as u8)),
-        (_, Some(signal)) => Some(News::Killed(signal)),
+        (Some(code), _) => Some(GuardianReport::Exited(code as u8)),
+        (_, Some(signal)) => Some(GuardianReport::Killed(signal)),
         _ => None,
     }
 }

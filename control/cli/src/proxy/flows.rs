@@ -17,7 +17,7 @@ use towpath_model::{
 use crate::messages::Messages;
 
 /// The runner's side: a bell, and the way of the answers.
-pub struct FlowDesk {
+pub struct FlowQueries {
     bell: Arc<OwnedFd>,
     answers: Sender<Vec<FlowEntry>>,
     _instance: Option<Instance>,
@@ -26,7 +26,7 @@ pub struct FlowDesk {
 /// Time for an answer of the runner, less than `towpath ss` has patience.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-impl FlowDesk {
+impl FlowQueries {
     /// Answers `towpath ss` from now on, with `program` as the name of this run. Where no folder
     /// can have the socket for that, the user is told, and the traffic is carried all the same.
     ///
@@ -47,7 +47,7 @@ impl FlowDesk {
     }
 
     /// The descriptor that wakes the runner.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn notifier(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 

@@ -27,7 +27,7 @@ use towpath_uplink::{Counting, Layer, Tally, now_ns, random};
 use towpath_wire::MacAddr;
 
 use args::{Command, Proxy, ProxyArgs};
-use flows::FlowDesk;
+use flows::FlowQueries;
 use port_layers::{captured, layers_of, with_ports};
 
 use crate::error::{ExitCode, Failure};
@@ -96,14 +96,15 @@ fn carry(
     let device = captured(capture, "tun", counting).context("--pcap")?;
     let mut runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
     messages.say(&format!("{}; Ctrl-C ends", setup::facts(args, &name)));
-    let desk = FlowDesk::open(words(args), messages).context("eventfd")?;
-    let ended = runner.run(&[signals.fd().as_fd(), desk.bell()], |woken, gateway| match woken {
-        0 => hear(args, signals, messages, gateway),
-        _ => {
-            desk.answer(gateway);
-            ControlFlow::Continue(())
-        }
-    });
+    let desk = FlowQueries::open(words(args), messages).context("eventfd")?;
+    let ended =
+        runner.run(&[signals.fd().as_fd(), desk.notifier()], |woken, gateway| match woken {
+            0 => hear(args, signals, messages, gateway),
+            _ => {
+                desk.answer(gateway);
+                ControlFlow::Continue(())
+            }
+        });
 
     runner.reset_clients();
     let layers = layers_of(runner.gateway());

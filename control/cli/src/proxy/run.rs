@@ -20,7 +20,7 @@ use crate::child::{Ended, ProgramChild};
 use crate::error::ExitCode;
 use crate::guardian::{Job, Way, namespace::Namespace};
 use crate::messages::Messages;
-use crate::run::{lifeline, raise_descriptor_limit};
+use crate::run::{parent_death_pipe, raise_descriptor_limit};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::in_options;
@@ -95,7 +95,7 @@ fn within(
         activation,
     };
     let limit = raise_descriptor_limit();
-    let (_programs_end, keep) = lifeline()?;
+    let (_programs_end, keep) = parent_death_pipe()?;
     let (mut child, device) = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();

@@ -28,7 +28,7 @@ use towpath_tap::{Parts, Tap};
 use towpath_uplink::{BoundPorts, Counting, Layer, Namespaced, Plan, now_ns, random};
 use towpath_wire::MacAddr;
 
-use super::flows::FlowDesk;
+use super::flows::FlowQueries;
 use super::port_layers::{captured, layers_of, with_ports};
 use super::port_watch;
 use crate::guardian::SockDiag;
@@ -167,7 +167,7 @@ fn turn(
     let (messages, inside, ports) =
         (work.messages.clone(), work.inside, Arc::clone(&work.plan.port_counters));
     let words = work.words.clone();
-    let open = || FlowDesk::open(words, &messages).context("eventfd");
+    let open = || FlowQueries::open(words, &messages).context("eventfd");
     let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
         Ok(both) => {
             // The receiver waits for this message, here and below.
@@ -180,7 +180,7 @@ fn turn(
         }
     };
     let mut in_vain = 0;
-    let ended = runner.run(&[stop.as_fd(), look.as_fd(), desk.bell()], |wake, gateway| {
+    let ended = runner.run(&[stop.as_fd(), look.as_fd(), desk.notifier()], |wake, gateway| {
         match wake {
             0 => return ControlFlow::Break(()),
             1 => {}

@@ -30,7 +30,7 @@ impl Host {
     fn ask_ports(&self) -> Result<(), Gone> {
         let asked: Vec<_> = self.counters.iter().map(|port| (port, port.ask())).collect();
         // The router turns between two jobs: ports tell their counters then.
-        served::until_told(
+        served::until_notified(
             || asked.iter().all(|(port, asked)| port.is_told(*asked)),
             || self.remote.ask(|_| ()).map_err(|_| Gone),
         )

@@ -13,8 +13,8 @@ use towpath_wire::Prefix;
 use super::failures::{GatewayId, UnreachableRouters};
 use super::hash::Keyed;
 use super::iface::IfaceId;
+use super::messages::HopKey;
 use super::route::{RouteEntry, RouteKind};
-use super::told::HopKey;
 
 /// A way that a lookup found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use towpath_tcp::Instant;
 
 use super::config::NetConfig;
 use super::control::Control;
+use super::control_access::{ControlAccess, Shared};
 use super::data::{Data, Load, Output};
 use super::iface::IfaceId;
 use super::keys::Keys;
+use super::messages::{DataCommand, NeighborUpdate, Parts};
 use super::received::{IcmpError, Looped, Received};
-use super::seat::{ControlAccess, Shared};
-use super::told::{News, Order, Parts};
 use super::trace::{ControlCounters, DroppedCopy, NetCounters, Traffic};
 use crate::drop::DropReason;
 
@@ -33,7 +33,7 @@ pub struct Net {
     /// How many snapshots it has seen.
     pub(super) seen: u64,
     /// News for the data parts of other shards.
-    pub(super) news: VecDeque<(Parts, News)>,
+    pub(super) news: VecDeque<(Parts, NeighborUpdate)>,
     /// Number of times that other shards gave control work, as far as the first one has seen.
     pub(super) hurries_seen: u64,
     /// The first shard may have work sooner than it knows.
@@ -77,13 +77,13 @@ impl Net {
         Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
-    /// Passes notices and punts to control, and its orders to data. Where control is in this stack,
-    /// callers do so after each packet, so the next one finds the host as the last one left it.
-    /// Notices of other shards leave at the end of their turn.
+    /// Passes reports and control packets to control, and its commands to data. Where control is in
+    /// this stack, callers do so after each packet, so the next one finds the host as the last one
+    /// left it. Notices of other shards leave at the end of their turn.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
-            ControlAccess::Alone(control) if data.has_told() || control.has_orders() => {
+            ControlAccess::Alone(control) if data.has_told() || control.has_commands() => {
                 talk(control, data, news, now, pool);
             }
             ControlAccess::Alone(control) => data.follow(control.snapshot()),
@@ -150,8 +150,8 @@ impl Net {
     /// When [`Net::on_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         let control = match &self.seat {
-            // The owner may have given the data part news.
-            ControlAccess::Alone(control) if control.has_orders() => Instant::ZERO,
+            // The owner may have given the data part updates.
+            ControlAccess::Alone(control) if control.has_commands() => Instant::ZERO,
             ControlAccess::Alone(control) => control.next_timeout(),
             ControlAccess::First(shared) => shared.due(),
             ControlAccess::Other(_) => Instant::FAR,
@@ -335,32 +335,32 @@ fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
     control
 }
 
-/// Passes everything between control and a data part on its thread, and keeps news for other data
-/// parts.
+/// Passes everything between control and a data part on its thread, and keeps updates for other
+/// data parts.
 ///
 /// The loop ends, because neither side repeats itself. Data reports a next hop once until an
 /// answer, and control orders a packet to an unknown neighbour once.
 fn talk(
     control: &mut Control,
     data: &mut Data,
-    news_of_others: &mut VecDeque<(Parts, News)>,
+    news_of_others: &mut VecDeque<(Parts, NeighborUpdate)>,
     now: Instant,
     pool: &mut Pool,
 ) {
     loop {
-        while let Some(punt) = data.take_punt() {
-            control.on_punt(now, punt, pool);
+        while let Some(punt) = data.take_control_packet() {
+            control.on_control_packet(now, punt, pool);
         }
-        while let Some(notice) = data.take_notice() {
-            control.on_notice(now, Parts::FIRST, notice, pool);
+        while let Some(notice) = data.take_report() {
+            control.on_report(now, Parts::FIRST, notice, pool);
         }
         data.follow(control.snapshot());
-        let Some(order) = control.take_order() else { break };
-        if let Order::News { to, news } = &order
+        let Some(order) = control.take_command() else { break };
+        if let DataCommand::News { to, news } = &order
             && *to != Parts::FIRST
         {
             news_of_others.push_back((to.without(Parts::FIRST), *news));
         }
-        data.on_order(now, order, pool);
+        data.on_command(now, order, pool);
     }
 }

@@ -52,7 +52,7 @@ pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
 /// MTUs. A neighbour is reported once until there is an answer, or a second is over. More than two
 /// for each of [`NEXT_HOPS_MAX`] therefore come from a sender to ever new addresses, whose packets
 /// are dropped. Drop reason `neighbor_queue_full`, counter `neighbor_notices_full`.
-pub const NEIGHBOR_NOTICES_MAX: usize = 2 * NEXT_HOPS_MAX;
+pub const NEIGHBOR_REPORTS_MAX: usize = 2 * NEXT_HOPS_MAX;
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122
 /// §2.3.2.2 wants at least one packet; a program that begins with many connections or datagrams to
 /// one host loses none. Beyond, the oldest go; drop reason `neighbor_queue_full`.

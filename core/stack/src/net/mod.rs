@@ -26,21 +26,21 @@
 //! - `News` says where one neighbour is. Neighbours change often, so they are not in the snapshot:
 //!   a neighbour that moves costs each data part one entry. A router that stops answering makes a
 //!   snapshot that differs in the list of such routers alone.
-//! - A `Punt` is a received packet for control, as ARP or neighbour discovery.
+//! - A `ControlPacket` is a received packet for control, as ARP or neighbour discovery.
 //! - A `Notice` reports an event of a next hop: a use, or progress of the transport beyond it. A
 //!   neighbour in use makes one notice a second.
-//! - An `Order` of control is a packet to send or to drop, or news.
+//! - An `Order` of control is a packet to send or to drop, or updates.
 //!
 //! **Several shards.** [`Net`] is one shard's IP layer; its `seat` says where control is: in this
-//! `Net`, or behind a lock that the shards share. The first shard runs control. Punts and notices
-//! of other shards go to it in batches, through the rings between shards, and news return the same
-//! way.
+//! `Net`, or behind a lock that the shards share. The first shard runs control. Control packets and
+//! reports of other shards go to it in batches, through the rings between shards, and updates
+//! return the same way.
 //!
-//! - Each neighbour has a bit set of the shards that use it, and its news go to those. A renewed
+//! - Each neighbour has a bit set of the shards that use it, and its updates go to those. A renewed
 //!   use is answered to its shard alone. A sender to absent hosts costs its own shard and the first
 //!   one only.
 //! - Queues are bounded both ways. A shard drops packets whose neighbour it cannot ask for
-//!   (`NEIGHBOR_NOTICES_MAX`). A shard that does not take its news asks for all neighbours again
+//!   (`NEIGHBOR_NOTICES_MAX`). A shard that does not take its updates asks for all neighbours again
 //!   (`NEWS_WAITING_MAX`).
 //! - Path MTUs of datagrams travel likewise: the shard whose socket believed a report tells the
 //!   first one, which tells all.
@@ -64,6 +64,7 @@
 mod changes;
 mod config;
 mod control;
+mod control_access;
 mod data;
 mod failures;
 mod fib;
@@ -76,17 +77,16 @@ pub mod limits;
 mod link_header;
 mod locals;
 pub(crate) mod lru;
+mod messages;
 mod owner;
 mod received;
 mod relay;
 pub(crate) mod route;
 mod rule_set;
-mod seat;
 mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;
-mod told;
 mod trace;
 mod transport;
 
@@ -99,9 +99,9 @@ pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;
 pub use layer::Net;
+pub(crate) use messages::{HopKey, NeighborUpdate, ToControl};
 pub use received::{Conflict, Echo, IcmpError, Local, Looped, Received};
 pub use route::{HopId, Route, RouteEntry, RouteError, RouteKind, metric_unless_given};
 pub use rule_set::{Logged, RuleSet};
 pub use snapshot::Link as Interface;
-pub(crate) use told::{HopKey, News, ToControl};
 pub use trace::{ControlCounters, DataCounters, DroppedCopy, NetCounters, Traffic};

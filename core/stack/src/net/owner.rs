@@ -11,12 +11,12 @@ use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
 use super::control::{Control, NeighborInfo};
+use super::control_access::ControlAccess;
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::received::Conflict;
 use super::route::RouteEntry;
 use super::rule_set::{Logged, RuleSet};
-use super::seat::ControlAccess;
 use super::snapshot::Link;
 
 impl Net {

@@ -4,9 +4,9 @@
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
+use super::control_access::{ControlAccess, Shared};
 use super::layer::Net;
-use super::seat::{ControlAccess, Shared};
-use super::told::{HopKey, News, Notice, Parts, Punt, ToControl};
+use super::messages::{ControlPacket, DataReport, HopKey, NeighborUpdate, Parts, ToControl};
 use crate::drop::DropReason;
 
 impl Net {
@@ -69,22 +69,22 @@ impl Net {
         if !matches!(self.seat, ControlAccess::Other(_)) {
             return None;
         }
-        if let Some(mut punt) = self.data.take_punt() {
+        if let Some(mut punt) = self.data.take_control_packet() {
             // The packet may lie in a FIFO that belongs to this thread.
             punt.packet_mut().linearize(pool);
             return Some(ToControl::Punt(Box::new(punt)));
         }
-        self.data.take_notice().map(ToControl::Notice)
+        self.data.take_report().map(ToControl::Notice)
     }
 
     /// The first shard takes no more packets for control.
     pub(crate) fn drop_for_control(&mut self, pool: &mut Pool) {
-        while let Some(punt) = self.data.take_punt() {
-            self.drop_punt(punt, pool);
+        while let Some(punt) = self.data.take_control_packet() {
+            self.drop_control_packet(punt, pool);
         }
     }
 
-    fn drop_punt(&mut self, punt: Punt, pool: &mut Pool) {
+    fn drop_control_packet(&mut self, punt: ControlPacket, pool: &mut Pool) {
         let (iface, packet) = punt.into_packet();
         self.data.drop(iface, packet, DropReason::ShardFull, pool);
     }
@@ -94,15 +94,15 @@ impl Net {
         let by = Parts::one(from);
         match (told, &self.seat) {
             (ToControl::Punt(punt), ControlAccess::First(_)) => self.data.punts.push_back(*punt),
-            (ToControl::Punt(punt), _) => self.drop_punt(*punt, pool),
-            (ToControl::Notice(Notice::TooBig { way, mtu }), _) => {
+            (ToControl::Punt(punt), _) => self.drop_control_packet(*punt, pool),
+            (ToControl::Notice(DataReport::TooBig { way, mtu }), _) => {
                 if let Some(mtu) = self.data.hear_path_mtu(now, way, mtu) {
                     let others = Parts::OTHERS.without(by);
-                    self.news.push_back((others, News::TooBig { way, mtu }));
+                    self.news.push_back((others, NeighborUpdate::TooBig { way, mtu }));
                 }
             }
             (ToControl::Notice(notice), ControlAccess::First(shared)) => {
-                shared.with(|control| control.on_notice(now, by, notice, pool));
+                shared.with(|control| control.on_report(now, by, notice, pool));
             }
             (ToControl::Notice(_), _) => {}
         }
@@ -120,23 +120,28 @@ impl Net {
         if !told {
             self.data.counters.path_mtus_untold += 1;
         } else if matches!(self.seat, ControlAccess::First(_)) {
-            self.news.push_back((Parts::OTHERS, News::TooBig { way, mtu }));
+            self.news.push_back((Parts::OTHERS, NeighborUpdate::TooBig { way, mtu }));
         } else {
-            told = self.data.next_hops.tell(Notice::TooBig { way, mtu });
+            told = self.data.next_hops.tell(DataReport::TooBig { way, mtu });
         }
         if !told {
             self.data.mtus.set_untold(way);
         }
     }
 
-    /// Takes the next news of the first shard, and its receivers.
-    pub(crate) fn take_news(&mut self) -> Option<(Parts, News)> {
+    /// Takes the next updates of the first shard, and its receivers.
+    pub(crate) fn take_neighbor_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
 
-    /// Takes news of the first shard.
-    pub(crate) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
-        self.data.on_news(now, news, pool);
+    /// Takes updates of the first shard.
+    pub(crate) fn on_neighbor_update(
+        &mut self,
+        now: Instant,
+        news: NeighborUpdate,
+        pool: &mut Pool,
+    ) {
+        self.data.on_neighbor_update(now, news, pool);
         self.data.clear_up(pool);
     }
 

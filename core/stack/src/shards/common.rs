@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::bulletin::Bulletin;
+use super::update_queue::UpdateQueue;
 use super::{Owners, ShardId};
 use crate::host::{Family, ListenerNote, SocketId};
 use crate::limits::CHANGES_UNSEEN_MAX;
@@ -26,7 +26,7 @@ pub(crate) struct Common {
     pub owners: Owners,
     news: Box<[UnseenChanges]>,
     /// News of the first shard, for each shard.
-    bulletins: Box<[Bulletin]>,
+    bulletins: Box<[UpdateQueue]>,
     udp: PortShards,
     echo: PortShards,
 }
@@ -34,13 +34,13 @@ pub(crate) struct Common {
 impl Common {
     pub fn new(owners: Owners) -> Arc<Self> {
         let news = (0..owners.count()).map(|_| UnseenChanges::default()).collect();
-        let bulletins = (0..owners.count()).map(|_| Bulletin::default()).collect();
+        let bulletins = (0..owners.count()).map(|_| UpdateQueue::default()).collect();
         Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
     }
 
     /// News of the first shard for `shard`.
     #[inline]
-    pub fn bulletin(&self, shard: ShardId) -> &Bulletin {
+    pub fn update_queue(&self, shard: ShardId) -> &UpdateQueue {
         &self.bulletins[shard.index()]
     }
 

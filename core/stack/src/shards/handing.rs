@@ -139,7 +139,7 @@ impl<H: Host> Stack<H> {
         // Changes of sockets precede the messages that follow from them, so look at those first.
         self.catch_up_for_batch();
         self.close_forsaken(cx);
-        self.receive_news(cx);
+        self.receive_updates(cx);
         if has_offers {
             self.take_offers(cx.host, &batch);
         }
@@ -161,15 +161,15 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes news of the first shard. Errors are delivered one by one, so that none is lost for
+    /// Takes updates of the first shard. Errors are delivered one by one, so that none is lost for
     /// want of a place when many neighbours fail at once.
-    fn receive_news(&mut self, cx: &mut Cx<'_, H>) {
+    fn receive_updates(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
-        let Some(unheard) = member.common.bulletin(member.id).hear(&mut member.heard) else {
+        let Some(unheard) = member.common.update_queue(member.id).hear(&mut member.heard) else {
             return;
         };
-        for news in unheard.into_news() {
-            self.net.on_news(cx.now, news, cx.pool);
+        for news in unheard.into_update() {
+            self.net.on_neighbor_update(cx.now, news, cx.pool);
             while let Some(error) = self.net.take_error() {
                 self.receive_error(cx, &error);
             }
@@ -190,15 +190,15 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Sends other shards news about the host, and the first shard punts and notices. Called after
-    /// the packets of a turn; a neighbour in use is reported once a second. Returns the shards with
-    /// news, a bit each.
+    /// Sends other shards updates about the host, and the first shard control packets and reports.
+    /// Called after the packets of a turn; a neighbour in use is reported once a second. Returns
+    /// the shards with updates, a bit each.
     fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
         let mut have_news = 0;
         let Some(member) = &mut self.shards.member else { return have_news };
-        while let Some((to, news)) = self.net.take_news() {
+        while let Some((to, news)) = self.net.take_neighbor_update() {
             for n in (0..member.pairs.len()).filter(|n| to.has(*n)) {
-                let has_room = member.common.bulletin(ShardId(n as u8)).say(news);
+                let has_room = member.common.update_queue(ShardId(n as u8)).say(news);
                 self.counters.shard_news_lost += u64::from(!has_room);
                 have_news |= 1 << n;
             }

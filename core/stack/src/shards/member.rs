@@ -157,7 +157,7 @@ impl Member {
         let pairs = || self.pairs.iter().flatten();
         !self.forsaken.is_empty()
             || !self.gone.is_empty()
-            || self.common.bulletin(self.id).has_more(self.heard)
+            || self.common.update_queue(self.id).has_more(self.heard)
             || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
     }
 }

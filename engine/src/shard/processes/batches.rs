@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use crate::ids::ChannelId;
-use crate::mail::Notice;
+use crate::mail::ShardReport;
 use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
@@ -108,7 +108,7 @@ impl Processes {
                 self.keep_only(sockets, id, &listed);
             }
         }
-        self.notices.push(Notice::Done(id, 0));
+        self.notices.push(ShardReport::Done(id, 0));
     }
 }
 

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 
 use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
-use crate::mail::Notice;
+use crate::mail::ShardReport;
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{Batch, BatchWork};
@@ -45,7 +45,7 @@ impl Processes {
             self.abandon_batch(sockets, net, id, portion);
         }
         if want.is_some() {
-            self.notices.push(Notice::Refused(id, Errno(EPROTO), want));
+            self.notices.push(ShardReport::Refused(id, Errno(EPROTO), want));
         }
         self.end_cloning(id);
         self.begin_end_of_holds(sockets, id);
@@ -58,7 +58,7 @@ impl Processes {
         let Some(attached) = self.channels.get_mut(id) else { return true };
         if !attached.has_ended {
             sockets.counters.hostile_channels += 1;
-            self.notices.push(Notice::CutOff(id));
+            self.notices.push(ShardReport::CutOff(id));
         }
         if let Some(link) = attached.link.take() {
             self.unlink(net, id, link);
@@ -126,6 +126,6 @@ impl Processes {
         if let BatchWork::Give { clone, .. } = portion.what {
             self.detach(sockets, net, clone);
         }
-        self.notices.push(Notice::Refused(id, Errno(EPROTO), None));
+        self.notices.push(ShardReport::Refused(id, Errno(EPROTO), None));
     }
 }

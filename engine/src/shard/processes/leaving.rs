@@ -7,7 +7,7 @@ use towpath_stack::net::limits::RESOLUTION_TIME;
 use towpath_stack::{SocketId, SocketInfo, SocketState};
 use towpath_tcp::{Instant, State};
 
-use crate::mail::{Leavers, Notice};
+use crate::mail::{Leavers, ShardReport};
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
@@ -86,7 +86,7 @@ impl Processes {
         let is_cut_off = !net.ports.is_empty() && net.ports.iter().all(|port| port.is_gone());
         if delivered || is_cut_off || now >= leaving.until(self.departure.stalled) {
             self.departure.number = None;
-            self.notices.push(Notice::Left(number));
+            self.notices.push(ShardReport::Left(number));
         }
     }
 
@@ -116,7 +116,7 @@ impl Processes {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::mail::Order;
+    use crate::mail::ShardCommand;
     use crate::shard::Shard;
     use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
@@ -132,7 +132,7 @@ mod tests {
         for _ in 0..SOCKETS {
             shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         }
-        shard.obey(Order::Leave(1, Leavers::All));
+        shard.obey(ShardCommand::Leave(1, Leavers::All));
         // Something has not been sent yet.
         shard.sockets.outgoing.to_send.push_back(0);
         let count = |shard: &mut Shard, passed: Duration| {
@@ -153,7 +153,7 @@ mod tests {
         assert!(shard.time_left(shard.sockets.now).is_some_and(|left| left <= again));
         shard.leave(shard.sockets.now + again);
         assert!(shard.processes.departure.progress.is_some_and(|leaving| !leaving.is_due));
-        shard.obey(Order::Stay);
+        shard.obey(ShardCommand::Stay);
         assert_eq!(shard.time_left(shard.sockets.now), None);
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use crate::ids::ChannelId;
 use crate::link::ChannelLink;
-use crate::mail::{Newcomer, Notice};
+use crate::mail::{Newcomer, ShardReport};
 use crate::shard::net::Net;
 use crate::shard::net::sources::ShardSource;
 use crate::shard::processes::Processes;
@@ -28,12 +28,12 @@ impl Processes {
     /// Links a channel to the rings and notifications of a new process image.
     pub(crate) fn link(&mut self, net: &mut Net, id: ChannelId, link: ChannelLink) {
         let Some(attached) = self.channels.get_mut(id) else {
-            return self.notices.push(Notice::Unlinked(id, link.into_bells()));
+            return self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
         };
         if net.poller.add(link.engine_bell.as_fd(), ShardSource::Doorbell).is_err() {
             // Without the bell in the poller the process would not be heard while the shard sleeps.
             self.channels.to_cut_off.push(id);
-            return self.notices.push(Notice::Unlinked(id, link.into_bells()));
+            return self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
         }
         if let Some(old) = attached.link.replace(link) {
             self.unlink(net, id, old);
@@ -44,7 +44,7 @@ impl Processes {
     /// are closed.
     pub(crate) fn unlink(&mut self, net: &mut Net, id: ChannelId, link: ChannelLink) {
         net.poller.remove(link.engine_bell.as_fd());
-        self.notices.push(Notice::Unlinked(id, link.into_bells()));
+        self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
     }
 
     /// Nothing of a channel is left but its id, which is used again.
@@ -53,6 +53,6 @@ impl Processes {
         if let Some(link) = attached.link.take() {
             self.unlink(net, id, link);
         }
-        self.notices.push(Notice::Ended(id, attached.life));
+        self.notices.push(ShardReport::Ended(id, attached.life));
     }
 }

@@ -3,7 +3,7 @@
 use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
 use crate::link::ChannelLink;
-use crate::mail::{Notice, Want};
+use crate::mail::{ShardReport, Want};
 use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{Attached, BatchWork};
@@ -22,21 +22,21 @@ impl Processes {
         let is_there = |it: &&Attached| it.link.is_some() && !it.has_ended;
         let has_link = self.channels.get(id).filter(is_there).is_some();
         let (errno, back) = match want {
-            Want::Nothing => return self.notices.push(Notice::Done(id, 0)),
+            Want::Nothing => return self.notices.push(ShardReport::Done(id, 0)),
             Want::MayClone(purpose) if has_link => match self.may_clone(id, purpose) {
-                Ok(()) => return self.notices.push(Notice::Done(id, 0)),
+                Ok(()) => return self.notices.push(ShardReport::Done(id, 0)),
                 Err(errno) => (errno, None),
             },
             Want::List(handles) => {
                 self.list_all(sockets, net, id, &handles);
-                return self.notices.push(Notice::Done(id, 0));
+                return self.notices.push(ShardReport::Done(id, 0));
             }
             Want::Hello { pid, listed, link } => {
                 return self.hello(sockets, net, id, pid, &listed, link);
             }
             Want::Tokens(handles) if has_link => {
                 let held = self.which_are_held(sockets, id, &handles);
-                return self.notices.push(Notice::Done(id, held));
+                return self.notices.push(ShardReport::Done(id, held));
             }
             Want::Clone { purpose, clone, link } if has_link => {
                 match self.clone_channel(sockets, net, id, purpose, clone, link) {
@@ -51,7 +51,7 @@ impl Processes {
         if let Some(attached) = self.channels.get_mut(id) {
             attached.listed = Default::default();
         }
-        self.notices.push(Notice::Refused(id, errno, back));
+        self.notices.push(ShardReport::Refused(id, errno, back));
     }
 
     fn list_all(

@@ -10,7 +10,7 @@ use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{Info, TimerKind};
 
-use crate::mail::{Notice, QueryReply};
+use crate::mail::{QueryReply, ShardReport};
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
 use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
@@ -81,7 +81,7 @@ impl Requests {
             true => (listing.number, QueryReply::Last(entries)),
             false => (listing.number, QueryReply::Some(entries)),
         };
-        cx.processes.notices.push(Notice::Told(number, told));
+        cx.processes.notices.push(ShardReport::Told(number, told));
         if !is_last {
             self.listings.push_back(listing);
         }
@@ -292,7 +292,7 @@ pub(crate) fn queues(entry: &SlotEntry, info: Option<&SocketInfo>) -> (u32, u32)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mail::{Order, Query};
+    use crate::mail::{Query, ShardCommand};
     use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
@@ -305,7 +305,7 @@ mod tests {
             let slot = shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
             shard.sockets.slots.publish(slot);
         }
-        shard.obey(Order::Query(7, Query::Sockets));
+        shard.obey(ShardCommand::Query(7, Query::Sockets));
         let mut listed = Vec::new();
         let ends = (0..SOCKETS).any(|_| {
             let before = shard.sockets.counters.work;
@@ -315,11 +315,11 @@ mod tests {
             shard.do_turn();
             shard.look();
             shard.processes.notices.drain(..).fold(false, |_, notice| match notice {
-                Notice::Told(7, QueryReply::Some(some)) => {
+                ShardReport::Told(7, QueryReply::Some(some)) => {
                     listed.extend(some.into_iter().map(|entry| entry.slot));
                     false
                 }
-                Notice::Told(7, QueryReply::Last(rest)) => {
+                ShardReport::Told(7, QueryReply::Last(rest)) => {
                     listed.extend(rest.into_iter().map(|entry| entry.slot));
                     true
                 }

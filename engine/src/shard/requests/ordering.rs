@@ -28,7 +28,7 @@ use towpath_stack::ShardId;
 
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
-use crate::mail::{Notice, Want};
+use crate::mail::{ShardReport, Want};
 use crate::report::{REQUEST, STACK_TURN};
 use crate::shard::peers::message::PeerMessage;
 use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
@@ -261,14 +261,19 @@ impl Requests {
                 attached.asks.want = Some(want);
                 self.rounds.next.push_back(Asker::Want(id, attached.serial));
             }
-            None => cx.processes.notices.push(Notice::Refused(id, Errno(EPROTO), Some(want))),
+            None => cx.processes.notices.push(ShardReport::Refused(id, Errno(EPROTO), Some(want))),
         }
     }
 
     /// Passes a request on to the registry.
     fn pass_on(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
-            cx.processes.notices.push(Notice::Asks(id, attached.asks.asked, attached.pid, request));
+            cx.processes.notices.push(ShardReport::Asks(
+                id,
+                attached.asks.asked,
+                attached.pid,
+                request,
+            ));
         }
     }
 }

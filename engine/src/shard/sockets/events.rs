@@ -131,7 +131,7 @@ mod tests {
         engine.shard.sockets.slots.post(last, event::RX);
         engine.shard.tell(now);
         assert!(!engine.shard.sockets.telling.queued.contains(alone));
-        while engine.shard.sockets.slots.has_news()
+        while engine.shard.sockets.slots.has_events()
             || !engine.shard.sockets.telling.to_tell.is_empty()
         {
             engine.shard.tell(now);

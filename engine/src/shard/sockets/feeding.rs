@@ -8,7 +8,7 @@ use towpath_shm::layout::{event, flags};
 
 use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
-use crate::shard::sockets::starved::LOCK_AGAIN;
+use crate::shard::sockets::awaiting_memory::LOCK_AGAIN;
 
 /// Maximum time until the next sweep when a program waits for memory.
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
@@ -60,7 +60,7 @@ impl Sockets {
     }
 
     /// Gives memory to waiting programs.
-    pub(crate) fn feed_starved(&mut self, net: &mut Net) {
+    pub(crate) fn give_memory(&mut self, net: &mut Net) {
         let now = self.now;
         if now >= self.starved.locked_at {
             let all = self.starved.locked.len();
@@ -129,16 +129,16 @@ impl Sockets {
             attached => attached,
         };
         let was_starved =
-            self.slots.get(slot).is_some_and(|entry| entry.flags & flags::TX_STARVED != 0);
+            self.slots.get(slot).is_some_and(|entry| entry.flags & flags::TX_AWAITS_MEMORY != 0);
         match attached {
             Attach::Done => {
-                self.slots.set_flags(slot, 0, flags::TX_STARVED);
+                self.slots.set_flags(slot, 0, flags::TX_AWAITS_MEMORY);
                 self.watch_memory(slot);
                 self.slots.post(slot, event::TX);
             }
             // A non-blocking writer and poll have to see that a write would block.
             Attach::NoMemory if !was_starved => {
-                self.slots.set_flags(slot, flags::TX_STARVED, 0);
+                self.slots.set_flags(slot, flags::TX_AWAITS_MEMORY, 0);
                 self.slots.post(slot, event::TX);
             }
             Attach::NoMemory | Attach::Busy => {}

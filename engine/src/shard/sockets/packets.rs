@@ -54,7 +54,7 @@ impl Sockets {
     /// happened.
     pub(crate) fn follow_up(&mut self, net: &mut Net, channels: &mut Channels) {
         self.free_ended(net);
-        self.feed_starved(net);
+        self.give_memory(net);
         self.reset_unclaimed(net);
         self.close_overdue_in_flight(net, channels.is_empty());
         self.sweep(net);

@@ -223,7 +223,7 @@ impl Slots {
     }
 
     /// Whether a socket has news that its programs have not been told.
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         !self.posted.is_empty()
     }
 

@@ -116,8 +116,8 @@ pub struct StatusPage {
     pub datagram_mtu: atomic::AtomicU32,
     /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps.
     /// A program pushes a command, runs a SeqCst fence, and reads this number. If the number is odd
-    /// and the program has not rung for it, it writes its engine doorbell. 64 bits: a number never
-    /// comes again.
+    /// and the program has not rung for it, it writes its engine notification descriptor. 64 bits:
+    /// a number never comes again.
     pub sleep_epoch: atomic::AtomicU64,
     // Not in a cache line with what changes at each sleep, or at each turn.
     _pad0: [atomic::AtomicU64; 5],
@@ -181,8 +181,8 @@ pub struct ChannelHeader {
     pub command_tail: atomic::AtomicU32,
     /// Start of the unread events: program.
     pub event_head: atomic::AtomicU32,
-    /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
-    /// to 0 when it rings. Swap.
+    /// 1 when the program sleeps (or is about to) and wants its notification descriptor rung; the
+    /// engine swaps it to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
     /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). The
     /// number is written when the request is there. Program.

@@ -202,7 +202,7 @@ pub mod flags {
     pub const DEAD: u32 = 32;
     /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it
     /// has attached some.
-    pub const TX_STARVED: u32 = 64;
+    pub const TX_AWAITS_MEMORY: u32 = 64;
     /// Beside CONNECTED: the handshake is not done, and its SYN takes bytes along (RFC 7413).
     pub const OPENING: u32 = 256;
     /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
@@ -216,8 +216,17 @@ pub mod flags {
     /// Each is a bit of its own.
     const _: () = {
         let all = [
-            CONNECTED, CONNECTING, RX_EOF, TX_CLOSED, BOUND, DEAD, TX_STARVED, ERRORS, OPENING,
-            URGENT, NEAR,
+            CONNECTED,
+            CONNECTING,
+            RX_EOF,
+            TX_CLOSED,
+            BOUND,
+            DEAD,
+            TX_AWAITS_MEMORY,
+            ERRORS,
+            OPENING,
+            URGENT,
+            NEAR,
         ];
         let (mut n, mut seen) = (0, 0);
         while n < all.len() {

@@ -11,8 +11,8 @@ use super::tables::Control;
 use crate::net::changes::{Change, Refused};
 use crate::net::iface::IfaceId;
 use crate::net::limits::ROUTER_SOLICITS_MAX;
+use crate::net::messages::HopKey;
 use crate::net::route::RouteEntry;
-use crate::net::told::HopKey;
 
 /// A change that was checked, and cannot fail.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::tables::Control;
 use crate::net::changes::{Change, Fault, How, RouteSpec};
 use crate::net::iface::{IfaceId, Origin};
 use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX, WEIGHT_MAX};
+use crate::net::messages::HopKey;
 use crate::net::route::{RouteEntry, RouteKind, metric_unless_given};
-use crate::net::told::HopKey;
 
 /// The host after a list of changes, as far as the list was taken.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use towpath_wire::{IpProtocol, MacAddr, icmpv6, ipv6, ipv6_ext};
 
 use super::interface::Interface;
 use crate::net::link_header::LinkHeader;
-use crate::net::told::Order;
+use crate::net::messages::DataCommand;
 
 impl Interface {
     /// Asks for the MAC address of `target` at `to`.
@@ -20,7 +20,7 @@ impl Interface {
         sender_ip: Ipv4Addr,
         target: Ipv4Addr,
         pool: &mut Pool,
-    ) -> Order {
+    ) -> DataCommand {
         let request = arp::ArpPacket {
             op: ArpOp::Request,
             sender_mac: self.mac,
@@ -37,17 +37,17 @@ impl Interface {
     //# Request with the hardware address of the interface through which it
     //# is sending the packet.  The 'sender IP address' field MUST be set to
     //# all zeroes
-    pub(super) fn arp_probe(&self, addr: Ipv4Addr, pool: &mut Pool) -> Order {
+    pub(super) fn arp_probe(&self, addr: Ipv4Addr, pool: &mut Pool) -> DataCommand {
         self.arp_request(MacAddr::BROADCAST, Ipv4Addr::UNSPECIFIED, addr, pool)
     }
 
     /// Announces where `addr` is, so that neighbours replace entries of a former owner.
-    pub(super) fn arp_announcement(&self, addr: Ipv4Addr, pool: &mut Pool) -> Order {
+    pub(super) fn arp_announcement(&self, addr: Ipv4Addr, pool: &mut Pool) -> DataCommand {
         self.arp_request(MacAddr::BROADCAST, addr, addr, pool)
     }
 
     /// Answers a request for an own address.
-    pub(super) fn arp_reply(&self, request: &arp::ArpPacket, pool: &mut Pool) -> Order {
+    pub(super) fn arp_reply(&self, request: &arp::ArpPacket, pool: &mut Pool) -> DataCommand {
         let reply = arp::ArpPacket {
             op: ArpOp::Reply,
             sender_mac: self.mac,
@@ -58,14 +58,14 @@ impl Interface {
         self.arp(request.sender_mac, &reply, pool)
     }
 
-    fn arp(&self, dst: MacAddr, message: &arp::ArpPacket, pool: &mut Pool) -> Order {
+    fn arp(&self, dst: MacAddr, message: &arp::ArpPacket, pool: &mut Pool) -> DataCommand {
         let header = ethernet::Header { dst, src: self.mac, vlan: None, ethertype: EtherType::ARP };
         let len = ethernet::HEADER_LEN + arp::PACKET_LEN;
         let mut packet = pool.take(len);
         let bytes = packet.push_back(len).expect("taken with room");
         header.emit(bytes);
         message.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        Order::Frame { iface: self.id, packet }
+        DataCommand::Frame { iface: self.id, packet }
     }
 
     /// A neighbour discovery message. With the receiver's MAC address `to` no look-up is needed.
@@ -76,7 +76,7 @@ impl Interface {
         message: &Message,
         to: Option<MacAddr>,
         pool: &mut Pool,
-    ) -> Order {
+    ) -> DataCommand {
         let mut packet = pool.take(ndp::MESSAGE_LEN_MAX);
         let bytes = packet.push_back(ndp::MESSAGE_LEN_MAX).expect("taken with room");
         let len = message.emit(bytes);
@@ -93,7 +93,7 @@ impl Interface {
         envelope: &Envelope,
         mut packet: Packet,
         to: Option<MacAddr>,
-    ) -> Order {
+    ) -> DataCommand {
         let alert = envelope.hop_limit != ndp::HOP_LIMIT;
         if alert {
             let room = packet.push_front(ipv6_ext::ROUTER_ALERT_LEN);
@@ -111,10 +111,10 @@ impl Interface {
         header.emit(packet.push_front(ipv6::HEADER_LEN));
         let Some(mac) = to else {
             let to = (self.id, envelope.dst.into());
-            return Order::Packet { to, packet, mtu: self.mtu_v6 };
+            return DataCommand::Packet { to, packet, mtu: self.mtu_v6 };
         };
         let link = LinkHeader::ethernet(self.mac, mac, envelope.dst.into());
         packet.push_front(link.bytes().len()).copy_from_slice(link.bytes());
-        Order::Frame { iface: self.id, packet }
+        DataCommand::Frame { iface: self.id, packet }
     }
 }

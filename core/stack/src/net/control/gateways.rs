@@ -11,7 +11,7 @@ use crate::net::failures::{Failure, GatewayId, UnreachableRouters};
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
-use crate::net::told::HopKey;
+use crate::net::messages::HopKey;
 
 /// All routers of all routes.
 #[derive(Debug)]

@@ -7,26 +7,31 @@ use super::neighbor::Solicit;
 use super::tables::Control;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
+use crate::net::messages::{ControlPacket, DataReport, Parts};
 use crate::net::received::Local;
-use crate::net::told::{Notice, Parts, Punt};
 
 impl Control {
     /// A packet came in that is for control.
-    pub(in crate::net) fn on_punt(&mut self, now: Instant, punt: Punt, pool: &mut Pool) {
+    pub(in crate::net) fn on_control_packet(
+        &mut self,
+        now: Instant,
+        punt: ControlPacket,
+        pool: &mut Pool,
+    ) {
         match punt {
-            Punt::Arp { iface, packet, at } => {
+            ControlPacket::Arp { iface, packet, at } => {
                 let heard = self.receive_arp(now, iface, &packet, at, pool);
                 self.finish(iface, packet, heard, pool);
             }
-            Punt::Discovery(local) => {
+            ControlPacket::Discovery(local) => {
                 let heard = self.receive_ndp(now, &local, pool);
                 self.finish_local(local, heard, pool);
             }
-            Punt::Listeners(local) => {
+            ControlPacket::Listeners(local) => {
                 let heard = self.receive_mld(now, &local);
                 self.finish_local(local, heard, pool);
             }
-            Punt::Igmp(local) => {
+            ControlPacket::Igmp(local) => {
                 let heard = self.receive_igmp(now, &local);
                 self.finish_local(local, heard, pool);
             }
@@ -52,31 +57,31 @@ impl Control {
     }
 
     /// Something happened to a next hop of the data part `by`.
-    pub(in crate::net) fn on_notice(
+    pub(in crate::net) fn on_report(
         &mut self,
         now: Instant,
         by: Parts,
-        notice: Notice,
+        notice: DataReport,
         pool: &mut Pool,
     ) {
         match notice {
-            Notice::Used(key) => {
+            DataReport::Used(key) => {
                 if self.neighbors.on_used(now, key, by) {
                     self.solicit(Solicit { key, to: None }, pool);
                 }
             }
-            Notice::Confirmed { key, mac } => {
+            DataReport::Confirmed { key, mac } => {
                 let discovery = &self.ifaces[key.0.index()].discovery;
                 let until = discovery.reachable_until(now, &mut self.random);
                 self.neighbors.confirm(now, by, key, mac, until);
             }
-            Notice::Avoided(key) => {
+            DataReport::Avoided(key) => {
                 if self.routes.take_probe(now, &key) {
                     self.probe_router(now, key, pool);
                 }
             }
             // The first data part handles those.
-            Notice::TooBig { .. } => {}
+            DataReport::TooBig { .. } => {}
         }
         self.publish();
     }

@@ -16,8 +16,8 @@ use super::tables::Control;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
+use crate::net::messages::DataCommand;
 use crate::net::received::Local;
-use crate::net::told::Order;
 
 /// A group record of a report.
 struct Record {
@@ -454,7 +454,7 @@ impl Control {
         };
         header.total_len = (header.header_len() + packet.len()) as u16;
         header.emit(packet.push_front(header.header_len()));
-        self.orders.push_back(Order::Packet { to: (iface, dst.into()), packet, mtu });
+        self.orders.push_back(DataCommand::Packet { to: (iface, dst.into()), packet, mtu });
     }
 }
 

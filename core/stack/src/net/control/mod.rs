@@ -8,11 +8,11 @@
 //!   timeouts ─────────────────────►┘                    └─► News of a neighbour
 //! ```
 //!
-//! Reading order: [`Control`] is in `tables`; `hear` takes punts and notices. `host` has the calls
-//! of the owner. `interface`, `addresses` and `routes` have the resulting state, and `gateways` the
-//! routers that routes lead through. `neighbor` is the state machine of neighbours, `solicit` asks
-//! where they are, and `arp` and `ndp` handle messages about them. `slaac` processes router
-//! advertisements and makes addresses; `discovery` and `learnt` keep the advertised values.
+//! Reading order: [`Control`] is in `tables`; `hear` takes control packets and reports. `host` has
+//! the calls of the owner. `interface`, `addresses` and `routes` have the resulting state, and
+//! `gateways` the routers that routes lead through. `neighbor` is the state machine of neighbours,
+//! `solicit` asks where they are, and `arp` and `ndp` handle messages about them. `slaac` processes
+//! router advertisements and makes addresses; `discovery` and `learnt` keep the advertised values.
 //! `groups` has the groups joined, and `membership` reports them. `frames` builds what is sent.
 //! `draft` checks a list of changes before `apply` makes them, `publish` makes a snapshot of the
 //! result. `schedule` has tasks for later, `timeouts` does them. Control does not use the data part

@@ -13,8 +13,8 @@
 //! a table of their own. Entries there displace each other, and never a neighbour in use (RFC 6583
 //! §7.1).
 //!
-//! The state machine sends no packets: its calls return the solicitations due, and [`News`] for the
-//! data parts.
+//! The state machine sends no packets: its calls return the solicitations due, and
+//! [`NeighborUpdate`] for the data parts.
 
 mod reachability;
 
@@ -34,7 +34,7 @@ use crate::net::limits::{
     NEIGHBORS_HEARD_MAX, RETRANS_TIME,
 };
 use crate::net::lru::Lru;
-use crate::net::told::{HopKey, News, Parts};
+use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 
 /// A neighbour, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub(super) struct Neighbors {
     /// Entries that had to make room for others.
     displaced: u64,
     /// News that data parts have not taken yet.
-    news: VecDeque<(Parts, News)>,
+    news: VecDeque<(Parts, NeighborUpdate)>,
     /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
 }
@@ -165,19 +165,20 @@ impl Neighbors {
         core::mem::take(&mut self.displaced)
     }
 
-    /// Takes the next piece of news, and the data parts that need it.
-    pub(super) fn take_news(&mut self) -> Option<(Parts, News)> {
+    /// Takes the next piece of updates, and the data parts that need it.
+    pub(super) fn take_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
 
-    /// Whether there is any such news.
+    /// Whether there is any such updates.
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_updates(&self) -> bool {
         !self.news.is_empty()
     }
 
-    /// Notes a packet of `by` to `key`. True when the neighbour must be asked where it is. The news
-    /// of its place go to `by` alone: other users have them, and the use changes nothing for them.
+    /// Notes a packet of `by` to `key`. True when the neighbour must be asked where it is. The
+    /// updates of its place go to `by` alone: other users have them, and the use changes nothing
+    /// for them.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -268,7 +269,7 @@ impl Neighbors {
 
     fn forget(&mut self, key: HopKey, users: Parts) {
         self.displaced += 1;
-        self.news.push_back((users, News::Forgotten(key)));
+        self.news.push_back((users, NeighborUpdate::Forgotten(key)));
     }
 
     /// A request shows where its sender is. `create`: it asked for an address of ours.
@@ -300,8 +301,8 @@ impl Neighbors {
     }
 
     /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and
-    /// advertises that it no longer is one. Users get news of changes only: anybody may send frames
-    /// that change nothing.
+    /// advertises that it no longer is one. Users get updates of changes only: anybody may send
+    /// frames that change nothing.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -421,7 +422,7 @@ impl Neighbors {
         self.permanent.contains_key(key)
     }
 
-    /// The operator sets the MAC address of `key`. Its users get news; packets that waited go
+    /// The operator sets the MAC address of `key`. Its users get updates; packets that waited go
     /// there.
     pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
         let users = self.take(&key).unwrap_or(Parts::FIRST);
@@ -433,7 +434,7 @@ impl Neighbors {
     /// The operator removes `key`: the next packet to it asks for it anew. False: it was not known.
     pub(super) fn remove(&mut self, key: HopKey) -> bool {
         let Some(users) = self.take(&key) else { return false };
-        self.news.push_back((users, News::Forgotten(key)));
+        self.news.push_back((users, NeighborUpdate::Forgotten(key)));
         true
     }
 
@@ -492,7 +493,7 @@ impl Neighbors {
         for key in failed {
             let users = self.used.remove(&key).map_or(Parts::FIRST, |entry| entry.users);
             self.asked.remove(&key);
-            self.news.push_back((users, News::Failed(key)));
+            self.news.push_back((users, NeighborUpdate::Failed(key)));
             events.push(Event::Failed(key));
         }
         let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
@@ -537,8 +538,8 @@ fn change(router: &mut bool, said: Option<bool>) -> bool {
 
 impl Permanent {
     /// News of the neighbour's place, with no further report of uses: they change nothing.
-    fn known(&self, key: HopKey) -> News {
-        News::Known { key, mac: self.mac, tell_at: Instant::FAR }
+    fn known(&self, key: HopKey) -> NeighborUpdate {
+        NeighborUpdate::Known { key, mac: self.mac, tell_at: Instant::FAR }
     }
 }
 

@@ -12,8 +12,8 @@ use crate::net::failures::GatewayId;
 use crate::net::fib::{Fib, Way, Ways};
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
+use crate::net::messages::HopKey;
 use crate::net::route::RouteEntry;
-use crate::net::told::HopKey;
 
 /// An entry in its network.
 #[derive(Debug, Clone, Copy)]

@@ -11,8 +11,8 @@ use super::interface::Interface;
 use super::neighbor::Solicit;
 use super::tables::Control;
 use crate::net::iface::{Address, AddressState};
+use crate::net::messages::{DataCommand, HopKey};
 use crate::net::source::source_rank;
-use crate::net::told::{HopKey, Order};
 
 impl Control {
     /// Asks where a neighbour is: at its last MAC address, or by broadcast or multicast. Without an
@@ -24,7 +24,7 @@ impl Control {
         }
     }
 
-    fn solicitation(&self, solicit: Solicit, pool: &mut Pool) -> Option<Order> {
+    fn solicitation(&self, solicit: Solicit, pool: &mut Pool) -> Option<DataCommand> {
         let (iface, target) = solicit.key;
         let interface = &self.ifaces[iface.index()];
         match target {

@@ -15,11 +15,11 @@ use crate::net::config::NetConfig;
 use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
+use crate::net::messages::{DataCommand, HopKey};
 use crate::net::received::Conflict;
 use crate::net::rule_set::RuleSet;
 use crate::net::snapshot::Snapshot;
 use crate::net::source;
-use crate::net::told::{HopKey, Order};
 use crate::net::trace::ControlCounters;
 
 /// The control part of a host: configuration, neighbours and timers. See the [folder](super).
@@ -41,7 +41,7 @@ pub(in crate::net) struct Control {
     pub(super) rules: Option<Arc<RuleSet>>,
     /// Parts of `snapshot` that are out of date.
     pub(super) changed: Changed,
-    pub(super) orders: VecDeque<Order>,
+    pub(super) orders: VecDeque<DataCommand>,
     /// Conflicts that the owner has not taken yet, and addresses of which it was told.
     pub(super) conflicts: VecDeque<Conflict>,
     pub(super) conflicts_told: BTreeSet<HopKey>,
@@ -86,15 +86,15 @@ impl Control {
     }
 
     /// Takes the next order for the data parts.
-    pub(in crate::net) fn take_order(&mut self) -> Option<Order> {
-        let news = || self.neighbors.take_news().map(|(to, news)| Order::News { to, news });
+    pub(in crate::net) fn take_command(&mut self) -> Option<DataCommand> {
+        let news = || self.neighbors.take_update().map(|(to, news)| DataCommand::News { to, news });
         self.orders.pop_front().or_else(news)
     }
 
     /// Whether there is an order for the data parts.
     #[inline]
-    pub(in crate::net) fn has_orders(&self) -> bool {
-        !self.orders.is_empty() || self.neighbors.has_news()
+    pub(in crate::net) fn has_commands(&self) -> bool {
+        !self.orders.is_empty() || self.neighbors.has_updates()
     }
 
     /// Takes the oldest conflict that the owner was not told of.
@@ -118,6 +118,6 @@ impl Control {
 
     /// Has a packet that came in thrown away.
     pub(super) fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason) {
-        self.orders.push_back(Order::Drop { iface, packet, reason });
+        self.orders.push_back(DataCommand::Drop { iface, packet, reason });
     }
 }

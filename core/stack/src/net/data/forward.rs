@@ -29,8 +29,8 @@ use crate::drop::DropReason;
 use crate::net::config::SourceCheck;
 use crate::net::fib::Choice;
 use crate::net::iface::IfaceId;
+use crate::net::messages::HopKey;
 use crate::net::route::RouteKind;
-use crate::net::told::HopKey;
 
 /// Reason why a packet is not forwarded, and the error for its sender.
 #[derive(Debug)]

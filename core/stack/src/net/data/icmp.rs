@@ -13,8 +13,8 @@ use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, Fragmenting, Ip};
 use crate::net::limits::PATH_MTU_MIN_V6;
+use crate::net::messages::ControlPacket;
 use crate::net::received::{Echo, IcmpError, Local, Received};
-use crate::net::told::Punt;
 use crate::tables::flow::Flow;
 
 impl Data {
@@ -99,10 +99,10 @@ impl Data {
                 if !self.has_neighbors(local.iface) {
                     return Err(DropReason::IcmpIgnored);
                 }
-                return Ok(Verdict::Punt(Punt::Discovery));
+                return Ok(Verdict::Punt(ControlPacket::Discovery));
             }
             mld::QUERY..=mld::DONE_V1 | mld::REPORT_V2 => {
-                return Ok(Verdict::Punt(Punt::Listeners));
+                return Ok(Verdict::Punt(ControlPacket::Listeners));
             }
             _ => {}
         }
@@ -231,7 +231,7 @@ impl Data {
 /// Destination of an ICMP message within the stack.
 enum Verdict {
     /// Messages that control handles.
-    Punt(fn(Local) -> Punt),
+    Punt(fn(Local) -> ControlPacket),
     Error(IcmpError),
     Echo {
         reply: bool,

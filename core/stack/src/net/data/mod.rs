@@ -1,6 +1,6 @@
 //! Data: packets in and out. Each shard has a data part, which knows the host by a snapshot, and
-//! neighbours by news. A packet never waits for an answer of control: the data part punts it, or
-//! queues a notice, and goes on.
+//! neighbours by updates. A packet never waits for an answer of control: the data part hands it to
+//! control, or queues a notice, and goes on.
 //!
 //! ```text
 //!            receive()                             send()
@@ -26,6 +26,7 @@
 //! Path MTUs of datagrams are here and not in control, because packets look them up. The shard
 //! whose socket believed a report tells all others, so that all go by the same path MTUs.
 
+mod commands;
 mod error_limit;
 mod forward;
 mod fragment;
@@ -38,7 +39,6 @@ mod next_hop;
 mod offload;
 mod offload_check;
 mod option_stamp;
-mod orders;
 mod output;
 mod plans;
 mod reassembly;

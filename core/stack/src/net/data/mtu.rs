@@ -94,7 +94,7 @@ impl PathMtus {
         known.map_or(PathMtu::UNKNOWN, |known| known.mtu)
     }
 
-    /// Notes a report that the transport believed; whether it is news. Repeated ones keep their
+    /// Notes a report that the transport believed; whether it is updates. Repeated ones keep their
     /// time: a path may have got better.
     pub(super) fn lower(
         &mut self,

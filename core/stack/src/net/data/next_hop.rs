@@ -8,9 +8,9 @@
 //!             failed, forgotten
 //! ```
 //!
-//! Control alone knows whether a neighbour is there. A [`Notice`] reports a use to it.
-//! [`News`](crate::net::told::News) answers with the MAC address, and the time from which uses are
-//! to be reported again. Packets before that time cost control nothing, and no hash here.
+//! Control alone knows whether a neighbour is there. A [`DataReport`] reports a use to it.
+//! [`News`](crate::net::messages::News) answers with the MAC address, and the time from which uses
+//! are to be reported again. Packets before that time cost control nothing, and no hash here.
 //!
 //! Routes keep a [`HopId`]. The id is valid until its place goes to another next hop, whatever the
 //! neighbour's MAC address is by then.
@@ -29,12 +29,12 @@ use crate::drop::DropReason;
 use crate::net::hash::Keyed;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{
-    NEIGHBOR_NOTICES_MAX, NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX,
-    NEIGHBOR_QUEUES_BYTES_MAX, NEIGHBORS_MOST,
+    NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBOR_QUEUES_BYTES_MAX,
+    NEIGHBOR_REPORTS_MAX, NEIGHBORS_MOST,
 };
 use crate::net::link_header::LinkHeader;
+use crate::net::messages::{DataReport, HopKey};
 use crate::net::route::{Epoch, HopId};
-use crate::net::told::{HopKey, Notice};
 
 /// An IP packet without link header that waits for its neighbour. `Data::transmit` cuts the packet
 /// into segments or fragments of at most `mtu` bytes when it leaves.
@@ -53,7 +53,7 @@ impl Waiting {
 /// Where packets to a neighbour go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HopState {
-    /// No packet went to it since the last news.
+    /// No packet went to it since the last updates.
     Unknown,
     /// The use was reported to control; packets wait.
     Asked,
@@ -129,8 +129,8 @@ pub(in crate::net) struct NextHops {
     queued_max: usize,
     /// Most places.
     places_max: usize,
-    /// At most [`NEIGHBOR_NOTICES_MAX`].
-    notices: VecDeque<Notice>,
+    /// At most [`NEIGHBOR_REPORTS_MAX`].
+    notices: VecDeque<DataReport>,
     /// The router whose avoidance was reported last, and when it is reported again.
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
@@ -262,7 +262,7 @@ impl NextHops {
         match &mut place.state {
             HopState::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
-                let used = Notice::Used(place.key);
+                let used = DataReport::Used(place.key);
                 // Without room for the notice the next use is reported: otherwise control would
                 // never get another.
                 if is_due
@@ -276,7 +276,7 @@ impl NextHops {
             HopState::Asked => None,
             HopState::Unknown => {
                 // Without room for that it remains unknown, and the packet is not kept.
-                let used = Notice::Used(place.key);
+                let used = DataReport::Used(place.key);
                 if self.tell(used) {
                     self.places[index(id)].state = HopState::Asked;
                 }
@@ -308,7 +308,7 @@ impl NextHops {
         if let HopState::Ready { link, .. } = &place.state
             && now >= place.confirm_at
         {
-            let confirmed = Notice::Confirmed { key, mac: link.dst() };
+            let confirmed = DataReport::Confirmed { key, mac: link.dst() };
             if self.tell(confirmed) {
                 self.places[index(id)].confirm_at = now + CONFIRM_INTERVAL;
             }
@@ -321,7 +321,7 @@ impl NextHops {
         if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
             return;
         }
-        if self.tell(Notice::Avoided(router)) {
+        if self.tell(DataReport::Avoided(router)) {
             self.avoided = Some((router, now + CONFIRM_INTERVAL));
         }
     }
@@ -397,8 +397,8 @@ impl NextHops {
     }
 
     /// Queues a notice; false when there is no room for it.
-    pub(in crate::net) fn tell(&mut self, notice: Notice) -> bool {
-        let has_room = self.notices.len() < NEIGHBOR_NOTICES_MAX;
+    pub(in crate::net) fn tell(&mut self, notice: DataReport) -> bool {
+        let has_room = self.notices.len() < NEIGHBOR_REPORTS_MAX;
         match has_room {
             true => self.notices.push_back(notice),
             false => self.untold += 1,
@@ -408,13 +408,13 @@ impl NextHops {
 
     /// Whether there are notices for control.
     #[inline]
-    pub(super) fn has_notices(&self) -> bool {
+    pub(super) fn has_reports(&self) -> bool {
         !self.notices.is_empty()
     }
 
     /// Takes the next notice for control.
     #[inline]
-    pub(in crate::net) fn take_notice(&mut self) -> Option<Notice> {
+    pub(in crate::net) fn take_report(&mut self) -> Option<DataReport> {
         self.notices.pop_front()
     }
 
@@ -502,7 +502,7 @@ mod tests {
     fn send(hops: &mut NextHops, id: HopId, packet: Waiting) {
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, packet);
-        hops.take_notice();
+        hops.take_report();
     }
 
     /// Lengths of the packets that had to go, and why.
@@ -515,24 +515,24 @@ mod tests {
     fn uses_are_told_once_until_it_is_time_again() {
         let mut hops = table();
         let id = hops.at(nth(1));
-        assert_eq!(hops.take_notice(), None, "to be looked up is no use");
+        assert_eq!(hops.take_report(), None, "to be looked up is no use");
         assert_eq!((hops.link(at(0), id), hops.link(at(1), id)), (None, None));
-        assert_eq!(hops.take_notice(), Some(Notice::Used(nth(1))));
-        assert_eq!(hops.take_notice(), None);
+        assert_eq!(hops.take_report(), Some(DataReport::Used(nth(1))));
+        assert_eq!(hops.take_report(), None);
         hops.on_known(nth(1), LINK, at(100));
         for (time, told) in [(99, false), (100, true), (500, false)] {
             assert_eq!(hops.link(at(time), id), Some(LINK));
-            assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
+            assert_eq!(hops.take_report().is_some(), told, "at {time} ms");
         }
         hops.on_lost(nth(1));
         assert_eq!(hops.link(at(600), id), None);
-        assert_eq!(hops.take_notice(), Some(Notice::Used(nth(1))));
+        assert_eq!(hops.take_report(), Some(DataReport::Used(nth(1))));
         hops.confirm(at(600), id);
-        assert_eq!(hops.take_notice(), None, "it is not known where it is");
+        assert_eq!(hops.take_report(), None, "it is not known where it is");
         hops.on_known(nth(1), LINK, at(9999));
         for (time, told) in [(700, true), (1699, false), (1700, true)] {
             hops.confirm(at(time), id);
-            assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
+            assert_eq!(hops.take_report().is_some(), told, "at {time} ms");
         }
         // News about another neighbour changes nothing for this one.
         hops.on_lost(nth(2));
@@ -554,8 +554,8 @@ mod tests {
         assert_eq!(gone(&mut hops), [(61, DropReason::NeighborQueueFull)]);
         assert_eq!((hops.queued, hops.take_displaced()), (0, 1));
         hops.confirm(at(0), ids[0]);
-        hops.take_notice();
-        assert_eq!(hops.take_notice(), None, "the dead id confirms nobody");
+        hops.take_report();
+        assert_eq!(hops.take_report(), None, "the dead id confirms nobody");
         // A next hop that is used between two searches keeps its place, however many come and go.
         for n in 0..3 * NEXT_HOPS_MAX as u32 {
             assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
@@ -646,16 +646,16 @@ mod tests {
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());
-        for n in 0..NEIGHBOR_NOTICES_MAX as u32 + 10 {
+        for n in 0..NEIGHBOR_REPORTS_MAX as u32 + 10 {
             let id = hops.at(nth(n));
             assert_eq!(hops.link(at(0), id), None);
             hops.enqueue(id, waiting(&mut pool, 60));
         }
-        assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_NOTICES_MAX, 10));
+        assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_REPORTS_MAX, 10));
         assert!(hops.waiting() <= NEXT_HOPS_MAX);
         // The next packet asks for it.
-        hops.take_notice();
-        let id = hops.at(nth(NEIGHBOR_NOTICES_MAX as u32 + 9));
+        hops.take_report();
+        let id = hops.at(nth(NEIGHBOR_REPORTS_MAX as u32 + 9));
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, waiting(&mut pool, 61));
         assert_eq!(hops.on_known(hops.key(id).unwrap(), LINK, Instant::FAR).len(), 1);
@@ -668,17 +668,17 @@ mod tests {
         let mut hops = table();
         let id = hops.at(nth(1));
         hops.on_known(nth(1), LINK, at(100));
-        while hops.tell(Notice::Avoided(nth(9))) {}
+        while hops.tell(DataReport::Avoided(nth(9))) {}
         let used = |hops: &mut NextHops, id, ms| {
             assert_eq!(hops.link(at(ms), id), Some(LINK));
             hops.confirm(at(ms), id);
             hops.on_avoided(at(ms), nth(2));
         };
         used(&mut hops, id, 100);
-        while hops.take_notice().is_some() {}
+        while hops.take_report().is_some() {}
         for (ms, count) in [(101, 3), (102, 0)] {
             used(&mut hops, id, ms);
-            let told: Vec<_> = std::iter::from_fn(|| hops.take_notice()).collect();
+            let told: Vec<_> = std::iter::from_fn(|| hops.take_report()).collect();
             assert_eq!(told.len(), count, "{told:?}");
         }
     }
@@ -688,11 +688,11 @@ mod tests {
         let mut hops = table();
         let told = |hops: &mut NextHops, ms, n| {
             hops.on_avoided(at(ms), nth(n));
-            hops.take_notice()
+            hops.take_report()
         };
-        assert_eq!(told(&mut hops, 0, 1), Some(Notice::Avoided(nth(1))));
+        assert_eq!(told(&mut hops, 0, 1), Some(DataReport::Avoided(nth(1))));
         assert_eq!(told(&mut hops, 999, 1), None);
-        assert_eq!(told(&mut hops, 1000, 1), Some(Notice::Avoided(nth(1))));
-        assert_eq!(told(&mut hops, 1001, 2), Some(Notice::Avoided(nth(2))));
+        assert_eq!(told(&mut hops, 1000, 1), Some(DataReport::Avoided(nth(1))));
+        assert_eq!(told(&mut hops, 1001, 2), Some(DataReport::Avoided(nth(2))));
     }
 }

@@ -15,8 +15,8 @@ use super::tables::Data;
 use super::verdict::Verdict;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
+use crate::net::messages::ControlPacket;
 use crate::net::received::{Local, Looped, Received};
-use crate::net::told::Punt;
 
 /// Fields of the link header.
 #[derive(Debug, Clone, Copy)]
@@ -170,7 +170,7 @@ impl Data {
             EtherType::IPV4 => read_ipv4(&packet, link.at, false),
             EtherType::IPV6 => read_ipv6(&packet, link.at),
             EtherType::ARP => {
-                self.punts.push_back(Punt::Arp { iface, packet, at: link.at });
+                self.punts.push_back(ControlPacket::Arp { iface, packet, at: link.at });
                 return None;
             }
             _ => Err(DropReason::FrameUnknown.into()),
@@ -267,7 +267,7 @@ impl Data {
             IpProtocol::ICMP if local.src.is_ipv4() => self.receive_icmp(now, local, pool),
             IpProtocol::ICMPV6 if local.src.is_ipv6() => self.receive_icmp(now, local, pool),
             IpProtocol::IGMP if local.src.is_ipv4() => {
-                self.punts.push_back(Punt::Igmp(local));
+                self.punts.push_back(ControlPacket::Igmp(local));
                 None
             }
             IpProtocol::NO_NEXT_HEADER if local.src.is_ipv6() => give(local.packet, pool),

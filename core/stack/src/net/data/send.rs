@@ -24,9 +24,9 @@ use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, DEFAULT_TTL, Fragmenting, Ip};
 use crate::net::limits::LOOPBACK_LEN_MAX;
 use crate::net::link_header::LinkHeader;
+use crate::net::messages::HopKey;
 use crate::net::received::Looped;
 use crate::net::route::{HopId, Route};
-use crate::net::told::HopKey;
 
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;

@@ -20,10 +20,10 @@ use crate::net::hash::{Cheap, Keyed, Random};
 use crate::net::iface::IfaceId;
 use crate::net::keys::Keys;
 use crate::net::limits::DROPPED_MAX;
+use crate::net::messages::{ControlPacket, DataReport};
 use crate::net::received::{IcmpError, Looped};
 use crate::net::rule_set::Logged;
 use crate::net::snapshot::{Host, Link, Snapshot};
-use crate::net::told::{Notice, Punt};
 use crate::net::trace::{DataCounters, DroppedCopy, Traffic};
 
 /// The part of a [`Net`](crate::net::Net) that moves packets in and out, by its last [`Snapshot`].
@@ -55,7 +55,7 @@ pub(in crate::net) struct Data {
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<DroppedCopy>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
-    pub(in crate::net) punts: VecDeque<Punt>,
+    pub(in crate::net) punts: VecDeque<ControlPacket>,
     /// Plans for the next packets of a batch, made by `snapshot`.
     pub(super) plans: Plans,
     /// Route of the next packet, as `snapshot` has it.
@@ -116,19 +116,19 @@ impl Data {
     /// Whether there is anything for control.
     #[inline]
     pub(in crate::net) fn has_told(&self) -> bool {
-        !self.punts.is_empty() || self.next_hops.has_notices()
+        !self.punts.is_empty() || self.next_hops.has_reports()
     }
 
     /// The next packet for control.
     #[inline]
-    pub(in crate::net) fn take_punt(&mut self) -> Option<Punt> {
+    pub(in crate::net) fn take_control_packet(&mut self) -> Option<ControlPacket> {
         self.punts.pop_front()
     }
 
     /// The next thing that happened to a next hop.
     #[inline]
-    pub(in crate::net) fn take_notice(&mut self) -> Option<Notice> {
-        self.next_hops.take_notice()
+    pub(in crate::net) fn take_report(&mut self) -> Option<DataReport> {
+        self.next_hops.take_report()
     }
 
     /// Interfaces and addresses.

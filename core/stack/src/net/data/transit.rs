@@ -199,7 +199,7 @@ impl Data {
         sums.received_bytes
     }
 
-    /// The header of packets to a next hop, if its use is no news to control.
+    /// The header of packets to a next hop, if its use is no updates to control.
     #[inline]
     fn link_ready(&mut self, now: Instant, out: IfaceId, router: u32) -> Option<LinkHeader> {
         match self.link(out).kind {

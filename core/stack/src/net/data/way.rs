@@ -13,9 +13,9 @@ use crate::net::fib::Choice;
 use crate::net::iface::IfaceId;
 use crate::net::limits::{LOOPBACK_MTU, PATH_MTU_MIN_V6};
 use crate::net::locals::is_of_all_hosts;
+use crate::net::messages::HopKey;
 use crate::net::route::{Route, RouteError, RouteKind};
 use crate::net::source;
-use crate::net::told::HopKey;
 
 impl Data {
     /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.

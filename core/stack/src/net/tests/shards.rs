@@ -3,7 +3,7 @@
 use super::super::control::Control;
 use super::super::data::Data;
 use super::super::ip::AddressPair;
-use super::super::told::{News, Order, Parts};
+use super::super::messages::{DataCommand, NeighborUpdate, Parts};
 use super::*;
 
 /// A host whose packets go through two data parts.
@@ -33,28 +33,28 @@ impl Sharded {
         host
     }
 
-    /// Exchange between two turns: news go to the users of the neighbour, all other orders to the
-    /// first.
+    /// Exchange between two turns: updates go to the users of the neighbour, all other orders to
+    /// the first.
     fn exchange(&mut self) {
         let Self { control, shards, pool, now } = self;
         for (shard, n) in shards.iter_mut().zip(0..) {
-            while let Some(punt) = shard.take_punt() {
-                control.on_punt(*now, punt, pool);
+            while let Some(punt) = shard.take_control_packet() {
+                control.on_control_packet(*now, punt, pool);
             }
-            while let Some(notice) = shard.take_notice() {
-                control.on_notice(*now, Parts::one(n), notice, pool);
+            while let Some(notice) = shard.take_report() {
+                control.on_report(*now, Parts::one(n), notice, pool);
             }
         }
         shards.iter_mut().for_each(|shard| shard.follow(control.snapshot()));
-        while let Some(order) = control.take_order() {
+        while let Some(order) = control.take_command() {
             match order {
-                Order::News { to, news } => {
+                DataCommand::News { to, news } => {
                     assert!(to.has(0));
                     for (_, shard) in shards.iter_mut().enumerate().filter(|(n, _)| to.has(*n)) {
-                        shard.on_news(*now, news, pool);
+                        shard.on_neighbor_update(*now, news, pool);
                     }
                 }
-                order => shards[0].on_order(*now, order, pool),
+                order => shards[0].on_command(*now, order, pool),
             }
         }
     }
@@ -162,7 +162,7 @@ fn a_neighbour_that_does_not_answer_fails_in_each_shard() {
     assert_eq!(host.control.counters.neighbors_failed, 1);
 }
 
-/// A shard that lost its news takes no neighbour to be where it was.
+/// A shard that lost its updates takes no neighbour to be where it was.
 #[test]
 fn who_lost_its_news_asks_anew() {
     let mut host = Sharded::new();
@@ -171,7 +171,7 @@ fn who_lost_its_news_asks_anew() {
     host.receive(0, &arp_from_b(arp::ArpOp::Reply, MAC_B, "10.0.0.1"));
     host.exchange();
     assert_eq!(host.macs(1), [MAC_B]);
-    host.shards[1].on_news(host.now, News::AllForgotten, &mut host.pool);
+    host.shards[1].on_neighbor_update(host.now, NeighborUpdate::AllForgotten, &mut host.pool);
     host.send(1, "10.0.0.2");
     assert_eq!(host.macs(1), []);
     host.exchange();

@@ -4,9 +4,9 @@ use towpath_wire::{IpProtocol, ipv4};
 
 use super::frames::{STRANGER, answer, gratuitous, receivers};
 use super::hosts::{COUNTS, Hosts, mac};
-use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, NEWS_WAITING_MAX};
+use crate::limits::{CHANGES_UNSEEN_MAX, MAIL_MAX, UPDATES_WAITING_MAX};
 use crate::net::limits::{
-    GROUP_REPORTS_MAX, ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_NOTICES_MAX, NEIGHBORS_ASKED_MAX,
+    GROUP_REPORTS_MAX, ICMP_BURST, ICMP_BURST_JITTER, NEIGHBOR_REPORTS_MAX, NEIGHBORS_ASKED_MAX,
     NEXT_HOPS_MAX, PATH_MTUS_TOLD_PER_SECOND, TASKS_A_TURN,
 };
 use crate::{BindOptions, Budget, DropReason, Family, IfaceId, SocketKind, StackConfig};
@@ -30,7 +30,7 @@ fn a_sender_to_hosts_that_are_not_there_fills_nothing() {
         }
     }
     turn(w, 0, 3);
-    let untold = u64::from(sent) - u64::from(MAIL_MAX) - 1 - NEIGHBOR_NOTICES_MAX as u64;
+    let untold = u64::from(sent) - u64::from(MAIL_MAX) - 1 - NEIGHBOR_REPORTS_MAX as u64;
     let net = &w.sides[0][3].stack.net;
     assert_eq!(net.counters().data.neighbor_notices_full, untold);
     assert!(net.waiting() <= NEXT_HOPS_MAX);
@@ -70,7 +70,7 @@ fn news_of_one_neighbour_displace_nothing() {
     let local = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
     w.bind(local, "127.0.0.1:53", BindOptions::default()).expect("bind");
     let beside = w.open_in(0, 0, SocketKind::Datagram, Family::V4);
-    let moves = MAIL_MAX as usize + NEWS_WAITING_MAX + 10;
+    let moves = MAIL_MAX as usize + UPDATES_WAITING_MAX + 10;
     for n in 0..moves {
         let moved = if n % 2 == 0 { mac(1) } else { STRANGER };
         w.inject_at(0, 0, &gratuitous("10.0.0.3", moved));
@@ -165,7 +165,7 @@ fn a_path_mtu_that_was_not_told_is_told_when_it_is_reported_again() {
     let now = w.now();
     assert!(w.sides[0][0].stack.net.add_address(now, IfaceId(1), wide));
     let scan = w.open_in(0, 1, SocketKind::Datagram, Family::V4);
-    for n in 0..NEIGHBOR_NOTICES_MAX + 10 {
+    for n in 0..NEIGHBOR_REPORTS_MAX + 10 {
         let to = format!("10.1.{}.{}:9", 1 + n / 200, 1 + n % 200);
         w.send_to(scan, Some(&to), b"?").expect("sent");
     }

@@ -6,7 +6,7 @@ use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 use crate::net::limits::{MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL, UNICAST_SOLICITS_MAX};
-use crate::net::told::{HopKey, News, Parts};
+use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -39,7 +39,7 @@ pub(super) enum Fate {
 impl Entry {
     /// News of the neighbour's place for its users. The next report of a use comes before the state
     /// changes by one, and often enough to keep `Neighbors::used` in order of use.
-    pub(super) fn known(&self, now: Instant, key: HopKey) -> News {
+    pub(super) fn known(&self, now: Instant, key: HopKey) -> NeighborUpdate {
         let tell_at = match self.state {
             ReachabilityState::Stale | ReachabilityState::Incomplete { .. } => now,
             ReachabilityState::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
@@ -47,7 +47,7 @@ impl Entry {
                 now + NEIGHBOR_USE_INTERVAL
             }
         };
-        News::Known { key, mac: self.mac, tell_at }
+        NeighborUpdate::Known { key, mac: self.mac, tell_at }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

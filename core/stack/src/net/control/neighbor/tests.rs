@@ -29,13 +29,13 @@ fn solicits(events: &[Event]) -> Vec<Option<MacAddr>> {
         .collect()
 }
 
-/// The last news of the neighbour.
-fn told(neighbors: &mut Neighbors) -> Option<News> {
-    std::iter::from_fn(|| neighbors.take_news()).last().map(|(_, news)| news)
+/// The last updates of the neighbour.
+fn told(neighbors: &mut Neighbors) -> Option<NeighborUpdate> {
+    std::iter::from_fn(|| neighbors.take_update()).last().map(|(_, news)| news)
 }
 
-fn known(mac: MacAddr, tell_at: Instant) -> Option<News> {
-    Some(News::Known { key: key(), mac, tell_at })
+fn known(mac: MacAddr, tell_at: Instant) -> Option<NeighborUpdate> {
+    Some(NeighborUpdate::Known { key: key(), mac, tell_at })
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn asks_three_times_a_second_apart_and_then_fails() {
     assert_eq!(solicits(&neighbors.on_timeout(at(2000))), [None]);
     assert_eq!(told(&mut neighbors), None);
     assert_eq!(neighbors.on_timeout(at(3000)), [Event::Failed(key())]);
-    assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
+    assert_eq!(told(&mut neighbors), Some(NeighborUpdate::Failed(key())));
     assert_eq!(neighbors.next_timeout(), Instant::FAR);
     assert_eq!(state(&neighbors), None);
 }
@@ -89,7 +89,7 @@ fn an_unanswered_probe_forgets_the_neighbour() {
         assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
     }
     assert_eq!(neighbors.on_timeout(at(8000)), [Event::Failed(key())]);
-    assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
+    assert_eq!(told(&mut neighbors), Some(NeighborUpdate::Failed(key())));
     assert!(neighbors.on_used(at(8000), key(), Parts::FIRST));
 }
 
@@ -124,7 +124,7 @@ fn unasked_answers_make_no_entry_and_only_override_changes_one() {
     assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
 }
 
-/// Each of four data parts that use a neighbour gets news of its changes. A reported use is
+/// Each of four data parts that use a neighbour gets updates of its changes. A reported use is
 /// answered to its part alone.
 #[test]
 fn users_hear_what_has_changed_and_who_asks_is_answered() {
@@ -132,7 +132,7 @@ fn users_hear_what_has_changed_and_who_asks_is_answered() {
     let part = |n| Parts::FIRST.and(Parts::one(n));
     let all = (1..4).fold(Parts::FIRST, |all, n| all.and(part(n)));
     let to = |neighbors: &mut Neighbors| {
-        std::iter::from_fn(|| neighbors.take_news()).map(|(to, _)| to).collect::<Vec<_>>()
+        std::iter::from_fn(|| neighbors.take_update()).map(|(to, _)| to).collect::<Vec<_>>()
     };
     for n in 0..4 {
         neighbors.on_used(at(0), key(), part(n));
@@ -166,6 +166,6 @@ fn the_table_is_bounded() {
     }
     assert_eq!(neighbors.iter().count(), NEIGHBORS_ASKED_MAX);
     assert_eq!(neighbors.take_displaced(), (2 * NEIGHBORS_MAX - NEIGHBORS_ASKED_MAX) as u64);
-    assert_eq!(neighbors.take_news(), Some((Parts::FIRST, News::Forgotten(nth(0)))));
+    assert_eq!(neighbors.take_update(), Some((Parts::FIRST, NeighborUpdate::Forgotten(nth(0)))));
     assert!(neighbors.on_used(at(0), nth(0), Parts::FIRST));
 }

@@ -1,4 +1,4 @@
-//! The engine as the thread at the wheel has it.
+//! The engine as the driver has it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub enum Turned {
     /// An event of the thread has come, or may have.
     Done,
     /// There is nothing to do: the engine has gone to sleep. Now sleep, until
-    /// [`Helm::until`](crate::wheel::Helm::until).
+    /// [`DriverLock::until`](crate::driver::DriverLock::until).
     Idle,
     /// There was much to do for others. The thread is to look at its signals and its time limit,
     /// and go on.
@@ -33,8 +33,8 @@ pub enum Turned {
     Ended,
 }
 
-/// State that only the thread at the wheel touches.
-pub(super) struct Seat {
+/// State that only the driver touches.
+pub(super) struct DriverState {
     stack: ThreadStack,
     turning: Turning,
 }
@@ -50,7 +50,7 @@ struct Turning {
     look_at: Deadline,
 }
 
-impl Seat {
+impl DriverState {
     /// `lowest`: where descriptors go that the engine opens ([`placed`]).
     pub fn new(engine: Box<dyn TurnedEngine>, lowest: u32) -> Result<Self, Error> {
         let look_at = Deadline::after(Duration::ZERO);

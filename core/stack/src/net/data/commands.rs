@@ -1,4 +1,4 @@
-//! Orders of control, executed: packets to send or to drop, and news of neighbours.
+//! Orders of control, executed: packets to send or to drop, and updates of neighbours.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -8,40 +8,45 @@ use super::tables::Data;
 use crate::drop::DropReason;
 use crate::net::limits::ERRORS_MAX;
 use crate::net::link_header::LinkHeader;
-use crate::net::told::{HopKey, News, Order};
+use crate::net::messages::{DataCommand, HopKey, NeighborUpdate};
 
 impl Data {
     /// Executes an order of control.
-    pub(in crate::net) fn on_order(&mut self, now: Instant, order: Order, pool: &mut Pool) {
+    pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
-            Order::Frame { iface, packet } => match self.admit(iface, None, || true) {
+            DataCommand::Frame { iface, packet } => match self.admit(iface, None, || true) {
                 Ok(()) => self.push_output(iface, packet),
                 Err(full) => self.drop_at_output(iface, packet, full, pool),
             },
-            Order::Packet { to, packet, mtu } => self.dispatch(now, to, packet, mtu, pool),
-            Order::Drop { iface, packet, reason } => self.drop(iface, packet, reason, pool),
-            Order::News { news, .. } => self.on_news(now, news, pool),
+            DataCommand::Packet { to, packet, mtu } => self.dispatch(now, to, packet, mtu, pool),
+            DataCommand::Drop { iface, packet, reason } => self.drop(iface, packet, reason, pool),
+            DataCommand::News { news, .. } => self.on_neighbor_update(now, news, pool),
         }
     }
 
-    /// Takes news of a neighbour, or of a way.
-    pub(in crate::net) fn on_news(&mut self, now: Instant, news: News, pool: &mut Pool) {
+    /// Takes updates of a neighbour, or of a way.
+    pub(in crate::net) fn on_neighbor_update(
+        &mut self,
+        now: Instant,
+        news: NeighborUpdate,
+        pool: &mut Pool,
+    ) {
         match news {
-            News::Known { key, mac, tell_at } => {
+            NeighborUpdate::Known { key, mac, tell_at } => {
                 let (iface, addr) = key;
                 let link = LinkHeader::ethernet(self.link(iface).mac, mac, addr);
                 for Waiting { packet, mtu } in self.next_hops.on_known(key, link, tell_at) {
                     self.transmit(iface, link, packet, mtu, pool);
                 }
             }
-            News::Failed(key) => self.on_next_hop_failed(now, key, pool),
-            News::Forgotten(key) => self.on_next_hop_forgotten(key, pool),
-            News::AllForgotten => {
+            NeighborUpdate::Failed(key) => self.on_next_hop_failed(now, key, pool),
+            NeighborUpdate::Forgotten(key) => self.on_next_hop_forgotten(key, pool),
+            NeighborUpdate::AllForgotten => {
                 for key in self.next_hops.on_all_lost() {
                     self.on_next_hop_forgotten(key, pool);
                 }
             }
-            News::TooBig { way, mtu } => {
+            NeighborUpdate::TooBig { way, mtu } => {
                 self.lower_path_mtu(now, way, mtu);
             }
         }

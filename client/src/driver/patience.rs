@@ -4,13 +4,13 @@
 /// more than come by chance in a row where several are busy.
 const IN_VAIN_MAX: u32 = 8;
 
-/// Patience of a thread at the wheel during one wait.
+/// Patience of a driver during one wait.
 ///
 /// Packets of a busy socket must not wake a thread whose socket is idle each time. So a thread
 /// retires that has turned the engine in vain while others came to wait, or sent something. Until
-/// its wait ends it sleeps as beside any engine, takes the wheel no more, and is not told when that
-/// is free. Other threads take the wheel at their next wait; meanwhile the stand-by thread sees to
-/// the engine, once it has ticked. Without a stand-by thread none retires.
+/// its wait ends it sleeps as beside any engine, becomes the driver no more, and is not told when
+/// that is free. Other threads become the driver at their next wait; meanwhile the stand-by thread
+/// sees to the engine, once it has ticked. Without a stand-by thread none retires.
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,
@@ -38,8 +38,8 @@ impl Patience {
         self.in_vain += 1;
     }
 
-    /// The thread was woken for the free wheel, as threads are that have not retired: it tries once
-    /// more.
+    /// The thread was woken for the free driver lock, as threads are that have not retired: it
+    /// tries once more.
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

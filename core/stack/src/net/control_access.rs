@@ -106,7 +106,7 @@ impl Shared {
         let mut control = lock(&self.control);
         let result = work(&mut control);
         self.show(control.snapshot());
-        let due = if control.has_orders() { Instant::ZERO } else { control.next_timeout() };
+        let due = if control.has_commands() { Instant::ZERO } else { control.next_timeout() };
         // Changed under the lock alone.
         let before = self.due.swap(due.0, Ordering::Relaxed);
         (result, due.0 < before)

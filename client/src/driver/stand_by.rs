@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use rustix::time::Timespec;
 
-use super::{Turned, Wheel, Who};
+use super::{Driver, Turned, Who};
 use crate::syscall::SignalsBlocked;
 
 /// Time between two looks whether another thread turns the engine. Bytes of a thread that goes on
 /// without a wait leave after at most two ticks.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-impl Wheel {
-    /// Runs the stand-by thread until the engine has ended. The thread takes the wheel when no
+impl Driver {
+    /// Runs the stand-by thread until the engine has ended. The thread becomes the driver when no
     /// other one does, leaves it to all that want it, and sleeps while another thread is at it.
     pub fn stand_by(&self) {
         // The process's handlers run on its other threads.
@@ -33,12 +33,12 @@ impl Wheel {
 
     /// Turns the engine until another thread wants to.
     fn stand_in(&self) {
-        let Some(mut helm) = self.take(Who::StandsBy) else { return };
+        let Some(mut driver_lock) = self.take(Who::StandsBy) else { return };
         loop {
-            match helm.turn(None, || self.relay.has_followers()) {
+            match driver_lock.turn(None, || self.relay.has_followers()) {
                 Turned::Done | Turned::Ended => return,
                 Turned::Busy => {}
-                Turned::Idle if helm.stand_by() && !self.relay.has_followers() => {}
+                Turned::Idle if driver_lock.stand_by() && !self.relay.has_followers() => {}
                 Turned::Idle => return,
             }
         }

@@ -11,12 +11,12 @@
 //!
 //! ```
 //! use std::os::fd::AsFd;
-//! use towpath_ring::doorbell;
+//! use towpath_ring::notification descriptor;
 //!
-//! let (ours, theirs) = doorbell::pair()?;
-//! doorbell::toll(ours.as_fd());
-//! assert!(doorbell::clear(theirs.as_fd()), "it was rung");
-//! assert!(!doorbell::clear(theirs.as_fd()), "once");
+//! let (ours, theirs) = notification::pair()?;
+//! notification::toll(ours.as_fd());
+//! assert!(notification::clear(theirs.as_fd()), "it was rung");
+//! assert!(!notification::clear(theirs.as_fd()), "once");
 //! # Ok::<(), std::io::Error>(())
 //! ```
 

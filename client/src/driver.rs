@@ -1,86 +1,89 @@
 //! An engine in the process that it serves, turned by waiting threads.
 //!
-//! A thread is *at the wheel* while it alone may turn the engine. The *stand-by thread* turns the
-//! engine when no other thread does. The *baton* is a word on which threads sleep that wait for the
-//! wheel. *Lending* the wheel lets another thread take it during a sleep.
+//! A thread is the *driver* while it alone may turn the engine. The *stand-by thread* turns the
+//! engine when no other thread does. The *hand-off word* is a word on which threads sleep that wait
+//! for the driver. *Lending* the driver lock lets another thread take it during a sleep.
 //!
 //! ```text
 //!   a thread that would sleep:   take ─► turn ─► its own event? ─ yes ─► leave, and go on
 //!                                          ▲         │ no: nothing to do
 //!                                          └── sleep on the engine's descriptor, and on its own
-//!   another one:                 sleep as beside any engine, and on the baton
+//!   another one:                 sleep as beside any engine, and on the hand-off word
 //!   the stand-by thread:         tick … no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
-//! [`Relay`] names the thread at the wheel, which alone may touch the engine. Only a wait for a
-//! list of descriptors lends the wheel, because those wake the thread whoever turns the engine. The
-//! words of sockets would not, so a thread that waits for words keeps the wheel in its sleep.
+//! [`Relay`] names the driver, which alone may touch the engine. Only a wait for a
+//! list of descriptors lends the driver lock, because those wake the thread whoever turns the
+//! engine. The words of sockets would not, so a thread that waits for words keeps the driver lock
+//! in its sleep.
 //!
 //! A thread that is woken again and again for others retires: [`Patience`].
 //!
 //! # No wake-up is lost
 //!
-//! - A thread is at the wheel, or the stand-by thread ticks: see [`Relay`].
-//! - A thread that sleeps at the wheel sleeps on the engine's descriptor, at most until the engine
+//! - A thread is the driver, or the stand-by thread ticks: see [`Relay`].
+//! - A thread that sleeps as the driver sleeps on the engine's descriptor, at most until the engine
 //!   wants a turn. Before that, the engine's status page says that it sleeps. Writers of commands
 //!   look at the page afterwards; the engine looks for commands after it wrote the page
 //!   ([`towpath_ring::EngineStatus::fall_asleep`]).
 //! - A thread that leaves while the engine is awake passes it to a thread that it wakes, or to the
-//!   stand-by thread's ticks. The stand-by thread does not tick while it sleeps at the wheel; a
-//!   thread that takes the wheel from it there wakes it.
-//! - A thread that retires leaves the wheel first, then asks to be woken on its words, and looks at
-//!   them once more.
+//!   stand-by thread's ticks. The stand-by thread does not tick while it sleeps as the driver; a
+//!   thread that becomes the driver from it there wakes it.
+//! - A thread that retires leaves the driver lock first, then asks to be woken on its words, and
+//!   looks at them once more.
 //!
-//! A request (bind, connect) is answered by the thread that makes it, if the wheel is free or lent.
-//! Bytes of a send leave when the thread waits next, or by the stand-by thread. The stand-by thread
-//! then sleeps on the engine's descriptor, and is rung like an engine on a thread of its own.
+//! A request (bind, connect) is answered by the thread that makes it, if the driver lock is free or
+//! lent. Bytes of a send leave when the thread waits next, or by the stand-by thread. The stand-by
+//! thread then sleeps on the engine's descriptor, and is rung like an engine on a thread of its
+//! own.
 
+mod driver_lock;
 mod engine;
-mod helm;
 mod last;
 mod patience;
-mod seat;
 mod stack;
 mod stand_by;
+mod state;
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
-use towpath_ring::{Relay, Taken, doorbell};
+use towpath_ring::{Relay, Taken, notification};
 
 use crate::syscall::SignalsBlocked;
 use crate::{Error, HighFd, Process};
 
-use seat::Seat;
+use state::DriverState;
 
+pub use driver_lock::DriverLock;
 pub use engine::{Next, TurnedEngine};
-pub use helm::Helm;
 pub use patience::Patience;
-pub use seat::Turned;
+pub use state::Turned;
 pub use towpath_ring::Who;
 
 /// The engine that lives in this process, and the state of its turning.
-pub struct Wheel {
+pub struct Driver {
     process: &'static Process,
     relay: Relay,
-    engine: UnsafeCell<Seat>,
+    engine: UnsafeCell<DriverState>,
     /// The engine's: one of our own, for threads that sleep on it when the engine has gone.
     descriptor: HighFd,
     /// Number of times that a thread began to turn it.
     turns: AtomicU32,
-    /// Wakes the stand-by thread when the wheel was taken from it.
+    /// Wakes the stand-by thread when the driver lock was taken from it.
     bell: HighFd,
-    /// A stand-by thread exists, so other threads need not wait for the wheel.
+    /// A stand-by thread exists, so other threads need not wait for the driver lock.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
 
-// SAFETY: `engine` is reached only by the thread that has the relay (see `Helm`), and is Send.
-unsafe impl Sync for Wheel {}
+// SAFETY: `engine` is reached only by the thread that has the relay (see `DriverLock`), and is
+// Send.
+unsafe impl Sync for Driver {}
 
-impl Wheel {
-    /// A wheel without a thread at it. [`Self::stand_by`] is to run on a thread of its own, whose
+impl Driver {
+    /// A driver lock without a holder. [`Self::stand_by`] is to run on a thread of its own, whose
     /// end tells other processes of the engine's end ([`towpath_ring::Life`]).
     ///
     /// # Errors
@@ -88,11 +91,11 @@ impl Wheel {
     pub fn new(process: &'static Process, engine: Box<dyn TurnedEngine>) -> Result<Self, Error> {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?.into());
-        let bell = high(doorbell::create().map_err(|_| Errno::MFILE)?);
+        let bell = high(notification::create().map_err(|_| Errno::MFILE)?);
         Ok(Self {
             process,
             relay: Relay::new(),
-            engine: UnsafeCell::new(Seat::new(engine, process.descriptors.engines_from())?),
+            engine: UnsafeCell::new(DriverState::new(engine, process.descriptors.engines_from())?),
             descriptor,
             turns: AtomicU32::new(0),
             bell,
@@ -106,9 +109,9 @@ impl Wheel {
         self.relay.is_free_for(who)
     }
 
-    /// Takes the wheel. None: another thread is at it. A thread that asks or stands by has its
+    /// Becomes the driver. None: another thread is at it. A thread that asks or stands by has its
     /// signals blocked already.
-    pub fn take(&self, who: Who) -> Option<Helm<'_>> {
+    pub fn take(&self, who: Who) -> Option<DriverLock<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
         }
@@ -116,20 +119,20 @@ impl Wheel {
         let signals = (who == Who::Waits).then(SignalsBlocked::new);
         let me = who.number(towpath_ring::thread_id());
         if self.relay.take(me, who)? == Taken::FromStandBy {
-            doorbell::ring(self.bell.borrow());
+            notification::ring(self.bell.borrow());
         }
-        Some(Helm::new(self, me, signals))
+        Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread among those that take the wheel when the baton is passed. The thread is
-    /// about to sleep on that. None: the wheel can be taken now.
+    /// Counts this thread among those that become the driver when the hand-off word is passed. The
+    /// thread is about to sleep on that. None: the driver lock can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
-        self.relay.follow().map(|baton| Following { wheel: self, baton })
+        self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread among those that take the wheel when kicked. The thread is about to sleep
-    /// in a list of descriptors with a kick. None: the wheel can be taken now. Not for the thread
-    /// at the wheel.
+    /// Counts this thread among those that become the driver when kicked. The thread is about to
+    /// sleep in a list of descriptors with a kick. None: the driver lock can be taken now. Not for
+    /// the thread as the driver.
     pub fn lie_down(&self) -> Option<Abed<'_>> {
         let abed = self.count_abed();
         if self.relay.is_free_for(Who::Waits) {
@@ -145,12 +148,12 @@ impl Wheel {
     }
 
     /// A thread that does not wait has woken the engine, and thereby the thread that sleeps at the
-    /// wheel.
+    /// driver.
     pub(crate) fn was_rung(&self) {
         self.relay.want();
     }
 
-    /// The thread `me` leaves, if it is at the wheel.
+    /// The thread `me` leaves, if it is the driver.
     fn leave(&self, me: u32) {
         if self.relay.leave(me) {
             self.pass_on();
@@ -163,25 +166,26 @@ impl Wheel {
         self.bell.close();
     }
 
-    /// A signal handler begins on a thread that sleeps at the wheel, and may not come back, or turn
-    /// the engine itself.
+    /// A signal handler begins on a thread that sleeps as the driver, and may not come back, or
+    /// turn the engine itself.
     pub(crate) fn abandon(&self) {
         if self.relay.abandon(Who::Waits.number(towpath_ring::thread_id())) {
             self.pass_on();
         }
     }
 
-    /// The wheel is free: wakes another thread to take it, or leaves it to the stand-by thread.
+    /// The driver lock is free: wakes another thread to take it, or leaves it to the stand-by
+    /// thread.
     fn pass_on(&self) {
         self.relay.pass_on(|| {
             if let Ok(mut hub) = self.process.lock_reactor() {
-                hub.kick_one();
+                hub.wake_one();
             }
         });
     }
 }
 
-impl std::fmt::Debug for Wheel {
+impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wheel")
             .field("relay", &self.relay)
@@ -190,24 +194,25 @@ impl std::fmt::Debug for Wheel {
     }
 }
 
-/// A thread that sleeps beside the wheel.
+/// A thread that sleeps beside the driver lock.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
-    wheel: &'a Wheel,
-    baton: u32,
+    driver: &'a Driver,
+    handoff: u32,
 }
 
 impl Following<'_> {
-    /// The baton, to sleep on beside the thread's own words, and its value until it is passed.
+    /// The hand-off word, to sleep on beside the thread's own words, and its value until it is
+    /// passed.
     pub fn word(&self) -> (&AtomicU32, u32) {
-        (self.wheel.relay.baton(), self.baton)
+        (self.driver.relay.handoff(), self.handoff)
     }
 
-    /// After the sleep: a baton passed meanwhile costs patience. Events of the thread's own end its
-    /// wait in any case.
+    /// After the sleep: a hand-off word passed meanwhile costs patience. Events of the thread's own
+    /// end its wait in any case.
     pub fn has_slept(&self, patience: &mut Patience) {
-        let has_passed = self.wheel.relay.baton().load(Relaxed) != self.baton;
-        if has_passed && self.wheel.is_stood_by.load(Relaxed) {
+        let has_passed = self.driver.relay.handoff().load(Relaxed) != self.handoff;
+        if has_passed && self.driver.is_stood_by.load(Relaxed) {
             patience.wears();
         }
     }
@@ -215,15 +220,15 @@ impl Following<'_> {
 
 impl Drop for Following<'_> {
     fn drop(&mut self) {
-        if self.wheel.relay.unfollow() {
-            self.wheel.pass_on();
+        if self.driver.relay.unfollow() {
+            self.driver.pass_on();
         }
     }
 }
 
 /// A thread that sleeps in a list of descriptors.
 #[derive(Debug)]
-pub struct Abed<'a>(&'a Wheel);
+pub struct Abed<'a>(&'a Driver);
 
 impl Drop for Abed<'_> {
     fn drop(&mut self) {

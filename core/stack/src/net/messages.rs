@@ -19,7 +19,7 @@ pub(crate) type HopKey = (IfaceId, IpAddr);
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// The part that runs control, which gets all news.
+    /// The part that runs control, which gets all updates.
     pub(crate) const FIRST: Self = Self(1);
     /// None.
     pub(crate) const NONE: Self = Self(0);
@@ -49,7 +49,7 @@ impl Parts {
 
 /// Event of a next hop for control, or a path MTU for the first data part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum DataReport {
     /// A packet goes to the neighbour.
     Used(HopKey),
     /// The transport made progress beyond it (RFC 4861 §7.3.1), while packets went to `mac`.
@@ -65,7 +65,7 @@ pub(crate) enum Notice {
 
 /// A packet that came in, with valid IP addresses if it is one of IP, and is for control.
 #[derive(Debug)]
-pub(crate) enum Punt {
+pub(crate) enum ControlPacket {
     /// A packet of ARP, which starts at `at`.
     Arp {
         /// Where it came in.
@@ -81,7 +81,7 @@ pub(crate) enum Punt {
     Igmp(Local),
 }
 
-impl Punt {
+impl ControlPacket {
     /// The packet.
     pub(crate) fn packet(&self) -> &Packet {
         match self {
@@ -113,7 +113,7 @@ impl Punt {
 
 /// Order of control to the data parts.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum DataCommand {
     /// Send a frame, link header and all.
     Frame { iface: IfaceId, packet: Packet },
     /// Send an IP packet of at most `mtu` bytes to a group or a neighbour.
@@ -121,12 +121,12 @@ pub(super) enum Order {
     /// Drop a punted packet that was of no use.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
     /// News of a neighbour for the parts `to`, its users.
-    News { to: Parts, news: News },
+    News { to: Parts, news: NeighborUpdate },
 }
 
 /// News about a neighbour, or about a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum NeighborUpdate {
     /// The neighbour is at `mac`. Its next use at `tell_at` or later is to be reported.
     Known { key: HopKey, mac: MacAddr, tell_at: Instant },
     /// The neighbour does not answer.
@@ -142,6 +142,6 @@ pub(crate) enum News {
 /// Message of a shard other than the first to control, or to the first data part.
 #[derive(Debug)]
 pub(crate) enum ToControl {
-    Punt(Box<Punt>),
-    Notice(Notice),
+    Punt(Box<ControlPacket>),
+    Notice(DataReport),
 }

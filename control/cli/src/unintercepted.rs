@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use towpath_engine::Outsider;
+use towpath_engine::UninterceptedProgram;
 
 use crate::messages::Messages;
 
@@ -25,7 +25,7 @@ impl ExecGate {
     }
 
     /// Whether it may be executed. Never waits.
-    pub fn may_pass(&mut self, outsider: Outsider<'_>) -> bool {
+    pub fn may_pass(&mut self, outsider: UninterceptedProgram<'_>) -> bool {
         if !self.named.contains(outsider.path) && self.named.len() < NAMED_MAX {
             self.named.insert(outsider.path.to_owned());
             self.tell(outsider);
@@ -33,7 +33,7 @@ impl ExecGate {
         !self.strict
     }
 
-    fn tell(&self, Outsider { pid, path, why }: Outsider<'_>) {
+    fn tell(&self, UninterceptedProgram { pid, path, why }: UninterceptedProgram<'_>) {
         // The path may contain control sequences of a terminal.
         let path = String::from_utf8_lossy(path);
         let path = path.escape_debug();
@@ -63,10 +63,10 @@ mod tests {
         for n in 0..3 * NAMED_MAX {
             let path = format!("/bin/{}", n % (2 * NAMED_MAX));
             let why = Outside::Static;
-            assert!(gate.may_pass(Outsider { pid: 1, path: path.as_bytes(), why }));
+            assert!(gate.may_pass(UninterceptedProgram { pid: 1, path: path.as_bytes(), why }));
         }
         assert_eq!(gate.named.len(), NAMED_MAX);
         gate.strict = true;
-        assert!(!gate.may_pass(Outsider { pid: 1, path: b"/x", why: Outside::Go }));
+        assert!(!gate.may_pass(UninterceptedProgram { pid: 1, path: b"/x", why: Outside::Go }));
     }
 }

@@ -9,8 +9,8 @@
 //!                                                 program, which begins again
 //! ```
 //!
-//! Each message is a packet of JSON; the outfit, which may be long, is a memory file. Nothing here
-//! calls libc, because in PROGRAM's process its functions are those of the stack.
+//! Each message is a packet of JSON; the launch spec, which may be long, is a memory file. Nothing
+//! here calls libc, because in PROGRAM's process its functions are those of the stack.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -39,10 +39,10 @@ const PASSED_MAX: usize = 250;
 /// Longest packet, in bytes; a socket's default is 212992 (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// The parts of an engine in PROGRAM's process. Descriptors go with an outfit: the read end of the
-/// run's lifeline, and those of the link.
+/// The parts of an engine in PROGRAM's process. Descriptors go with a launch spec: the read end of
+/// the run's parent-death pipe, and those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Outfit {
+pub struct LaunchSpec {
     /// The stack.
     pub shape: Shape,
     /// The stack's link.
@@ -55,7 +55,7 @@ pub struct Outfit {
 
 /// Request of towpath to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Asked {
+pub enum LaunchMessage {
     /// [`Said::Sockets`].
     Sockets,
     /// [`Said::Unsent`].
@@ -69,7 +69,7 @@ pub enum Asked {
 /// Message of the engine's process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Said {
-    /// A program starts, and wants an outfit.
+    /// A program starts, and wants a launch spec.
     Begins,
     /// The stack is there.
     Ready,
@@ -116,9 +116,9 @@ pub enum Said {
 
 /// An end of the socket.
 #[derive(Debug, Clone)]
-pub struct Home(Arc<Fd>);
+pub struct LaunchSocket(Arc<Fd>);
 
-impl Home {
+impl LaunchSocket {
     /// Towpath's end, and the one for PROGRAM.
     ///
     /// # Errors
@@ -134,11 +134,11 @@ impl Home {
         Self(Arc::new(socket))
     }
 
-    /// Sends PROGRAM's process its outfit.
+    /// Sends PROGRAM's process its launch spec.
     ///
     /// # Errors
     /// There is no memory, or there are too many descriptors on their way already.
-    pub fn equip(&self, outfit: &Outfit, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn equip(&self, outfit: &LaunchSpec, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(outfit)?;
         let memory = memfd_create("outfit", MemfdFlags::CLOEXEC)?;
         let mut rest = &text[..];
@@ -163,8 +163,8 @@ impl Home {
     /// In PROGRAM's process: asks for that, and takes it.
     ///
     /// # Errors
-    /// When the message is no outfit.
-    pub fn unpack(&self) -> io::Result<(Outfit, Vec<Fd>)> {
+    /// When the message is no launch spec.
+    pub fn unpack(&self) -> io::Result<(LaunchSpec, Vec<Fd>)> {
         self.say(&Said::Begins)?;
         let mut descriptors: Vec<Fd> = Vec::new();
         loop {
@@ -258,7 +258,7 @@ impl Home {
     }
 }
 
-impl AsFd for Home {
+impl AsFd for LaunchSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -270,7 +270,7 @@ mod tests {
     use towpath_gateway::{Forward, ForwardProtocol, GatewayConfig};
     use towpath_tcp::CongestionKind;
 
-    fn outfit(ports: u16) -> Outfit {
+    fn launch_spec(ports: u16) -> LaunchSpec {
         let forward = |port| {
             let host = std::net::SocketAddr::from(([127, 0, 0, 1], port));
             (Forward { host, port, protocol: ForwardProtocol::Tcp }, host)
@@ -300,20 +300,21 @@ mod tests {
         let forwards = (1..=ports).map(forward).collect();
         let link =
             Link::Gateway { config: Box::new(GatewayConfig::default()), forwards, passed: 0 };
-        Outfit { shape, link, strict: true, library: "/lib.so".into() }
+        LaunchSpec { shape, link, strict: true, library: "/lib.so".into() }
     }
 
     #[test]
     fn an_outfit_comes_with_all_its_descriptors() {
         for ports in [0, 3, 600] {
-            let (ours, theirs) = Home::pair().expect("descriptors");
-            let sent = outfit(ports);
+            let (ours, theirs) = LaunchSocket::pair().expect("descriptors");
+            let sent = launch_spec(ports);
             let (read, _write) = io::pipe().expect("a pipe");
             let descriptors = vec![read.as_fd(); usize::from(ports) + 1];
             // Asked of a program that was there before.
-            ours.say(&Asked::Sockets).expect("room");
+            ours.say(&LaunchMessage::Sockets).expect("room");
             ours.equip(&sent, &descriptors).expect("it is taken");
-            let (received, descriptors) = Home::over(theirs.into()).unpack().expect("an outfit");
+            let (received, descriptors) =
+                LaunchSocket::over(theirs.into()).unpack().expect("an outfit");
             assert_eq!(format!("{received:?}"), format!("{sent:?}"));
             assert_eq!(descriptors.len(), usize::from(ports) + 1);
         }
@@ -321,8 +322,8 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard_until_the_end() {
-        let (ours, theirs) = Home::pair().expect("descriptors");
-        let theirs = Home::over(theirs.into());
+        let (ours, theirs) = LaunchSocket::pair().expect("descriptors");
+        let theirs = LaunchSocket::over(theirs.into());
         theirs.say(&Said::Ready).expect("room");
         theirs.mention(&Said::Outsider { pid: 7, path: vec![0xff], why: 2 });
         let entries: Vec<_> = (0..120).collect();
@@ -337,16 +338,16 @@ mod tests {
             assert_eq!(last, count == 120);
         }
         assert_eq!(count, 120);
-        ours.say(&Asked::Stop).expect_err("nobody is there");
+        ours.say(&LaunchMessage::Stop).expect_err("nobody is there");
     }
 
     #[test]
     fn an_outfit_without_towpath_is_none() {
-        let (ours, theirs) = Home::pair().expect("descriptors");
-        ours.equip(&outfit(1), &[]).expect("room");
-        ours.say(&Asked::Stop).expect("room");
+        let (ours, theirs) = LaunchSocket::pair().expect("descriptors");
+        ours.equip(&launch_spec(1), &[]).expect("room");
+        ours.say(&LaunchMessage::Stop).expect("room");
         drop(ours);
-        let error = Home::over(theirs.into()).unpack().expect_err("nobody is there");
+        let error = LaunchSocket::over(theirs.into()).unpack().expect_err("nobody is there");
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     }
 }

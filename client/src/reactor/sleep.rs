@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::hub::Bed;
+use crate::hub::SleepPlace;
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
@@ -14,53 +14,54 @@ use crate::{Client, Error, HighFd};
 pub mod cookie {
     /// The kernel's epoll set of the program.
     pub const PROGRAM: u64 = 1;
-    /// The doorbell, which stays readable: only the next ring counts.
-    pub const BELL: u64 = 2;
+    /// The notification descriptor, which stays readable: only the next ring counts.
+    pub const NOTIFIER: u64 = 2;
     /// The control socket: the engine has gone.
     pub const CONTROL: u64 = 3;
     /// Another thread has found something for this one.
-    pub const KICK: u64 = 4;
+    pub const WAKEUP: u64 = 4;
 }
 
 /// An eventfd that wakes one thread.
-pub(super) fn new_kick(client: &Client) -> Result<HighFd, Error> {
+pub(super) fn new_wakeup(client: &Client) -> Result<HighFd, Error> {
     let kick = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
     Ok(HighFd::new(kick.into(), &client.process().descriptors))
 }
 
-pub(super) fn kick(fd: i32) {
+pub(super) fn wake(fd: i32) {
     let one = 1u64;
     // SAFETY: eight bytes, as an eventfd wants.
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
-/// Rings that may be in the doorbell before it is cleared. A byte in a socket counts for less than
-/// 1 KiB of its buffer. An administrator can make that as short as 4.5 KiB (net.core.wmem_default).
+/// Rings that may be in the notification descriptor before it is cleared. A byte in a socket counts
+/// for less than 1 KiB of its buffer. An administrator can make that as short as 4.5 KiB
+/// (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any
-/// more.
+/// Takes the count out of a kick, or the rings out of the notification descriptor, so that it is
+/// not readable any more.
 pub fn clear(fd: i32) {
-    // An eventfd gives eight bytes, the doorbell one byte per ring.
+    // An eventfd gives eight bytes, the notification descriptor one byte per ring.
     let mut bytes = [0u8; 64];
     let at = bytes.as_mut_ptr() as usize;
     // SAFETY: as many bytes as there is room for.
     let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };
 }
 
-impl Bed {
+impl SleepPlace {
     /// For the program's set `epfd`, which must be open.
     pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let epoll = HighFd::new(epoll.into(), &client.process().descriptors);
-        let kick = new_kick(client)?;
+        let kick = new_wakeup(client)?;
         let bed = Self { epoll, kick, forks: client.process().forks() };
         bed.put(epfd, EventFlags::IN, cookie::PROGRAM)?;
         let edge = EventFlags::IN | EventFlags::ET;
         // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the
         // events.
-        bed.put(client.bell().get(), edge, cookie::BELL)?;
-        bed.put(bed.kick.get(), edge, cookie::KICK)?;
+        bed.put(client.notifier().get(), edge, cookie::NOTIFIER)?;
+        bed.put(bed.kick.get(), edge, cookie::WAKEUP)?;
         // Its replies are for the threads that asked; only its end is of interest.
         bed.put(client.control().get(), EventFlags::RDHUP | EventFlags::ET, cookie::CONTROL)?;
         Ok(bed)

@@ -12,7 +12,7 @@ pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
 
 /// Sockets whose programs wait for transmit memory, in the order in which they asked.
 #[derive(Debug)]
-pub(crate) struct Starved {
+pub(crate) struct AwaitingMemory {
     /// Slots for which there is no memory.
     pub memory: VecDeque<u32>,
     pub memory_at: Instant,
@@ -25,7 +25,7 @@ pub(crate) struct Starved {
     pub queued: SlotSet,
 }
 
-impl Starved {
+impl AwaitingMemory {
     pub fn new(now: Instant) -> Self {
         Self {
             memory: VecDeque::new(),

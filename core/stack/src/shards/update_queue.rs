@@ -1,0 +1,222 @@
+//! Bulletin: updates of neighbours and path MTUs from the first shard that another one has not
+//! taken yet.
+//!
+//! News do not go through the ring of the pair, whose places are for packets. A flood of
+//! announcements on the link therefore costs no packets, and updates never wait for room. Newer
+//! updates of a neighbour or way replace the waiting ones. A shard learns whether there are any
+//! from a word that it reads once for each batch of packets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use crate::limits::{PATH_MTUS_WAITING_MAX, UPDATES_WAITING_MAX};
+use crate::net::{HopKey, NeighborUpdate};
+
+/// News for one shard, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct UpdateQueue {
+    /// How often something was said, as shows once it is there.
+    said: AtomicU64,
+    unheard: Mutex<Unheard>,
+}
+
+impl UpdateQueue {
+    /// Adds a piece of updates. False when there were too many: some are lost, and the shard is
+    /// notified.
+    pub fn say(&self, news: NeighborUpdate) -> bool {
+        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = unheard.add(news);
+        // Release: a thread that sees the number finds the updates.
+        self.said.fetch_add(1, Ordering::Release);
+        has_room
+    }
+
+    /// Whether there is more than was `heard`.
+    #[inline]
+    pub fn has_more(&self, heard: u64) -> bool {
+        self.said.load(Ordering::Acquire) != heard
+    }
+
+    /// Takes all updates since `heard`, which moves on. None while another thread has the lock: a
+    /// later look finds them.
+    #[inline]
+    pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
+        if !self.has_more(*heard) {
+            return None;
+        }
+        let mut unheard = match self.unheard.try_lock() {
+            Ok(unheard) => unheard,
+            Err(TryLockError::Poisoned(unheard)) => unheard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // `said` changes under the lock alone, so Relaxed is enough.
+        *heard = self.said.load(Ordering::Relaxed);
+        Some(std::mem::take(&mut *unheard))
+    }
+}
+
+/// News that a shard has not taken.
+#[derive(Debug, Default)]
+pub(crate) struct Unheard {
+    /// The last of each neighbour; at most [`UPDATES_WAITING_MAX`].
+    hops: BTreeMap<HopKey, NeighborUpdate>,
+    /// Whether other updates were lost before the present ones, failures excepted.
+    all_forgotten: bool,
+    /// Path MTUs, one for each way; at most [`PATH_MTUS_WAITING_MAX`].
+    ways: VecDeque<NeighborUpdate>,
+}
+
+impl Unheard {
+    fn add(&mut self, news: NeighborUpdate) -> bool {
+        match news {
+            NeighborUpdate::Known { key, .. } | NeighborUpdate::Failed(key) => {
+                self.add_hop(key, news)
+            }
+            // Packets that wait for a neighbour that failed before are to get their error all the
+            // same.
+            NeighborUpdate::Forgotten(key)
+                if matches!(self.hops.get(&key), Some(NeighborUpdate::Failed(_))) =>
+            {
+                true
+            }
+            NeighborUpdate::Forgotten(key) => self.add_hop(key, news),
+            NeighborUpdate::AllForgotten => {
+                self.lose();
+                true
+            }
+            NeighborUpdate::TooBig { way, mtu } => self.add_way(way, mtu),
+        }
+    }
+
+    fn add_hop(&mut self, key: HopKey, news: NeighborUpdate) -> bool {
+        let has_room = self.hops.len() < UPDATES_WAITING_MAX || self.hops.contains_key(&key);
+        if !has_room {
+            self.lose();
+        }
+        self.hops.insert(key, news);
+        has_room
+    }
+
+    /// Drops all updates of neighbours except failures, and these, too, where they take more than
+    /// half of the room. Packets that wait for a failed neighbour would otherwise get no error
+    /// before three more requests.
+    fn lose(&mut self) {
+        self.hops.retain(|_, news| matches!(news, NeighborUpdate::Failed(_)));
+        if self.hops.len() > UPDATES_WAITING_MAX / 2 {
+            self.hops.clear();
+        }
+        self.all_forgotten = true;
+    }
+
+    fn add_way(&mut self, of: HopKey, to: u32) -> bool {
+        for news in &mut self.ways {
+            if let NeighborUpdate::TooBig { way, mtu } = news
+                && *way == of
+            {
+                *mtu = to.min(*mtu);
+                return true;
+            }
+        }
+        let has_room = self.ways.len() < PATH_MTUS_WAITING_MAX;
+        if !has_room {
+            self.ways.pop_front();
+        }
+        self.ways.push_back(NeighborUpdate::TooBig { way: of, mtu: to });
+        has_room
+    }
+
+    /// The updates, in an order in which the loss comes before later updates, and failures are
+    /// never lost.
+    pub fn into_update(self) -> impl Iterator<Item = NeighborUpdate> {
+        let (failed, others): (Vec<_>, Vec<_>) =
+            self.hops.into_values().partition(|news| matches!(news, NeighborUpdate::Failed(_)));
+        let lost = self.all_forgotten.then_some(NeighborUpdate::AllForgotten);
+        failed.into_iter().chain(lost).chain(others).chain(self.ways)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use towpath_tcp::Instant;
+    use towpath_wire::MacAddr;
+
+    use super::*;
+    use crate::net::IfaceId;
+
+    fn nth(n: usize) -> HopKey {
+        (IfaceId(1), IpAddr::V4((0x0a00_0000 + n as u32).into()))
+    }
+
+    fn known(n: usize, at: u8) -> NeighborUpdate {
+        NeighborUpdate::Known {
+            key: nth(n),
+            mac: MacAddr([2, 0, 0, 0, 0, at]),
+            tell_at: Instant(1),
+        }
+    }
+
+    fn heard(bulletin: &UpdateQueue, heard: &mut u64) -> Vec<NeighborUpdate> {
+        assert!(bulletin.has_more(*heard));
+        let unheard = bulletin.hear(heard).expect("nobody has the lock");
+        assert!(!bulletin.has_more(*heard) && bulletin.hear(heard).is_none());
+        unheard.into_update().collect()
+    }
+
+    #[test]
+    fn of_a_neighbour_and_a_way_the_last_news_count() {
+        let (bulletin, mut seen) = (UpdateQueue::default(), 0);
+        let too_big = |n, mtu| NeighborUpdate::TooBig { way: nth(n), mtu };
+        for at in 0..=255 {
+            assert!(bulletin.say(known(1, at)) && bulletin.say(known(2, 9)));
+            assert!(bulletin.say(too_big(3, 1500 - u32::from(at))));
+        }
+        bulletin.say(NeighborUpdate::Failed(nth(2)));
+        bulletin.say(NeighborUpdate::Forgotten(nth(2)));
+        let expected = [NeighborUpdate::Failed(nth(2)), known(1, 255), too_big(3, 1245)];
+        assert_eq!(heard(&bulletin, &mut seen), expected);
+        bulletin.say(known(1, 1));
+        bulletin.say(NeighborUpdate::Forgotten(nth(1)));
+        assert_eq!(heard(&bulletin, &mut seen), [NeighborUpdate::Forgotten(nth(1))]);
+    }
+
+    #[test]
+    fn when_there_are_too_many_neighbours_are_forgotten_and_failures_are_not() {
+        let (bulletin, mut seen) = (UpdateQueue::default(), 0);
+        bulletin.say(NeighborUpdate::Failed(nth(0)));
+        for n in 1..UPDATES_WAITING_MAX {
+            assert!(bulletin.say(known(n, 1)));
+        }
+        assert!(bulletin.say(known(5, 2)), "it takes the place of the last");
+        assert!(!bulletin.say(known(UPDATES_WAITING_MAX, 1)));
+        let expected = [
+            NeighborUpdate::Failed(nth(0)),
+            NeighborUpdate::AllForgotten,
+            known(UPDATES_WAITING_MAX, 1),
+        ];
+        assert_eq!(heard(&bulletin, &mut seen), expected);
+        // Failures are bounded, too.
+        for n in 0..=UPDATES_WAITING_MAX {
+            assert_eq!(bulletin.say(NeighborUpdate::Failed(nth(n))), n < UPDATES_WAITING_MAX);
+        }
+        let expected =
+            [NeighborUpdate::Failed(nth(UPDATES_WAITING_MAX)), NeighborUpdate::AllForgotten];
+        assert_eq!(heard(&bulletin, &mut seen), expected);
+    }
+
+    #[test]
+    fn path_mtus_have_room_of_their_own() {
+        let (bulletin, mut seen) = (UpdateQueue::default(), 0);
+        bulletin.say(known(1, 1));
+        for n in 0..=PATH_MTUS_WAITING_MAX {
+            let has_room = bulletin.say(NeighborUpdate::TooBig { way: nth(n), mtu: 1000 });
+            assert_eq!(has_room, n < PATH_MTUS_WAITING_MAX);
+        }
+        let heard = heard(&bulletin, &mut seen);
+        assert_eq!(heard.len(), 1 + PATH_MTUS_WAITING_MAX);
+        assert_eq!(heard[..2], [known(1, 1), NeighborUpdate::TooBig { way: nth(1), mtu: 1000 }]);
+    }
+}
