@@ -278,93 +278,112 @@ const HEAD: &str = "\
 <!-- Generated from api/posix/src/calls.rs and option/table.rs: \
 TOWPATH_BLESS=1 cargo test -p towpath-posix -->
 
-What becomes of each call and option of a program that runs on Towpath. Nothing succeeds in silence:
-what is not there fails with the errno that Linux gives where a feature is missing or a privilege is
+State of each call and option for programs that run on Towpath. No call succeeds without effect: a
+missing one fails with the errno that Linux gives if a feature is missing or a privilege is
 needed.
 
-- **works**: as on Linux, with the differences that the note names.
-- **kernel**: goes to the kernel; on a socket of ours it \
-acts on the O_PATH descriptor that stands behind
-  every number: what needs an open file is EBADF.
-- **missing**: fails, or does not see our sockets.
+- **works**: as on Linux, with the differences in the note.
+- **kernel**: goes to the kernel. On a socket of Towpath the call acts on the O_PATH descriptor
+  behind the number, so calls that need an open file fail with EBADF.
+- **missing**: fails, or does not see sockets of Towpath.
 
-Sockets of other families (AF_UNIX, AF_PACKET, ...) are the kernel's in every respect. On
-AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; \
-to a program outside it, what it
-receives is a socket that is not open (EBADF). \
-What is in a message and in no program is kept for 30 seconds.
+Sockets of other families (AF_UNIX, AF_PACKET, ...) belong to the kernel. On AF_UNIX sockets,
+SCM_RIGHTS passes sockets to other programs of the same run. A program outside of the run receives
+a socket that is not open (EBADF). A socket that is in a message and in no program is kept for 30
+seconds.
 
-AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK (with IFLA_STATS64), RTM_GETADDR,
-RTM_GETROUTE, RTM_GETNEIGH and RTM_GETRULE are answered for all entries, links, routes and
-neighbours for one as well; of more than 64 routes or 256 neighbours the first. The rules are those
-of a kernel to which nobody has added any. What would change something is EPERM, as for a user
-without privileges: the operator decides about the stack. Other questions (queueing disciplines,
-...) are EOPNOTSUPP. NETLINK_GET_STRICT_CHK is heeded by RTM_GETADDR. Groups can be joined, by 64
-sockets of a process at a time (ENOMEM), and nothing is announced in them. A duplicate of the
-descriptor, and one that another program gets by exec or SCM_RIGHTS, can be read, but not asked
-(ECONNREFUSED). The answers are there when the call returns, and ENOBUFS means that too many were
-not read. In a network namespace that the process has entered itself (`unshare -n`, bubblewrap)
-these sockets are the kernel's, which is how it is set up; before Linux 5.14 they show the stack
-there too.
+## Netlink
 
-AF_NETLINK sockets of NETLINK_SOCK_DIAG (`ss`) show the stack's TCP and UDP sockets: dumps by
-state, port and bytecode, and single sockets, with INET_DIAG_MEMINFO, INFO, CONG, SKMEMINFO and
-SKV6ONLY. The user that is told is the one that asks. Other families are ENOENT, upon which `ss`
-reads /proc/net; SOCK_DESTROY is EPERM. Of connections that no
-program has any more (TIME-WAIT) 4096 are told of each shard.
-A dump that is longer than the socket's receive buffer is
-ENOBUFS, upon which `ss` reads /proc/net. The other netlink protocols are the kernel's everywhere:
-uevents, netfilter, generic netlink.
+AF_NETLINK sockets of NETLINK_ROUTE show the stack:
 
-These files of /proc/net, and of net in /proc/self, /proc/thread-self and /proc/PID of the process
-itself, show the stack in Linux's formats: tcp, tcp6, udp, udp6, icmp, icmp6, raw, raw6 (empty),
-dev, route, ipv6_route, if_inet6, arp, snmp, netstat, sockstat, sockstat6; all others are the
-kernel's. A file is as it was when it was opened, and as new when lseek, pread or preadv go to its
-beginning (a stream's rewind, and the use of a duplicate of the descriptor, do not renew it). Both
-families of IP are counted together in snmp, counters that the stack does not have are 0 there, and
-netstat has TWRecycled, InOctets and OutOctets alone. The inode of a socket is what readlink and
-fstat say of it in its process, and what readlink and stat say of /proc/PID/fd of another process
-of the run: `ss -p`, `netstat -p`, `lsof -i` and psutil name the processes. Of the other process
-its memory is read for that (/proc/PID/mem), as a user who may trace it: where
-kernel.yama.ptrace_scope forbids it, no process is named
-(`towpath ss -p` names them). In another network namespace the files are the kernel's.
+- RTM_GETLINK (with IFLA_STATS64), RTM_GETADDR, RTM_GETROUTE, RTM_GETNEIGH and RTM_GETRULE list
+  all entries. Links, routes and neighbours can be asked one by one as well. Lists have at most 64
+  routes or 256 neighbours.
+- The rules are those of a kernel without additional rules.
+- Changes fail with EPERM, as for a user without privileges, because the operator decides about
+  the stack. Other questions (queueing disciplines, ...) fail with EOPNOTSUPP. RTM_GETADDR honours
+  NETLINK_GET_STRICT_CHK.
+- At most 64 sockets of a process can join groups (ENOMEM), and no events are sent to them.
+- A duplicate of the descriptor can be read, but not asked (ECONNREFUSED). The same applies to a
+  descriptor that another program gets by exec or SCM_RIGHTS.
+- The answers are there when the call returns. ENOBUFS means that too many answers were not read.
+- A process may enter a network namespace itself (`unshare -n`, bubblewrap). These sockets are
+  then the kernel's, so that the process can set it up. Before Linux 5.14 they show the stack
+  there, too.
 
-Limits that follow from how it is done: \
-programs that make system calls without libc (static binaries,
-Go) are not seen (what they inherit stays open until they end, as on Linux, \
-but they cannot use it), set-user-id programs are left alone, \
-a pointer that is not valid is a fault in the
-program instead of EFAULT (except a null pointer, \
-any into the first page, and that of a path which the kernel reads
-first, so all but those of exec; checking every other one would cost a system call per call), \
-and a process that is
-stopped in the midst of a call can make others wait that are at the same end of the same socket.
-SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
-Ports that nobody chose are those of the host's net.ipv4.ip_local_port_range, as the run found
-it when it began; the Rust library takes those from 32768 to 60999.
+AF_NETLINK sockets of NETLINK_SOCK_DIAG (`ss`) show the stack's TCP and UDP sockets:
 
-Signal handlers may call the functions of sockets that signal-safety(7) \
-names, whatever they interrupt.
-What a handler sends on the very socket on which the \
-interrupted call is sending goes out when that call
-goes on: a handler that waits for the answer waits in vain, \
-and when there is no room for it the handler
-gets EAGAIN. On top of a call that has the part in question, \
-epoll's functions fail with EDEADLK and fork
-with EAGAIN. A handler must not leave a socket call by siglongjmp, \
-and lists of more than 64 descriptors in
-poll and select are allocated.
+- Dumps by state, port and bytecode, and single sockets, with INET_DIAG_MEMINFO, INFO, CONG,
+  SKMEMINFO and SKV6ONLY. The user in the answer is the asking one.
+- Other families fail with ENOENT, and `ss` then reads /proc/net. SOCK_DESTROY fails with EPERM.
+- For each shard, at most 4096 connections without a program (TIME-WAIT) are listed.
+- A dump that is longer than the socket's receive buffer fails with ENOBUFS, and `ss` then reads
+  /proc/net.
 
-Bytes over loopback, and the end of a stream, are there when the call that sent them has returned,
-as on Linux. Within the run that is so for TCP and UDP, to loopback and to the stack's own
-addresses, and for own copies of datagrams to groups and broadcast addresses. \
-The engine has had its turn when a call that does not wait, as recv(2), poll(2),
-select(2), epoll_wait(2) or FIONREAD, says that nothing is there. Such a call waits for the turn,
-some microseconds, only where something is missing that was sent. It may still be too early for
-sockets in an epoll set of more than 32, and for datagrams that sendto(2) takes to an own address
-other than loopback from a socket bound to none. \
-Nor is the room there at once that a peer has made
-by reading, nor an ICMP error.
+The other netlink protocols are the kernel's: uevents, netfilter, generic netlink.
+
+## /proc/net
+
+The following files of /proc/net show the stack in Linux's formats. The same applies to net in
+/proc/self, /proc/thread-self and /proc/PID of the process itself. The other files are the
+kernel's.
+
+- tcp, tcp6, udp, udp6, icmp, icmp6, raw, raw6 (empty)
+- dev, route, ipv6_route, if_inet6, arp
+- snmp, netstat, sockstat, sockstat6
+
+Details:
+
+- A file has the content of the time when it was opened. lseek, pread or preadv to its beginning
+  renew it. A stream's rewind and the use of a duplicate of the descriptor do not.
+- snmp counts both families of IP together, and missing counters are 0. netstat has only
+  TWRecycled, InOctets and OutOctets.
+- readlink and fstat return the inode of a socket in its process. In another process of the run,
+  readlink and stat of /proc/PID/fd return it. `ss -p`, `netstat -p`, `lsof -i` and psutil
+  therefore name the processes.
+- For that, the memory of the other process is read (/proc/PID/mem), as a user who may trace it.
+  If kernel.yama.ptrace_scope forbids it, no process is named (`towpath ss -p` names them).
+- In another network namespace the files are the kernel's.
+
+## Limitations
+
+- Programs that make system calls without libc (static binaries, Go) are not seen. Sockets that
+  they inherit stay open until they end, as on Linux, but they cannot use them. Set-user-id
+  programs do not load the library.
+- An invalid pointer is a fault in the program instead of EFAULT, because checking it would cost a
+  system call per call. Exceptions are null pointers, pointers into the first page, and paths that
+  the kernel reads first (all except those of exec).
+- A process that is stopped during a call can delay other processes at the same end of the same
+  socket.
+- SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
+- Automatic ports are those of the host's net.ipv4.ip_local_port_range at the start of the run.
+  The Rust library uses those from 32768 to 60999.
+
+## Signal handlers
+
+Signal handlers may call the socket functions of signal-safety(7), whatever they interrupt.
+
+- If the interrupted call sends on the same socket, bytes of the handler leave when that call
+  continues. A handler that waits for the answer waits in vain. Without room for the bytes the
+  handler gets EAGAIN.
+- On top of a call that uses the same part, epoll's functions fail with EDEADLK and fork with
+  EAGAIN.
+- A handler must not leave a socket call by siglongjmp.
+- poll and select allocate memory for lists of more than 64 descriptors.
+
+## Loopback
+
+Bytes over loopback, and the end of a stream, are there when the sending call has returned, as on
+Linux. Within the run, this applies to TCP and UDP, to loopback and to the stack's own addresses.
+Own copies of datagrams to groups and broadcast addresses are included. A call that does not wait
+(recv(2), poll(2), select(2), epoll_wait(2), FIONREAD) reports that nothing is there only after a
+turn of the engine. If sent bytes are missing, it waits some microseconds for this turn.
+
+A call may still be too early in these cases:
+
+- sockets in an epoll set of more than 32
+- datagrams that sendto(2) sends to an own address other than loopback, from an unbound socket
+- the room that a peer has made by reading, and ICMP errors
 
 ## Calls
 
@@ -375,10 +394,11 @@ by reading, nor an ICMP error.
 const OPTIONS_HEAD: &str = "
 ## Options
 
-**works** also says that reading gives what was set; **only** names the one value that can be set,
-because it describes what happens anyway, \
-and the errno for all others; **engine** is answered by the
-engine; **refused** names the errno.
+- **works**: reading also returns the value that was set.
+- **only**: one value can be set, because it describes the normal behaviour. Other values fail with
+  the errno in the table.
+- **engine**: the engine answers.
+- **refused**: setting fails with the errno in the table.
 
 | option | state | note |
 |---|---|---|

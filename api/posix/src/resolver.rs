@@ -67,7 +67,7 @@ pub(crate) fn text(posix: &'static Posix) -> Option<String> {
     let mut file = [0; FILE_MAX];
     // A file that cannot be read names no nameserver: as if it were empty.
     let len = read(PATH, &mut file).ok().flatten().unwrap_or(0);
-    let mut text = Text::new();
+    let mut text = ResolverText::new();
     let changed = rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text);
     let bytes = if changed { &text.bytes[..text.len] } else { &file[..len] };
     Some(String::from_utf8_lossy(bytes).into_owned())
@@ -80,12 +80,12 @@ fn file(posix: &'static Posix) -> Option<Result<i32>> {
     let reply = posix.call(&request).ok()?;
     let mut file = [0; FILE_MAX];
     let len = read(PATH, &mut file).ok()??;
-    let mut text = Text::new();
+    let mut text = ResolverText::new();
     rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file())
 }
 
 /// Puts `text` with the nameserver into `to`; false when it stays as it is.
-fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Text) -> bool {
+fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut ResolverText) -> bool {
     if nameserver.family == 0 {
         return false;
     }
@@ -129,13 +129,13 @@ pub(crate) fn is_loopback(address: &[u8]) -> bool {
 }
 
 /// The file to be. On the stack, since a signal handler may call open and interrupt malloc.
-struct Text {
+struct ResolverText {
     bytes: [u8; FILE_MAX + 64],
     len: usize,
     overflowed: bool,
 }
 
-impl Text {
+impl ResolverText {
     fn new() -> Self {
         Self { bytes: [0; FILE_MAX + 64], len: 0, overflowed: false }
     }
@@ -208,7 +208,7 @@ mod tests {
 
     fn rewritten(text: &str, nameserver: &str, only_loopback: bool) -> Option<String> {
         let at = RawAddr::new(std::net::SocketAddr::new(nameserver.parse().unwrap(), 0));
-        let mut to = Text::new();
+        let mut to = ResolverText::new();
         let changed = rewrite(text.as_bytes(), &at, only_loopback, &mut to);
         changed.then(|| String::from_utf8(to.bytes[..to.len].to_vec()).unwrap())
     }
