@@ -35,6 +35,17 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// Frees memory that the connection keeps for its next flight. For an owner that finds the
+    /// connection idle.
+    pub fn release_idle_memory(&mut self, id: SocketId) {
+        if let Some(index) = self.index(id)
+            && let Some(stream) = self.sockets.stream_mut(index)
+            && let Some(connection) = &mut stream.connection
+        {
+            connection.release_idle_memory();
+        }
+    }
+
     /// Makes a socket, neither bound nor connected. `user` comes back in every callback about it;
     /// the stack does not look whether another socket has the same.
     ///

@@ -153,6 +153,12 @@ impl Connection {
         self.watch_peer(|watch| watch.set_user_timeout(timeout));
     }
 
+    /// Frees memory that is kept for the next flight. For the owner of a connection that was idle
+    /// for a while.
+    pub fn release_idle_memory(&mut self) {
+        self.recovery.release_idle_memory();
+    }
+
     /// Times a SYN is sent again, in place of [`Config::syn_retries`](crate::Config::syn_retries).
     pub fn set_syn_retries(&mut self, retries: u8) {
         self.settings.syn_retries = retries;

@@ -280,7 +280,8 @@ impl Connection {
                 let sent = self.rtt.timed().map(|(_, sent)| sent);
                 let rate = self.counters.rare().delivery_rate;
                 let (una, nxt, last_recv) = (self.snd.una, self.snd.nxt, self.timers.last_recv);
-                let mut record = FlightRecord::new(una, nxt, sent, last_recv, rate);
+                let memory = self.recovery.take_spare();
+                let mut record = FlightRecord::new(memory, una, nxt, sent, last_recv, rate);
                 record.on_sent(now, end);
                 self.recovery.set_record(record);
             }

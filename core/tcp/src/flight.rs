@@ -47,7 +47,7 @@ pub(crate) struct FlightRecord {
 
 /// Numbers that were sent at once, and the state of the record at that time.
 #[derive(Debug, Clone, Copy)]
-struct Transmission {
+pub(crate) struct Transmission {
     /// Number behind the last one.
     end: SeqNum,
     is_delivered: bool,
@@ -94,8 +94,9 @@ impl DeliveryRate {
 impl FlightRecord {
     /// Begins with the transmission `start..end`, alone in flight. `sent` is its send time if no
     /// byte of it was acknowledged or sent again. Otherwise the last delivery was at
-    /// `delivered_at`. `rate` is the last rate of the connection.
+    /// `delivered_at`. `rate` is the last rate of the connection. `memory` holds the transmissions.
     pub(crate) fn new(
+        memory: VecDeque<Transmission>,
         start: SeqNum,
         end: SeqNum,
         sent: Option<Instant>,
@@ -112,7 +113,9 @@ impl FlightRecord {
             delivered_at: sent.unwrap_or(Instant::FAR),
             delivered: 0,
         };
-        let mut transmissions = VecDeque::with_capacity(TRANSMISSIONS_MIN);
+        let mut transmissions = memory;
+        transmissions.clear();
+        transmissions.reserve(TRANSMISSIONS_MIN);
         transmissions.push_back(first);
         FlightRecord {
             transmissions,
@@ -265,6 +268,11 @@ impl FlightRecord {
         }
     }
 
+    /// Returns the memory of the record.
+    pub(crate) fn into_transmissions(self) -> VecDeque<Transmission> {
+        self.transmissions
+    }
+
     /// Rate of the last sample.
     pub(crate) fn rate(&self) -> DeliveryRate {
         self.rate
@@ -310,7 +318,8 @@ mod tests {
     /// A record whose transmissions of 1000 bytes were sent at these times.
     fn sent_at(times: &[u64]) -> FlightRecord {
         let rate = DeliveryRate::default();
-        let mut record = FlightRecord::new(ISS, ISS + 1000, Some(at(times[0])), at(0), rate);
+        let mut record =
+            FlightRecord::new(VecDeque::new(), ISS, ISS + 1000, Some(at(times[0])), at(0), rate);
         for (n, time) in times.iter().enumerate().skip(1) {
             record.on_sent(at(*time), ISS + 1000 * (n as u32 + 1));
         }

@@ -29,7 +29,7 @@
 //! A handshake and five bytes, with nothing in between:
 //! ```
 //! use towpath_tcp::{
-//!     Buffers, Config, Connection, ConnectionEvent, Disposition, HalfOpen, HalfOpenVerdict,
+//!     FifoLevels, Config, Connection, ConnectionEvent, Disposition, HalfOpen, HalfOpenVerdict,
 //!     Instant, Outgoing, Plan, Segment, SeqNum,
 //! };
 //!
@@ -52,7 +52,7 @@
 //!     Plan::Send(transmit) => connection.emit(now, transmit, buffers),
 //!     Plan::Nothing(why) => panic!("nothing to send: {why:?}"),
 //! };
-//! let empty = Buffers { recv_free: 65_536, recv_capacity: 65_536, ..Buffers::default() };
+//! let empty = FifoLevels { recv_free: 65_536, recv_capacity: 65_536, ..FifoLevels::default() };
 //!
 //! let mut client = Connection::connect(Config::default(), SeqNum(1000), 0, now);
 //! let syn = arrive(send(&mut client, empty));
@@ -62,7 +62,7 @@
 //! assert_eq!(client.poll_event(), Some(ConnectionEvent::Connected));
 //!
 //! // The last segment of the handshake carries the first bytes.
-//! let buffers = Buffers { send_len: 5, send_capacity: 65_536, ..empty };
+//! let buffers = FifoLevels { send_len: 5, send_capacity: 65_536, ..empty };
 //! let segment = arrive(send(&mut client, buffers));
 //! let HalfOpenVerdict::Established(handshake) = half_open.on_segment(now, &segment) else {
 //!     panic!("it acknowledges the SYN")

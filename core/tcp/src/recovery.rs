@@ -17,9 +17,10 @@
 mod tests;
 
 use crate::config::DUP_THRESH;
-use crate::flight::{DeliveryRate, FlightRecord};
+use crate::flight::{DeliveryRate, FlightRecord, Transmission};
 use crate::ranges::{Inserted, Ranges};
 use crate::time::Instant;
+use std::collections::VecDeque;
 use towpath_wire::tcp::{SackBlocks, SeqNum};
 
 /// The connection's way out of loss.
@@ -39,7 +40,8 @@ pub(crate) enum Phase {
 /// The sender's view of its outstanding bytes.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// Exists while several transmissions are in flight, or bytes are missing.
+    /// Exists while several transmissions are in flight, or bytes are missing. Afterwards it keeps
+    /// memory for the next flight, until [`Self::release_idle_memory`].
     outstanding: Option<Box<Outstanding>>,
     /// snd_nxt when the loss was found (RFC 6582's `recover`).
     pub(crate) point: SeqNum,
@@ -51,6 +53,9 @@ pub(crate) struct Recovery {
     pub(crate) short_tail: u16,
 }
 
+/// Maximum number of transmissions whose memory an idle connection keeps: 5 KiB.
+const SPARE_MAX: usize = 128;
+
 /// Parts of [`Recovery`] that an idle connection does not need.
 #[derive(Debug, Default)]
 struct Outstanding {
@@ -58,6 +63,8 @@ struct Outstanding {
     record: Option<FlightRecord>,
     /// Exists only while something is missing, or was sent again and not acknowledged.
     board: Option<Scoreboard>,
+    /// Memory of the last record, so that flight after flight allocates nothing.
+    spare: VecDeque<Transmission>,
 }
 
 /// Scoreboard of RFC 6675: bytes that the peer has, and bytes that it lacks.
@@ -363,15 +370,41 @@ impl Recovery {
         self.outstanding.get_or_insert_default().record = Some(record);
     }
 
-    /// Ends the record with its flight, and returns its rate.
+    /// Takes the memory of the last record, for the next one.
+    #[cold]
+    pub(crate) fn take_spare(&mut self) -> VecDeque<Transmission> {
+        self.outstanding.as_mut().map(|it| std::mem::take(&mut it.spare)).unwrap_or_default()
+    }
+
+    /// Ends the record with its flight, and returns its rate. Keeps the memory unless there is much
+    /// of it.
     #[cold]
     pub(crate) fn end_record(&mut self) -> Option<DeliveryRate> {
         let outstanding = self.outstanding.as_mut()?;
         let record = outstanding.record.take()?;
-        if outstanding.board.is_none() {
+        let rate = record.rate();
+        let spare = record.into_transmissions();
+        if spare.capacity() <= SPARE_MAX {
+            outstanding.spare = spare;
+        }
+        self.end_outstanding();
+        Some(rate)
+    }
+
+    /// Frees memory that is kept for the next flight.
+    pub(crate) fn release_idle_memory(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.spare = VecDeque::new();
+            self.end_outstanding();
+        }
+    }
+
+    fn end_outstanding(&mut self) {
+        let is_needed =
+            |it: &Outstanding| it.record.is_some() || it.board.is_some() || it.spare.capacity() > 0;
+        if !self.outstanding.as_deref().is_some_and(is_needed) {
             self.outstanding = None;
         }
-        Some(record.rate())
     }
 
     /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost). True when
@@ -418,9 +451,7 @@ impl Recovery {
     fn end_board(&mut self) {
         let Some(outstanding) = &mut self.outstanding else { return };
         outstanding.board = None;
-        if outstanding.record.is_none() {
-            self.outstanding = None;
-        }
+        self.end_outstanding();
     }
 
     /// Whether loss is known and no recovery is under way yet.

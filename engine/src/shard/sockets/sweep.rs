@@ -66,6 +66,9 @@ impl Sockets {
         if let Some(id) = entry.id {
             rx_free &= net.stack.recv_buffer(id).is_none_or(EngineRecv::release_if_empty);
             tx_free &= net.stack.send_buffer(id).is_none_or(|tx| collect_send(now, tx, seen, idle));
+            if tx_free {
+                net.stack.release_idle_memory(id);
+            }
         }
         rx_free && tx_free
     }
