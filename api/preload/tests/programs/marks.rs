@@ -58,20 +58,17 @@ fn fill(stream: &mut TcpStream) -> usize {
     }
 }
 
-/// Writes until more than `least` bytes are unsent, waiting for room as long as it takes. Gives how
-/// many bytes were written.
+/// Writes until no more is taken and more than `least` bytes are unsent, waiting for room as long
+/// as it takes. Returns the number of bytes written. The last segment is full, since Linux adds
+/// bytes to one with room whatever the mark.
 fn fill_beyond(stream: &mut TcpStream, least: i32) -> usize {
     const PATIENCE_MS: i32 = 30_000;
-    let (fd, mut sent) = (stream.as_raw_fd(), 0);
+    let fd = stream.as_raw_fd();
+    let mut sent = fill(stream);
     while unsent(fd) <= least {
-        match stream.write(&[7; 4096]) {
-            Ok(n) => sent += n,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                let has_room = is_ready(fd, libc::POLLOUT, PATIENCE_MS);
-                assert!(has_room, "{} bytes are unsent", unsent(fd));
-            }
-        }
+        let has_room = is_ready(fd, libc::POLLOUT, PATIENCE_MS);
+        assert!(has_room, "{} bytes are unsent", unsent(fd));
+        sent += fill(stream);
     }
     sent
 }
