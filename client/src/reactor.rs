@@ -191,8 +191,8 @@ impl Locked<'_> {
         self.drain(client);
     }
 
-    /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and
-    /// [`Self::leave_list`]. `is_willing`: to become the driver when it is kicked.
+    /// A wake-up for a thread that waits for a list of sockets: its number, for [`Self::wakeup_of`]
+    /// and [`Self::leave_list`]. `is_willing`: to become the driver when it is kicked.
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.

@@ -2,8 +2,8 @@
 //!
 //! Its functions are those of [`towpath_symbols`], as with the library for all other programs.
 //! TOWPATH_CONTROL names no control socket here, but the socket to `towpath run`
-//! ([`towpath_uplink::Home`]). By it PROGRAM gets the *launch spec*, the parts of an engine.
-//! `docs/decisions/0009-inline.md` explains which thread turns the engine.
+//! ([`towpath_uplink::LaunchSocket`]). By it PROGRAM gets the *launch spec*, the parts of an
+//! engine. `docs/decisions/0009-inline.md` explains which thread turns the engine.
 //!
 //! - `start`: from that socket to an engine that PROGRAM is attached to;
 //! - `inside`: the engine as its turning threads have it;

@@ -19,9 +19,9 @@ const ALLOWED: [Allowed; 8] = [
     // Results whose descriptor was taken have nothing left to drop.
     ("Result$LT$std..os..fd..owned..OwnedFd", &["close", "fcntl"]),
     // Where a panic unwinds while one of two descriptors is moved: this library aborts.
-    ("8doorbell4pair", &["close", "fcntl"]),
-    ("8registry8Registry4open", &["close", "fcntl"]),
-    ("listeners..Listener$GT$13accept_socket", &["close", "fcntl"]),
+    ("12notification4pair", &["close", "fcntl"]),
+    ("registry..Registry$GT$4open", &["close", "fcntl"]),
+    ("listeners..ForwardedListener$GT$13accept_socket", &["close", "fcntl"]),
     // Asks how signals are handled, before the library has begun.
     ("14towpath_engine6caller4note", &["sigaction"]),
 ];

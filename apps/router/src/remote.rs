@@ -12,8 +12,8 @@ use crate::router::Router;
 /// Work for the router's thread.
 type Job = Box<dyn FnOnce(&mut Router) + Send>;
 
-/// A handle on a [`Runner`](crate::Runner), for other threads than its own; clones are of the same
-/// one.
+/// A handle on a [`RouterRunner`](crate::RouterRunner), for other threads than its own; clones are
+/// of the same one.
 #[derive(Clone)]
 pub struct RouterRemote {
     jobs: Sender<Job>,

@@ -9,7 +9,7 @@ use crate::hub::SleepPlace;
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
-/// Data of epoll_wait(2) on the descriptor of [`Stay::go_to_bed`](super::Stay::go_to_bed): the
+/// Data of epoll_wait(2) on the descriptor of [`Stay::go_to_sleep`](super::Stay::go_to_sleep): the
 /// member that is ready.
 pub mod cookie {
     /// The kernel's epoll set of the program.

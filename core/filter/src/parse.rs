@@ -33,7 +33,7 @@ impl RuleList {
     /// let error = RuleList::parse("acl add id 10 dprot 80 action drop").unwrap_err();
     /// let said = "line 1, column 15: unknown word \"dprot\"; did you mean \"dport\"?";
     /// assert_eq!(error.to_string(), said);
-    /// # Ok::<(), towpath_filter::ParseError>(())
+    /// # Ok::<(), towpath_filter::RulesError>(())
     /// ```
     ///
     /// # Errors

@@ -4,9 +4,9 @@
 //! nanoseconds, its direction and, if it was dropped, the reason as a comment.
 //!
 //! ```
-//! use towpath_pcap::{Direction, Interface, LinkType, Writer};
+//! use towpath_pcap::{Direction, Interface, CaptureLinkType, Writer};
 //! # fn main() -> std::io::Result<()> {
-//! let eth = Interface { name: "eth0", link_type: LinkType::Ethernet };
+//! let eth = Interface { name: "eth0", link_type: CaptureLinkType::Ethernet };
 //! let mut writer = Writer::new(Vec::new(), &[eth])?;
 //! let (header, payload) = (&[0u8; 54][..], &b"GET /"[..]);
 //! writer.packet(0, 1_700_000_000_000_000_000, Direction::Outbound, None, &[header, payload], 59)?;

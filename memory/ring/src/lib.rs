@@ -22,7 +22,7 @@
 //! use std::os::fd::AsFd;
 //! use towpath_ring::{
 //!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung,
-//!     SendBuffer, Status, Wanted, Windows, append, notification descriptor, program_fifo,
+//!     SendBuffer, Status, Wanted, Windows, append, notification, program_fifo,
 //!     push_command, ring_engine,
 //! };
 //! use towpath_shm::layout::{Command, op};

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use std::os::fd::AsFd;
-//! use towpath_ring::notification descriptor;
+//! use towpath_ring::notification;
 //!
 //! let (ours, theirs) = notification::pair()?;
 //! notification::toll(ours.as_fd());

@@ -17,9 +17,9 @@ use crate::word::{Next, acquire, release, try_acquire};
 /// Mutual exclusion between the threads of this process; not reentrant.
 ///
 /// ```
-/// use towpath_ring::Lock;
+/// use towpath_ring::ProcessLock;
 ///
-/// static COUNT: Lock<u32> = Lock::new(0);
+/// static COUNT: ProcessLock<u32> = ProcessLock::new(0);
 /// let mut count = COUNT.lock();
 /// *count += 1;
 /// // A signal handler that comes now learns that waiting would be for ever.
@@ -43,9 +43,9 @@ unsafe impl<T: Send> Sync for ProcessLock<T> {}
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
-/// use towpath_ring::Lock;
+/// use towpath_ring::ProcessLock;
 ///
-/// let lock = Lock::new(AtomicU32::new(0));
+/// let lock = ProcessLock::new(AtomicU32::new(0));
 /// let guard = lock.lock();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| guard.fetch_add(1, Ordering::Relaxed));
@@ -54,9 +54,9 @@ unsafe impl<T: Send> Sync for ProcessLock<T> {}
 ///
 /// ```compile_fail,E0277
 /// use std::cell::Cell;
-/// use towpath_ring::Lock;
+/// use towpath_ring::ProcessLock;
 ///
-/// let lock = Lock::new(Cell::new(0));
+/// let lock = ProcessLock::new(Cell::new(0));
 /// let guard = lock.lock();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| guard.set(1));
@@ -66,9 +66,9 @@ unsafe impl<T: Send> Sync for ProcessLock<T> {}
 /// The lock has the thread's id, so that a guard stays on its thread:
 ///
 /// ```compile_fail,E0277
-/// use towpath_ring::Lock;
+/// use towpath_ring::ProcessLock;
 ///
-/// static LOCK: Lock<u32> = Lock::new(0);
+/// static LOCK: ProcessLock<u32> = ProcessLock::new(0);
 /// let guard = LOCK.lock();
 /// std::thread::spawn(move || drop(guard));
 /// ```

@@ -23,7 +23,7 @@ impl Status {
     /// Maps the page that an engine with one shard handed over.
     ///
     /// # Errors
-    /// As for [`StatusPage::map_all`].
+    /// As for [`Status::map_all`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::map_all(file, 1)?.swap_remove(0))
     }
@@ -115,7 +115,7 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
 ///
 /// ```
 /// use std::os::fd::AsFd;
-/// use towpath_ring::{EngineStatus, Rung, Status, notification descriptor, ring_engine};
+/// use towpath_ring::{EngineStatus, Rung, Status, notification, ring_engine};
 ///
 /// let mut engine = EngineStatus::create()?;
 /// let status = Status::map(engine.file().expect("shared").try_clone()?)?;

@@ -50,7 +50,7 @@ pub struct Verdict {
 pub enum Withheld {
     /// A round of this server had no answer.
     NoAnswers(Name),
-    /// More than [`LOST_MAX`] of the requests in a round of this server were not answered.
+    /// More than 1 % of the requests in a round of this server were not answered.
     ManyLost(Name),
 }
 

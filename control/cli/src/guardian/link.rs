@@ -109,7 +109,7 @@ impl Link {
         self.0.as_fd()
     }
 
-    /// Sends an order. The end of the guardian is reported by [`Self::news`], not here.
+    /// Sends a command. The end of the guardian is reported by [`Self::report`], not here.
     pub fn command(&self, order: GuardianCommand) {
         let _ = send(self.fd(), order);
     }

@@ -184,8 +184,8 @@ pub struct ChannelHeader {
     /// 1 when the program sleeps (or is about to) and wants its notification descriptor rung; the
     /// engine swaps it to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). The
-    /// number is written when the request is there. Program.
+    /// Number of the program's last request in the [`RequestSlot`](crate::control::RequestSlot).
+    /// The number is written when the request is there. Program.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
     /// Start of the unread commands: engine.

@@ -80,8 +80,9 @@ impl<H: Host> Stack<H> {
     }
 
     /// Takes the connection that a pending SYN asks for: the SYN-ACK goes out now, the socket is
-    /// connected ([`SocketEvent::Connected`]) when the peer has answered. `None` when the SYN has
-    /// been forgotten meanwhile, or when there are too many sockets.
+    /// connected ([`SocketEvent::Connected`](crate::SocketEvent::Connected)) when the peer has
+    /// answered. `None` when the SYN has been forgotten meanwhile, or when there are too many
+    /// sockets.
     pub fn accept_pending(
         &mut self,
         now: Instant,
