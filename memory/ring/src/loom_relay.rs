@@ -19,7 +19,7 @@ fn wait(relay: &Relay, thread: u32) {
             thread::yield_now();
             continue;
         };
-        while relay.baton().load(Ordering::Acquire) == baton {
+        while relay.handoff().load(Ordering::Acquire) == baton {
             thread::yield_now();
         }
         if relay.unfollow() {
