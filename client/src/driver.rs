@@ -1,8 +1,8 @@
 //! An engine in the process that it serves, turned by waiting threads.
 //!
-//! A thread is the *driver* while it alone may turn the engine. The *stand-by thread* turns the
-//! engine when no other thread does. The *hand-off word* is a word on which threads sleep that wait
-//! for the driver. *Lending* the driver lock lets another thread take it during a sleep.
+//! The *driver* is the thread that holds the driver lock, so that it alone may turn the engine. The
+//! *stand-by thread* turns the engine when no other thread does. Threads that wait for the lock
+//! sleep on the *hand-off word*. *Lending* lets another thread take the lock during a sleep.
 //!
 //! ```text
 //!   a thread that would sleep:   take ─► turn ─► its own event? ─ yes ─► leave, and go on
@@ -12,30 +12,28 @@
 //!   the stand-by thread:         tick … no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
-//! [`Relay`] names the driver, which alone may touch the engine. Only a wait for a
-//! list of descriptors lends the driver lock, because those wake the thread whoever turns the
-//! engine. The words of sockets would not, so a thread that waits for words keeps the driver lock
-//! in its sleep.
+//! [`Relay`] holds the number of the driver. Only a wait for a list of descriptors lends the lock,
+//! because descriptors wake the thread whichever thread turns the engine. The words of sockets do
+//! not, so a thread that waits for words keeps the lock while it sleeps.
 //!
 //! A thread that is woken again and again for others retires: [`Patience`].
 //!
 //! # No wake-up is lost
 //!
-//! - A thread is the driver, or the stand-by thread ticks: see [`Relay`].
-//! - A thread that sleeps as the driver sleeps on the engine's descriptor, at most until the engine
-//!   wants a turn. Before that, the engine's status page says that it sleeps. Writers of commands
-//!   look at the page afterwards; the engine looks for commands after it wrote the page
+//! - Either some thread is the driver, or the stand-by thread ticks: see [`Relay`].
+//! - A driver sleeps on the engine's descriptor, at most until the engine wants a turn. Before
+//!   that, the engine's status page says that it sleeps. Writers of commands look at the page
+//!   afterwards; the engine looks for commands after it wrote the page
 //!   ([`towpath_ring::EngineStatus::fall_asleep`]).
-//! - A thread that leaves while the engine is awake passes it to a thread that it wakes, or to the
-//!   stand-by thread's ticks. The stand-by thread does not tick while it sleeps as the driver; a
-//!   thread that becomes the driver from it there wakes it.
-//! - A thread that retires leaves the driver lock first, then asks to be woken on its words, and
-//!   looks at them once more.
+//! - A driver that leaves while the engine is awake wakes another thread to take the lock, or
+//!   leaves it to the stand-by thread's ticks. The stand-by thread does not tick while it sleeps as
+//!   the driver, so a thread that takes the lock from it wakes it.
+//! - A thread that retires releases the lock first, then asks to be woken on its words, and looks
+//!   at them once more.
 //!
-//! A request (bind, connect) is answered by the thread that makes it, if the driver lock is free or
-//! lent. Bytes of a send leave when the thread waits next, or by the stand-by thread. The stand-by
-//! thread then sleeps on the engine's descriptor, and is rung like an engine on a thread of its
-//! own.
+//! A request (bind, connect) is answered by the thread that makes it, if the lock is free or lent.
+//! Bytes of a send leave when the thread waits next, or by the stand-by thread. The stand-by thread
+//! then sleeps on the engine's descriptor, and is rung like an engine on a thread of its own.
 
 mod driver_lock;
 mod engine;
@@ -71,7 +69,7 @@ pub struct Driver {
     descriptor: HighFd,
     /// Number of times that a thread began to turn it.
     turns: AtomicU32,
-    /// Wakes the stand-by thread when the driver lock was taken from it.
+    /// Wakes the stand-by thread when another thread took the lock from it.
     bell: HighFd,
     /// A stand-by thread exists, so other threads need not wait for the driver lock.
     is_stood_by: AtomicBool,
@@ -83,8 +81,9 @@ pub struct Driver {
 unsafe impl Sync for Driver {}
 
 impl Driver {
-    /// A driver lock without a holder. [`Self::stand_by`] is to run on a thread of its own, whose
-    /// end tells other processes of the engine's end ([`towpath_ring::Life`]).
+    /// Creates a driver lock that no thread holds. Run [`Self::stand_by`] on a thread of its own,
+    /// because the end of that thread tells other processes that the engine has ended
+    /// ([`towpath_ring::Life`]).
     ///
     /// # Errors
     /// `Refused` when there are no descriptors left, or no memory for a stack.
@@ -104,13 +103,13 @@ impl Driver {
         })
     }
 
-    /// Whether it can be taken.
+    /// Returns whether the lock can be taken.
     pub(crate) fn is_free_for(&self, who: Who) -> bool {
         self.relay.is_free_for(who)
     }
 
-    /// Becomes the driver. None: another thread is at it. A thread that asks or stands by has its
-    /// signals blocked already.
+    /// Takes the driver lock, or returns `None` if another thread holds it. A thread that asks or
+    /// stands by has its signals blocked already.
     pub fn take(&self, who: Who) -> Option<DriverLock<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
@@ -124,15 +123,15 @@ impl Driver {
         Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread among those that become the driver when the hand-off word is passed. The
-    /// thread is about to sleep on that. None: the driver lock can be taken now.
+    /// Counts this thread among those that take the lock when the hand-off word changes. The thread
+    /// is about to sleep on that word. Returns `None` if the lock can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread among those that become the driver when kicked. The thread is about to
-    /// sleep in a list of descriptors with a kick. None: the driver lock can be taken now. Not for
-    /// the thread as the driver.
+    /// Counts this thread among those that take the lock when woken. The thread is about to sleep
+    /// on a list of descriptors that contains a wake-up. Returns `None` if the lock can be taken
+    /// now. The driver must not call this.
     pub fn lie_down(&self) -> Option<Abed<'_>> {
         let abed = self.count_abed();
         if self.relay.is_free_for(Who::Waits) {
@@ -147,13 +146,12 @@ impl Driver {
         Abed(self)
     }
 
-    /// A thread that does not wait has woken the engine, and thereby the thread that sleeps at the
-    /// driver.
+    /// Notes that a thread that does not wait has woken the engine, and so the sleeping driver.
     pub(crate) fn was_rung(&self) {
         self.relay.want();
     }
 
-    /// The thread `me` leaves, if it is the driver.
+    /// Releases the lock if the thread `me` holds it.
     fn leave(&self, me: u32) {
         if self.relay.leave(me) {
             self.pass_on();
@@ -187,14 +185,14 @@ impl Driver {
 
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wheel")
+        f.debug_struct("Driver")
             .field("relay", &self.relay)
             .field("turns", &self.turns)
             .finish_non_exhaustive()
     }
 }
 
-/// A thread that sleeps beside the driver lock.
+/// A thread that sleeps on the hand-off word.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
     driver: &'a Driver,
@@ -202,14 +200,14 @@ pub(crate) struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// The hand-off word, to sleep on beside the thread's own words, and its value until it is
-    /// passed.
+    /// Returns the hand-off word, to sleep on together with the thread's own words, and its current
+    /// value.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.driver.relay.handoff(), self.handoff)
     }
 
-    /// After the sleep: a hand-off word passed meanwhile costs patience. Events of the thread's own
-    /// end its wait in any case.
+    /// Call after the sleep: reduces `patience` if the hand-off word changed. An event of the
+    /// thread itself ends its wait in any case.
     pub fn has_slept(&self, patience: &mut Patience) {
         let has_passed = self.driver.relay.handoff().load(Relaxed) != self.handoff;
         if has_passed && self.driver.is_stood_by.load(Relaxed) {

@@ -53,9 +53,9 @@ pub(crate) struct ListWakeup {
     pub(crate) fd: HighFd,
     /// A thread sleeps on it.
     pub(crate) is_taken: bool,
-    /// The sleeping thread becomes the driver when it is kicked ([`crate::driver`]).
+    /// The sleeping thread takes the driver lock when it is woken ([`crate::driver`]).
     pub(crate) is_willing: bool,
-    /// The count has to be cleared before the kick is taken again.
+    /// The count has to be cleared before the wake-up is used again.
     pub(crate) is_rung: bool,
 }
 
@@ -98,14 +98,14 @@ pub(crate) struct Set {
     pub(crate) eager: u32,
     /// Threads asleep in it.
     pub(crate) sleepers: u32,
-    /// Sleepers that become the driver when they are kicked ([`crate::driver`]).
+    /// Sleepers that take the driver lock when they are woken ([`crate::driver`]).
     pub(crate) willing: u32,
     /// Calls that have slept in it and have not returned. The set and its number exist until they
     /// do, as in the kernel, even if its last descriptor is closed.
     pub(crate) guests: u32,
     /// Unique among all sets that this process ever made; numbers are reused.
     pub(crate) id: u64,
-    /// A kick is under way.
+    /// A wake-up was written and not yet read.
     pub(crate) kicked: bool,
     /// Kernel epoll set on which its threads sleep.
     pub(crate) bed: Option<SleepPlace>,
@@ -127,8 +127,8 @@ pub struct Nested {
 }
 
 /// A kernel epoll set of our own that holds the program's one, the notification descriptor, the
-/// control socket and a kick. The program's set itself is shared with forked children, and must not
-/// hold our things.
+/// control socket and a wake-up. The program's set itself is shared with forked children, and must
+/// not hold our things.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,
@@ -158,7 +158,7 @@ impl Reactor {
         self.lock().map(drop)
     }
 
-    /// Drops all sets and kicks, whose descriptors are closed with them. The next lock begins
+    /// Drops all sets and wake-ups, whose descriptors are closed with them. The next lock begins
     /// anew.
     pub(crate) fn close(&self) {
         let hub = self.hub.lock_unless_mine().and_then(|mut hub| hub.take());

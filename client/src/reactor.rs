@@ -12,7 +12,7 @@
 //! - a thread that goes to sleep counts itself first and then empties the ring
 //!   ([`Locked::begin_sleep`]);
 //! - a thread that empties the ring while others sleep asks for the notification descriptor again
-//!   ([`Locked::drain`]), and kicks those whose sets became ready.
+//!   ([`Locked::drain`]), and wakes those whose sets became ready.
 
 mod sets;
 mod sleep;
@@ -142,7 +142,7 @@ impl Locked<'_> {
             }
             // Each promise to sleep is rung for at most once. A full bell could not be rung, and
             // clearing it after each ring would cost every wake-up a system call. Events of the
-            // rings cleared here are still in the rings, or a thread took them and has kicked the
+            // rings cleared here are still in the rings, or a thread took them and has woken the
             // sleepers concerned.
             if self.rings >= RINGS {
                 clear(client.notifier().get());
@@ -192,7 +192,7 @@ impl Locked<'_> {
     }
 
     /// A wake-up for a thread that waits for a list of sockets: its number, for [`Self::wakeup_of`]
-    /// and [`Self::leave_list`]. `is_willing`: to become the driver when it is kicked.
+    /// and [`Self::leave_list`]. `is_willing`: the thread takes the driver lock when woken.
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.

@@ -302,7 +302,7 @@ pub unsafe fn wait(
         stay.get_up(client);
         let woken = woken?;
         if woken & 1 << cookie::WAKEUP != 0 {
-            // Where several threads wait in a set, the kick may be for another one.
+            // Where several threads wait in a set, the wake-up may be for another one.
             turning.on_wakeup();
         }
         if woken & 1 << cookie::PROGRAM != 0 {

@@ -16,8 +16,8 @@ use crate::{Errno, Posix, Result, epoll};
 
 /// Lists up to here need no allocation.
 const SMALL: usize = 64;
-/// The notification descriptor, the control socket, the kick and the descriptor of an engine in
-/// this process.
+/// Number of descriptors of our own: notification, control socket, wake-up, and an engine in this
+/// process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
@@ -311,7 +311,7 @@ unsafe fn sleep<'a>(
         if client.is_abandoned() {
             return fail(libc::ERESTART);
         }
-        // In this order it does not kick itself.
+        // In this order the thread does not wake itself.
         hub.begin_sleep(client);
         let at =
             hub.join_list(client, turning.is_willing()).inspect_err(|_| hub.end_sleep(client))?;

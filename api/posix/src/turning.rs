@@ -46,12 +46,12 @@ impl<'a> ThreadTurning<'a> {
         !self.patience.has_ended()
     }
 
-    /// Another thread has kicked it.
+    /// Notes that another thread has woken this one.
     pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }
 
-    /// Before the sleep itself, when kicks reach this thread.
+    /// Returns what to do before the sleep itself, when wake-ups reach this thread.
     pub fn next(&self, client: &'a Client) -> Next<'a> {
         match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
             Some(driver) => driver.lie_down().map_or(Next::Look, |abed| Next::Sleep(Some(abed))),

@@ -290,7 +290,8 @@ pub unsafe extern "C" fn uname(to: *mut utsname) -> c_int {
     unsafe { named(real::uname(to), to) }
 }
 
-/// Puts the name that the run was given into an answer of uname(2).
+/// Replaces `nodename` in a successful answer of uname(2) by the hostname of this run, if one is
+/// set. Returns `result`.
 pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
     let Some(name) = given::hostname(&POSIX).filter(|_| result == 0) else { return result };
     // SAFETY: the kernel has written there.

@@ -197,7 +197,7 @@ pub struct DeviceResult {
     pub wakes: u64,
     /// Times that its bytes reached their limit, and stopped its queue.
     pub limit_stops: u64,
-    /// Interrupts.
+    /// Number of interrupts that the card raised.
     pub interrupts: u64,
     /// Samples, one for each time.
     pub series: DeviceSeries,

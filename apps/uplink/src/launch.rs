@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!           ◄── Begins ─────────────────────── PROGRAM's process, as it starts
-//!   towpath ── the outfit, with descriptors ──►
+//!   towpath ── launch spec, descriptors ──────►
 //!           ◄── Ready, or why not ────────────
 //!           ── Asked ─────────────────────────►
 //!           ◄── Said ─────────────────────────   until that process ends, or executes another

@@ -1,4 +1,4 @@
-//! A driver.
+//! The lock that a driver holds.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,7 +12,7 @@ use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
 
 /// The right to turn the engine, of the thread that has taken it; its signals are blocked but while
-/// it sleeps. Dropping it leaves the driver lock to others.
+/// it sleeps. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct DriverLock<'a> {
     driver: &'a Driver,

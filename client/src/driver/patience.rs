@@ -8,9 +8,9 @@ const IN_VAIN_MAX: u32 = 8;
 ///
 /// Packets of a busy socket must not wake a thread whose socket is idle each time. So a thread
 /// retires that has turned the engine in vain while others came to wait, or sent something. Until
-/// its wait ends it sleeps as beside any engine, becomes the driver no more, and is not told when
-/// that is free. Other threads become the driver at their next wait; meanwhile the stand-by thread
-/// sees to the engine, once it has ticked. Without a stand-by thread none retires.
+/// its wait ends it sleeps like a thread without an engine. The thread never takes the driver
+/// lock, and is not woken when that is free. Other threads take the lock at their next wait. Until
+/// then the stand-by thread turns the engine. Without a stand-by thread no thread retires.
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,

@@ -12,8 +12,9 @@ use crate::syscall::SignalsBlocked;
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
-    /// Runs the stand-by thread until the engine has ended. The thread becomes the driver when no
-    /// other one does, leaves it to all that want it, and sleeps while another thread is at it.
+    /// Runs the stand-by thread until the engine has ended. The thread takes the driver
+    /// lock when no other thread does, and releases it to any thread that wants it. While another
+    /// thread holds the lock, the stand-by thread sleeps.
     pub fn stand_by(&self) {
         // The process's handlers run on its other threads.
         let _signals = SignalsBlocked::new();

@@ -39,7 +39,7 @@ pub(super) fn wake(fd: i32) {
 /// (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Takes the count out of a kick, or the rings out of the notification descriptor, so that it is
+/// Takes the count out of a wake-up, or the rings out of the notification descriptor, so that it is
 /// not readable any more.
 pub fn clear(fd: i32) {
     // An eventfd gives eight bytes, the notification descriptor one byte per ring.

@@ -224,9 +224,9 @@ impl<'a> Stay<'a> {
         }
     }
 
-    /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the
-    /// kernel's; `is_willing`: to become the driver when it is kicked. None: something became ready
-    /// meanwhile.
+    /// Prepares to sleep on the returned descriptor. Returns `None` if something became ready
+    /// meanwhile. `epfd` is the kernel's set. With `is_willing` the thread takes the driver lock
+    /// when it is woken.
     ///
     /// # Errors
     /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.

@@ -48,8 +48,8 @@ impl TapPace {
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
-        // A long one is part of more; and a stack that does not sleep asks too seldom for frames
-        // that come then.
+        // A long frame is usually one of several. If a look was left out, frames may have queued
+        // unseen. Stop assuming in both cases that frames come alone.
         if is_long || std::mem::take(&mut self.left_out) {
             self.alone = 0;
         }

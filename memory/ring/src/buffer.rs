@@ -145,8 +145,9 @@ pub trait SendBuffer {
     /// looks at how many it got.
     fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
-    /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when
-    /// there are fewer. `read` is for short pieces: nothing points to the bytes afterwards.
+    /// Copies `to.len()` bytes, starting `offset` bytes behind the front, into `to`. Returns false
+    /// and copies nothing if the buffer has fewer. Unlike `peek`, it leaves no `Fragments` that
+    /// keep the bytes alive, so it is meant for short pieces.
     #[must_use]
     fn read(&self, offset: u32, to: &mut [u8]) -> bool;
 

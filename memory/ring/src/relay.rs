@@ -7,7 +7,7 @@
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
 //!                 │ somebody has it
-//!                 └──► follow ─► sleeps on the baton, and on words of its own ─► unfollow
+//!                 └──► follow ─► sleeps on the hand-off word and its own words ─► unfollow
 //!   stands by:  looks now and then; nobody has had it since? take … leave
 //!                                   somebody sleeps at it?    rest, until somebody leaves
 //! ```

@@ -118,7 +118,8 @@ fn fish() -> String {
     let of_commands = COMMANDS.split(' ').flat_map(|command| {
         [line(command, "-l name -r", "names"), line(command, "-l run -r", "pids")]
     });
-    // Without the second condition, -f would keep fish from offering files to `acl load`.
+    // `string length -q` offers words only if there are some. Otherwise -f would keep fish from
+    // offering files to `acl load`.
     const NEXT: &str = "towpath completions --next (commandline -opc)[2..-1] 2>/dev/null";
     let words = ["ip", "acl", "port"].map(|command| {
         format!(

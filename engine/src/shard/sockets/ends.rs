@@ -34,7 +34,8 @@ pub(crate) struct Ends {
     /// Shards whose connections have ended here, once for each: they are told when the stack has
     /// had its turn.
     acknowledged: Vec<ShardId>,
-    /// Turns of the stack that closed connections may need before their ports are free.
+    /// Upper bound on the turns left before the ports of closed connections are free. Each close
+    /// sets it to `SETTLING_TURNS`, and `settle` counts it down.
     unsettled: u8,
     /// The same for connections that were closed before the ends of the round were done, so that
     /// later ones do not prolong it. `None`: those ends are not done.

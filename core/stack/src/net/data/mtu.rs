@@ -25,8 +25,9 @@ impl PathMtu {
     /// Nothing was said.
     pub(crate) const UNKNOWN: Self = Self(u16::MAX);
 
-    /// The path MTU from a report of `mtu` bytes. Routers older than RFC 1191 report 0. Reports
-    /// below the minimum of IPv6 were discarded where they were read.
+    /// Creates the path MTU from an ICMP report of `mtu` bytes. Routers older than RFC 1191 report
+    /// 0, which is kept because `limit` raises it to the minimum. Reports below the minimum of IPv6
+    /// were discarded before.
     pub(crate) fn reported(mtu: u32) -> Self {
         Self(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
