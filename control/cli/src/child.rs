@@ -47,6 +47,8 @@ pub enum Ended {
 pub enum ChildEvent {
     /// PROGRAM has ended.
     Ended(Ended),
+    /// PROGRAM is stopped, as [`ProgramChild::await_stop`] asked.
+    Stopped,
     /// Nothing that it started lives any more.
     Alone,
 }
@@ -144,6 +146,11 @@ impl ProgramChild {
         self.link.command(GuardianCommand::Signal(signal as i32));
     }
 
+    /// Requests one [`ChildEvent::Stopped`] when PROGRAM is stopped.
+    pub fn await_stop(&self) {
+        self.link.command(GuardianCommand::AwaitStop);
+    }
+
     /// Ends what is left of the run: SIGTERM, and after the grace SIGKILL.
     pub fn end(&self, grace: Duration) {
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
@@ -163,6 +170,7 @@ impl ProgramChild {
         Ok(Some(match news {
             GuardianReport::Exited(code) => ChildEvent::Ended(Ended::Exited(code)),
             GuardianReport::Killed(signal) => ChildEvent::Ended(Ended::Killed(signal)),
+            GuardianReport::Stopped => ChildEvent::Stopped,
             GuardianReport::Alone => ChildEvent::Alone,
             GuardianReport::Started(_) | GuardianReport::Refused(_) => {
                 bail!("internal error: PROGRAM began twice")

@@ -149,7 +149,7 @@ impl<O: Observer> Run<'_, O> {
             while !at.alone
                 && let Some(event) = self.child.next()?
             {
-                self.note(&mut at, event);
+                self.note(&mut at, event)?;
             }
             self.advance(&mut at, Instant::now());
             let Some(ended) = at.ended else { continue };
@@ -195,7 +195,7 @@ impl<O: Observer> Run<'_, O> {
             self.child.send(signal);
         }
         if signal == Signal::SIGTSTP {
-            return act(signal);
+            return self.stop(at);
         }
         if !asks_to_end(self.signals, signal) {
             return Ok(());
@@ -220,8 +220,20 @@ impl<O: Observer> Run<'_, O> {
         Ok(())
     }
 
-    fn note(&self, at: &mut EndProgress, event: ChildEvent) {
+    /// Stops towpath when PROGRAM is stopped, so that the shell takes the terminal back only then.
+    /// Otherwise PROGRAM could still read a line that the user typed for the shell. A PROGRAM that
+    /// ignores SIGTSTP keeps towpath running, because its job is not stopped either.
+    fn stop(&self, at: &EndProgress) -> Result<()> {
+        if at.ended.is_some() || at.leaves {
+            return act(Signal::SIGTSTP);
+        }
+        self.child.await_stop();
+        Ok(())
+    }
+
+    fn note(&self, at: &mut EndProgress, event: ChildEvent) -> Result<()> {
         match event {
+            ChildEvent::Stopped => act(Signal::SIGTSTP)?,
             ChildEvent::Alone => {
                 at.alone = true;
                 self.observer.alone();
@@ -232,6 +244,7 @@ impl<O: Observer> Run<'_, O> {
                 self.note_end(at, now);
             }
         }
+        Ok(())
     }
 
     /// PROGRAM has ended, or is in exit(3).

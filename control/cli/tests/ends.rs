@@ -423,6 +423,15 @@ type(b'fg\n'); expect(b'sleep 60'); in_front('sleep')
 type(b'\x03'); expect(b'inner> ')
 type(b'exit 5\n'); expect(b'outer> ')
 type(b'echo status $?\n'); expect(b'status 5'); expect(b'outer> ')
+# The shell has the terminal again when PROGRAM is stopped, not before.
+slow = 'import os, signal, time; stop = [signal.SIGTSTP]; \
+signal.pthread_sigmask(signal.SIG_BLOCK, stop); print("rea" + "dy", flush=True); \
+signal.sigwait(stop); time.sleep(.3); print("tidied", flush=True); \
+os.kill(os.getpid(), signal.SIGSTOP); time.sleep(600)'
+type(f"{towpath} run -- python3 -c '{slow}'\n".encode()); expect(b'ready\r\n')
+type(b'\x1a'); expect(b'tidied\r\n'); expect(b'Stopped'); expect(b'outer> ')
+type(b'fg\n'); in_front('towpath')
+type(b'\x1c'); expect(b'outer> ')
 type(b'exit\n')
 print('done')
 "#;

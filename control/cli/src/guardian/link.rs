@@ -16,6 +16,8 @@ pub enum GuardianCommand {
     Signal(i32),
     /// Everything shall end: SIGTERM, and after the grace SIGKILL.
     End { grace_ms: u32 },
+    /// Report once when PROGRAM is stopped, which it may be already.
+    AwaitStop,
     /// The gateway stands behind the device: PROGRAM may start.
     Go,
 }
@@ -31,6 +33,8 @@ pub enum GuardianReport {
     Exited(u8),
     /// A signal has ended PROGRAM.
     Killed(i32),
+    /// PROGRAM is stopped, as [`GuardianCommand::AwaitStop`] asked.
+    Stopped,
     /// Nothing that PROGRAM started lives any more. The last of all.
     Alone,
 }
@@ -46,6 +50,7 @@ impl Message for GuardianCommand {
         match self {
             Self::Signal(signal) => (b's', signal as u32),
             Self::End { grace_ms } => (b'e', grace_ms),
+            Self::AwaitStop => (b't', 0),
             Self::Go => (b'g', 0),
         }
     }
@@ -54,6 +59,7 @@ impl Message for GuardianCommand {
         match kind {
             b's' => Some(Self::Signal(number as i32)),
             b'e' => Some(Self::End { grace_ms: number }),
+            b't' => Some(Self::AwaitStop),
             b'g' => Some(Self::Go),
             _ => None,
         }
@@ -67,6 +73,7 @@ impl Message for GuardianReport {
             Self::Refused(errno) => (b'r', errno as u32),
             Self::Exited(code) => (b'x', code.into()),
             Self::Killed(signal) => (b'k', signal as u32),
+            Self::Stopped => (b't', 0),
             Self::Alone => (b'a', 0),
         }
     }
@@ -77,6 +84,7 @@ impl Message for GuardianReport {
             b'r' => Some(Self::Refused(number as i32)),
             b'x' => Some(Self::Exited(number as u8)),
             b'k' => Some(Self::Killed(number as i32)),
+            b't' => Some(Self::Stopped),
             b'a' => Some(Self::Alone),
             _ => None,
         }
@@ -175,6 +183,7 @@ mod tests {
             GuardianReport::Refused(2),
             GuardianReport::Exited(255),
             GuardianReport::Killed(64),
+            GuardianReport::Stopped,
             GuardianReport::Alone,
         ];
         for message in news {
@@ -184,6 +193,7 @@ mod tests {
         for message in [
             GuardianCommand::Signal(64),
             GuardianCommand::End { grace_ms: u32::MAX },
+            GuardianCommand::AwaitStop,
             GuardianCommand::Go,
         ] {
             let (kind, number) = message.encode();

@@ -147,6 +147,10 @@ struct Guardian {
     signals: SignalFd,
     /// None: it has ended.
     program: Option<Pid>,
+    /// PROGRAM is stopped by a signal.
+    program_stopped: bool,
+    /// Towpath wants a report when PROGRAM is stopped.
+    stop_awaited: bool,
     /// There is no child left.
     alone: bool,
     end: End,
@@ -159,6 +163,8 @@ impl Guardian {
             owner_lives: true,
             signals,
             program: Some(program),
+            program_stopped: false,
+            stop_awaited: false,
             alone: false,
             end: End::NotYet,
         };
@@ -207,14 +213,16 @@ impl Guardian {
         wait(&mut waits, left).context("poll")
     }
 
-    /// Takes note of every process that has ended.
+    /// Reaps each process that has ended, and notes whether PROGRAM is stopped.
     fn reap(&mut self) -> Result<()> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         loop {
-            match rustix::process::wait(WaitOptions::NOHANG) {
+            match rustix::process::wait(options) {
                 Ok(Some((pid, status))) if Some(pid) == self.program => {
-                    if let Some(news) = ended(status) {
+                    self.program_stopped = status.stopped();
+                    if let Some(report) = ended(status) {
                         self.program = None;
-                        self.tell(news);
+                        self.tell(report);
                     }
                 }
                 Ok(Some(_)) => {}
@@ -240,6 +248,7 @@ impl Guardian {
                 link::Received::Message(GuardianCommand::End { grace_ms }) => {
                     self.end_within(Duration::from_millis(grace_ms.into()));
                 }
+                link::Received::Message(GuardianCommand::AwaitStop) => self.stop_awaited = true,
                 link::Received::Message(GuardianCommand::Go) => {}
                 link::Received::End => self.abandoned(),
             }
@@ -279,6 +288,10 @@ impl Guardian {
     }
 
     fn advance(&mut self) {
+        if self.stop_awaited && self.program_stopped {
+            self.stop_awaited = false;
+            self.tell(GuardianReport::Stopped);
+        }
         let now = Instant::now();
         if let End::Asked(until) = self.end
             && until <= now
