@@ -64,10 +64,17 @@ impl<H: Host> Stack<H> {
         announced.open(port, shard);
         self.catch_up();
         let takes = change(self);
-        self.tell_watch(table, index, port, takes);
+        // The watch lets clients in, so peer shards must know the socket for as long as it does.
+        // Otherwise the shard that gets a client's packet would refuse the client.
+        if !takes {
+            self.tell_watch(table, index, port, takes);
+        }
         match self.shadow_of(index, shard).filter(|_| takes) {
             Some((port, shadow)) => announced.set(port, seat, Box::new(shadow)),
             None => announced.remove(port, seat, shard),
+        }
+        if takes {
+            self.tell_watch(table, index, port, takes);
         }
     }
 

@@ -1,18 +1,58 @@
 //! Wake-ups of shards: each sleeps until its next deadline, and work from another one must not wait
 //! for that.
 
+use std::sync::{Arc, Mutex, OnceLock};
+
 use towpath_wire::ndp::{Message, Preference, RouterAdvert};
 use towpath_wire::{Prefix, addr};
 
 use super::frames::{STRANGER, discovery, gratuitous, questions};
 use super::hosts::{Hosts, mac};
-use crate::{Budget, Family, IfaceId, ShardId, SocketKind, StackConfig};
+use crate::shards::Common;
+use crate::{
+    Budget, Family, IfaceId, ReceiverChange, ReceiverWatch, ShardId, SocketKind, StackConfig,
+};
 
 /// Turns a shard of host 0. Returns the shards that got mail, a bit each.
 fn turn(w: &mut Hosts, shard: usize) -> u16 {
     let node = &mut w.sides[0][shard];
     let (now, budget) = (node.now, Budget::default());
     node.stack.turn(now, &mut node.host, &mut node.ports, &mut node.pool, budget).mail
+}
+
+/// Counts the changes that shard 1 can see when a receiver opens or closes.
+#[derive(Debug, Default)]
+struct Visible {
+    common: OnceLock<Arc<Common>>,
+    at_open: Mutex<Vec<usize>>,
+    at_close: Mutex<Vec<usize>>,
+}
+
+impl ReceiverWatch for Visible {
+    fn on_change(&self, change: &ReceiverChange) {
+        let Some(common) = self.common.get() else { return };
+        let changes = common.changes(ShardId(1), u64::MAX).unwrap_or_default();
+        let list = if change.takes.is_some() { &self.at_open } else { &self.at_close };
+        list.lock().expect("one thread").push(changes.len());
+    }
+}
+
+/// A published port lets clients in as soon as the watch hears of a listener. Their packets may
+/// reach another shard first, which would refuse them if it did not know the listener.
+#[test]
+fn peer_shards_know_a_listener_before_its_port_opens_and_until_it_closes() {
+    let watch = Arc::new(Visible::default());
+    let config = StackConfig { receivers: Some(watch.clone()), ..StackConfig::default() };
+    let w = &mut Hosts::new(2, 1, config);
+    let member = w.sides[0][0].stack.shards.member.as_ref().expect("one of two");
+    watch.common.set(Arc::clone(&member.common)).expect("unset");
+    let sock = w.open_in(0, 0, SocketKind::Stream, Family::V4);
+    let addr = std::net::SocketAddr::from(([0, 0, 0, 0], 81));
+    w.node(sock).stack.bind(sock.id, addr, crate::BindOptions::PLAIN).expect("free");
+    w.node(sock).stack.listen(sock.id, 1).expect("listen");
+    w.close(sock);
+    assert_eq!(*watch.at_open.lock().expect("one thread"), [1], "announced, then opened");
+    assert_eq!(*watch.at_close.lock().expect("one thread"), [0], "closed, then withdrawn");
 }
 
 /// Nothing of this is in a ring: it shows when a shard looks once more before it sleeps, and is
