@@ -18,7 +18,7 @@
 //! ```
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_tcp::Instant;
@@ -41,14 +41,20 @@ pub(crate) struct SharedPorts {
     held: Arc<PortSet>,
     /// Users of each shard; connections have ports of TCP alone.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
-    /// Times at which a connection went to TIME-WAIT, by shard and port ([`stamp`]); 0: none is in
-    /// TIME-WAIT. Each shard writes its own times. Empty where there is one shard.
+    /// Latest TIME-WAIT of each shard, by port: [`stamp`] in the upper half, [`tag`] in the lower;
+    /// 0 without TIME-WAIT. Other shards take one by compare-exchange. Empty with one shard.
     waiting: Vec<Box<[AtomicU32]>>,
 }
 
-/// A time for [`SharedPorts::waiting`], in units of about a millisecond; never 0.
-fn stamp(at: Instant) -> u32 {
-    ((at.0 >> 20) as u32).max(1)
+/// A time for [`SharedPorts::waiting`], in units of about 17 ms.
+fn stamp(at: Instant) -> u16 {
+    (at.0 >> 24) as u16
+}
+
+/// Identifies a flow in [`SharedPorts::waiting`] by bits of its hash. The lowest bit is set until a
+/// shard takes the TIME-WAIT.
+fn tag(flow: u64) -> u16 {
+    (flow >> 32) as u16 | 1
 }
 
 impl SharedPorts {
@@ -277,21 +283,62 @@ impl Binds {
         }
     }
 
-    /// Tells other shards that a connection on `port` is in TIME-WAIT since a time; None: no more.
-    pub fn note_time_wait(&self, port: u16, since: Option<Instant>) {
-        if let Some(times) = self.ports.waiting.get(self.shard.index()) {
-            times[usize::from(port)].store(since.map_or(0, stamp), Ordering::Relaxed);
+    /// Publishes that the flow with this hash, on local `port`, is in TIME-WAIT since a time.
+    /// `None` withdraws the note.
+    pub fn note_time_wait(&self, port: u16, flow: u64, since: Option<Instant>) {
+        let Some(times) = self.ports.waiting.get(self.shard.index()) else { return };
+        let noted = &times[usize::from(port)];
+        match since {
+            Some(at) => {
+                let note = u32::from(stamp(at)) << 16 | u32::from(tag(flow));
+                noted.store(note, Ordering::Relaxed);
+            }
+            // The note may belong to a later flow on the port, which keeps it.
+            None if noted.load(Ordering::Relaxed) as u16 | 1 == tag(flow) => {
+                noted.store(0, Ordering::Relaxed);
+            }
+            None => {}
         }
     }
 
-    /// Whether another shard may give up a TIME-WAIT on `port`, because it has lasted as long as
-    /// [`TIME_WAIT_REUSE_AFTER`]. The other shard decides when the flow is claimed.
-    pub fn may_give_up(&self, port: u16, now: Instant) -> bool {
-        let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 20) as u32 + 1;
+    /// Takes a TIME-WAIT of another shard on `port` if it has lasted for [`TIME_WAIT_REUSE_AFTER`].
+    /// Only one shard succeeds. The owner gives the TIME-WAIT up when the flow is claimed.
+    pub fn take_time_wait(&self, port: u16, flow: u64, now: Instant) -> bool {
+        let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 24) as u16 + 2;
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
-            let since = times[usize::from(port)].load(Ordering::Relaxed);
-            shard != self.shard.0 && since != 0 && stamp(now).wrapping_sub(since) >= least
+            let noted = &times[usize::from(port)];
+            let note = noted.load(Ordering::Relaxed);
+            let lasted = stamp(now).wrapping_sub((note >> 16) as u16);
+            let is_due = shard != self.shard.0 && note as u16 == tag(flow) && lasted >= least;
+            is_due && Self::mark_taken(noted, note)
         })
+    }
+
+    /// Takes a TIME-WAIT of this shard. Returns false if another shard has taken it.
+    pub fn keep_time_wait(&self, port: u16, flow: u64) -> bool {
+        let Some(times) = self.ports.waiting.get(self.shard.index()) else { return true };
+        let noted = &times[usize::from(port)];
+        let note = noted.load(Ordering::Relaxed);
+        let is_unknown = note == 0 || note as u16 | 1 != tag(flow);
+        is_unknown || note & 1 == 1 && Self::mark_taken(noted, note)
+    }
+
+    fn mark_taken(noted: &AtomicU32, note: u32) -> bool {
+        noted.compare_exchange(note, note & !1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether another shard chose the port as well since this shard saw it free. If so, the use by
+    /// this shard ends.
+    fn is_contested(&self, port: u16, user: PortUse) -> bool {
+        // Both shards noted their use before, so at least one of them sees both notes.
+        fence(Ordering::SeqCst);
+        let mut users = self.ports.users.iter().enumerate();
+        let own = self.shard.index();
+        let contested = users.any(|(shard, (_, used))| shard != own && used.contains(port));
+        if let Some(sharing) = user.sharing.filter(|_| contested) {
+            self.unuse_port(port, user.local, sharing);
+        }
+        contested
     }
 
     /// Gives a connection from `user.local` a port that is not held there and that `is_free`.
@@ -309,7 +356,10 @@ impl Binds {
         let own = self.shard.index();
         let (occupied, count) = self.ports.occupied(|shard| vacant || shard == own);
         ephemeral.choose(hash, &PortSets(&occupied[..count]), |port| {
-            !(vacant && self.is_taken(port)) && is_free(port) && self.use_if_not_held(port, user)
+            !(vacant && self.is_taken(port))
+                && is_free(port)
+                && self.use_if_not_held(port, user)
+                && !(vacant && self.is_contested(port, user))
         })
     }
 

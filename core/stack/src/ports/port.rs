@@ -249,14 +249,17 @@ impl<H: Host> Stack<H> {
         };
         let is_allowed = |local_port, pass: PortPass| {
             let flow = flow_from(local_port);
+            let ends = self.keys.table.ends(&flow);
             let claims_shared = !pass.vacant && !pass.home;
             self.shards.is_home(&flow) == pass.home
-                && (!claims_shared || self.ports.tcp.may_give_up(local_port, now))
-                && match self.find_flow(self.keys.table.ends(&flow), &flow) {
-                    None => true,
+                && match self.find_flow(ends, &flow) {
+                    None => !claims_shared || self.ports.tcp.take_time_wait(local_port, ends, now),
                     // The counter comes back to a port after all others, so that the first one
                     // tried is the one that has waited longest.
-                    Some(FlowRef::TimeWait(at)) => self.time_waits.is_reusable(now, at),
+                    Some(FlowRef::TimeWait(at)) => {
+                        self.time_waits.is_reusable(now, at)
+                            && self.ports.tcp.keep_time_wait(local_port, ends)
+                    }
                     Some(_) => false,
                 }
         };

@@ -212,7 +212,7 @@ impl<H: Host> Stack<H> {
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 self.counters.tcp_time_wait_reused += 1;
-                self.remove_time_wait(at);
+                self.succeed_time_wait(at);
             }
             Some(_) => return Err(ConnectError::AddrInUse),
         }

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::ports::binds::PortUse;
 use crate::reply::SegmentReply;
 use crate::stack::Stack;
-use crate::tables::flow::FlowRef;
+use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::time_wait::TimeWaitFlow;
 
 impl<H: Host> Stack<H> {
@@ -29,6 +29,7 @@ impl<H: Host> Stack<H> {
         let (after, iss_min) = (entry.state.expires(), entry.state.iss_min());
         if after != before {
             self.time_waits.renew(at);
+            self.show_time_wait(at, Some(cx.now));
         }
         if verdict == TimeWaitVerdict::Reopen {
             match self.taker(cx.now, &incoming) {
@@ -65,15 +66,33 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// Publishes to other shards since when a TIME-WAIT lasts. `None` means that it is over.
+    pub(crate) fn show_time_wait(&self, at: u32, since: Option<Instant>) {
+        let Some(TimeWaitFlow { flow, state, uses_port, .. }) = self.time_waits.get(at) else {
+            return;
+        };
+        // Without timestamps the flow is not reused before the end of TIME-WAIT.
+        if uses_port.is_some() && state.has_timestamps() {
+            let ends = self.keys.table.ends(flow);
+            self.ports.tcp.note_time_wait(flow.local_port, ends, since);
+        }
+    }
+
     /// Ends a TIME-WAIT: its flow is free, and its port has a user less.
     pub(crate) fn remove_time_wait(&mut self, at: u32) {
-        let Some(TimeWaitFlow { flow, uses_port, .. }) = self.time_waits.remove(at) else { return };
-        self.flows.remove(self.keys.table.ends(&flow), FlowRef::TimeWait(at));
-        self.shards.give_back(&flow);
-        if uses_port.is_some() {
-            self.ports.tcp.note_time_wait(flow.local_port, None);
+        if let Some(flow) = self.succeed_time_wait(at) {
+            self.shards.give_back(&flow);
         }
+    }
+
+    /// Ends a TIME-WAIT for a new connection of the same flow, which stays with this shard. If the
+    /// flow were given back, another shard could open a connection of it before the claim arrives.
+    pub(crate) fn succeed_time_wait(&mut self, at: u32) -> Option<Flow> {
+        self.show_time_wait(at, None);
+        let TimeWaitFlow { flow, uses_port, .. } = self.time_waits.remove(at)?;
+        self.flows.remove(self.keys.table.ends(&flow), FlowRef::TimeWait(at));
         self.ports.end_use(flow.local_port, PortUse { local: flow.local, sharing: uses_port });
+        Some(flow)
     }
 
     pub(crate) fn expire_time_waits(&mut self, now: Instant) {

@@ -103,11 +103,8 @@ impl<H: Host> Stack<H> {
                     iface: stream.iface,
                     uses_port: stream.uses_port.take().or(sharing),
                 };
-                // Without timestamps no connection may follow before the end of TIME-WAIT.
-                if entry.uses_port.is_some() && entry.state.has_timestamps() {
-                    self.ports.tcp.note_time_wait(entry.flow.local_port, Some(now));
-                }
                 let at = self.time_waits.insert(entry);
+                self.show_time_wait(at, Some(now));
                 self.flows.replace(hash, FlowRef::Socket(index), FlowRef::TimeWait(at));
                 if self.time_waits.len() > self.config.time_wait_max
                     && let Some(oldest) = self.time_waits.oldest()
