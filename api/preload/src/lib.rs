@@ -1,13 +1,13 @@
 //! `libtowpath_preload.so`: the library that is loaded into the programs of a run.
 //!
-//! Its functions are those of [`towpath_symbols`]. Without TOWPATH_CONTROL in the environment, and
-//! in set-user-id programs, all goes to libc.
+//! Exports the functions of [`towpath_symbols`]. They call libc's own functions if TOWPATH_CONTROL
+//! is not in the environment, and in set-user-id programs.
 
 #![warn(missing_docs)]
 
 use towpath_posix::attach;
 
-/// Run by the dynamic loader before the program's own constructors.
+/// Initializes the library. The dynamic loader calls it before the program's own constructors.
 extern "C" fn start() {
     towpath_symbols::start(attach::from_environment);
 }

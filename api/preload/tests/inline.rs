@@ -1,5 +1,5 @@
-//! A process that has the engine, and a program that it starts: that one finds its engine as all
-//! programs do.
+//! A process that contains the engine, and a program that it starts. The program must find this
+//! engine as any program of a run does.
 
 #[path = "../../posix/tests/host/mod.rs"]
 mod host;
@@ -15,7 +15,7 @@ use towpath_client::Buffer;
 use towpath_posix::control::Control;
 use towpath_posix::{Posix, socket, transfer};
 
-/// Role of this process in the test.
+/// Environment variable with the role of this process in the test.
 const ROLE: &str = "TOWPATH_TEST_ROLE";
 const LIBRARY: &str = "TOWPATH_TEST_LIBRARY";
 const PORT: u16 = 80;
@@ -38,13 +38,13 @@ fn a_program_is_served_by_the_process_that_started_it_and_learns_of_its_end() {
     wait_for("down", &mut lines);
 }
 
-/// Waits for a line among the output of the test's own harness in the other processes.
+/// Waits for a line in the output of another process, skipping lines of its test harness.
 fn wait_for(what: &str, lines: &mut Lines<BufReader<ChildStdout>>) {
     let found = lines.map_while(Result::ok).any(|line| line == what);
     assert!(found, "{what}");
 }
 
-/// Starts this program in another role.
+/// Returns a command that starts this test executable in another role.
 fn again(role: &str) -> Command {
     let name = "a_program_is_served_by_the_process_that_started_it_and_learns_of_its_end";
     let mut command = Command::new(std::env::current_exe().expect("this executable"));
@@ -53,7 +53,7 @@ fn again(role: &str) -> Command {
     command
 }
 
-/// Has the engine, answers the program on its own thread, and then waits for bytes that never come.
+/// Runs the engine, answers the program on its own thread, and then waits until the program ends.
 fn host() {
     let (_, remote, _stands_by) = host::standing_by(&POSIX, "stands-by");
     let mut name: libc::sockaddr_in = libc::sockaddr_in {
@@ -63,25 +63,25 @@ fn host() {
         sin_zero: [0; 8],
     };
     let listener = socket::socket(&POSIX, libc::AF_INET, libc::SOCK_STREAM, 0).expect("a socket");
-    // SAFETY: a name that is there.
+    // SAFETY: `name` is a valid address of 16 bytes.
     let bound = unsafe { socket::bind(&POSIX, listener, (&raw mut name).cast(), 16) };
     assert_eq!(bound, Ok(()));
     assert_eq!(socket::listen(&POSIX, listener, 1), Ok(()));
     let mut program = start_program(&remote.attach().expect("a channel"));
     let null = std::ptr::null_mut();
-    // SAFETY: no name is wanted.
+    // SAFETY: null means that no address is returned.
     let fd = unsafe { socket::accept4(&POSIX, listener, null, null.cast(), 0) };
     let fd = fd.expect("a connection");
     loop {
         let mut bytes = [0u8; 64];
         let room = [Buffer { at: bytes.as_mut_ptr(), len: bytes.len() }];
-        // SAFETY: room that is there.
+        // SAFETY: `room` is a valid buffer.
         let len = unsafe { transfer::recv(&POSIX, fd, &room, 0) }.expect("bytes").len;
         if len == 0 {
             break;
         }
         let part = [Buffer { len, ..room[0] }];
-        // SAFETY: bytes that are there.
+        // SAFETY: `part` has valid bytes.
         let sent = unsafe { transfer::send(&POSIX, fd, &part, 0, None, &Control::default()) };
         assert_eq!(sent, Ok(len));
     }
@@ -95,7 +95,7 @@ fn start_program(control: &OwnedFd) -> Child {
         .stdout(Stdio::inherit())
         .env("TOWPATH_CONTROL", number.to_string())
         .env("LD_PRELOAD", std::env::var_os(LIBRARY).expect("a path"));
-    // SAFETY: fcntl may be called between fork and exec.
+    // SAFETY: fcntl is async-signal-safe, so it may be called between fork and exec.
     unsafe {
         command.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
             -1 => Err(std::io::Error::last_os_error()),
@@ -105,7 +105,7 @@ fn start_program(control: &OwnedFd) -> Child {
     command.spawn().expect("the program starts")
 }
 
-/// Asks, and is answered; until the host has gone.
+/// Sends requests and checks the replies until the host has gone.
 fn program() {
     let mut stream = TcpStream::connect(("127.0.0.1", PORT)).expect("the host listens");
     for n in 0..ROUNDS {
@@ -118,7 +118,7 @@ fn program() {
     let error = stream.read(&mut [0]).expect_err("nothing comes");
     assert_eq!(error.raw_os_error(), Some(libc::ENETDOWN));
     say("down");
-    // The harness of the test must not print its result: the parent reads this output.
+    // Exit before the test harness prints its result, because the parent reads this output.
     std::process::exit(0);
 }
 

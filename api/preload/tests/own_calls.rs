@@ -1,4 +1,4 @@
-//! Calls of the library, found in its machine code.
+//! Checks of the library's machine code: which libc functions it calls.
 
 mod calls;
 
@@ -6,16 +6,16 @@ use std::sync::LazyLock;
 
 use calls::{Allowed, Library, binds_own_functions, does_not_call_itself, output, reached};
 
-/// Exceptions: part of a name, the symbols, and the reason.
+/// Allowed calls: part of the caller's name, the symbols called, and the reason.
 const ALLOWED: [Allowed; 4] = [
-    // futex(2), which our syscall(2) hands to the kernel without a look.
+    // futex(2): our syscall(2) passes it to the kernel unchanged.
     ("3std3sys4sync", &["syscall"]),
-    // getrandom(2), likewise. The other symbols are for kernels without it (before Linux 3.17):
-    // they open /dev/urandom, a path at which our open does not look.
+    // getrandom(2): likewise. The other symbols are for kernels without it (before Linux 3.17).
+    // They open /dev/urandom, a path that our open does not replace.
     ("6random5linux9getrandom", &["syscall", "open64", "close", "poll", "read"]),
-    // Descriptors of a message that were not taken: `recv_reply` takes all.
+    // Drops the descriptors of a message that were not taken; `recv_reply` takes all of them.
     ("Ancillary", &["close", "fcntl"]),
-    // Results whose descriptor was taken have nothing left to drop.
+    // Drops a result whose descriptor has been taken already, so nothing is closed.
     ("Result$LT$std..os..fd..owned..OwnedFd", &["close", "fcntl"]),
 ];
 
@@ -31,8 +31,8 @@ fn the_library_binds_its_own_functions() {
     binds_own_functions(&LIBRARY);
 }
 
-/// Tables of megabytes must be zeroed memory, which costs nothing before it is touched. A single
-/// byte that is not zero would put a whole static into the file.
+/// Large tables must be zero-initialized, because zero pages use no memory until touched. A single
+/// nonzero byte would store a whole static in the file.
 #[test]
 fn tables_are_no_part_of_the_file() {
     let sections = output("objdump", &["-h", &LIBRARY.file]);
@@ -45,13 +45,13 @@ fn tables_are_no_part_of_the_file() {
     assert!(size(".data") < 64 << 10 && size(".bss") > 16 << 20, "{sections}");
 }
 
-/// Calls by number must need no young function of libc. Before glibc 2.33 there is no fstat, stat
-/// and fstatat, before 2.28 no statx, before 2.34 no execveat.
+/// Calls by number must not require libc functions that are too new. glibc before 2.33 has no
+/// fstat, stat and fstatat, before 2.28 no statx, before 2.34 no execveat.
 #[test]
 fn calls_by_number_need_no_young_function() {
     const YOUNG: [&str; 5] = ["fstat", "stat", "fstatat", "statx", "execveat"];
     let calls = &LIBRARY.calls;
-    // How `real` holds libc's function of a name.
+    // Name of the static in `real` that holds a libc function.
     let held = |name: &str| format!("4real7symbols{}{name}17h", name.len());
     let needed = |from: &str| -> Vec<&str> {
         let reached = reached(calls, from);

@@ -6,7 +6,7 @@ use towpath_posix::{Errno, Result};
 use crate::POSIX;
 
 pub fn set_errno(errno: i32) {
-    // SAFETY: errno's own place in this thread.
+    // SAFETY: `__errno_location` returns a valid pointer to this thread's errno.
     unsafe { *libc::__errno_location() = errno };
 }
 
@@ -34,7 +34,7 @@ pub fn zero(result: Result<()>) -> c_int {
 
 pub fn size(result: Result<usize>) -> ssize_t {
     POSIX.wait_while_it_ends();
-    // No call moves more than MAX_RW_COUNT, which fits.
+    // Linux transfers at most MAX_RW_COUNT (about 2 GiB) per call, so the cast is lossless.
     result.map_or_else(minus_one_size, |n| n as ssize_t)
 }
 

@@ -1,10 +1,10 @@
 //! Cancellation of threads (pthread_cancel).
 //!
-//! libc ends a cancelled thread by unwinding its stack, from the system call in which it waits.
-//! Calls of ours wait while they hold locks and counts, which an unwind would not give back. So
-//! within them the signal of cancellation only ends the wait ([`towpath_client::interrupt`]). The
-//! call returns as if interrupted, and here, where no lock is held, libc checks whether the thread
-//! is to end.
+//! libc ends a cancelled thread by unwinding its stack from the blocking system call. Our calls
+//! block while they hold locks and reference counts, which an unwind would not release. Within them
+//! the cancellation signal therefore only interrupts the wait ([`towpath_client::interrupt`]). The
+//! call returns as if interrupted. Then [`point`], which holds no lock, lets libc check whether the
+//! thread should end.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -15,26 +15,27 @@ use towpath_posix::signal;
 
 use crate::{POSIX, real, signals};
 
-// A thread was cancelled in this process.
+// Set once a thread of this process was cancelled.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-// Distance from a pthread_t to the place of that thread's number; 0 without an attachment. A
-// library that is loaded at the program's start has its thread-local storage at a fixed distance
-// from the thread pointer (static TLS). In glibc and musl a pthread_t is the address that the
-// thread pointer belongs to. The place is valid for as long as the thread may be cancelled: until
-// it is joined.
+// Distance from a pthread_t to that thread's number in thread-local storage; 0 without an
+// attachment.
+//
+// In glibc and musl a pthread_t is the address in the thread pointer. A library that is loaded at
+// program start has its thread-local storage at a fixed distance from it (static TLS). The address
+// is valid as long as the thread may be cancelled: until it is joined.
 static DISTANCE: AtomicUsize = AtomicUsize::new(0);
 
-/// In the constructor.
+/// Computes `DISTANCE`. Called by the library's constructor.
 pub fn prepare() {
-    // SAFETY: only asks.
+    // SAFETY: `pthread_self` has no preconditions.
     let me = unsafe { libc::pthread_self() } as usize;
     DISTANCE.store(number_place().addr().wrapping_sub(me), Relaxed);
 }
 
-// The shipped library aborts on a panic: its functions have nothing to do when a stack is unwound,
-// and libc unwinds them from any instruction. In a library that unwinds, as for its tests, libc
-// finds the way out only from calls that may unwind.
+// The shipped library is built with `panic = "abort"`: its functions need no cleanup when a stack
+// is unwound, and libc can unwind them from any instruction. A library that unwinds, as in tests,
+// must declare the call as "C-unwind", otherwise libc cannot unwind through it.
 #[cfg(panic = "abort")]
 unsafe extern "C" {
     fn pthread_testcancel();
@@ -44,15 +45,15 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Runs a call that is a cancellation point: it does not return if the thread is cancelled before
-/// it or while it waits. The call returns as C functions do: -1 and errno.
+/// Runs a call that is a cancellation point. Does not return if the thread is cancelled before the
+/// call or while it waits. Failure is reported as in C: -1 and errno.
 #[inline]
 pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     let point = Point::new();
     loop {
         point.enter();
         if IN_USE.load(Relaxed) {
-            // SAFETY: nothing is held, and there is nothing here to be dropped.
+            // SAFETY: this frame holds no lock and no value that needs to be dropped.
             unsafe { pthread_testcancel() };
         }
         let result = restarted(&call);
@@ -60,26 +61,27 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
         if !take_cancellation() {
             return result;
         }
-        // SAFETY: errno's own place in this thread.
+        // SAFETY: `__errno_location` returns a valid pointer to this thread's errno.
         let errno = unsafe { *libc::__errno_location() };
         if result != T::from(-1) || errno != libc::EINTR {
-            // The program gets the result of its call. The cancellation follows at once in a thread
-            // that may be cancelled at any point, and else at the next cancellation point.
+            // The call has completed, so the program gets its result. Send the cancellation again:
+            // it takes effect at once in a thread with asynchronous cancellation, otherwise at the
+            // next cancellation point.
             signal::send_cancellation(towpath_client::thread_id());
             return result;
         }
-        // Back to where libc looks. If it does not end the thread, that has cancellation disabled,
-        // and the call goes on.
+        // Let libc check for the cancellation again. If the thread has cancellation disabled, libc
+        // returns and the call is repeated.
     }
 }
 
-/// Runs a call that may wait. A signal handler that it runs on top of may fork: in the child the
-/// call begins again, on the child's own attachment.
+/// Runs a call that may wait, and restarts it in a forked child. A signal handler that runs during
+/// the call may fork; in the child the call starts again on the child's own attachment.
 #[inline]
 pub fn restarted<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     loop {
         let result = call();
-        // SAFETY: errno's own place in this thread.
+        // SAFETY: `__errno_location` returns a valid pointer to this thread's errno.
         let forked =
             result == T::from(-1) && unsafe { *libc::__errno_location() } == libc::ERESTART;
         if !forked {
@@ -97,13 +99,14 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     let failed = unsafe { real::pthread_cancel(thread) };
     let distance = DISTANCE.load(Relaxed);
     if failed == 0 && POSIX.is_active() && distance != 0 {
-        // libc's handler is there since its first call.
+        // libc installed its own handler in the call above.
         signal::hear_cancellation(&POSIX, signals::entry_address());
         let place = (thread as usize).wrapping_add(distance) as *const AtomicU32;
-        // SAFETY: the thread was not joined, as called; see DISTANCE.
+        // SAFETY: the caller ensures that the thread is not joined yet, so its number is at
+        // DISTANCE.
         let number = unsafe { (*place).load(Relaxed) };
-        // libc may have sent the signal before our handler was set. Or it sent none, as for a
-        // thread that waits in no call of libc's.
+        // Send the signal ourselves: libc may have sent it before our handler was installed. libc
+        // sends none if the thread is not in one of its cancellation points.
         if number != 0 && number != towpath_client::thread_id() {
             signal::send_cancellation(number);
         }

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     if POSIX.is_active() {
-        // closefrom has no result, so it cannot fail; a negative number means all.
+        // closefrom returns no error; a negative number closes all descriptors.
         let _ = descriptor::close_range(&POSIX, first.max(0) as u32, u32::MAX, 0);
         return;
     }
@@ -61,7 +61,8 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     unsafe { real::dup3(old, new, flags) }
 }
 
-/// In C its last argument is variable; it is passed like a fixed one on x86_64 and aarch64 Linux.
+/// Declared with a fixed third argument. C's variadic argument is passed in the same register on
+/// x86_64 and aarch64 Linux.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     // SAFETY: see `close`.

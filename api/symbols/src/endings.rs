@@ -1,8 +1,8 @@
-//! Ends of a process at which no code of its own runs: _exit(2), exit_group(2), and the default
-//! action of signals.
+//! Process exits that run no code of the program: _exit(2), exit_group(2), and the default action
+//! of signals.
 //!
-//! An engine in the process must deliver the remaining bytes before ([`before_it_ends`]). With
-//! sockets of its own the kernel would do so.
+//! An engine in the process must deliver unsent bytes first ([`before_it_ends`]), as the kernel
+//! does for its own sockets.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -14,22 +14,23 @@ use towpath_posix::signal as posix;
 use crate::signals::ENDING;
 use crate::{POSIX, real};
 
-/// Called before this process ends; 0: nothing.
+/// Function to call before this process ends; 0 if none.
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
-/// The process that this is about. A child may have the memory of its parent (vfork(2) by number).
+/// Process that registered `BEFORE`. A child created by a raw vfork(2) shares its parent's memory
+/// and must not call it.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Has `before` called when this process is about to end by _exit(2), or by the default action of a
-/// signal that asks it to. Children do not call it.
+/// Registers `before`, called when this process is about to end by _exit(2) or by the default
+/// action of a terminating signal. Children do not call it.
 pub fn before_it_ends(before: extern "C" fn()) {
     PROCESS.store(process(), Relaxed);
     BEFORE.store(before as *const () as usize, Relaxed);
-    // SAFETY: structures that outlive the call, or null.
+    // SAFETY: the pointers are null or point to structures that outlive the call.
     let real = |signal, new, old| unsafe { real::sigaction(signal, new, old) };
     posix::stand_for_default(&POSIX, by_signal, real);
 }
 
-/// The kernel's answer: libc's may be an older one, of a parent.
+/// Asks the kernel for the process number, because libc may have cached a parent's.
 fn process() -> u32 {
     // SAFETY: getpid(2) has no arguments.
     unsafe { syscall(libc::SYS_getpid as usize, [0; 6]) }.unwrap_or(0) as u32
@@ -38,18 +39,18 @@ fn process() -> u32 {
 pub fn come() {
     let before = BEFORE.load(Relaxed);
     if before != 0 && PROCESS.load(Relaxed) == process() {
-        // SAFETY: nothing but such functions is stored there.
+        // SAFETY: `BEFORE` holds only addresses of functions of this type.
         let before: extern "C" fn() = unsafe { std::mem::transmute(before) };
         before();
     }
 }
 
-/// The default action of `signal`, all signals being blocked.
+/// Performs the default action of `signal`. Called with all signals blocked.
 extern "C" fn by_signal(signal: c_int) {
-    // The thread may sleep as the driver.
+    // The handler may have interrupted a thread that sleeps as the driver.
     interrupt::handler_runs(true);
     come();
-    // SAFETY: plain structures, and calls of libc's that handlers may make.
+    // SAFETY: plain structures, and libc calls that are async-signal-safe.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         real::sigaction(signal, &raw const default, std::ptr::null_mut());
@@ -60,7 +61,7 @@ extern "C" fn by_signal(signal: c_int) {
     }
 }
 
-/// For a process that ends in a handler: signals that ask for its end reach it from now on.
+/// Unblocks the terminating signals in a process that ends within a signal handler.
 pub fn hear_wishes_to_end() {
     // SAFETY: a plain structure.
     unsafe {
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 }
 
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)] // As libc has it.
+#[allow(non_snake_case)] // Name as in libc.
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     exit_group(status)
 }

@@ -8,24 +8,24 @@ use towpath_posix::{descriptor, others};
 
 use crate::{POSIX, answer, real};
 
-/// Descriptor that a successful call was about.
+/// Descriptor that a successful call refers to.
 #[derive(Clone, Copy)]
 enum CallSubject {
-    /// The descriptor of the call.
+    /// Descriptor passed to the call.
     Itself(c_int),
-    /// The one that a path of /proc/self/fd leads to.
+    /// Descriptor that a path of /proc/self/fd leads to.
     Linked(c_int),
-    /// The one that a path of /proc leads to of the process with this number.
+    /// Descriptor of another process (by its number), reached through a path of /proc.
     Others(u32, c_int),
-    /// None.
+    /// No descriptor.
     Other,
 }
 
 impl CallSubject {
-    /// The kernel has read the path by then: if there were none at that address, the call would
-    /// have failed (EFAULT).
+    /// Finds the descriptor that a path of /proc names. The kernel has read the path already: an
+    /// invalid address would have failed the call with EFAULT.
     unsafe fn path(path: *const c_char) -> Self {
-        // SAFETY: a path, see above.
+        // SAFETY: the kernel has read a NUL-terminated path there.
         match identity::descriptor(unsafe { CStr::from_ptr(path) }) {
             Some(Named::Own(fd)) => Self::Linked(fd),
             Some(Named::Other(pid, fd)) if POSIX.is_active() => Self::Others(pid, fd),
@@ -34,7 +34,7 @@ impl CallSubject {
     }
 
     unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Self {
-        // SAFETY: as in `path`; a path has one byte at least.
+        // SAFETY: as in `path`; a path has at least one byte.
         if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0) {
             Self::Itself(dir)
         } else if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
@@ -45,8 +45,8 @@ impl CallSubject {
         }
     }
 
-    /// Identity of the descriptor as the program is to see it; an errno for one that it does not
-    /// know.
+    /// Returns the identity that the program should see. Fails with EBADF or ENOENT for the
+    /// library's hidden descriptors.
     fn identity(self) -> Result<Option<Identity>, c_int> {
         match self {
             Self::Itself(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::EBADF),
@@ -58,8 +58,8 @@ impl CallSubject {
     }
 }
 
-/// Corrects the answer of stat(2) and its variants. Programs ask whether a descriptor is a socket,
-/// and whether two are the same one. `about` is asked when the call has succeeded.
+/// Corrects the result of stat(2) and its variants, because programs use it to detect sockets and
+/// to compare descriptors. `about` is called only if the call succeeded.
 unsafe fn correct(
     about: impl FnOnce() -> CallSubject,
     to: *mut libc::stat,
@@ -71,12 +71,13 @@ unsafe fn correct(
     match about().identity() {
         Ok(None) => {}
         Ok(Some(identity)) => {
-            // SAFETY: the call succeeded, so there is a struct.
+            // SAFETY: the call succeeded, so the kernel has filled in the structure.
             let to = unsafe { &mut *to };
             to.st_mode = libc::S_IFSOCK | 0o777;
             to.st_dev = identity.device;
             to.st_ino = identity.inode;
-            // The kernel's may be a name (`towpath_shm::token`), all but that of the change.
+            // All timestamps but ctime may be used to store a token (`towpath_shm::token`), so show
+            // ctime.
             (to.st_atime, to.st_atime_nsec) = (to.st_ctime, to.st_ctime_nsec);
             (to.st_mtime, to.st_mtime_nsec) = (to.st_ctime, to.st_ctime_nsec);
         }
@@ -94,27 +95,27 @@ pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     unsafe { fstat_by(fd, to, || real::fstat(fd, to)) }
 }
 
-/// fstat(2), done by `real`.
+/// Performs fstat(2) using `real`.
 pub unsafe fn fstat_by(fd: c_int, to: *mut libc::stat, real: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: see `fstat`.
     unsafe { correct(|| CallSubject::Itself(fd), to, real()) }
 }
 
-/// struct stat64 is struct stat on the machines we have.
+/// struct stat64 equals struct stat on the supported 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: see `fstat`.
     unsafe { fstat(fd, to) }
 }
 
-/// fstat of programs built against an old glibc.
+/// Entry point of fstat for programs built against an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: see `fstat`.
     unsafe { fstat_by(fd, to, || real::__fxstat(version, fd, to)) }
 }
 
-/// As above.
+/// Same as [`__fxstat`] for `stat64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: see `fstat`.
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int
     unsafe { stat_by(path, to, || real::stat(path, to)) }
 }
 
-/// stat(2), done by `real`.
+/// Performs stat(2) using `real`.
 pub unsafe fn stat_by(
     path: *const c_char,
     to: *mut libc::stat,
@@ -137,14 +138,14 @@ pub unsafe fn stat_by(
     unsafe { correct(|| CallSubject::path(path), to, real()) }
 }
 
-/// As [`fstat64`].
+/// See [`fstat64`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat64(path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: see `fstat`.
     unsafe { stat(path, to) }
 }
 
-/// As [`__fxstat`].
+/// See [`__fxstat`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xstat(
     version: c_int,
@@ -155,7 +156,7 @@ pub unsafe extern "C" fn __xstat(
     unsafe { stat_by(path, to, || real::__xstat(version, path, to)) }
 }
 
-/// As [`__fxstat`].
+/// See [`__fxstat64`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xstat64(
     version: c_int,
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn fstatat(
     unsafe { fstatat_by(dir, path, to, flags, || real::fstatat(dir, path, to, flags)) }
 }
 
-/// fstatat(2), done by `real`.
+/// Performs fstatat(2) using `real`.
 pub unsafe fn fstatat_by(
     dir: c_int,
     path: *const c_char,
@@ -189,7 +190,7 @@ pub unsafe fn fstatat_by(
     unsafe { correct(|| CallSubject::at(dir, path, flags), to, real()) }
 }
 
-/// As [`fstat64`].
+/// See [`fstat64`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstatat64(
     dir: c_int,
@@ -201,7 +202,7 @@ pub unsafe extern "C" fn fstatat64(
     unsafe { fstatat(dir, path, to, flags) }
 }
 
-/// As [`__fxstat`].
+/// See [`__fxstat`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstatat(
     version: c_int,
@@ -214,7 +215,7 @@ pub unsafe extern "C" fn __fxstatat(
     unsafe { fstatat_by(dir, path, to, flags, || real::__fxstatat(version, dir, path, to, flags)) }
 }
 
-/// As [`__fxstat`].
+/// See [`__fxstat64`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstatat64(
     version: c_int,
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn statx(
     unsafe { statx_by(dir, path, flags, to, || real::statx(dir, path, flags, mask, to)) }
 }
 
-/// statx(2), done by `real`.
+/// Performs statx(2) using `real`.
 pub unsafe fn statx_by(
     dir: c_int,
     path: *const c_char,
@@ -260,7 +261,7 @@ pub unsafe fn statx_by(
                 (*to).stx_dev_major = libc::major(identity.device);
                 (*to).stx_dev_minor = libc::minor(identity.device);
                 (*to).stx_ino = identity.inode;
-                // As in `correct`.
+                // Timestamps as in `correct`.
                 (*to).stx_atime = (*to).stx_ctime;
                 (*to).stx_mtime = (*to).stx_ctime;
             }
@@ -273,8 +274,8 @@ pub unsafe fn statx_by(
     0
 }
 
-/// readlink(2) and its variants, done by `real`: a link of /proc/PID/fd names the socket it leads
-/// to.
+/// Performs readlink(2) and its variants using `real`. Replaces the result for a link of
+/// /proc/PID/fd by the name of the socket it leads to.
 pub unsafe fn readlink_by(
     path: *const c_char,
     to: *mut c_char,
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn readlinkat(
     unsafe { readlink_by(path, to, len, || real::readlinkat(dir, path, to, len)) }
 }
 
-/// The form of readlink by _FORTIFY_SOURCE.
+/// Entry point of readlink for programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __readlink_chk(
     path: *const c_char,
@@ -330,7 +331,7 @@ pub unsafe extern "C" fn __readlink_chk(
     unsafe { readlink_by(path, to, len, || real::__readlink_chk(path, to, len, room)) }
 }
 
-/// As above.
+/// Entry point of readlinkat for programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __readlinkat_chk(
     dir: c_int,

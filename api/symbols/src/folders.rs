@@ -1,8 +1,8 @@
-//! Listings of /proc/self/fd, without the library's own descriptors. The program has not opened
-//! these, and close(2), fcntl(2) and fstat(2) say that they are not open.
+//! Directory reads of /proc/self/fd that hide the library's own descriptors. The program did not
+//! open these, and close(2), fcntl(2) and fstat(2) report them as closed.
 //!
-//! An entry is looked at twice only if its name is the number of such a descriptor. Then the kernel
-//! is asked which folder it is in, so that it does not matter how the program came to the folder.
+//! Only an entry named like a hidden descriptor is examined further. Then the kernel is asked for
+//! the directory's identity, so every path to /proc/self/fd is covered.
 
 use std::ffi::CStr;
 
@@ -11,7 +11,7 @@ use towpath_posix::identity;
 
 use crate::{POSIX, real};
 
-/// `struct linux_dirent64`: where the length of an entry stands, and its name.
+/// Offsets of the length and the name in `struct linux_dirent64`.
 const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn getdents64(fd: c_int, to: *mut c_void, len: size_t) -> 
     unsafe { getdents64_by(fd, to, || real::getdents64(fd, to, len)) }
 }
 
-/// getdents64(2), done by `real`.
+/// Performs getdents64(2) using `real`.
 pub unsafe fn getdents64_by(
     fd: c_int,
     to: *mut c_void,
@@ -93,10 +93,10 @@ pub unsafe fn getdents64_by(
         if len <= 0 {
             return len;
         }
-        // SAFETY: the call has just written as much.
+        // SAFETY: the call has just written `len` bytes there.
         let entries = unsafe { std::slice::from_raw_parts_mut(to.cast(), len as usize) };
         match without_hidden(entries, || identity::lists_descriptors(fd)) {
-            // No entry at all would be the end of the folder.
+            // A result of 0 means end of directory, so read on if every entry was hidden.
             0 => {}
             left => return left as ssize_t,
         }
@@ -104,15 +104,15 @@ pub unsafe fn getdents64_by(
 }
 
 unsafe fn is_hidden(folder: *mut DIR, name: &[libc::c_char]) -> bool {
-    // SAFETY: libc ends names with a zero.
+    // SAFETY: libc terminates names with NUL.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-    // SAFETY: a folder that libc has just read from.
+    // SAFETY: libc has just read from this directory stream.
     identity::is_hidden(&POSIX, name.to_bytes())
         && identity::lists_descriptors(unsafe { libc::dirfd(folder) })
 }
 
-/// Takes entries out that are hidden, and gives the length of the others. `in_list` says whether
-/// they are of a list of descriptors.
+/// Removes hidden entries and returns the remaining length in bytes. `in_list` returns whether the
+/// directory is a list of descriptors; called only when needed.
 fn without_hidden(entries: &mut [u8], mut in_list: impl FnMut() -> bool) -> usize {
     let (mut at, mut left) = (0, 0);
     while let Some(entry) = entries.get(at..).filter(|rest| rest.len() > NAME_AT) {

@@ -7,7 +7,7 @@ use towpath_posix::interface;
 
 use crate::{POSIX, answer, real};
 
-/// freeifaddrs needs no counterpart: the list is one block from malloc, as glibc's own.
+/// Returns one block from malloc, as glibc's own does, so that either freeifaddrs can free it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     if !POSIX.is_active() {
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     answer::zero(interface::getifaddrs(&POSIX).map(|first| unsafe { *to = first }))
 }
 
-/// The list is our own or glibc's: one block from malloc in both cases.
+/// Frees our own or glibc's list: both are one block from malloc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     // SAFETY: see `getifaddrs`.
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mu
     }
 }
 
-/// The array is freed by libc's if_freenameindex.
+/// Returns an array that libc's if_freenameindex can free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_nameindex() -> *mut libc::if_nameindex {
     if !POSIX.is_active() {

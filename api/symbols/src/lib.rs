@@ -1,20 +1,19 @@
-//! The C functions of the libraries that put themselves between a program and libc (`api/preload`).
+//! The C functions that the interposing libraries (`api/preload`) export in place of libc's.
 //!
-//! Every function here has the name and the meaning of one of libc's. Where the descriptor is one
-//! of ours [`towpath_posix`] does the work, otherwise libc's own function. A shared library that
-//! depends on this crate exports all of them, and calls [`start`] when it is loaded.
+//! Every function has the name and the contract of a libc function. [`towpath_posix`] does the work
+//! if the descriptor is ours, otherwise libc's own function is called. A shared library that
+//! depends on this crate exports all functions, and calls [`start`] when it is loaded.
 //!
-//! - `state`: state of the process's calls; `real`: libc's functions, found once;
+//! - `state`: state of the process's calls; `real`: libc's functions, resolved once;
 //! - `cancel`: cancellation points; `complaint`: messages of the library itself;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
 //!   `locking`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`,
 //!   `refusals`, `sandbox`, `signals`: the functions, by kind;
-//! - `names`, `ordering`, `nss`, `res`, `res_state`: those about names of hosts;
-//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by
-//!   number.
+//! - `names`, `ordering`, `nss`, `res`, `res_state`: name resolution;
+//! - `variadic`: functions with variable arguments; `syscall`: calls by system call number.
 
 #![warn(missing_docs)]
-#![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
+#![allow(clippy::missing_safety_doc)] // Each has its libc function's contract.
 
 mod answer;
 mod cancel;
@@ -56,8 +55,8 @@ pub use endings::{before_it_ends, hear_wishes_to_end};
 pub use signals::on_end_request;
 pub use stdio::write_out_streams;
 
-/// To be run by the dynamic loader, before the program's own constructors. `attach` leads to the
-/// engine, if there is to be one.
+/// Initializes the library. Called by the dynamic loader before the program's own constructors.
+/// `attach` connects to the engine, if the process has one.
 pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     real::resolve_all();
     res::resolve_all();
@@ -74,13 +73,13 @@ pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     }
 }
 
-/// Reports a defect of this library. std's own hook would print by libc's functions, which are ours
-/// here, and may want a lock of the panicking call.
+/// Reports a panic of this library. std's default hook prints using libc functions that we
+/// interpose, and may take a lock that the panicking call holds.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     use std::io::Write;
     let mut text = [0; 512];
     let mut rest = &mut text[..];
-    // A longer message is cut.
+    // A message that does not fit is truncated.
     let _ = writeln!(rest, "towpath: {panic}");
     let len = 512 - rest.len();
     complaint::write(&text[..len]);

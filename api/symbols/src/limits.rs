@@ -8,16 +8,16 @@ use crate::{POSIX, answer, real};
 
 type Resource = libc::__rlimit_resource_t;
 
-/// prlimit(2) of translated limits, from the kernel itself.
+/// Performs prlimit(2) on limits that are translated between the program and the kernel.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
 unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) -> Result<()> {
     let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a structure that outlives the call.
+    // SAFETY: `before` outlives the call.
     unsafe { ask(resource, 0, (&raw mut before).addr()) }?;
-    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same
-    // place.
+    // SAFETY: the caller's promise. `new` is read before `old` is written because both may be the
+    // same structure.
     if let Some(new) = unsafe { new.as_ref() } {
         let told = to_program(&POSIX, resource, before);
         let kernels = to_kernel(&POSIX, resource, *new, before)?;
@@ -39,10 +39,10 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
     Ok(())
 }
 
-/// prlimit(2) of this process.
+/// Calls the kernel's prlimit(2) on this process.
 ///
 /// # Safety
-/// `new` and `old` must each be null or where a structure is.
+/// `new` and `old` must each be null or the address of a structure.
 unsafe fn ask(resource: Resource, new: usize, old: usize) -> Result<()> {
     let args = [0, resource as usize, new, old, 0, 0];
     // SAFETY: the caller's promise.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn prlimit(
     }
 }
 
-// On 64-bit machines these are the same.
+// Both structures are equal on 64-bit machines.
 const _: () = assert!(size_of::<rlimit>() == size_of::<rlimit64>());
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Locks of memory: see [`towpath_posix::memory_lock`].
+//! Memory locks (mlock(2) and variants): see [`towpath_posix::memory_lock`].
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use towpath_posix::memory_lock;
 use crate::{POSIX, answer, real};
 
 unsafe extern "C" {
-    /// Header of the file that this code is in, defined by the linker.
+    /// ELF header of this library, defined by the linker.
     static __ehdr_start: Elf64_Ehdr;
 }
 
-/// Addresses of this library, its static variables included.
+/// Returns the address range of this library, including its static variables.
 fn image() -> Range<usize> {
     let header = &raw const __ehdr_start;
-    // SAFETY: the linker's program headers are mapped with the header that leads to them.
+    // SAFETY: the loader maps the program headers together with the ELF header.
     unsafe {
         let first = header.byte_add((*header).e_phoff as usize).cast::<Elf64_Phdr>();
         let all = (0..usize::from((*header).e_phnum)).map(|n| first.add(n).read());

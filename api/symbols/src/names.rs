@@ -1,8 +1,8 @@
-//! Lookups of names: the machine's own leads to the stack, and some to addresses that the run was
-//! given.
+//! Name lookups (getaddrinfo(3) and relatives). The machine's own name resolves to the stack, and
+//! names that the user gave the run resolve to their addresses.
 //!
-//! libc makes the answers: its own functions are asked for the stack's addresses as numbers.
-//! Memory, services and hints are then as in all other answers.
+//! libc builds the results: its own functions are called with numeric addresses. Memory, services
+//! and hints are therefore handled as in all its results.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn getaddrinfo(
         if wanted.is_empty() && family == libc::AF_INET6 && flags & libc::AI_V4MAPPED != 0 {
             wanted = of(libc::AF_INET).collect();
         }
-        // As where /etc/hosts has none of a family: DNS may have some.
+        // As with /etc/hosts: if the name has no address of this family, DNS may have one.
         if wanted.is_empty() && !names::is_own(&POSIX, CStr::from_ptr(node)) {
             return real::getaddrinfo(node, service, hints, to);
         }
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn getaddrinfo(
             while !(*last).ai_next.is_null() {
                 last = (*last).ai_next;
             }
-            // Only the first entry of a list has the canonical name.
+            // Only the first entry of a list should have the canonical name.
             if !list.is_null() {
                 libc::free((*list).ai_canonname.cast());
                 (*list).ai_canonname = std::ptr::null_mut();
@@ -82,8 +82,8 @@ pub unsafe extern "C" fn getaddrinfo(
     }
 }
 
-/// getaddrinfo_a(3). Threads of glibc look the names up, by functions that no library comes
-/// between: they ask the stack's resolver, as glibc is told here.
+/// getaddrinfo_a(3). glibc looks the names up in its own threads, using internal calls that cannot
+/// be interposed. `prepare` configures glibc to use the stack's resolver for them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo_a(
     mode: c_int,
@@ -96,11 +96,11 @@ pub unsafe extern "C" fn getaddrinfo_a(
     unsafe { real::getaddrinfo_a(mode, list, count, event) }
 }
 
-/// AI_ADDRCONFIG by the addresses of the stack: glibc would look at the kernel's. None: the hints
-/// are left to glibc as they are.
+/// Applies AI_ADDRCONFIG using the addresses of the stack, because glibc would use the kernel's.
+/// Returns None if glibc should use the hints unchanged.
 fn narrowed(hints: Option<&addrinfo>) -> Result<Option<addrinfo>, c_int> {
-    // glibc's AI_DEFAULT, for programs that give no hints.
-    // SAFETY: a plain structure, for which zero is a value.
+    // SAFETY: a plain structure, for which zeroed memory is valid. The flags are glibc's
+    // AI_DEFAULT, used if the program gives no hints.
     let none = || addrinfo {
         ai_flags: libc::AI_V4MAPPED | libc::AI_ADDRCONFIG,
         ..unsafe { std::mem::zeroed() }
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn gethostname(to: *mut c_char, len: usize) -> c_int {
     }
 }
 
-/// gethostname(2) of programs that were built with _FORTIFY_SOURCE.
+/// Entry point of gethostname(2) for programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __gethostname_chk(to: *mut c_char, len: usize, room: usize) -> c_int {
     // SAFETY: see `getaddrinfo`.
@@ -294,21 +294,21 @@ pub unsafe extern "C" fn uname(to: *mut utsname) -> c_int {
 /// set. Returns `result`.
 pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
     let Some(name) = given::hostname(&POSIX).filter(|_| result == 0) else { return result };
-    // SAFETY: the kernel has written there.
+    // SAFETY: the call succeeded, so the kernel has filled in the structure.
     let place = unsafe { &mut (*to).nodename };
     place.fill(0);
-    // The last byte stays NUL: a name is shorter.
+    // The last byte stays NUL because a hostname is shorter than the field.
     for (to, from) in place.iter_mut().zip(name.bytes()) {
         *to = *from as c_char;
     }
     result
 }
 
-/// As glibc does: the part that fits, and ENAMETOOLONG where the NUL does not.
+/// Copies the hostname as glibc does: truncated, with ENAMETOOLONG if the NUL does not fit.
 unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     let name = name.bytes();
     let copied = name.len().min(len);
-    // SAFETY: the program has `len` bytes there.
+    // SAFETY: the caller's buffer has `len` bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(name.as_ptr(), to.cast(), copied);
         if copied == len {
@@ -320,13 +320,13 @@ unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     0
 }
 
-/// An address as a text, and the name that the run has for it.
+/// Returns an address as text, and the name that the run has for it.
 unsafe fn own_name(
     addr: *const c_void,
     len: socklen_t,
     family: c_int,
 ) -> Option<(CString, CString)> {
-    // SAFETY: the caller has `len` bytes of an address there.
+    // SAFETY: the caller's buffer has an address of `len` bytes.
     let ip: IpAddr = unsafe {
         match (family, len) {
             _ if addr.is_null() => return None,
@@ -339,14 +339,14 @@ unsafe fn own_name(
     Some((number(&ip), CString::new(name).ok()?))
 }
 
-/// Addresses that the run has for a name.
+/// Returns the addresses that the run has for a name.
 unsafe fn own_addresses(name: *const c_char) -> Option<Vec<IpAddr>> {
-    // SAFETY: the caller has a NUL-terminated text or a null pointer.
+    // SAFETY: `name` is null or NUL-terminated, by the contract of the C functions.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
     names::of_name(&POSIX, name)
 }
 
-/// The first of them in a family, as a text.
+/// Returns the first address of a family that the run has for a name, as text.
 unsafe fn own_number(name: *const c_char, family: c_int) -> Option<CString> {
     // SAFETY: the caller's promise.
     let all = unsafe { own_addresses(name) }?;
@@ -361,9 +361,9 @@ fn number(ip: &IpAddr) -> CString {
     CString::new(ip.to_string()).expect("an address has no NUL")
 }
 
-/// Replaces the name in an answer about a number by the name that was asked for.
+/// Replaces the canonical name in the result of a numeric lookup by the requested name.
 unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
-    // SAFETY: a list of libc's, whose canonical name is from malloc, and a text.
+    // SAFETY: a list of libc's, whose canonical name is from malloc, and a NUL-terminated name.
     unsafe {
         if !(*first).ai_canonname.is_null() {
             let copy = libc::strdup(name);
@@ -375,12 +375,12 @@ unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     }
 }
 
-/// Replaces the name of an answer in libc's own memory.
+/// Replaces the name in a result that lies in libc's static memory.
 ///
-/// The text is there until the next answer, as all of libc's.
+/// The name is valid until the next such call, as with all results in static memory.
 unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     static NAME: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-    // SAFETY: libc's structure, or a null pointer; the text before is this function's own.
+    // SAFETY: libc's structure, or null; the previous name was allocated by this function.
     unsafe {
         if let Some(host) = host.as_mut() {
             host.h_name = name.to_owned().into_raw();
@@ -393,13 +393,13 @@ unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     host
 }
 
-/// Makes an answer in memory of the program's, with the name at its end.
+/// Builds a result in the program's buffer, with the name at its end.
 unsafe fn within(
     name: *const c_char,
     (to, buffer, len): (*mut hostent, *mut c_char, usize),
     ask: impl FnOnce(usize) -> c_int,
 ) -> c_int {
-    // SAFETY: a text, and `len` writable bytes.
+    // SAFETY: a NUL-terminated name, and `len` writable bytes.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes_with_nul();
         let Some(rest) = len.checked_sub(name.len()) else { return libc::ERANGE };
@@ -413,13 +413,13 @@ unsafe fn within(
     }
 }
 
-/// The address of a sockaddr.
+/// Returns the IP address in a sockaddr.
 pub(crate) unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
     let len = len as usize;
     if addr.is_null() || len < size_of::<libc::sockaddr_in>() {
         return None;
     }
-    // SAFETY: `len` bytes are there, which is looked at before each structure is read.
+    // SAFETY: `len` bytes are readable; the length is checked before each structure is read.
     unsafe {
         match i32::from((&raw const (*addr).sa_family).read_unaligned()) {
             libc::AF_INET => {

@@ -1,8 +1,8 @@
-//! The service `towpath` of glibc's name service switch: hosts by nameservers, over the stack.
+//! The service `towpath` of glibc's name service switch: resolves hostnames by DNS over the stack.
 //!
-//! glibc loads a service as `libnss_NAME.so.2`. A library that is there already under that soname
-//! is taken, and this one is (`build.rs` of `api/preload` and `api/inline`). Functions and their
-//! contracts are those of nss.h; memory of an answer is the caller's buffer.
+//! glibc loads a service as `libnss_NAME.so.2`, unless a library with that soname is loaded
+//! already, as this one is (`build.rs` of `api/preload` and `api/inline`). Functions and their
+//! contracts are those of nss.h. Results are allocated from the caller's buffer.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,12 +13,12 @@ use towpath_posix::dns::{self, Failure, Family, FoundAddresses};
 
 use crate::POSIX;
 
-// enum nss_status of nss.h.
+// Values of enum nss_status in nss.h.
 const TRYAGAIN: c_int = -2;
 const UNAVAIL: c_int = -1;
 const NOTFOUND: c_int = 0;
 const SUCCESS: c_int = 1;
-// h_errno of netdb.h.
+// Values of h_errno in netdb.h.
 const NETDB_INTERNAL: c_int = -1;
 const HOST_NOT_FOUND: c_int = 1;
 const TRY_AGAIN: c_int = 2;
@@ -36,10 +36,10 @@ pub struct AddrTuple {
     scope: u32,
 }
 
-/// Has glibc ask this library for hosts, if the run has a nameserver. To be called before each
-/// lookup of a name.
+/// Configures glibc to resolve hosts using this library, if the run has a nameserver. Must be
+/// called before each name lookup.
 ///
-/// Without a lock: a child that was forked within would find it locked. Concurrent threads make the
+/// Uses no lock, because a child forked meanwhile would find it locked. Concurrent threads make the
 /// same change.
 pub fn prepare() {
     if IS_PREPARED.load(Ordering::Acquire) {
@@ -53,19 +53,19 @@ pub fn prepare() {
 
 fn configure(services: &CStr) {
     type Configure = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
-    // SAFETY: names that end with NUL. musl has no such function, and makes its sockets by ours.
+    // SAFETY: the name is NUL-terminated. musl lacks this function; its resolver uses our sockets.
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__nss_configure_lookup".as_ptr()) };
     if at.is_null() {
         return;
     }
-    // SAFETY: glibc's function of that name has this type, since 2.2.5. glibc copies both texts.
+    // SAFETY: glibc's function has had this type since 2.2.5, and copies both strings.
     unsafe {
         let configure: Configure = std::mem::transmute(at);
         configure(c"hosts".as_ptr(), services.as_ptr());
     }
 }
 
-/// Where a function of a service puts its two errors.
+/// Locations for the two errors that a service function returns.
 struct NssErrors {
     errno: *mut c_int,
     h_errno: *mut c_int,
@@ -73,7 +73,7 @@ struct NssErrors {
 
 impl NssErrors {
     fn tell(&self, status: c_int, errno: c_int, h_errno: c_int) -> c_int {
-        // SAFETY: places of the caller's, as nss.h has it.
+        // SAFETY: nss.h requires both pointers to be valid.
         unsafe {
             *self.errno = errno;
             *self.h_errno = h_errno;
@@ -90,8 +90,8 @@ impl NssErrors {
         }
     }
 
-    /// Returns the outcome of a lookup to glibc. `put` writes the result; `None`: the buffer is too
-    /// small, and glibc comes again with a larger one.
+    /// Returns the outcome of a lookup to glibc. `put` writes the result; None means that the
+    /// buffer is too small, so that glibc retries with a larger one.
     unsafe fn ended(
         &self,
         found: Result<FoundAddresses, Failure>,
@@ -103,7 +103,7 @@ impl NssErrors {
             Err(failure) => return self.failed(failure),
         };
         if !ttl.is_null() {
-            // SAFETY: the caller's place.
+            // SAFETY: `ttl` is the caller's valid pointer.
             unsafe { *ttl = found.ttl.min(i32::MAX as u32) as i32 };
         }
         match put(found) {
@@ -113,7 +113,7 @@ impl NssErrors {
     }
 }
 
-/// The caller's buffer, from which an answer is cut.
+/// Caller's buffer, from which a result is allocated.
 struct Arena {
     at: *mut u8,
     left: usize,
@@ -124,7 +124,7 @@ impl Arena {
         Self { at: at.cast(), left }
     }
 
-    /// Room for `count` of T, aligned.
+    /// Allocates `count` values of T, aligned.
     fn take<T>(&mut self, count: usize) -> Option<*mut T> {
         let gap = self.at.align_offset(align_of::<T>());
         let len = gap.checked_add(size_of::<T>().checked_mul(count)?)?;
@@ -136,7 +136,7 @@ impl Arena {
 
     fn put(&mut self, bytes: &[u8]) -> Option<*mut u8> {
         let to = self.take(bytes.len())?;
-        // SAFETY: `take` has given that many bytes of the caller's buffer.
+        // SAFETY: `take` has allocated that many bytes of the caller's buffer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Some(to)
     }
@@ -146,10 +146,10 @@ impl Arena {
         self.put(text.as_bytes_with_nul()).map(|at| at.cast())
     }
 
-    /// Pointers, and null behind them.
+    /// Stores pointers, followed by null.
     fn put_list(&mut self, all: &[*mut c_char]) -> Option<*mut *mut c_char> {
         let to: *mut *mut c_char = self.take(all.len() + 1)?;
-        // SAFETY: `take` has given aligned room for one more.
+        // SAFETY: `take` has allocated aligned space for one pointer more.
         unsafe {
             std::ptr::copy_nonoverlapping(all.as_ptr(), to, all.len());
             *to.add(all.len()) = std::ptr::null_mut();
@@ -164,7 +164,7 @@ impl Arena {
         let aliases = self.put_list(&aliases?)?;
         let mut addresses = Vec::new();
         for ip in &found.addresses {
-            // Programs read addresses as integers.
+            // Aligned as integers because programs read addresses as integers.
             let at: *mut u32 = self.take(if ip.is_ipv4() { 1 } else { 4 })?;
             write_address(ip, at);
             addresses.push(at.cast());
@@ -180,8 +180,9 @@ impl Arena {
         Some(())
     }
 
-    /// `to` may point to a tuple of the caller, which is the first one then. Without room it stays
-    /// as it was: glibc before 2.36 comes again with it, when it has freed the buffer.
+    /// Stores a list of tuples. `to` may point to the caller's tuple, which is then used as the
+    /// first. If the buffer is too small, `to` stays unchanged: glibc before 2.36 frees the buffer
+    /// and retries with the same `to`.
     fn put_tuples(&mut self, found: &FoundAddresses, to: &mut *mut AddrTuple) -> Option<()> {
         let before = *to;
         let put = self.chain_tuples(found, to);
@@ -211,9 +212,9 @@ impl Arena {
     }
 }
 
-/// The address in network order, in one or four integers.
+/// Writes the address in network order, as one or four 32-bit integers.
 fn write_address(ip: &IpAddr, to: *mut u32) {
-    // SAFETY: each caller has room there for an address of its family.
+    // SAFETY: each caller has allocated space for an address of this family.
     unsafe {
         match ip {
             IpAddr::V4(ip) => to.cast::<[u8; 4]>().write(ip.octets()),
@@ -223,7 +224,7 @@ fn write_address(ip: &IpAddr, to: *mut u32) {
 }
 
 unsafe fn found(name: *const c_char, family: Family) -> Result<FoundAddresses, Failure> {
-    // SAFETY: glibc gives a text.
+    // SAFETY: glibc passes a NUL-terminated string.
     let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Failure::NotFound)?;
     dns::addresses(&POSIX, name, family)
 }

@@ -1,4 +1,4 @@
-//! Opening files: of interest for a few of them, see [`towpath_posix::resolver`] and
+//! Opening of files. A few of them are replaced, see [`towpath_posix::resolver`],
 //! [`towpath_posix::proc_net`] and [`towpath_posix::given`].
 
 use std::ffi::CStr;
@@ -8,16 +8,15 @@ use towpath_posix::{given, proc_net, resolver};
 
 use crate::{POSIX, answer, real};
 
-/// The descriptor that the program gets of a file that it has opened, from `dir` if its path is not
-/// absolute.
+/// Returns the descriptor that the program gets for a file that it has opened. A relative path
+/// starts at `dir`.
 ///
-/// The kernel has read the path by then: if there were none at that address, opening would have
-/// failed (EFAULT).
+/// The kernel has read the path already: an invalid address would have failed the call with EFAULT.
 pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
-    // SAFETY: a path, see above.
+    // SAFETY: the kernel has read a NUL-terminated path there.
     let path = unsafe { CStr::from_ptr(path) };
     if resolver::is_wanted(&POSIX, path, flags) {
         return answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd));
@@ -31,9 +30,9 @@ pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c
     }
 }
 
-/// A mode exists when the flags ask for it. Otherwise `mode` is whatever a register or the stack
-/// has in place of a third parameter, and the kernel ignores it. The same in every function of this
-/// file.
+/// Opens a file. `mode` is passed only if the flags require one. Otherwise it holds whatever is in
+/// the register or on the stack, and the kernel ignores it. The same applies to every function of
+/// this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as called, here and in every function of this file.
@@ -68,7 +67,7 @@ pub unsafe extern "C" fn openat64(
     unsafe { opened(real::openat64(dir, path, flags, mode), dir, path, flags) }
 }
 
-/// The form of open by _FORTIFY_SOURCE, without a mode.
+/// Entry point of open for programs built with _FORTIFY_SOURCE, without a mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
@@ -93,9 +92,10 @@ pub unsafe extern "C" fn __openat64_2(dir: c_int, path: *const c_char, flags: c_
     unsafe { opened(real::__openat64_2(dir, path, flags), dir, path, flags) }
 }
 
-/// The stream that the program gets of a file that it has opened; nothing has been read yet.
+/// Returns the stream that the program gets for a file that it has opened. Nothing has been read
+/// from it yet.
 unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as the program called fopen, which succeeded unless the stream is null.
+    // SAFETY: the arguments of a call to fopen, which succeeded unless the stream is null.
     unsafe {
         if stream.is_null() {
             return stream;

@@ -1,4 +1,4 @@
-//! Lists of getaddrinfo(3), in the order that suits the stack.
+//! Sorting of getaddrinfo(3) results by the addresses of the stack.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use towpath_posix::dns;
 
 use crate::{POSIX, names};
 
-/// Entries of one address, one behind the other: glibc has one for each type of sockets.
+/// Adjacent entries of one address: glibc returns one entry per socket type.
 #[derive(Clone, Copy)]
 struct Group {
     first: *mut addrinfo,
@@ -15,7 +15,7 @@ struct Group {
     address: SocketAddr,
 }
 
-/// Puts the entries of a list of glibc's into the order of [`dns::order`].
+/// Sorts a list allocated by glibc as [`dns::order`] does.
 ///
 /// # Safety
 /// `list` must point to a list of getaddrinfo(3).
@@ -24,9 +24,9 @@ pub unsafe fn order(list: *mut *mut addrinfo) {
     let Some(groups) = (unsafe { groups(*list) }) else { return };
     let addresses: Vec<_> = groups.iter().map(|group| group.address).collect();
     let Some(places) = dns::order(&POSIX, &addresses) else { return };
-    // SAFETY: as above. Each entry is in one group, and each group comes once.
+    // SAFETY: as above. Each entry is in one group, and each group is linked once.
     unsafe {
-        // Only the first entry of a list has the canonical name.
+        // Only the first entry of a list should have the canonical name.
         let name = std::mem::replace(&mut (**list).ai_canonname, std::ptr::null_mut());
         let mut next = std::ptr::null_mut();
         for place in places.into_iter().rev() {
@@ -39,14 +39,14 @@ pub unsafe fn order(list: *mut *mut addrinfo) {
     }
 }
 
-/// None: an entry has no address of IP.
+/// Groups the entries by address. Returns None if an address is neither IPv4 nor IPv6.
 unsafe fn groups(mut entry: *mut addrinfo) -> Option<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
-    // SAFETY: a list of getaddrinfo, which ends with null.
+    // SAFETY: a getaddrinfo list, terminated by null.
     while let Some(this) = unsafe { entry.as_ref() } {
-        // SAFETY: the entry's address has the length that stands beside it.
+        // SAFETY: `ai_addrlen` is the length of the address at `ai_addr`.
         let ip = unsafe { names::ip_in(this.ai_addr, this.ai_addrlen) }?;
-        // SAFETY: the port has the same place in both families, of which `ip_in` has seen one.
+        // SAFETY: `ip_in` has checked the family; the port has the same offset in both families.
         let port = unsafe { (*this.ai_addr.cast::<libc::sockaddr_in>()).sin_port };
         let address = SocketAddr::new(ip, u16::from_be(port));
         match groups.last_mut().filter(|group| group.address == address) {

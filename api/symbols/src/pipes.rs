@@ -1,5 +1,6 @@
-//! popen(3). libc's own gives the command the environment of the program, in which the command
-//! would not find its engine. The environment cannot be changed while other threads read it.
+//! popen(3) and pclose(3). libc's popen would pass the program's environment to the command, which
+//! needs other variables to find its engine. The environment cannot be changed while other threads
+//! read it.
 
 use libc::{FILE, c_char, c_int};
 use towpath_posix::exec::{self, Pipe};
@@ -7,16 +8,16 @@ use towpath_posix::{Errno, Result, environment};
 
 use crate::{POSIX, answer, processes, real};
 
-/// Mode of a stream, parsed.
+/// Parsed mode of a stream.
 struct StreamMode {
     reads: bool,
     cloexec: bool,
 }
 
 impl StreamMode {
-    /// `r` or `w`, and `e` or not.
+    /// Parses `r` or `w`, optionally with `e` (close-on-exec).
     unsafe fn parse(mode: *const c_char) -> Result<Self> {
-        // SAFETY: a string, as popen is called.
+        // SAFETY: popen requires a NUL-terminated string.
         let mode = unsafe { std::ffi::CStr::from_ptr(mode) }.to_bytes();
         let has = |letter| mode.contains(&letter);
         if has(b'r') == has(b'w') || mode.iter().any(|letter| !b"rwe".contains(letter)) {
@@ -42,13 +43,13 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
 
 unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     let mut ends = [-1; 2];
-    // SAFETY: room for two numbers.
+    // SAFETY: `ends` has space for two descriptors.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(last());
     }
     let [reader, writer] = ends;
     let (ours, its) = if mode.reads { (reader, writer) } else { (writer, reader) };
-    // SAFETY: numbers of ours.
+    // SAFETY: both descriptors are owned by this function.
     unsafe {
         let pid = spawn(command, its, c_int::from(mode.reads));
         real::close(its);
@@ -69,17 +70,18 @@ unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     }
 }
 
-/// The command, with an end of the pipe at its standard input or output.
+/// Spawns the shell for the command, with an end of the pipe as its standard input or output.
 unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
-    // SAFETY: structures that live here, and are given back.
+    // SAFETY: all structures live in this frame and are destroyed after use.
     unsafe {
         let mut actions = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
         for fd in exec::pipe_descriptors(&POSIX) {
             real::posix_spawn_file_actions_addclose(&raw mut actions, fd);
         }
-        // Onto itself, where the program has closed its own, it makes that survive.
+        // If the program has closed its standard stream, both numbers may be equal: dup2 onto
+        // itself then clears close-on-exec.
         real::posix_spawn_file_actions_adddup2(&raw mut actions, end, at);
         let (mut pid, none) = (0, std::ptr::null());
         let shell = c"/bin/sh".as_ptr();
@@ -111,10 +113,10 @@ pub unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {
     }
 }
 
-/// Waits for the command, and returns its status as waitpid(2) does.
+/// Waits for the command, and returns its status in the format of waitpid(2).
 pub fn wait(command: c_int) -> c_int {
     let mut status = 0;
-    // SAFETY: room for the status.
+    // SAFETY: `status` is writable.
     while unsafe { libc::waitpid(command, &raw mut status, 0) } == -1 {
         if last() != Errno(libc::EINTR) {
             return -1;
@@ -124,6 +126,6 @@ pub fn wait(command: c_int) -> c_int {
 }
 
 fn last() -> Errno {
-    // SAFETY: errno's own place in this thread.
+    // SAFETY: `__errno_location` returns a valid pointer to this thread's errno.
     Errno(unsafe { *libc::__errno_location() })
 }

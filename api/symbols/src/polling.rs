@@ -13,7 +13,7 @@ use towpath_posix::{Errno, Result, descriptor, epoll};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Milliseconds, negative for ever.
+/// Converts a timeout in milliseconds; a negative one never expires.
 fn after_ms(timeout: c_int) -> Option<Deadline> {
     u64::try_from(timeout).ok().map(|ms| Deadline::after(Duration::from_millis(ms)))
 }
@@ -26,19 +26,19 @@ unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
     }
 }
 
-/// Whether a poll has more descriptors than a process can have. The kernel refuses it; the list,
-/// which may be missing, must not be read before.
+/// Returns whether poll was called with more descriptors than the process may open. The kernel
+/// refuses such a call. The list must not be read in this case, because it may be missing.
 fn too_many(count: nfds_t) -> bool {
-    // Below every usual limit, so that a poll of a few costs no call more.
+    // Below every usual limit, so that polling a few descriptors needs no extra system call.
     const FEW: nfds_t = 256;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: room for the answer.
+    // SAFETY: `limit` is writable.
     count > FEW
         && unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0
         && count > limit.rlim_cur
 }
 
-/// Whether poll is ours to do.
+/// Returns whether a poll involves any descriptor of ours.
 pub unsafe fn any_ours(fds: *mut pollfd, count: nfds_t) -> bool {
     // SAFETY: as the program called.
     POSIX.is_active() && !too_many(count) && unsafe { posix::any_ours(&POSIX, list(fds, count)) }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn __poll_chk(
     timeout: c_int,
     room: size_t,
 ) -> c_int {
-    // SAFETY: see `poll`. A length beyond the buffer is libc's to report.
+    // SAFETY: see `poll`. libc reports a length beyond the buffer.
     unsafe {
         if room / size_of::<pollfd>() < count as usize {
             return real::__poll_chk(fds, count, timeout, room);
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn select(
             None => None,
         };
         let result = point(|| answer::int(sets.select(&POSIX, deadline, std::ptr::null())));
-        // Linux says how much of the time is left.
+        // Linux writes the remaining time to the timeout.
         if let (Some(deadline), Some(timeout)) = (deadline, timeout.as_mut()) {
             let left = deadline.left();
             timeout.tv_sec = left.as_secs() as libc::time_t;

@@ -1,4 +1,4 @@
-//! Reads and writes at a position, which sockets do not have.
+//! Reads and writes at a file position. Sockets have no position and fail as in the kernel.
 
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
@@ -6,12 +6,12 @@ use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Error of preadv2 and pwritev2 for every position but -1.
+/// Returns the error of preadv2 and pwritev2 on a socket for every position except -1.
 fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }
 
-/// RWF_* as MSG_*: flags for files have no effect on sockets.
+/// Converts RWF_* flags to MSG_*. Flags that only concern files have no effect on sockets.
 fn message_flags(flags: c_int) -> Result<c_int> {
     const FOR_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
     match flags & !FOR_FILES {
@@ -21,7 +21,8 @@ fn message_flags(flags: c_int) -> Result<c_int> {
     }
 }
 
-/// A file of /proc/net that is read from its beginning is as new.
+/// Regenerates a file of /proc/net if it is read from the beginning, so that its content is
+/// current.
 #[inline]
 fn reread(fd: c_int) -> Result<()> {
     if proc_net::is_shown(&POSIX, fd) { proc_net::reread(&POSIX, fd) } else { Ok(()) }
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn pwritev2(
     }
 }
 
-// off64_t is off_t on the machines we have.
+// off64_t equals off_t on the supported 64-bit machines.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
@@ -251,7 +252,8 @@ pub unsafe extern "C" fn pwritev64v2(
     unsafe { pwritev2(fd, from, count, offset, flags) }
 }
 
-/// The form of pread by _FORTIFY_SOURCE. A length beyond the buffer is libc's to report.
+/// Entry point of pread for programs built with _FORTIFY_SOURCE. libc reports a length beyond the
+/// buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pread_chk(
     fd: c_int,

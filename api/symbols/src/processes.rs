@@ -1,4 +1,4 @@
-//! Making processes.
+//! Process creation: fork, exec, posix_spawn and relatives.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -16,15 +16,15 @@ const UNKNOWN: u8 = 0;
 const THERE: u8 = 1;
 const NONE: u8 = 2;
 
-/// Whether libc runs our handlers when it forks. Ours are registered before any other, even where
-/// the constructor of an earlier library registers some.
+/// Returns whether libc calls our handlers on fork. We register ours before any other handlers,
+/// even if the constructor of an earlier library registers some.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
-        // In musl the function is missing: fork is done without handlers there.
+        // musl lacks the function, so fork is handled without pthread_atfork handlers there.
         let done = real::has_register_atfork() && malloc_is_libcs() && {
             let (prepare, parent, child) =
                 (Some(prepare as Handler), Some(parent as _), Some(child as _));
-            // SAFETY: functions that are there as long as this library, which is never unloaded.
+            // SAFETY: the functions stay valid because this library is never unloaded.
             0 == unsafe { real::__register_atfork(prepare, parent, child, std::ptr::null_mut()) }
         };
         HANDLERS.store(if done { THERE } else { NONE }, Relaxed);
@@ -46,21 +46,23 @@ extern "C" fn child() {
     fork::child(&POSIX);
 }
 
-/// Whether malloc is libc's. jemalloc, tcmalloc and others take their locks in handlers of their
-/// own. Ours run inside of those, where no allocation is possible. With such a malloc the work is
-/// done around all handlers, and those of the program cannot use sockets.
+/// Returns whether malloc is libc's. Replacements such as jemalloc and tcmalloc take their locks in
+/// atfork handlers of their own. Our handlers would run inside of those, where allocation
+/// deadlocks. With such a malloc we do the work around all handlers, so the program's own handlers
+/// cannot use sockets.
 fn malloc_is_libcs() -> bool {
     let object = |function: *const c_void| {
-        // SAFETY: a structure of pointers, which may be null, and which the call fills in.
+        // SAFETY: a structure of nullable pointers, for which zeroed memory is valid.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: it looks for the object that the address lies in, and reads nothing there.
+        // SAFETY: dladdr only looks up the address, and does not read from it.
         let found = unsafe { libc::dladdr(function, &raw mut info) } != 0;
         found.then_some(info.dli_fbase)
     };
     object(libc::malloc as *const c_void) == object(libc::abort as *const c_void)
 }
 
-/// The part of pthread_atfork(3) that is linked into each object: `object` is the caller's.
+/// Registers fork handlers for pthread_atfork(3), whose caller-side part is linked statically into
+/// each object. `object` identifies the caller.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Option<Handler>,
@@ -84,7 +86,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
     }
 }
 
-/// As fork: the child may then do more than it could after vfork, and nothing less.
+/// Calls fork: whatever the child may do after vfork, it may do after fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: see `fork`.
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn _Fork() -> pid_t {
     fork::fork_without_handlers(&POSIX, || unsafe { real::_Fork() })
 }
 
-/// glibc's own would put the terminal into the place of sockets without us noticing.
+/// Replaces glibc's login_tty, whose internal dup2 calls could overwrite our sockets unnoticed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     // SAFETY: see `fork`.
@@ -105,7 +107,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
         if !POSIX.is_active() {
             return real::login_tty(fd);
         }
-        // Fails where the process leads a session already, which is ignored.
+        // An error is ignored: the process is a session leader already.
         libc::setsid();
         if libc::ioctl(fd, libc::TIOCSCTTY, 0) == -1 {
             return -1;
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     }
 }
 
-/// As above.
+/// Replaces glibc's forkpty, because its internal fork and dup2 would bypass ours.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkpty(
     terminal: *mut c_int,
@@ -158,7 +160,7 @@ pub unsafe extern "C" fn forkpty(
     }
 }
 
-/// glibc's own would fork without us noticing.
+/// Replaces glibc's daemon, because its internal fork would bypass ours.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     // SAFETY: see `fork`.
@@ -175,7 +177,7 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
             return -1;
         }
         if nochdir == 0 {
-            // As in glibc, a process that may not enter `/` stays where it is.
+            // As in glibc, a failure to enter `/` is ignored.
             let _ = libc::chdir(c"/".as_ptr());
         }
         if noclose == 0 {
@@ -194,8 +196,8 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// The place of a program's sockets. A program that leaves the stack is reported; an error when it
-/// may not.
+/// Determines whether the sockets of the new program belong to the stack or to the kernel. Notifies
+/// the engine of a program that leaves the stack; fails if the user forbids such programs.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
@@ -203,18 +205,18 @@ unsafe fn told<'a>(
     if name.is_null() {
         return Ok(Executable::default());
     }
-    // SAFETY: a C string, as the caller of exec must give.
+    // SAFETY: exec requires a NUL-terminated string.
     outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
 }
 
-/// exec, done by `real`, which gets the environment to use.
+/// Performs exec using `real`, which is called with the environment to pass.
 unsafe fn exec(
     told: towpath_posix::Result<Executable>,
     envp: Strings,
     real: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
     match told {
-        // SAFETY: an environment, as the caller of exec must give.
+        // SAFETY: exec requires a valid environment.
         Ok(program) => unsafe { exec::exec(&POSIX, &program, envp, real) },
         Err(errno) => answer::zero(Err(errno)),
     }
@@ -263,7 +265,7 @@ pub unsafe extern "C" fn execveat(
     unsafe { execveat_by(dir, path, envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
 }
 
-/// execveat(2), done by `real`, which gets the environment to use.
+/// Performs execveat(2) using `real`, which is called with the environment to pass.
 pub unsafe fn execveat_by(
     dir: c_int,
     path: *const c_char,
@@ -274,7 +276,8 @@ pub unsafe fn execveat_by(
     unsafe { exec(told(path, |path| Program::At(dir, path)), envp, real) }
 }
 
-/// posix_spawn, done by `real`, which gets the environment to use, and where to put the process id.
+/// Performs posix_spawn using `real`, which is called with the environment to pass and the location
+/// for the process id.
 unsafe fn spawn(
     told: towpath_posix::Result<Executable>,
     pid: *mut pid_t,
@@ -291,7 +294,7 @@ unsafe fn spawn(
     let failed = unsafe { exec::spawn(&POSIX, &program, envp, |envp| real(pid, envp)) };
     let failed = failed.unwrap_or_else(|errno| errno.0);
     if failed == 0 && program.sockets == SocketsPlace::Kernel {
-        // SAFETY: posix_spawn has put it there.
+        // SAFETY: posix_spawn succeeded, so it has written the process id.
         limit::lower_of(&POSIX, unsafe { *pid });
     }
     failed
@@ -344,7 +347,8 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
 }
 
-/// Closes the library's descriptors as well, of which the new program needs its control socket.
+/// Closes all descriptors from a number on, except the one where the new program finds its control
+/// socket.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     actions: *mut posix_spawn_file_actions_t,
@@ -361,7 +365,8 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     }
 }
 
-/// glibc's own would hold our environment for as long as the command runs.
+/// Replaces glibc's system: its internal posix_spawn would bypass ours, so that the command could
+/// not find its engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: see `fork`.
@@ -395,8 +400,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     }
 }
 
-/// Signals as system(3) sets them while it waits: SIGINT and SIGQUIT are for the command, SIGCHLD
-/// comes later.
+/// Signal dispositions while system(3) waits: SIGINT and SIGQUIT are ignored, SIGCHLD is blocked.
 struct Quiet {
     interrupt: libc::sigaction,
     quit: libc::sigaction,
@@ -419,7 +423,7 @@ impl Quiet {
         }
     }
 
-    /// Attributes by which the command gets the program's former signals.
+    /// Returns spawn attributes that restore the program's signal state in the command.
     unsafe fn attributes(&self) -> posix_spawnattr_t {
         // SAFETY: as above.
         unsafe {

@@ -1,10 +1,10 @@
-//! libc's own functions.
+//! libc's own functions, which this library interposes.
 //!
-//! All are looked up in the constructor. A later lookup could meet the loader's lock in a child
-//! that was forked while another thread held it. A still earlier call looks its function up then: a
-//! malloc that replaces libc's may read files from its own constructor.
+//! The constructor resolves all of them. A later lookup in a forked child could deadlock if another
+//! thread held the loader's lock during the fork. A call before the constructor resolves its
+//! function on demand: a malloc replacement may read files in its own constructor.
 
-#![allow(clippy::too_many_arguments, non_snake_case)] // As libc has them.
+#![allow(clippy::too_many_arguments, non_snake_case)] // Signatures as in libc.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,14 +31,14 @@ impl Symbol {
 
     #[cold]
     fn resolve(&self) -> usize {
-        // SAFETY: a name; RTLD_NEXT searches the libraries behind this one.
+        // SAFETY: a NUL-terminated name; RTLD_NEXT searches the libraries loaded after this one.
         let at = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) } as usize;
         self.at.store(at, Ordering::Relaxed);
         at
     }
 
-    /// Ends the program. Its link needed the function, so the libc at build time had it: the libc
-    /// here is older.
+    /// Aborts the program. The program was linked against a libc that has the function, so the
+    /// current libc is older.
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
@@ -68,7 +68,7 @@ macro_rules! reals {
                 if at == 0 {
                     symbols::$name.missing();
                 }
-                // SAFETY: libc's function of that name has this type; the caller keeps its
+                // SAFETY: libc's function of this name has this type; the caller upholds its
                 // contract.
                 unsafe {
                     let function: unsafe extern "C" fn($($kind),*) $(-> $ret)? =
@@ -78,7 +78,7 @@ macro_rules! reals {
             }
         )*
 
-        /// glibc has it, musl has not.
+        /// Returns whether libc has `__register_atfork`: glibc has, musl has not.
         pub fn has_register_atfork() -> bool {
             symbols::__register_atfork.get() != 0
         }

@@ -1,14 +1,14 @@
-//! Calls that files can serve and sockets cannot.
+//! Calls that the kernel supports on files but not on sockets.
 //!
-//! The kernel's descriptor behind a socket's number is open for nothing (`towpath_shm::token`), so
-//! the kernel would answer EBADF. The functions here answer as the kernel does for its own sockets.
+//! The kernel's descriptor behind a socket's number is opened with O_PATH (`towpath_shm::token`),
+//! so that the kernel would return EBADF. The functions here return the errors of kernel sockets.
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
 use towpath_posix::{Errno, descriptor};
 
 use crate::{POSIX, answer, real};
 
-/// Functions that fail with -1 and an errno if the descriptor is a socket.
+/// Defines functions that fail with -1 and an errno if the descriptor is a socket.
 macro_rules! refused {
     ($($name:ident($fd:ident: c_int $(, $arg:ident: $kind:ty)*) -> $errno:ident;)*) => {$(
         #[unsafe(no_mangle)]
@@ -22,7 +22,7 @@ macro_rules! refused {
     )*};
 }
 
-// off64_t is off_t on the machines we have.
+// off64_t equals off_t on the supported 64-bit machines.
 refused! {
     tcgetattr(fd: c_int, to: *mut termios) -> ENOTTY;
     fsync(fd: c_int) -> EINVAL;
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t)
     unsafe { posix_fallocate(fd, offset, len) }
 }
 
-/// The kernel takes the advice and does nothing.
+/// Validates the arguments and ignores the advice, as the kernel does for sockets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise(fd: c_int, from: off_t, len: off_t, advice: c_int) -> c_int {
     if descriptor::is_socket(&POSIX, fd) {
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn posix_fadvise64(
     unsafe { posix_fadvise(fd, from, len, advice) }
 }
 
-/// For pipes only.
+/// Fails on sockets, because tee(2) supports only pipes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint)
     unsafe { real::tee(from, to, len, flags) }
 }
 
-/// For files only.
+/// Fails on sockets, because copy_file_range(2) supports only files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn copy_file_range(
     from: c_int,

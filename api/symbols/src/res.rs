@@ -1,10 +1,10 @@
-//! resolver(3): whole messages of nameservers, asked for over the stack.
+//! resolver(3): whole DNS messages, requested over the stack.
 //!
-//! glibc has its settings in a `struct __res_state` for each thread, or in the program's own.
-//! Functions that make or read messages (res_mkquery, dn_expand, ns_parserr) stay glibc's.
-//!
-//! Each function has two names: since glibc 2.34 that of the manual page, in libc; before it the
-//! one with underscores, in libresolv.
+//! glibc keeps the resolver's settings in a `struct __res_state`, one per thread or one that the
+//! program allocates. Functions that create or parse messages (res_mkquery, dn_expand, ns_parserr)
+//! stay glibc's.
+//! Each function has two names. Since glibc 2.34 libc exports it by the name in the manual page;
+//! before that libresolv exported it by the name with underscores.
 
 use std::ffi::CStr;
 use std::slice;
@@ -19,10 +19,10 @@ use towpath_posix::dns::raw::{
 use crate::res_state::ResState;
 use crate::{POSIX, answer, real};
 
-/// Lowest length of a buffer whose byte with the RCODE can be written.
+/// Minimum buffer length, in bytes, that includes the byte with the RCODE.
 const CODE_END: usize = 4;
 
-/// A function of libc or libresolv under its two names.
+/// Function of libc or libresolv, looked up under its two names.
 struct Own {
     at: AtomicUsize,
     names: [&'static CStr; 2],
@@ -33,13 +33,13 @@ impl Own {
         Self { at: AtomicUsize::new(0), names }
     }
 
-    /// 0: there is none, as where libresolv is not loaded.
+    /// Returns its address; 0 if neither name exists, as when libresolv is not loaded.
     fn get(&self) -> usize {
         let known = self.at.load(Ordering::Relaxed);
         if known != 0 {
             return known;
         }
-        // SAFETY: names; RTLD_NEXT is behind this library.
+        // SAFETY: NUL-terminated names; RTLD_NEXT searches the libraries after this one.
         let find = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
         let at = self.names.into_iter().map(find).find(|at| *at != 0).unwrap_or(0);
         self.at.store(at, Ordering::Relaxed);
@@ -47,10 +47,10 @@ impl Own {
     }
 }
 
-/// The functions, each under both names; without a nameserver of the run they are libc's.
+/// Defines the functions under both names. Without a nameserver for the run they call libc's.
 macro_rules! functions {
     ($($name:ident $other:ident ($($arg:ident: $kind:ty),*) in $settings:expr => $ours:expr;)*) => {
-        /// Looks libc's functions up, see [`crate::real`].
+        /// Resolves libc's functions, see [`crate::real`].
         pub fn resolve_all() {
             $(own::$name.get();)*
         }
@@ -137,7 +137,7 @@ functions! {
     };
 }
 
-/// res_init(3): the thread's settings, anew.
+/// res_init(3): reinitializes the settings of this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __res_init() -> c_int {
     // SAFETY: as called.
@@ -155,17 +155,17 @@ unsafe fn initialised(result: c_int, state: *mut ResState) -> c_int {
     if result == 0
         && let Some(substitution) = Substitution::new(&POSIX)
     {
-        // SAFETY: glibc has filled in the state.
+        // SAFETY: glibc has initialized the state.
         unsafe { (*state).substitute(&substitution) };
     }
     result
 }
 
-/// The settings of this thread. glibc reads /etc/resolv.conf for them first, or once more where
-/// the file has changed. None: see [`of`].
+/// Returns the settings of this thread. The lookup below makes glibc read /etc/resolv.conf first,
+/// if it has not yet done so or the file has changed. Returns None as [`of`] does.
 unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     let substitution = Substitution::new(&POSIX)?;
-    // SAFETY: glibc's function; a number is a name that nobody is asked for.
+    // SAFETY: glibc's function; a numeric name sends no query.
     unsafe {
         let mut host: libc::hostent = std::mem::zeroed();
         let (mut buffer, mut to, mut error) = ([0; 512], std::ptr::null_mut(), 0);
@@ -180,13 +180,14 @@ unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     }
 }
 
-/// The settings of a program's own. None: names are the kernel's business in this run.
+/// Returns the settings in a state that the program allocated. Returns None if the kernel's network
+/// resolves names in this run.
 unsafe fn of(state: *mut ResState) -> Option<(*mut ResState, StubSettings)> {
     if state.is_null() {
         return None;
     }
     let substitution = Substitution::new(&POSIX)?;
-    // SAFETY: the program has filled it in, as resolv.h says.
+    // SAFETY: resolv.h requires the program to initialize the state.
     Some((state, unsafe { (*state).settings(&substitution) }))
 }
 
@@ -217,7 +218,7 @@ unsafe fn search(
 ) -> c_int {
     // SAFETY: as called.
     unsafe {
-        // As glibc begins: this is left where an answer is found.
+        // glibc sets these first, and leaves them unchanged if an answer is found.
         set_h_errno(state.as_mut(), h_errno::HOST_NOT_FOUND);
         answer::set_errno(0);
         let name = CStr::from_ptr(name).to_bytes();
@@ -225,7 +226,7 @@ unsafe fn search(
     }
 }
 
-#[allow(clippy::too_many_arguments)] // As libc has them.
+#[allow(clippy::too_many_arguments)] // Signature as in libc.
 unsafe fn query_domain(
     state: *mut ResState,
     settings: &StubSettings,
@@ -278,12 +279,12 @@ fn room(len: c_int) -> usize {
     usize::try_from(len).unwrap_or(0)
 }
 
-/// Gives a program how its question ended.
+/// Returns the result of a query to the program.
 unsafe fn tell(state: *mut ResState, asked: Asked, to: *mut c_uchar, len: c_int) -> c_int {
-    // SAFETY: `len` bytes of the program's are there.
+    // SAFETY: the program's buffer has `len` bytes.
     unsafe {
         if room(len) >= CODE_END {
-            // Programs look for an RCODE there, whatever comes.
+            // Clear the RCODE, because programs read it even if no message was received.
             *to.add(CODE_END - 1) &= 0xf0;
         }
         copy(&asked.message, to, len);
@@ -301,7 +302,7 @@ unsafe fn tell(state: *mut ResState, asked: Asked, to: *mut c_uchar, len: c_int)
 
 unsafe fn copy(message: &[u8], to: *mut c_uchar, len: c_int) {
     let count = message.len().min(room(len));
-    // SAFETY: the program has `len` bytes there.
+    // SAFETY: the program's buffer has `len` bytes.
     unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), to, count) };
 }
 
@@ -314,6 +315,6 @@ fn set_h_errno(state: Option<&mut ResState>, h_errno: c_int) {
     if let Some(state) = state {
         state.res_h_errno = h_errno;
     }
-    // SAFETY: h_errno's own place in this thread.
+    // SAFETY: `__h_errno_location` returns a valid pointer to this thread's h_errno.
     unsafe { *real::__h_errno_location() = h_errno };
 }

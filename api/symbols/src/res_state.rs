@@ -11,10 +11,10 @@ use towpath_posix::dns::raw::StubSettings;
 /// MAXNS and MAXDNSRCH of resolv.h.
 const SERVERS_MAX: usize = 3;
 const DOMAINS_MAX: usize = 6;
-/// Bits of `ndots`, the lowest of their word.
+/// Bits of `ndots`, the lowest bits of the word `bits`.
 const NDOTS_MASK: u32 = 15;
 
-/// Fields that glibc alone looks at are named by their places in resolv.h.
+/// Resolver state. Fields with an underscore are used by glibc alone, and named as in resolv.h.
 #[repr(C)]
 pub struct ResState {
     retrans: c_int,
@@ -26,7 +26,7 @@ pub struct ResState {
     dnsrch: [*const c_char; DOMAINS_MAX + 1],
     _defdname: [c_char; 256],
     pfcode: c_ulong,
-    /// `ndots`, and other fields of a few bits.
+    /// `ndots` and other bit fields.
     bits: u32,
     _sort_list: [[u32; 2]; 10],
     _hooks: [*const c_void; 2],
@@ -36,7 +36,7 @@ pub struct ResState {
     ext: Extension,
 }
 
-/// `_u._ext` of the structure.
+/// Extension `_u._ext` of the structure.
 #[repr(C)]
 struct Extension {
     _nscount: u16,
@@ -48,7 +48,7 @@ struct Extension {
     _index: [u32; 2],
 }
 
-// The layout is that of glibc, since 2.2 (resolv/bits/types/res_state.h).
+// Layout as in glibc since 2.2 (resolv/bits/types/res_state.h).
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(
     size_of::<ResState>() == 568
@@ -59,10 +59,11 @@ const _: () = assert!(
 );
 
 impl ResState {
-    /// The settings, with servers as programs of the run ask them.
+    /// Returns the settings, with nameservers replaced by those that programs of the run should
+    /// use.
     ///
     /// # Safety
-    /// glibc has filled in the state, or the program has as resolv.h says.
+    /// glibc or the program must have initialized the state as resolv.h requires.
     pub unsafe fn settings(&self, substitution: &Substitution) -> StubSettings {
         // SAFETY: the caller's promise.
         let (servers, domains) = unsafe { (self.servers(), self.domains()) };
@@ -77,7 +78,7 @@ impl ResState {
         }
     }
 
-    /// Servers in their order; IPv6 addresses are in memory of their own.
+    /// Returns the nameservers in their order. IPv6 addresses are allocated separately.
     unsafe fn servers(&self) -> Vec<SocketAddr> {
         let count = usize::try_from(self.nscount).unwrap_or(0).min(SERVERS_MAX);
         let mut all = Vec::with_capacity(count);
@@ -86,11 +87,11 @@ impl ResState {
                 let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
                 all.push(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)));
             } else {
-                // SAFETY: glibc's allocation, or the program's.
+                // SAFETY: allocated by glibc or the program.
                 let v6 = unsafe { v6.read_unaligned() };
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 let port = u16::from_be(v6.sin6_port);
-                // A scope is a link of the host: no such server is reached by the stack.
+                // The stack cannot reach a server whose scope is a link of the host.
                 if v6.sin6_scope_id == 0 {
                     all.push(SocketAddrV6::new(ip, port, 0, 0).into());
                 }
@@ -101,15 +102,14 @@ impl ResState {
 
     unsafe fn domains(&self) -> Vec<Vec<u8>> {
         let all = self.dnsrch.iter().take_while(|domain| !domain.is_null());
-        // SAFETY: texts, see above; the list ends with null or with the array.
+        // SAFETY: NUL-terminated strings, see above; the list ends with null or with the array.
         all.map(|domain| unsafe { CStr::from_ptr(*domain) }.to_bytes().to_vec()).collect()
     }
 
-    /// Puts the servers that programs of the run ask into the structure, for programs that look
-    /// at it.
+    /// Replaces the nameservers in the structure, for programs that read it.
     ///
     /// # Safety
-    /// glibc has just filled in the state.
+    /// glibc must have just initialized the state.
     pub unsafe fn substitute(&mut self, substitution: &Substitution) {
         // SAFETY: the caller's promise.
         let before = unsafe { self.servers() };
@@ -125,7 +125,7 @@ impl ResState {
         self.nscount = count as c_int;
     }
 
-    /// Whether there was memory for the server.
+    /// Stores a nameserver. Returns false if the allocation failed.
     unsafe fn put(&mut self, at: usize, server: SocketAddr) -> bool {
         let (family, ip) = match server {
             SocketAddr::V4(v4) => (libc::AF_INET, u32::from_ne_bytes(v4.ip().octets())),
@@ -133,7 +133,7 @@ impl ResState {
         };
         if let SocketAddr::V6(v6) = server {
             let place = &mut self.ext.nsaddrs[at];
-            // SAFETY: glibc frees the memory in res_nclose, by free(3).
+            // SAFETY: glibc frees this memory by free(3) in res_nclose.
             unsafe {
                 if place.is_null() {
                     *place = libc::malloc(size_of::<sockaddr_in6>()).cast();

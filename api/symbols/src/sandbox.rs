@@ -1,12 +1,12 @@
-//! Programs that forbid themselves system calls: see
+//! Seccomp filters that programs install on themselves: see
 //! [`towpath_client::Process::calls_are_filtered`].
 
 use libc::{c_int, c_ulong};
 
 use crate::{POSIX, real};
 
-/// Libc's has a variable number of arguments. All are passed in registers, so it does no harm to
-/// pass five always.
+/// Declared with five fixed arguments. libc's prctl is variadic, but all arguments are passed in
+/// registers, so passing all five is harmless.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
     option: c_int,

@@ -1,4 +1,4 @@
-//! Handlers of signals: see [`towpath_posix::signal`].
+//! Signal handlers: see [`towpath_posix::signal`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,8 +7,9 @@ use towpath_posix::{Errno, signal as posix};
 
 use crate::{POSIX, answer, real};
 
-/// Entry that the kernel calls. `begin` returns the program's handler, which gets the kernel's
-/// arguments. The handler ends as if the kernel had called it, also by an exception.
+/// Entry point that the kernel calls for a signal. `begin` returns the program's handler, which is
+/// called with the kernel's arguments by a tail call. An exception or return therefore leaves it as
+/// if the kernel had called it.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]
@@ -40,7 +41,7 @@ extern "C" fn begin(signal: c_int) -> usize {
     posix::begin(&POSIX, signal)
 }
 
-/// [`entry`], for libc's handler of cancellation.
+/// Returns the address of [`entry`], for libc's cancellation handler.
 pub fn entry_address() -> usize {
     entry as *const () as usize
 }
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn sigaction(
     unsafe { posix::sigaction(&POSIX, signal, new, old, entry_address(), real) }
 }
 
-/// glibc's other name for it.
+/// glibc's internal name of sigaction.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sigaction(
     signal: c_int,
@@ -71,15 +72,15 @@ pub unsafe extern "C" fn __sigaction(
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Signals by which a process is asked to end.
+/// Signals that request the termination of a process.
 pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Called in exit(3), when the program's own handlers are over. From now on signals that ask the
-/// process to end call `handler`, unless the program ignores them. Their default action would
-/// replace its exit status.
+/// Installs `handler` for terminating signals that the program does not ignore. Called in exit(3)
+/// after the program's own handlers, because the signals' default action would replace the exit
+/// status.
 pub fn on_end_request(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
-        // SAFETY: plain structures.
+        // SAFETY: plain structures, for which zeroed memory is valid.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             let asked = real::sigaction(signal, std::ptr::null(), &raw mut before);
@@ -93,28 +94,28 @@ pub fn on_end_request(handler: extern "C" fn(c_int)) {
     }
 }
 
-// Signals whose restart siginterrupt(3) has disabled for signal(3), a bit each.
+// Bitmap of signals for which siginterrupt(3) disabled restarts under signal(3).
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
 fn bit(signal: c_int) -> u64 {
     1u64.checked_shl(signal as u32 - 1).unwrap_or(0)
 }
 
-/// Sets a handler; returns the former one.
+/// Sets a handler and returns the previous one.
 unsafe fn set(
     signal: c_int,
     handler: sighandler_t,
     flags: c_int,
     blocked: Option<c_int>,
 ) -> sighandler_t {
-    // SAFETY: plain structures.
+    // SAFETY: plain structures, for which zeroed memory is valid.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
         let mut old: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction = handler;
         new.sa_flags = flags;
         if let Some(blocked) = blocked {
-            // Fails where sigaction does.
+            // An invalid signal makes sigaction below fail, too.
             libc::sigaddset(&raw mut new.sa_mask, blocked);
         }
         if handler == libc::SIG_ERR {
@@ -128,7 +129,7 @@ unsafe fn set(
     }
 }
 
-/// As on BSD: the handler stays, and calls are restarted.
+/// Sets a handler with BSD semantics: the handler stays installed and system calls are restarted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let interrupts = signal > 0 && INTERRUPTS.load(Relaxed) & bit(signal) != 0;
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighan
     unsafe { signal(number, handler) }
 }
 
-/// The form of signal(3) for a program that was compiled for System V.
+/// Entry point of signal(3) for programs compiled with System V semantics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: see `sigaction`.
@@ -164,7 +165,7 @@ pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> si
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
     const SIG_HOLD: sighandler_t = 2;
-    // SAFETY: plain structures.
+    // SAFETY: plain structures, for which zeroed memory is valid.
     unsafe {
         let mut one: sigset_t = std::mem::zeroed();
         let mut blocked: sigset_t = std::mem::zeroed();
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighand
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
-    // SAFETY: a plain structure.
+    // SAFETY: a plain structure, for which zeroed memory is valid.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         if sigaction(signal, std::ptr::null(), &raw mut action) != 0 {

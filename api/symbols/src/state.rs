@@ -2,6 +2,6 @@
 
 use towpath_posix::Posix;
 
-/// The state, one in a process as is this library. Zeroed memory, ready before any constructor
-/// runs: those of other libraries, and a malloc that is not libc's, may call before our own runs.
+/// The state of this process. Zero-initialized, so it is valid before any constructor runs: a
+/// constructor of another library, or a malloc replacement, may call us before our own constructor.
 pub static POSIX: Posix = Posix::new();

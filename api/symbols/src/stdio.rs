@@ -1,6 +1,7 @@
-//! FILE streams that programs open on sockets of ours, and printing to a descriptor. libc's own
-//! functions look at the file behind the number first, by calls that cannot be interposed, and
-//! refuse it.
+//! FILE streams on our sockets, and printing to a descriptor.
+//!
+//! libc's own functions refuse our sockets, because they first examine the file behind the number
+//! by calls that cannot be interposed.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_posix::descriptor;
@@ -35,12 +36,12 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: the cookie is the descriptor; the buffer is stdio's.
+    // SAFETY: the cookie is the descriptor; stdio passes a valid buffer.
     unsafe { crate::transfer::read(cookie as c_int, to.cast(), len) }
 }
 
 unsafe extern "C" fn write(cookie: *mut c_void, from: *const c_char, len: size_t) -> ssize_t {
-    // SAFETY: as above. A cookie function reports failure as 0.
+    // SAFETY: as above. A cookie function returns 0 on failure.
     unsafe { crate::transfer::write(cookie as c_int, from.cast(), len).max(0) }
 }
 
@@ -51,7 +52,8 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
 
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     let functions = Functions { read, write, seek: None, close };
-    // SAFETY: the functions have the types that glibc wants; the mode is the caller's.
+    // SAFETY: the functions have the types that fopencookie requires; the caller passes a valid
+    // mode.
     unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
 }
 
@@ -70,7 +72,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
-/// libc's own puts the file into the place of the stream's descriptor by itself.
+/// Replaces libc's freopen, whose internal dup2 would overwrite a socket's number unnoticed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(
     path: *const c_char,
@@ -84,7 +86,7 @@ pub unsafe extern "C" fn freopen(
     }
 }
 
-/// As above.
+/// Same as [`freopen`] for `fopen64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(
     path: *const c_char,
@@ -98,24 +100,24 @@ pub unsafe extern "C" fn freopen64(
     }
 }
 
-/// freopen(3) closes the stream's descriptor, even when it fails.
+/// Releases the stream's socket: freopen(3) closes the stream's descriptor even if it fails.
 unsafe fn give_up_socket(stream: *mut FILE) {
-    // SAFETY: a stream, as the caller of freopen must give.
+    // SAFETY: freopen requires a valid stream.
     unsafe {
         let fd = libc::fileno(stream);
         if descriptor::is_socket(&POSIX, fd) {
-            // Buffered bytes still go to the socket. As in freopen, failure is ignored.
+            // Send buffered bytes first. As in freopen, an error is ignored.
             libc::fflush(stream);
             let _ = descriptor::give_up(&POSIX, fd);
         }
     }
 }
 
-/// For libcs whose own streams cannot be made to work on sockets ([`crate::streams`]). A program
-/// that was started with a socket as standard input or output (as by inetd) gets streams that can.
+/// Replaces the standard streams that are sockets, as for a program started by inetd. Needed with
+/// libcs whose own streams cannot be patched to support sockets ([`crate::streams`]).
 pub fn wrap_standard_streams() {
-    // SAFETY: in the constructor they are not in use yet; programs read these variables when they
-    // use a stream.
+    // SAFETY: called in the constructor, when the streams are not in use yet; programs read these
+    // variables on each use.
     unsafe {
         if descriptor::is_socket(&POSIX, 0) {
             stdin = open(0, c"r".as_ptr());
@@ -133,20 +135,20 @@ pub fn wrap_standard_streams() {
 type Do = unsafe extern "C" fn();
 type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
 
-/// Writes out the buffers of streams, as exit(3) does, except those in use by another thread.
-/// fflush(3) waits for such a stream, and so for a thread that reads from a terminal.
+/// Flushes the buffers of all streams as exit(3) does, except streams in use by another thread.
+/// fflush(3) would wait for such a stream, possibly until input arrives at a terminal.
 pub fn write_out_streams() {
     let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
-    // SAFETY: names.
+    // SAFETY: NUL-terminated names.
     let [lock, unlock, begin, next] =
         names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     if [lock, unlock, begin, next].contains(&std::ptr::null_mut()) {
-        // Another libc. SAFETY: all streams.
+        // SAFETY: null means all streams. A libc other than glibc lacks these functions.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         return;
     }
-    // SAFETY: glibc's way to all its streams, which has not changed since glibc 2.2: each is there
-    // while the list is locked.
+    // SAFETY: glibc's interface to iterate over all streams, unchanged since glibc 2.2. A stream
+    // stays valid while the list is locked.
     unsafe {
         let lock: Do = std::mem::transmute(lock);
         let unlock: Do = std::mem::transmute(unlock);
@@ -167,7 +169,7 @@ pub fn write_out_streams() {
     }
 }
 
-/// Sends the text that `print` allocated; the result is that of dprintf.
+/// Sends the text that `print` allocated. Returns the result of dprintf.
 unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = std::ptr::null_mut();
     let len = print(&raw mut text);
@@ -176,19 +178,19 @@ unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int)
     }
     let mut done = 0;
     while done < len as usize {
-        // SAFETY: `len` bytes are there.
+        // SAFETY: `print` has allocated `len` bytes.
         let n = unsafe { crate::transfer::write(fd, text.add(done).cast(), len as usize - done) };
         if n <= 0 {
             break;
         }
         done += n as usize;
     }
-    // SAFETY: from vasprintf; free leaves errno alone.
+    // SAFETY: allocated by vasprintf; free preserves errno.
     unsafe { libc::free(text.cast()) };
     if done == len as usize { len } else { -1 }
 }
 
-/// `arguments` is a va_list, which x86_64 and aarch64 both pass as a pointer.
+/// vdprintf(3). `arguments` is a va_list, which x86_64 and aarch64 both pass as a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(
     fd: c_int,
@@ -204,7 +206,7 @@ pub unsafe extern "C" fn vdprintf(
     }
 }
 
-/// The form of vdprintf by _FORTIFY_SOURCE.
+/// Entry point of vdprintf for programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __vdprintf_chk(
     fd: c_int,

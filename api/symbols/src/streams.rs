@@ -1,13 +1,14 @@
-//! libc's own streams, on descriptors that are or become sockets of ours.
+//! Support of our sockets in libc's own FILE streams.
 //!
-//! A FILE reads and writes by functions inside libc that cannot be replaced by name. `dup2` may put
-//! a socket under any FILE at any time, as a shell's redirection does with standard output. glibc
-//! calls the last step of a stream through a table of functions. In the tables of its files, read,
-//! write, seek and close are ours, and go on to glibc's own unless the number is a socket.
+//! A FILE reads and writes using functions inside libc that cannot be interposed by name. `dup2`
+//! may replace the descriptor of any FILE by a socket at any time, as a shell's redirection does.
+//! glibc calls the lowest layer of a stream through a table of functions. We replace read, write,
+//! seek and close in the tables of files; the replacements call glibc's own functions unless the
+//! descriptor is a socket.
 //!
-//! The tables are read-only, and glibc checks that a stream points to one of them, so the
-//! constructor changes them in place. Their layout is the same since glibc 2.1 ([`Jumps`]). A table
-//! stays unchanged unless each of the four functions is found where it is expected.
+//! glibc checks that a stream points to one of its read-only tables, so the constructor patches the
+//! tables in place. Their layout has been the same since glibc 2.1 ([`Jumps`]). A table stays
+//! unchanged unless all four functions are at their expected places.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -31,18 +32,18 @@ struct Jumps {
     own: [usize; 4],
 }
 
-/// `struct _IO_FILE_plus`: a FILE, which has had 216 bytes on 64-bit machines since glibc 2.1, and
-/// its table.
+/// `struct _IO_FILE_plus`: a FILE, which has 216 bytes on 64-bit machines since glibc 2.1, and the
+/// pointer to its table.
 #[repr(C)]
 struct Plus {
     flags: c_int,
     file: [u32; 53],
     jumps: *mut Jumps,
 }
-/// `_IO_ERR_SEEN` in the flags, for ferror(3).
+/// Flag `_IO_ERR_SEEN`, which ferror(3) returns.
 const ERROR_SEEN: c_int = 0x20;
 
-// glibc's functions, in the order of the table.
+// Addresses of glibc's functions, in the order of the table.
 static GLIBC: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 const NAMES: [&std::ffi::CStr; 4] =
     [c"_IO_file_read", c"_IO_file_write", c"_IO_file_seek", c"_IO_file_close"];
@@ -51,18 +52,18 @@ unsafe extern "C" {
     static mut stdin: *mut FILE;
 }
 
-/// In the constructor. False: this is another libc, or a glibc that has changed.
+/// Patches glibc's tables. Called by the constructor. Returns false if libc is not glibc, or a
+/// glibc with another layout.
 pub fn take_part() -> bool {
     for (name, at) in NAMES.iter().zip(&GLIBC) {
-        // SAFETY: a name.
+        // SAFETY: a NUL-terminated name.
         at.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Relaxed);
     }
     // SAFETY: a stream of libc's, not in use yet.
     let narrow = unsafe { (*stdin.cast::<Plus>()).jumps };
-    // Table of streams in wide characters (fwide(3)).
-    // SAFETY: a name.
+    // SAFETY: a NUL-terminated name. The table is that of wide-character streams (fwide(3)).
     let wide = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_IO_wfile_jumps".as_ptr()) };
-    // SAFETY: the table is checked before it is changed.
+    // SAFETY: `change` verifies each table before it writes.
     unsafe {
         let done = change(narrow);
         if done && !wide.is_null() {
@@ -73,13 +74,13 @@ pub fn take_part() -> bool {
 }
 
 /// # Safety
-/// `jumps` must be an address.
+/// `jumps` must be the address of a table.
 unsafe fn change(jumps: *mut Jumps) -> bool {
     let known = GLIBC.each_ref().map(|at| at.load(Relaxed));
     let Some(pages) = Pages::around(jumps.addr()) else {
         return false;
     };
-    // SAFETY: inside a segment of a loaded object.
+    // SAFETY: `Pages::around` has found a loaded segment with this address.
     if known.contains(&0) || unsafe { (*jumps).own } != known || !pages.protect(PROT_WRITE) {
         return false;
     }
@@ -89,13 +90,13 @@ unsafe fn change(jumps: *mut Jumps) -> bool {
         seek as Seek as usize,
         close as Close as usize,
     ];
-    // SAFETY: writable now, and no other thread runs yet.
+    // SAFETY: the pages are writable now, and no other thread runs yet.
     unsafe { (*jumps).own = ours };
     pages.protect(0);
     true
 }
 
-/// Pages of a segment that the loader has made read-only (PT_GNU_RELRO).
+/// Pages in a segment that the loader made read-only (PT_GNU_RELRO).
 struct Pages {
     start: usize,
     len: usize,
@@ -105,11 +106,10 @@ const PAGE: usize = 4096;
 const PROT_WRITE: usize = libc::PROT_WRITE as usize;
 
 impl Pages {
-    /// Pages of a table.
+    /// Returns the pages of a table. None if the table is in no such segment.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
-        // SAFETY: the function looks at its arguments, and writes to `found`, which lives until it
-        // is over.
+        // SAFETY: `look` only reads its arguments and writes to `found`, which outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
         let (_, page) = found;
         let start = at / page.max(1) * page;
@@ -119,18 +119,18 @@ impl Pages {
 
     fn protect(&self, more: usize) -> bool {
         let args = [self.start, self.len, libc::PROT_READ as usize | more, 0, 0, 0];
-        // SAFETY: pages of libc's data: it has them for reading, and `more` is taken back.
+        // SAFETY: readable pages of libc's data; `more` is removed again by the caller.
         unsafe { syscall(libc::SYS_mprotect as usize, args) }.is_ok()
     }
 }
 
-/// Puts the size of a page into the second number if the first is an address in such a segment.
+/// Sets the second number to the page size if the first is an address in a PT_GNU_RELRO segment.
 unsafe extern "C" fn look(
     object: *mut libc::dl_phdr_info,
     _len: size_t,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: as dl_iterate_phdr(3) calls, with the argument from `around`.
+    // SAFETY: dl_iterate_phdr(3) passes a valid object, and the pointer from `around`.
     let (object, found) = unsafe { (&*object, &mut *found.cast::<(usize, usize)>()) };
     // SAFETY: as above.
     let segments =
@@ -141,7 +141,7 @@ unsafe extern "C" fn look(
             && (start..start + segment.p_memsz).contains(&(found.0 as u64))
     };
     if segments.iter().any(|segment| is_in(&segment)) {
-        // SAFETY: only asks.
+        // SAFETY: sysconf has no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         found.1 = usize::try_from(page).unwrap_or(PAGE);
         return 1;
@@ -150,12 +150,13 @@ unsafe extern "C" fn look(
 }
 
 unsafe fn number(file: *mut FILE) -> c_int {
-    // SAFETY: a stream of libc's, whose lock the caller has. (fileno takes none.)
+    // SAFETY: a valid stream, whose lock the caller holds. (fileno takes no lock.)
     unsafe { libc::fileno(file) }
 }
 
 unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssize_t {
-    // SAFETY: as glibc calls it, here and in the functions below; the function is of this type.
+    // SAFETY: called by glibc with valid arguments, here and in the functions below. `GLIBC` has a
+    // function of this type.
     unsafe {
         let fd = number(file);
         if descriptor::is_socket(&POSIX, fd) {
@@ -165,7 +166,7 @@ unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssi
     }
 }
 
-/// Writes all, or as much as can be.
+/// Writes all bytes. On an error returns the count written so far, and sets the error flag.
 unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
@@ -205,7 +206,7 @@ unsafe extern "C" fn close(file: *mut FILE) -> c_int {
         if descriptor::is_socket(&POSIX, fd) {
             return descriptors::close(fd);
         }
-        // As glibc has it, fclose(3) of a stream of popen(3) is pclose(3).
+        // As in glibc, fclose(3) on a stream from popen(3) acts as pclose(3).
         let command = exec::take_pipe(&POSIX, file as usize);
         let closed = std::mem::transmute::<usize, Close>(GLIBC[3].load(Relaxed))(file);
         command.map_or(closed, crate::pipes::wait)

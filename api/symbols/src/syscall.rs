@@ -1,7 +1,7 @@
-//! syscall(2): libc's functions by the numbers of their system calls.
+//! syscall(2): calls by number instead of libc's functions.
 //!
-//! Calls about our descriptors go to the function of that name here, all others to the kernel
-//! unchanged. libuv, for one, sends and receives many datagrams this way.
+//! Calls about our descriptors are passed to the functions of this crate, all other calls to the
+//! kernel unchanged. libuv, for example, sends and receives batches of datagrams this way.
 
 use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
@@ -14,10 +14,10 @@ use crate::{
     refusals, sockets, transfer,
 };
 
-/// Higher numbers are not looked at.
+/// Size of the bitmap; calls with higher numbers go to the kernel.
 const NUMBERS: usize = 512;
 
-/// The calls that may be ours, a bit each.
+/// Bitmap of calls that may be about our descriptors.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
     let mut n = 0;
@@ -104,7 +104,7 @@ const CALLS: [c_long; 65] = [
     libc::SYS_writev,
 ];
 
-/// Calls that newer architectures do not have.
+/// Calls that newer architectures such as aarch64 lack.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
@@ -120,9 +120,10 @@ const OLD_CALLS: [c_long; 11] = [
     libc::SYS_sync_file_range,
 ];
 
-/// No stack is used on the way to the kernel. Some calls return on another one, as a clone that was
-/// given one, or in two processes on one, as a clone with CLONE_VM. `special` gets the arguments as
-/// they came: the kernel's sixth is where a C function's seventh would be.
+/// Calls the kernel without using the stack, or jumps to `special`.
+///
+/// clone(2) may return on another stack, or in two processes that share one (CLONE_VM). `special`
+/// receives the arguments in place: the kernel's sixth argument is C's seventh.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
     );
 }
 
-/// From the kernel's -errno.
+/// Converts a negative errno from the kernel to C's -1 and errno.
 extern "C" fn fail(result: c_long) -> c_long {
     answer::set_errno(-result as i32);
     -1
@@ -209,7 +210,7 @@ unsafe fn kernel(number: c_long, args: [usize; 6]) -> c_long {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // As syscall(2) has them.
+#[allow(clippy::too_many_arguments)] // Signature of syscall(2).
 unsafe extern "C" fn special(
     number: c_long,
     a: usize,
@@ -247,14 +248,15 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     // SAFETY: see `special`.
     unsafe {
         Some(match number {
-            // io_uring would act on the kernel's side of our descriptors. Event loops fall back to
-            // epoll without it.
+            // io_uring would operate on the kernel's side of our descriptors. Event loops fall back
+            // to epoll if it is missing.
             libc::SYS_io_uring_setup => fail(-c_long::from(libc::ENOSYS)),
-            // With the parent's descriptors it is no process of its own.
+            // With CLONE_FILES the child shares its parent's descriptors, so it is not a process of
+            // its own.
             libc::SYS_clone if a & libc::CLONE_FILES as usize == 0 => c_long::from(fork()),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => c_long::from(fork()),
-            // The parent goes on at once, on a stack of its own.
+            // Implemented as fork: the parent continues at once.
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => c_long::from(processes::vfork()),
             libc::SYS_exit_group => {
@@ -272,7 +274,8 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Also of AF_UNIX sockets: descriptors of ours may be in them.
+/// Handles messages of all sockets, because messages on AF_UNIX sockets may contain our
+/// descriptors.
 unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let (fd, messages) = (a as c_int, b as *mut mmsghdr);
     // SAFETY: see `special`.
@@ -300,7 +303,7 @@ unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c
         Some(c_long::from(match number {
             libc::SYS_ppoll if polled() => polling::ppoll(a as _, b as _, c as _, d as _),
             libc::SYS_pselect6 if selected() => {
-                // The mask and its length.
+                // The sixth argument points to a pair: the mask's address and length.
                 let mask = (f as *const usize).as_ref().map_or(0, |mask| *mask);
                 polling::pselect(a as c_int, b as _, c as _, d as _, e as _, mask as _)
             }
@@ -360,9 +363,9 @@ unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Calls that may name a socket by a path of /proc, or the nameservers. The kernel does them.
-/// libc's functions of these names are younger than the calls, and may be missing (fstatat before
-/// glibc 2.33).
+/// Handles calls whose path may name a socket in /proc or a file that we replace. The kernel
+/// performs the call first. libc's functions of these names are not used, because they may be
+/// missing: glibc before 2.33 has no fstatat.
 unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     let fd = a as c_int;
@@ -386,7 +389,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
             libc::SYS_openat => opening::opened(status(), fd, b as _, c as c_int).into(),
             libc::SYS_openat2 => {
                 let result = status();
-                // The kernel has read the struct, whose first field is the flags.
+                // The kernel has read the struct, whose first field contains the flags.
                 let flags = if result < 0 { 0 } else { (c as *const u64).read_unaligned() };
                 opening::opened(result, fd, b as _, flags as c_int).into()
             }
@@ -403,7 +406,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// The remaining calls are about one descriptor, or two.
+/// Handles the remaining calls, which take one or two descriptors.
 unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, _, c, ..] = args;
     let second = match number {
@@ -456,7 +459,7 @@ unsafe fn of_bytes(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
             libc::SYS_sendto => transfer::sendto(fd, bytes, c, d as c_int, e as _, f as _),
             libc::SYS_sendfile => transfer::sendfile(fd, b as c_int, c as _, d),
             libc::SYS_splice => transfer::splice(fd, b as _, c as c_int, d as _, e, f as c_uint),
-            // A position in 64 bits is in one register; the one behind it is for smaller ones.
+            // On 64-bit machines one register holds the whole offset; the next register is ignored.
             libc::SYS_preadv2 => positional::preadv2(fd, vector, c as c_int, d as _, f as c_int),
             libc::SYS_pwritev2 => positional::pwritev2(fd, vector, c as c_int, d as _, f as c_int),
             libc::SYS_preadv => positional::preadv(fd, vector, c as c_int, d as _),
@@ -482,7 +485,7 @@ unsafe fn of_files(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Option<c_lon
             libc::SYS_fdatasync => refusals::fdatasync(fd).into(),
             libc::SYS_ftruncate => refusals::ftruncate(fd, b as _).into(),
             libc::SYS_fallocate => refusals::fallocate(fd, b as c_int, c as _, d as _).into(),
-            // posix_fadvise(3) gives its errno.
+            // posix_fadvise(3) returns an errno directly.
             libc::SYS_fadvise64 => match refusals::posix_fadvise(fd, b as _, c as _, d as c_int) {
                 0 => 0,
                 errno => fail(-c_long::from(errno)),

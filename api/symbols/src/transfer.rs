@@ -1,4 +1,4 @@
-//! Moving bytes, datagrams and messages.
+//! Transfer of bytes, datagrams and messages.
 
 use libc::{
     c_int, c_uint, c_void, iovec, loff_t, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
@@ -34,7 +34,7 @@ unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> s
     })
 }
 
-/// To a netlink socket that shows the stack.
+/// Sends to a netlink socket that we emulate, as sendto(2).
 unsafe fn send_netlink(
     fd: c_int,
     from: &[Buffer],
@@ -45,7 +45,7 @@ unsafe fn send_netlink(
     answer::size(unsafe { netlink::send(&POSIX, fd, from, to, to_len) })
 }
 
-/// Sends to a netlink socket by sendmsg.
+/// Sends to a netlink socket that we emulate, as sendmsg(2).
 unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
     // SAFETY: as the program called sendmsg.
     unsafe {
@@ -252,9 +252,9 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
-/// The descriptors in a message of an AF_UNIX socket.
+/// Calls `visit` for each descriptor in a message of an AF_UNIX socket.
 unsafe fn each_right(message: *const msghdr, visit: impl Fn(&'static Posix, c_int)) {
-    // SAFETY: the kernel has just filled in, or reads, this header.
+    // SAFETY: the header is valid: the kernel has just filled it in, or is about to read it.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while !at.is_null() {
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn sendmmsg(
         if netlink::is_ours(&POSIX, fd) {
             return send_netlink_messages(fd, messages, count);
         }
-        // As many as the kernel looks at (UIO_MAXIOV).
+        // The kernel processes at most UIO_MAXIOV messages.
         let count = count.min(1024);
         for n in 0..count as usize {
             each_right(&raw const (*messages.add(n)).msg_hdr, rights::sent);
@@ -332,8 +332,8 @@ pub unsafe extern "C" fn sendmmsg(
     }
 }
 
-/// sendmmsg on a netlink socket that shows the stack: an error counts when nothing was sent before
-/// it.
+/// Performs sendmmsg on a netlink socket that we emulate. An error is returned only if no message
+/// was sent before it.
 unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
     for n in 0..count as usize {
         // SAFETY: as the program called sendmmsg.
@@ -368,7 +368,7 @@ pub unsafe extern "C" fn sendfile(
     }
 }
 
-/// off64_t is off_t on the machines we have.
+/// Same as sendfile: off64_t equals off_t on the supported 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile64(
     to: c_int,
@@ -398,8 +398,8 @@ pub unsafe extern "C" fn splice(
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
 }
 
-// The forms of read, recv and recvfrom by _FORTIFY_SOURCE. A length beyond the buffer is libc's to
-// report.
+// Entry points of read, recv and recvfrom for programs built with _FORTIFY_SOURCE. libc reports a
+// length beyond the buffer.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __read_chk(

@@ -1,15 +1,15 @@
-//! execl and its variants, and dprintf: functions whose arguments are a matter of registers and
-//! stack.
+//! Variadic functions: execl and its variants, and dprintf. Assembly reads their arguments from
+//! registers and the stack.
 
 use libc::{c_char, c_int};
 use towpath_posix::Errno;
 
 use crate::answer;
 
-/// Most arguments of execve here; longer lists are E2BIG.
+/// Maximum number of arguments to execl and its variants; longer lists fail with E2BIG.
 const ARGUMENTS_MAX: usize = 65536;
 
-/// Places of the variable arguments: registers first, then the stack.
+/// Locations of the variable arguments: registers first, then the stack.
 #[derive(Clone, Copy)]
 struct VariadicArguments {
     registers: *const usize,
@@ -24,7 +24,7 @@ const IN_REGISTERS: usize = 7;
 
 impl VariadicArguments {
     unsafe fn get(&self, n: usize) -> usize {
-        // SAFETY: the caller stops at the terminator, which the C caller has put there.
+        // SAFETY: `n` is at most the index of the terminator, which the C caller must pass.
         unsafe {
             match n.checked_sub(self.in_registers) {
                 None => *self.registers.add(n),
@@ -33,11 +33,11 @@ impl VariadicArguments {
         }
     }
 
-    /// The strings up to and with the null.
+    /// Collects the strings up to and including the terminating null. None if there are too many.
     unsafe fn strings(&self) -> Option<Vec<*const c_char>> {
         let mut argv = Vec::new();
         while argv.len() < ARGUMENTS_MAX {
-            // SAFETY: no null yet, so there is another one.
+            // SAFETY: no null has been read yet, so another argument follows.
             let word = unsafe { self.get(argv.len()) };
             argv.push(word as *const c_char);
             if word == 0 {
@@ -83,7 +83,7 @@ unsafe extern "C" fn execl_list(
     registers: *const usize,
     stack: *const usize,
 ) -> c_int {
-    // SAFETY: from `execl`.
+    // SAFETY: called by `execl` with its arguments.
     unsafe { exec_list(path, registers, stack, VariadicForm::Path) }
 }
 
@@ -92,7 +92,7 @@ unsafe extern "C" fn execlp_list(
     registers: *const usize,
     stack: *const usize,
 ) -> c_int {
-    // SAFETY: from `execlp`.
+    // SAFETY: called by `execlp` with its arguments.
     unsafe { exec_list(path, registers, stack, VariadicForm::Search) }
 }
 
@@ -101,12 +101,12 @@ unsafe extern "C" fn execle_list(
     registers: *const usize,
     stack: *const usize,
 ) -> c_int {
-    // SAFETY: from `execle`.
+    // SAFETY: called by `execle` with its arguments.
     unsafe { exec_list(path, registers, stack, VariadicForm::Environment) }
 }
 
-/// Puts the register arguments behind the first on the stack, and calls `$to` with the first one,
-/// where those lie, and where the rest lies.
+/// Saves the argument registers after the first on the stack. Then calls `$to` with the first
+/// argument, the address of the saved registers, and the address of the stack arguments.
 macro_rules! take_apart {
     ($name:ident, $to:ident) => {
         #[unsafe(no_mangle)]
@@ -146,9 +146,9 @@ macro_rules! take_apart {
     };
 }
 
-/// Saves the argument registers and builds a va_list at the stack pointer that needs only its
-/// offset into the general registers. The va_list has 24 bytes and the save area behind them on
-/// x86_64 (System V ABI, 3.5.7), 32 bytes on aarch64 (AAPCS64, appendix B).
+/// Saves the argument registers and builds a va_list at the stack pointer; only the offset into the
+/// general registers is left to set. On x86_64 the va_list has 24 bytes, followed by the save area
+/// (System V ABI, 3.5.7); on aarch64 it has 32 bytes (AAPCS64, appendix B).
 #[cfg(target_arch = "x86_64")]
 macro_rules! save_registers {
     () => {
@@ -209,7 +209,7 @@ take_apart!(execl, execl_list);
 take_apart!(execlp, execlp_list);
 take_apart!(execle, execle_list);
 
-/// dprintf(3): makes a va_list of the arguments behind the first two, and goes on in vdprintf.
+/// dprintf(3): builds a va_list of the arguments after the first two, and calls vdprintf.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dprintf() -> c_int {
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn dprintf() -> c_int {
     );
 }
 
-/// The form of dprintf by _FORTIFY_SOURCE, with a flag before the format.
+/// Entry point of dprintf for programs built with _FORTIFY_SOURCE: has a flag before the format.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn __dprintf_chk() -> c_int {
