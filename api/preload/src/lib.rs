@@ -1,6 +1,6 @@
 //! `libtowpath_preload.so`: the library that is loaded into the programs of a run.
 //!
-//! Exports the functions of [`towpath_symbols`]. They call libc's own functions if TOWPATH_CONTROL
+//! Exports the functions of [`towpath_symbols`]. The functions call libc's own if TOWPATH_CONTROL
 //! is not in the environment, and in set-user-id programs.
 
 #![warn(missing_docs)]

@@ -10,8 +10,8 @@ use calls::{Allowed, Library, binds_own_functions, does_not_call_itself, output,
 const ALLOWED: [Allowed; 4] = [
     // futex(2): our syscall(2) passes it to the kernel unchanged.
     ("3std3sys4sync", &["syscall"]),
-    // getrandom(2): likewise. The other symbols are for kernels without it (before Linux 3.17).
-    // They open /dev/urandom, a path that our open does not replace.
+    // getrandom(2): likewise. The other symbols serve kernels without it (before Linux 3.17). Their
+    // code opens /dev/urandom, a path that our open does not replace.
     ("6random5linux9getrandom", &["syscall", "open64", "close", "poll", "read"]),
     // Drops the descriptors of a message that were not taken; `recv_reply` takes all of them.
     ("Ancillary", &["close", "fcntl"]),

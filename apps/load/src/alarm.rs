@@ -1,9 +1,9 @@
-//! A thread's sleep until the next request is due, or its sockets have news.
+//! Sleep of a thread until the next request is due, or a socket is ready.
 //!
-//! epoll's own limit of time is in whole milliseconds, longer than most answers take. A timerfd of
-//! the same epoll set has ns. The thread still wakes some 50 µs after the timer on an idle machine,
-//! the processor's way out of its sleep. [`TimerAlarm`] is therefore set [`SPIN_NS`] early, and the
-//! thread polls without sleeping for the rest.
+//! epoll's timeout has a resolution of milliseconds, longer than most answers take. A timerfd in
+//! the same epoll set has a resolution of ns. On an idle machine the thread still wakes some 50 µs
+//! after the timer, because the processor must leave its sleep state. [`TimerAlarm`] is therefore
+//! set [`SPIN_NS`] early, and the thread polls without sleeping until the deadline.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,11 +16,12 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Time before a deadline in which a thread polls instead of sleeping: about a wake-up's delay.
-/// Longer costs the server processor time where both share it; shorter makes requests late.
+/// Time before a deadline in which a thread polls instead of sleeping: about the delay of a
+/// wake-up. A longer time takes CPU from a server on the same machine; a shorter one makes requests
+/// late.
 pub const SPIN_NS: u64 = 50_000;
 
-/// ns since the run began: 584 years of them.
+/// Clock of a run: ns since its beginning, which fit into u64 for 584 years.
 #[derive(Clone, Copy)]
 pub struct RunClock(Instant);
 
@@ -34,10 +35,10 @@ impl RunClock {
     }
 }
 
-/// A timer of the kernel that makes its token readable.
+/// Kernel timer that makes its token readable.
 pub struct TimerAlarm {
     timer: OwnedFd,
-    /// Time for which it is set; past once it has rung.
+    /// Time of expiry; in the past once the timer has expired.
     at: u64,
 }
 
@@ -51,8 +52,9 @@ impl TimerAlarm {
         Ok(Self { timer, at: 0 })
     }
 
-    /// Rings at `at` or before. An earlier time that is set already stays: the thread then wakes
-    /// spuriously and sets the rest. A system call at every sleep would cost more.
+    /// Ensures that the timer expires at `at` or earlier. If an earlier time is set already, it is
+    /// kept to avoid a system call per sleep. The thread then wakes spuriously and sets the timer
+    /// again.
     pub fn set(&mut self, now: u64, at: u64) -> io::Result<()> {
         if self.at > now && self.at <= at {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Bytes of a request, and what completes its answer.
+//! Bytes of a request, and detection of the end of its answer.
 //!
-//! A [`Dialogue`] is made once per thread. Each user has a [`Reader`], which keeps its place
-//! between two reads with no buffer but a line.
+//! A [`Dialogue`] is created once per thread. Each user has a [`Reader`], which keeps its parsing
+//! state between reads and buffers at most one line.
 
 use crate::failure::Failure;
 use crate::plan::{NUMBER_LEN, Plan, PlannedAnswer, Protocol, RANDOM, Shape};
@@ -15,20 +15,21 @@ pub struct Dialogue {
     /// Bytes of one request.
     pub request: Vec<u8>,
     pub form: AnswerForm,
-    /// Whether datagrams begin with a number.
+    /// Whether datagrams begin with a sequence number.
     pub numbered: bool,
     /// Offsets of random numbers in a request.
     slots: Vec<usize>,
     keyspace: u64,
     seed: u64,
-    /// Requests in the longest train, see [`Dialogue::train`].
+    /// Maximum number of requests in one write, see [`Dialogue::train`].
     train_max: usize,
-    /// Requests in a row, made once if all requests are equal. Empty where a train has one.
+    /// Repeated requests for one write, built once if all requests are equal. Empty if `train_max`
+    /// is one.
     train: Vec<u8>,
 }
 
-/// Longest write of several requests. Larger ones save little: a system call costs about as much
-/// as a copy of a few KiB.
+/// Maximum length of a write with several requests, in bytes. Longer ones save little, because a
+/// system call costs about as much as a copy of a few KiB.
 const TRAIN: usize = 64 * 1024;
 /// Digits of a random number.
 const DIGITS: usize = RANDOM.len();
@@ -62,13 +63,14 @@ impl Dialogue {
         Self { request, form, numbered, slots, keyspace, seed, train_max, train }
     }
 
-    /// Bytes for one write: a part of the last `left` bytes of a user's requests, which begin in
-    /// the request `number`. Several requests that are due at once thus share a system call.
+    /// Returns bytes for one write: a prefix of the last `left` bytes of a user's requests, where
+    /// request `number` is the first of them. Several requests that are due at once share a system
+    /// call.
     pub fn train(&mut self, user: u64, number: u64, left: usize) -> &[u8] {
         let len = self.request.len();
         let skip = (len - left % len) % len;
         if self.numbered {
-            // Datagrams are sent one by one.
+            // Each datagram is one write.
             self.request[..NUMBER_LEN].copy_from_slice(&number.to_be_bytes());
             return &self.request;
         }
@@ -84,8 +86,8 @@ impl Dialogue {
 
     /// Appends a request with random numbers.
     ///
-    /// Seed, user and number alone decide them. The rest of a request that was sent in part is thus
-    /// the same again.
+    /// The numbers are a function of seed, user and request number. A request that was sent in part
+    /// can therefore be generated again.
     fn add_varied(&mut self, user: u64, number: u64) {
         let base = self.train.len();
         self.train.extend_from_slice(&self.request);
@@ -130,9 +132,9 @@ impl AnswerForm {
     }
 }
 
-/// A user's place in an answer.
+/// Parsing state of a user's current answer.
 pub enum Reader {
-    /// Bytes of the answer so far.
+    /// Bytes of the answer received so far.
     Raw(usize),
     Http(HttpReader),
     Redis(RedisReader),
@@ -147,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// Whether a part of an answer has come.
+    /// Returns whether a part of an answer has been received.
     pub fn has_begun(&self) -> bool {
         match self {
             Self::Raw(got) => *got > 0,
@@ -156,7 +158,7 @@ impl Reader {
         }
     }
 
-    /// Reads on. Bytes behind the end of the answer stay for the next call.
+    /// Parses more bytes. Bytes after the end of the answer are left for the next call.
     pub fn read(&mut self, bytes: &[u8], dialogue: &Dialogue) -> Result<Step, Trouble> {
         match self {
             Self::Raw(got) => {
@@ -181,7 +183,7 @@ impl Reader {
         }
     }
 
-    /// The server closed the connection, which ends some answers.
+    /// Handles the close of the connection by the server, which completes some answers.
     pub fn end(&mut self) -> Option<Verdict> {
         match self {
             Self::Http(reader) => reader.end(),
@@ -190,7 +192,7 @@ impl Reader {
     }
 }
 
-/// Compares a part of an echo, which begins at `offset`, with what was sent.
+/// Compares a part of an echo with the bytes sent; the part begins at `offset` of the answer.
 fn same(got: &[u8], expected: &[u8], offset: usize) -> Result<(), Trouble> {
     if got == expected {
         return Ok(());
@@ -205,7 +207,8 @@ mod tests {
     use super::*;
     use crate::plan::Target;
 
-    /// All bytes of `count` requests from `number` on, where each write takes `taken` bytes.
+    /// Returns all bytes of `count` requests from `number` on, if each write takes at most `taken`
+    /// bytes.
     fn sent(dialogue: &mut Dialogue, count: usize, taken: usize) -> Vec<u8> {
         let len = dialogue.request.len();
         let mut bytes = Vec::new();
@@ -254,7 +257,7 @@ mod tests {
             assert!(key.len() == 12 && key.parse::<u64>().is_ok_and(|it| it < 1000), "{key}");
         }
         let different: std::collections::BTreeSet<_> = keys.iter().collect();
-        // 200 of 1000 keys: 181 different ones on average, with a deviation of 4.
+        // 200 draws of 1000 keys: 181 different ones on average, with a standard deviation of 4.
         assert!(different.len() > 150, "{}", different.len());
     }
 }

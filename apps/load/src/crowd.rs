@@ -1,7 +1,7 @@
-//! The users of one thread: connects, requests, answers, limits and failures.
+//! Users of one thread: their connects, requests, answers, limits and failures.
 //!
-//! [`UserCrowd`] does not know when requests are due. Its `news` say who could send next, and the
-//! thread's pace decides.
+//! [`UserCrowd`] does not know when requests are due. `news` lists the users that became able to
+//! send, and the thread's pace decides when they do.
 
 mod streaming;
 
@@ -23,7 +23,7 @@ use crate::tally::{Tally, ThreadReports};
 use crate::user::{AnswerInbox, QUEUE_MAX, Request, State, User};
 use crate::verdict::Trouble;
 
-/// Moments of a run, in ns of its clock; `u64::MAX` until they are known.
+/// Times of a run, in ns of its clock; `u64::MAX` until they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunMoments {
     /// Beginning of the traffic.
@@ -35,19 +35,19 @@ pub struct RunMoments {
 }
 
 impl RunMoments {
-    /// Whether figures include what is due, or happens, at this time.
+    /// Returns whether the measurement includes a request due, or an event, at this time.
     pub fn has(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
     }
 }
 
-/// A user who could send.
+/// User that became able to send.
 #[derive(Clone, Copy)]
 pub struct CrowdUpdate {
     pub user: u32,
-    /// Time since which it could.
+    /// Time at which the user became able to send.
     pub at: u64,
-    /// Whether the user begins anew, on a new connection; else a request was answered or lost.
+    /// Whether the user has a new connection. Otherwise a request was answered or lost.
     pub is_new: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct CrowdUpdate {
 pub struct UserReadiness {
     pub readable: bool,
     pub writable: bool,
-    /// Whether the stream's end, or an error, can be read.
+    /// Whether the end of the stream, or an error, can be read.
     pub end: bool,
 }
 
@@ -68,33 +68,33 @@ pub struct UserCrowd<'a> {
     pub window: RunMoments,
     pub users: Vec<User>,
     pub tally: Tally,
-    /// Requests under way of all users.
+    /// Requests in flight of all users.
     pub under_way: usize,
-    /// Requests that were dropped at [`QUEUE_MAX`].
+    /// Requests dropped because the user's queue had [`QUEUE_MAX`] requests.
     pub unsent: u64,
-    /// Users who could send since the last look.
+    /// Users that became able to send since the list was last drained.
     pub news: Vec<CrowdUpdate>,
     pub streams: Streams,
     registry: Registry,
     dialogue: Dialogue,
     to: SocketAddr,
-    /// Number of the first user among those of all threads, and the distance to the next.
+    /// Global number of the first user, and the distance to this thread's next user.
     first: usize,
     stride: usize,
     timers: BinaryHeap<Reverse<UserTimer>>,
-    /// Users who want a connection, and connects under way.
+    /// Users waiting for a connection.
     to_connect: VecDeque<u32>,
     connecting: usize,
     inbox: AnswerInbox,
     buffer: Vec<u8>,
-    /// Users with requests that were given to them and not sent yet.
+    /// Users with requests that were issued and not yet flushed.
     issued: Vec<u32>,
     /// Users whose sockets have more answers than one turn reads.
     unread: VecDeque<u32>,
-    /// Bytes of answers read since the last look at timers.
+    /// Bytes of answers read since timers were last checked.
     bytes_read: u64,
     quota: Option<&'a Quota>,
-    /// Whether the last request of the quota was answered or lost, and the reporter sleeps.
+    /// Set when the last request of the quota was answered or lost; the reporter must be woken.
     pub is_quota_over: bool,
 }
 
@@ -102,14 +102,15 @@ pub struct UserCrowd<'a> {
 struct UserTimer {
     at: u64,
     user: u32,
-    /// Connection that the timer belongs to; limits compare their time instead.
+    /// Generation of the connection that a timer belongs to. Unused for limits, which compare `at`.
     generation: u32,
     is_limit: bool,
 }
 
-/// Bytes of a read: as many as iperf3's.
+/// Size of a read buffer in bytes, the same as iperf3's.
 const BUFFER: usize = 128 * 1024;
-/// Bytes of answers read between two looks at timers, orders and the end: some ms of work.
+/// Maximum number of bytes read between two checks of timers, commands and the end of the run: some
+/// ms of work.
 const BYTES_READ_MAX: u64 = 4 << 20;
 
 impl<'a> UserCrowd<'a> {
@@ -165,7 +166,7 @@ impl<'a> UserCrowd<'a> {
         self.plan.protocol == Protocol::Udp
     }
 
-    /// Number of a user among those of all threads.
+    /// Returns the global number of a user.
     fn number(&self, user: u32) -> usize {
         self.first + user as usize * self.stride
     }
@@ -174,15 +175,15 @@ impl<'a> UserCrowd<'a> {
         self.plan.shape == Shape::ConnectEach
     }
 
-    /// Whether a user can be given a request that it sends at once.
+    /// Returns whether a user can send a new request at once.
     pub fn can_send(&self, user: u32) -> bool {
         let it = &self.users[user as usize];
         let is_open = it.state == State::Open || self.is_each() && it.state == State::Closed;
         is_open && it.under_way() + it.waiting() < self.plan.depth
     }
 
-    /// Gives a user a request that is due. [`UserCrowd::flush_issued`] sends it, or the user once
-    /// it can.
+    /// Queues a request that is due. [`UserCrowd::flush_issued`] sends it, or the user does later
+    /// when it can.
     pub fn issue(&mut self, user: u32, due: u64) {
         let is_measured = self.window.has(due);
         let it = &mut self.users[user as usize];
@@ -203,14 +204,14 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Sends the requests that were issued: those of a user that are due at once in one write.
+    /// Sends the issued requests. Requests of one user share a write if possible.
     pub fn flush_issued(&mut self) {
         let mut issued = std::mem::take(&mut self.issued);
         issued.drain(..).for_each(|user| self.flush(user));
         self.issued = issued;
     }
 
-    /// Sends the requests of a user that may be sent.
+    /// Sends as many queued requests of a user as the depth allows.
     fn flush(&mut self, user: u32) {
         let depth = self.plan.depth;
         while self.users[user as usize].may_send(depth) {
@@ -218,7 +219,7 @@ impl<'a> UserCrowd<'a> {
             if now >= self.window.end {
                 return;
             }
-            // A datagram is a write of its own.
+            // A datagram is one write.
             let most = if self.is_udp() { 1 } else { depth };
             for _ in 0..most {
                 if !self.users[user as usize].has_next(depth) {
@@ -232,12 +233,12 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Whether requests are still sent.
+    /// Returns whether new requests are sent.
     fn is_running(&self) -> bool {
         self.clock.now() < self.window.end
     }
 
-    /// Puts a request under way.
+    /// Starts the user's next request.
     fn start(&mut self, user: u32, now: u64) {
         let it = &mut self.users[user as usize];
         let request = it.start_next(&self.dialogue, now);
@@ -251,7 +252,7 @@ impl<'a> UserCrowd<'a> {
         self.limit(user, request.sent + self.plan.timeout.as_nanos() as u64);
     }
 
-    /// False: the user has failed.
+    /// Sends the unsent bytes of started requests. Returns false if the user has failed.
     fn send_rest(&mut self, user: u32) -> bool {
         let number = self.number(user) as u64;
         match self.users[user as usize].send_rest(&mut self.dialogue, number) {
@@ -269,7 +270,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Begins connects, not more at once than the plan allows.
+    /// Starts connects, up to the plan's limit on concurrent connects.
     pub fn connect_some(&mut self) {
         while self.connecting < self.plan.connecting_max
             && let Some(user) = self.to_connect.pop_front()
@@ -306,7 +307,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// `since`: time of the SYN, where there was one.
+    /// Handles an established connection. `since` is the time of the SYN; None if no SYN was sent.
     fn on_connected(&mut self, user: u32, since: Option<u64>) {
         let now = self.clock.now();
         if let Some(since) = since {
@@ -324,7 +325,7 @@ impl<'a> UserCrowd<'a> {
         } else if !self.is_each() {
             self.users[user as usize].free_since = now;
             self.news.push(CrowdUpdate { user, at: now, is_new: true });
-            // Requests that were due while there was no connection.
+            // Send the requests that became due while there was no connection.
             self.flush(user);
         }
     }
@@ -339,7 +340,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// A user's socket has news.
+    /// Handles readiness of a user's socket.
     pub fn on_event(&mut self, user: u32, ready: UserReadiness) {
         let Some(it) = self.users.get(user as usize) else { return };
         match it.state {
@@ -378,7 +379,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Reads answers that the last turns left in the sockets. Returns whether more are left.
+    /// Reads answers that earlier turns left in the sockets. Returns whether some remain unread.
     pub fn receive_some(&mut self) -> bool {
         self.bytes_read = 0;
         for _ in 0..self.unread.len() {
@@ -389,7 +390,8 @@ impl<'a> UserCrowd<'a> {
             let it = &mut self.users[user as usize];
             it.is_unread = false;
             if it.state == State::Open {
-                // The end may have been announced meanwhile, and has no other event.
+                // Assume that the stream may have ended meanwhile, because its end causes no
+                // further event.
                 self.receive(user, true);
             }
         }
@@ -418,7 +420,8 @@ impl<'a> UserCrowd<'a> {
             self.on_answer(&answered.request, answered.at, refusal);
             self.news.push(CrowdUpdate { user, at: answered.at, is_new: false });
         }
-        // The answers of the measurement's last requests come after its end.
+        // Include answers that arrive after the measurement, because they belong to its last
+        // requests.
         if inbox.bytes > 0 && self.clock.now() >= self.window.start {
             self.tally.bytes_received += inbox.bytes;
         }
@@ -428,7 +431,8 @@ impl<'a> UserCrowd<'a> {
         self.inbox = inbox;
         let is_done = is_answered && (self.is_each() || closes);
         match result {
-            // The server closed in the same event as the answer: nothing is lost.
+            // The server closed the connection in the same event as the answer, so no request is
+            // lost.
             Err(trouble)
                 if is_done
                     && trouble.kind == Failure::Closed
@@ -450,22 +454,23 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Whether a user's connection owes no answer.
+    /// Returns whether a user's connection has no request in flight.
     fn is_idle(&self, user: u32) -> bool {
         self.users[user as usize].under_way() == 0
     }
 
-    /// The server closed a connection on which no request was under way: nothing is lost.
+    /// Handles a close by the server while no request was in flight, so no request is lost.
     fn on_idle_close(&mut self, user: u32) {
         let idle_since = self.users[user as usize].free_since;
         self.drop_connection(user);
         self.settle(user);
         self.tally.closed_idle += 1;
-        // Without a pause, a server that closes at once would be connected to without end.
+        // Pause before the connect. Otherwise a server that closes at once would cause an endless
+        // loop of connects.
         self.connect_at(user, idle_since + self.plan.reconnect_pause.as_nanos() as u64);
     }
 
-    /// Connects at a time, or now if that is past.
+    /// Schedules a connect at a time, or now if it has passed.
     fn connect_at(&mut self, user: u32, at: u64) {
         if self.is_running() {
             let generation = self.users[user as usize].generation;
@@ -473,7 +478,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Counts requests of the measurement that were answered or lost.
+    /// Counts requests of the quota that were answered or lost.
     fn conclude(&mut self, count: u64) {
         if let Some(quota) = self.quota {
             self.is_quota_over |= quota.conclude(count, self.clock.now());
@@ -498,7 +503,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Closes a connection as agreed: after its only request, or as the server announced.
+    /// Closes a connection as expected: after its only request, or because the server announced it.
     fn hang_up(&mut self, user: u32) {
         self.drop_connection(user);
         if self.is_each() {
@@ -508,7 +513,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Counts a failure, with the requests that are lost by it, and connects again after a pause.
+    /// Counts a failure and the requests lost by it, and schedules a reconnect after a pause.
     fn fail(&mut self, user: u32, trouble: &Trouble) {
         let is_connecting = matches!(self.users[user as usize].state, State::Connecting { .. });
         let lost = self.drop_connection(user);
@@ -518,14 +523,14 @@ impl<'a> UserCrowd<'a> {
         if is_connecting && lost == 0 {
             self.on_connect_failed(user);
         }
-        // A lost datagram is an event of the network: the next goes out at once.
+        // A lost datagram is normal in a network, so send the next one without a pause.
         let is_loss = self.is_udp() && trouble.kind == Failure::NoAnswer;
         let pause = if is_loss { 0 } else { self.plan.reconnect_pause.as_nanos() as u64 };
         self.connect_at(user, self.clock.now() + pause);
     }
 
-    /// A failed connect counts as a request of the quota, otherwise a run whose server has gone
-    /// would not end. Requests that wait for the connection are those first.
+    /// Counts a failed connect as a request of the quota, otherwise a run without a server would
+    /// never end. A queued request is counted first.
     fn on_connect_failed(&mut self, user: u32) {
         let Some(quota) = self.quota else { return };
         let is_one = match self.users[user as usize].drop_waiting() {
@@ -535,7 +540,7 @@ impl<'a> UserCrowd<'a> {
         self.conclude(u64::from(is_one));
     }
 
-    /// Returns the requests that were under way and are lost.
+    /// Closes a connection. Returns the number of requests that were in flight and are lost.
     fn drop_connection(&mut self, user: u32) -> u64 {
         let now = self.clock.now();
         let it = &mut self.users[user as usize];
@@ -562,7 +567,7 @@ impl<'a> UserCrowd<'a> {
         lost as u64
     }
 
-    /// Sees to it that a user's limits are checked at a time.
+    /// Schedules a check of a user's limits at `at`, unless an earlier one is scheduled.
     fn limit(&mut self, user: u32, at: u64) {
         let it = &mut self.users[user as usize];
         if at < it.limit_at {
@@ -571,12 +576,12 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Time of the next timer.
+    /// Returns the time of the next timer.
     pub fn next_timer(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse(it)| it.at)
     }
 
-    /// Does what timers are due for.
+    /// Runs all timers that have expired.
     pub fn on_time(&mut self, now: u64) {
         while let Some(&Reverse(timer)) = self.timers.peek()
             && timer.at <= now
@@ -636,7 +641,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Counts numbered datagrams that are lost; the socket stays.
+    /// Counts numbered datagrams that have timed out as lost, and keeps the socket.
     fn give_up(&mut self, user: u32, now: u64) {
         let timeout = self.plan.timeout.as_nanos() as u64;
         let it = &mut self.users[user as usize];
@@ -664,7 +669,7 @@ impl<'a> UserCrowd<'a> {
         self.flush(user);
     }
 
-    /// Counts requests that are still under way at the end, or wait in a user's queue.
+    /// Counts requests that are in flight or queued at the end of the run.
     pub fn finish(&mut self) {
         for user in 0..self.users.len() as u32 {
             let lost = self.drop_connection(user);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Kinds of failures of connections and requests.
+/// Kind of a failure of a connection or request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -15,32 +15,33 @@ pub enum Failure {
     Unreachable,
     /// No answer to the SYN within [`Plan::connect_timeout`](crate::Plan::connect_timeout).
     ConnectTimeout,
-    /// Ephemeral ports of the local addresses are used up (EADDRNOTAVAIL).
+    /// The ephemeral ports of the local addresses are exhausted (EADDRNOTAVAIL).
     NoLocalPorts,
-    /// File descriptors of the process or the machine are used up (EMFILE, ENFILE).
+    /// The file descriptors of the process or the machine are exhausted (EMFILE, ENFILE).
     NoDescriptors,
     /// The server reset an established connection.
     Reset,
-    /// The server closed a connection before an answer was whole.
+    /// The server closed a connection before an answer was complete.
     Closed,
-    /// Not a byte of the answer within [`Plan::timeout`](crate::Plan::timeout); a lost datagram.
+    /// No byte of the answer arrived within [`Plan::timeout`](crate::Plan::timeout), or a datagram
+    /// was lost.
     NoAnswer,
-    /// A part of the answer only within [`Plan::timeout`](crate::Plan::timeout).
+    /// Only a part of the answer arrived within [`Plan::timeout`](crate::Plan::timeout).
     ShortAnswer,
-    /// More bytes than the answer has.
+    /// More bytes arrived than expected.
     LongAnswer,
-    /// Other bytes than those expected.
+    /// The answer has other bytes than expected.
     WrongAnswer,
-    /// An answer that says the request failed: an HTTP status of 400 or more, a redis error.
+    /// The answer reports a failure: an HTTP status of 400 or more, or a redis error.
     Status,
-    /// The run ended before the answer came.
+    /// The run ended before the answer arrived.
     Unanswered,
-    /// Every other error of the kernel; the example names it.
+    /// Any other error of the kernel; the example names it.
     Other,
 }
 
 impl Failure {
-    /// Every kind, in the order in which reports list them.
+    /// All kinds, in the order used in reports.
     pub const ALL: [Self; 14] = [
         Self::Refused,
         Self::Unreachable,
@@ -58,7 +59,7 @@ impl Failure {
         Self::Other,
     ];
 
-    /// A short phrase for a table, as "connection refused".
+    /// Returns a short phrase for a table, as "connection refused".
     pub fn phrase(self) -> &'static str {
         match self {
             Self::Refused => "connection refused",
@@ -78,7 +79,7 @@ impl Failure {
         }
     }
 
-    /// Advice that removes the cause where the tester's own machine is short of something.
+    /// Returns advice if a resource of the tester's own machine is exhausted.
     pub fn advice(self) -> Option<&'static str> {
         match self {
             Self::NoLocalPorts => Some("give more local addresses, or keep connections open"),
@@ -94,43 +95,43 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Failures of one kind.
+/// Number of failures of one kind, with an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailureCount {
     /// Kind of these failures.
     pub kind: Failure,
-    /// Requests lost this way, and connections lost without a request under way.
+    /// Requests lost by such failures, plus connections lost without a request in flight.
     pub count: u64,
-    /// Message of the first of them, with address and value.
+    /// Message of the first failure, with address and value.
     pub example: String,
 }
 
-/// Failures of a run by kind, only kinds that happened, in the order of [`Failure::ALL`].
+/// Failures of a run by kind, in the order of [`Failure::ALL`]. Kinds without failures are absent.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failures(Vec<FailureCount>);
 
 impl Failures {
-    /// Failures of all kinds together.
+    /// Returns the number of failures of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|it| it.count).sum()
     }
 
-    /// Failures of one kind.
+    /// Returns the number of failures of one kind.
     pub fn count(&self, kind: Failure) -> u64 {
         self.0.iter().find(|it| it.kind == kind).map_or(0, |it| it.count)
     }
 
-    /// Whether nothing failed.
+    /// Returns whether there was no failure.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The kinds that happened.
+    /// Iterates over the kinds with failures.
     pub fn iter(&self) -> impl Iterator<Item = &FailureCount> {
         self.0.iter()
     }
 
-    /// Adds `count` failures; `example` is asked for at the first of a kind.
+    /// Adds `count` failures. `example` is called only for the first failure of a kind.
     pub fn add(&mut self, kind: Failure, count: u64, example: impl FnOnce() -> String) {
         match self.0.binary_search_by_key(&kind, |it| it.kind) {
             Ok(at) => self.0[at].count += count,
@@ -138,7 +139,7 @@ impl Failures {
         }
     }
 
-    /// Adds the failures of another run or thread; examples that are here already stay.
+    /// Adds the failures of another run or thread. Existing examples are kept.
     pub fn merge(&mut self, other: &Self) {
         for it in &other.0 {
             self.add(it.kind, it.count, || it.example.clone());

@@ -1,4 +1,4 @@
-//! Times, kept to three digits.
+//! Histograms of times with three significant digits.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::de::Error as _;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Longest time that is told apart from longer ones: beyond every timeout that makes sense.
+/// Maximum time that is recorded exactly, beyond any useful timeout.
 const LONGEST_NS: u64 = 3600 * 1_000_000_000;
-/// Significant decimal digits; each costs a factor of ten in memory (three: 250 KiB).
+/// Significant decimal digits. Each additional digit costs ten times the memory (three: 250 KiB).
 const DIGITS: u8 = 3;
-/// Quantiles of the serialised form, beside their field names.
+/// Quantiles of the serialized form, with their field names.
 const QUANTILES: [(&str, f64); 8] = [
     ("p50_us", 0.5),
     ("p75_us", 0.75),
@@ -22,22 +22,22 @@ const QUANTILES: [(&str, f64); 8] = [
     ("max_us", 1.),
 ];
 
-/// A distribution of times: an HDR histogram from 1 ns to an hour, to three digits.
+/// Distribution of times: an HDR histogram from 1 ns to one hour, with three significant digits.
 ///
-/// Serialised as `count`, `min_us`, `mean_us`, `stdev_us`, percentiles in µs and `buckets`, pairs
-/// of a time in ns and a count. Fields of an empty histogram are null. The buckets are all that was
-/// recorded, hence runs can be merged after they were stored.
+/// Serialized as `count`, `min_us`, `mean_us`, `stdev_us`, percentiles in µs, and `buckets`, pairs
+/// of a time in ns and a count. Fields of an empty histogram are null. The buckets are lossless, so
+/// that stored runs can be merged.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
-/// Times of one bucket of a [`Histogram`].
+/// Bucket of a [`Histogram`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
-    /// Shortest time that falls into the bucket.
+    /// Minimum time of the bucket.
     pub from: Duration,
-    /// Longest time that falls into the bucket.
+    /// Maximum time of the bucket.
     pub to: Duration,
-    /// Times recorded in it, at least one.
+    /// Number of times recorded in the bucket, at least one.
     pub count: u64,
 }
 
@@ -48,13 +48,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// A histogram without times.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         let histogram = hdrhistogram::Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         Self(histogram.expect("the bounds are constants that hdrhistogram accepts"))
     }
 
-    /// Adds a time; longer ones than an hour count as an hour.
+    /// Records a time. A time longer than one hour counts as one hour.
     pub fn record(&mut self, time: Duration) {
         self.record_ns(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS));
     }
@@ -63,61 +63,61 @@ impl Histogram {
         self.0.saturating_record(ns);
     }
 
-    /// Adds all times of another histogram, without loss.
+    /// Adds all times of another histogram, without loss of precision.
     pub fn merge(&mut self, other: &Self) {
-        // Adding walks through every bucket, of which an idle thread's histograms hold none.
+        // Skip empty histograms, as of an idle thread, because adding walks through every bucket.
         if !other.is_empty() {
             self.0.add(&other.0).expect("both have the same bounds");
         }
     }
 
-    /// Times recorded.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether no time was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The shortest time; zero in an empty histogram.
+    /// Returns the minimum; zero if empty.
     pub fn min(&self) -> Duration {
         Duration::from_nanos(if self.is_empty() { 0 } else { self.0.min() })
     }
 
-    /// The longest time; zero in an empty histogram.
+    /// Returns the maximum; zero if empty.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }
 
-    /// The arithmetic mean; zero in an empty histogram.
+    /// Returns the arithmetic mean; zero if empty.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }
 
-    /// The standard deviation; zero in an empty histogram.
+    /// Returns the standard deviation; zero if empty.
     pub fn stdev(&self) -> Duration {
         Duration::from_nanos(self.0.stdev() as u64)
     }
 
-    /// The time that a share of all is at most: `quantile(0.99)` is p99. Zero if empty.
+    /// Returns a quantile: `quantile(0.99)` is p99. Zero if empty.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }
 
-    /// The share of times that are at most this one; 1 in an empty histogram.
+    /// Returns the fraction of times less than or equal to `time`; 1 if empty.
     pub fn share_below(&self, time: Duration) -> f64 {
         self.0.quantile_below(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS))
     }
 
-    /// Times beyond this one.
+    /// Returns the number of times longer than `time`.
     pub fn count_above(&self, time: Duration) -> u64 {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS).min(LONGEST_NS);
         self.0.len() - self.0.count_between(0, ns)
     }
 
-    /// The buckets that hold times, from short to long: for plots.
+    /// Iterates over non-empty buckets in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.0.iter_recorded().map(|it| {
             let value = it.value_iterated_to();

@@ -1,7 +1,7 @@
 //! A load tester: closed and open loop, over TCP, UDP, HTTP/1.1 and the redis protocol.
 //!
-//! [`run`] does what a [`Plan`] says against a server, shows a [`ReportSnapshot`] once per period,
-//! and returns a [`Report`]:
+//! [`run`] executes a [`Plan`] against a server, passes a [`ReportSnapshot`] to a callback once per
+//! period, and returns a [`Report`]:
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@
 //! # Ok::<(), towpath_load::Error>(())
 //! ```
 //!
-//! Two times are kept of each request, in histograms of three digits:
+//! Two times of each request are recorded in histograms of three digits:
 //!
 //! ```text
 //!   intended          sent              answered
@@ -26,20 +26,21 @@
 //! ```
 //!
 //! In an open loop ([`Arrivals::Open`]) the intended time comes from a schedule that the server
-//! cannot delay. A stall of the server then shows in the response time of every request that was
-//! due meanwhile. A closed loop would count such a stall once. Neither histogram is corrected.
+//! cannot delay. A stall of the server then increases the response time of every request that was
+//! due during the stall. A closed loop would count such a stall once. Neither histogram is
+//! corrected for coordinated omission.
 //!
 //! Reading order:
 //!
-//! - `plan` and `report`, what goes in and what comes out;
-//! - `run`, threads and phases; `worker`, the loop of a thread;
-//! - `pace` on `schedule`, when requests are due;
-//! - `crowd`, a thread's users; `user`, a connection and its requests; `stream`;
-//! - `request`, HTTP requests; `answer` with `response` and `redis`, the end of an answer;
-//! - `verdict`, its outcome;
-//! - `sockets`, `alarm` and `machine`, the kernel;
-//! - `tally`, the counts; `moments`, what threads share;
-//! - [`results`], what reports become for people and programs.
+//! - `plan` and `report`: input and output;
+//! - `run`: threads and phases; `worker`: the loop of a thread;
+//! - `pace`, using `schedule`: when requests are due;
+//! - `crowd`: a thread's users; `user`: a connection and its requests; `stream`: bulk transfer;
+//! - `request`: HTTP requests; `answer` with `response` and `redis`: the end of an answer;
+//! - `verdict`: outcome of an answer;
+//! - `sockets`, `alarm` and `machine`: access to the kernel;
+//! - `tally`: counters; `moments`: state shared by all threads;
+//! - [`results`]: output formats of reports.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,11 +1,11 @@
-//! Resources that the process and its network namespace have used.
+//! Resources used by the process and its network namespace.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Use so far; differences of two give that of a time.
+/// Usage so far. The difference of two values is the usage of a period.
 #[derive(Clone, Copy)]
 pub struct MachineUsage {
     /// CPU time of all threads.
@@ -21,7 +21,7 @@ pub fn usage() -> MachineUsage {
     MachineUsage { cpu, retransmits: snmp.and_then(|text| retransmits(&text)) }
 }
 
-/// Largest resident memory of this process in bytes; 0 where `/proc` cannot be read.
+/// Returns the peak resident memory of this process in bytes; 0 if `/proc` cannot be read.
 pub fn memory_max() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -29,7 +29,7 @@ pub fn memory_max() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// RetransSegs of the two lines that begin with "Tcp:", names and values.
+/// Parses RetransSegs from the two lines that begin with "Tcp:", a line of names and one of values.
 fn retransmits(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let at = lines.next()?.split_whitespace().position(|it| it == "RetransSegs")?;

@@ -1,11 +1,11 @@
-//! Moments and counts that all threads of a run share.
+//! Times and counters shared by all threads of a run.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::alarm::RunClock;
 
-/// Moments that the reporting thread decides, in ns of the clock; `u64::MAX` before.
+/// Times set by the reporting thread, in ns of the clock; `u64::MAX` until they are known.
 pub struct Moments {
     pub clock: RunClock,
     /// Beginning of the traffic.
@@ -18,13 +18,13 @@ pub struct Moments {
     pub quota: Option<Quota>,
 }
 
-/// Requests that the measurement may still have, taken by the threads one by one.
+/// Remaining requests of a limited measurement; threads take them one at a time.
 pub struct Quota {
-    /// Requests that were not given to a user yet.
+    /// Requests not yet given to a user.
     left: AtomicU64,
-    /// Requests that were not answered or lost yet.
+    /// Requests not yet answered or lost.
     open: AtomicU64,
-    /// Time of the last answer or loss; `u64::MAX` before.
+    /// Time of the last answer or loss; `u64::MAX` until then.
     pub over: AtomicU64,
 }
 
@@ -37,12 +37,12 @@ impl Quota {
         }
     }
 
-    /// Takes one request; false if none is left.
+    /// Takes one request. Returns false if none is left.
     pub fn take(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Counts requests that were answered or lost. True: these were the last ones.
+    /// Counts requests that were answered or lost. Returns true if these were the last ones.
     pub fn conclude(&self, count: u64, now: u64) -> bool {
         let is_last = count > 0 && self.open.fetch_sub(count, Relaxed) == count;
         if is_last {

@@ -1,4 +1,4 @@
-//! Times of sending: the closed loop, the open loop, and rounds of heartbeats or bursts.
+//! Pacing of requests: closed loop, open loop, and rounds of heartbeats or bursts.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,39 +9,40 @@ use crate::plan::{Arrivals, Plan, Shape};
 use crate::schedule::{LoadSchedule, Rounds, Share, SplitMix, phase};
 use crate::user::State;
 
-/// Requests sent before the sockets are looked at again, otherwise a pace behind its schedule would
-/// read no answers.
+/// Maximum number of requests sent before the sockets are polled again. Otherwise a pace behind its
+/// schedule would never read answers.
 const BATCH: usize = 64;
 
-/// Rule by which one thread's requests are due.
+/// Pacing of one thread's requests.
 pub enum Pace {
     Closed(Closed),
     Open(Open),
     Rounds(Rounds),
-    /// Streams need none.
+    /// Streams need no pacing.
     Free,
 }
 
-/// A user's next request follows its last answer.
+/// Closed loop: a user's next request is due after its last answer.
 pub struct Closed {
     interval: Duration,
     depth: usize,
     random: SplitMix,
-    /// Time, user and the user's connection: a timer of a lost connection is stale.
+    /// Time, user and generation of its connection. An entry with an old generation is stale.
     sends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     has_begun: bool,
 }
 
-/// Requests are due by a schedule; the user that was free first sends each.
+/// Open loop: requests are due by a schedule. The user that has been free longest sends each.
 pub struct Open {
     schedule: LoadSchedule,
     free: VecDeque<u32>,
 }
 
 impl Pace {
-    /// The pace of thread number `thread` of `threads`, which has `users` of the plan's.
+    /// Creates the pace of thread number `thread` of `threads`, which has `users` of the plan's
+    /// users.
     pub fn new(plan: &Plan, thread: usize, threads: usize, users: usize) -> Self {
-        // Threads have schedules of their own that follow from the plan's seed.
+        // Each thread has its own schedule, derived from the plan's seed.
         let mut random = SplitMix::new(plan.seed.wrapping_add(thread as u64));
         match (plan.shape, plan.arrivals) {
             (Shape::StreamUp | Shape::StreamDown | Shape::StreamBoth, _) => Self::Free,
@@ -69,7 +70,7 @@ impl Pace {
         }
     }
 
-    /// The traffic begins.
+    /// Handles the beginning of the traffic.
     pub fn begin(&mut self, crowd: &mut UserCrowd<'_>) {
         match self {
             Self::Closed(closed) => closed.begin(crowd),
@@ -81,10 +82,10 @@ impl Pace {
         }
     }
 
-    /// Users could send.
+    /// Handles the users that became able to send.
     pub fn on_update(&mut self, crowd: &mut UserCrowd<'_>) {
         let mut at = 0;
-        // Sending at once may give more news.
+        // Sending a request may append further updates.
         while let Some(&news) = crowd.news.get(at) {
             at += 1;
             match self {
@@ -98,7 +99,7 @@ impl Pace {
         crowd.flush_issued();
     }
 
-    /// Time of the next request, if it depends on time alone.
+    /// Returns the time of the next request. None if it depends on an answer or a connection.
     pub fn next(&self, traffic: u64) -> Option<u64> {
         match self {
             Self::Closed(closed) => closed.sends.peek().map(|Reverse((at, ..))| *at),
@@ -109,7 +110,7 @@ impl Pace {
         }
     }
 
-    /// Delay of the oldest request that is due.
+    /// Returns the delay of the oldest request that is due, in ns.
     pub fn behind(&self, now: u64, traffic: u64) -> u64 {
         match self {
             Self::Open(open) => now.saturating_sub(traffic.saturating_add(open.schedule.peek())),
@@ -117,7 +118,7 @@ impl Pace {
         }
     }
 
-    /// Sends what is due, a batch at the most.
+    /// Sends requests that are due, at most `BATCH`.
     pub fn send_due(&mut self, crowd: &mut UserCrowd<'_>, now: u64) {
         let traffic = crowd.window.traffic;
         for _ in 0..BATCH {
@@ -155,7 +156,7 @@ impl Pace {
         }
     }
 
-    /// Requests that were due in the measurement and are left over.
+    /// Counts requests that were due in the measurement and never sent.
     pub fn unsent(self, window: RunMoments) -> u64 {
         let RunMoments { traffic, start, end } = window;
         if start >= end {
@@ -177,7 +178,8 @@ impl Closed {
         self.has_begun = true;
         let traffic = crowd.window.traffic;
         for user in 0..crowd.users.len() as u32 {
-            // Users who begin together would stay together for many intervals.
+            // Spread the users. Otherwise users that start together would stay together for many
+            // intervals.
             let at = traffic + phase(self.interval, &mut self.random);
             self.begin_user(crowd, user, at);
         }
@@ -185,7 +187,7 @@ impl Closed {
 
     fn begin_user(&mut self, crowd: &mut UserCrowd<'_>, user: u32, at: u64) {
         let it = &crowd.users[user as usize];
-        // The pause after an answer holds on the next connection as well.
+        // The pause after an answer also applies to the next connection.
         let pause = self.interval.as_nanos() as u64;
         let at = if it.answered_at > 0 { at.max(it.answered_at + pause) } else { at };
         if self.has_begun && matches!(it.state, State::Open | State::Closed) {
@@ -207,7 +209,7 @@ impl Closed {
 }
 
 impl Open {
-    /// Puts a user into the list of those who can send, once.
+    /// Adds a user to the free list if it can send and is not listed yet.
     fn list(&mut self, crowd: &mut UserCrowd<'_>, user: u32) {
         if crowd.can_send(user) && !std::mem::replace(listed(crowd, user), true) {
             self.free.push_back(user);
@@ -217,7 +219,7 @@ impl Open {
     fn next_free(&mut self, crowd: &mut UserCrowd<'_>) -> Option<u32> {
         while let Some(user) = self.free.pop_front() {
             *listed(crowd, user) = false;
-            // A user may have lost its connection meanwhile.
+            // A listed user may have lost its connection meanwhile.
             if crowd.can_send(user) {
                 return Some(user);
             }

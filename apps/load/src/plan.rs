@@ -9,13 +9,13 @@ use serde::{Serialize, Serializer};
 use crate::error::Error;
 use crate::request::HttpRequest;
 
-/// Description of a run. [`Plan::new`] has defaults; the fields are set as needed.
+/// Description of a run. [`Plan::new`] sets defaults; set further fields as needed.
 ///
-/// [`run`](crate::run) refuses a plan that contradicts itself, see [`Plan::check`].
+/// [`run`](crate::run) refuses an inconsistent plan, see [`Plan::check`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
-    /// The server.
+    /// Server to test.
     pub target: Target,
     /// Protocol of requests and answers. Default: [`Protocol::Tcp`].
     pub protocol: Protocol,
@@ -23,62 +23,69 @@ pub struct Plan {
     pub shape: Shape,
     /// Connections (TCP) or sockets (UDP). Default: 1.
     pub users: usize,
-    /// Time of the measurement, from when connections stand and the warm-up is over. Default: 10 s.
+    /// Duration of the measurement, which starts when users are connected and the warm-up is over.
+    /// Default: 10 s.
     #[serde(with = "as_seconds")]
     pub duration: Duration,
-    /// Requests of the measurement, which ends once all are answered or lost. A connect that fails
-    /// counts as one, so that a run ends without its server. Default: none, the duration decides.
+    /// Number of requests in the measurement, which ends once all are answered or lost. A failed
+    /// connect counts as one, so that a run without a server ends. Default: none, `duration`
+    /// applies.
     pub requests: Option<u64>,
-    /// Time of traffic before the measurement, which no figure includes. Default: none.
+    /// Duration of traffic before the measurement, excluded from all figures. Default: none.
     #[serde(with = "as_seconds")]
     pub warmup: Duration,
-    /// Pause of a closed loop's user between an answer and the next request. Default: none.
+    /// Pause between an answer and the user's next request in a closed loop. Default: none.
     #[serde(with = "as_seconds")]
     pub interval: Duration,
     /// Closed or open loop, for [`Shape::Request`] and [`Shape::ConnectEach`]. Default: closed.
     pub arrivals: Arrivals,
-    /// Requests under way at once on one connection. Default: 1.
+    /// Maximum number of requests in flight per connection. Default: 1.
     pub depth: usize,
-    /// Bytes of a request (TCP, UDP), or what a stream repeats. Default: `hello\n`.
+    /// Bytes of a request (TCP, UDP), or the bytes that a stream repeats. Default: `hello\n`.
     #[serde(serialize_with = "message")]
     pub message: Vec<u8>,
-    /// Numbers that [`RANDOM`] stands for in a redis command: 0 to one less. Default: 1,000,000.
+    /// Number of keys: [`RANDOM`] in a redis command is replaced by a number below it. Default:
+    /// 1,000,000.
     pub keyspace: u64,
-    /// Answer to a message (TCP, UDP). Default: [`PlannedAnswer::Echo`].
+    /// Expected answer to a message (TCP, UDP). Default: [`PlannedAnswer::Echo`].
     pub answer: PlannedAnswer,
-    /// Numbers in the first 8 bytes of each datagram, in place of the message's: late and doubled
-    /// answers are told apart. UDP with [`PlannedAnswer::Echo`] only. Default: false; a socket is
-    /// then replaced after each loss, otherwise a late answer would pass for the next one.
+    /// Whether the first 8 bytes of each datagram are replaced by a sequence number, so that late
+    /// and duplicate answers are detected. UDP with [`PlannedAnswer::Echo`] only.
+    ///
+    /// Default: false. A socket is then replaced after each loss, otherwise a late answer would be
+    /// taken for the next one.
     pub numbered: bool,
-    /// Limit on the time of an answer; later, the request has failed and its connection is
-    /// replaced. Default: 5 s.
+    /// Timeout of an answer. After it the request has failed and its connection is replaced.
+    /// Default: 5 s.
     #[serde(with = "as_seconds")]
     pub timeout: Duration,
-    /// Limit on the time of a connect. Default: 5 s.
+    /// Timeout of a connect. Default: 5 s.
     #[serde(with = "as_seconds")]
     pub connect_timeout: Duration,
-    /// Connects under way at once, so that the listener's backlog holds them. Default: 100.
+    /// Maximum number of concurrent connects, to avoid overflow of the listener's backlog. Default:
+    /// 100.
     pub connecting_max: usize,
-    /// Pause of a user before it connects again after a failure. Default: 100 ms.
+    /// Pause before a user reconnects after a failure. Default: 100 ms.
     #[serde(with = "as_seconds")]
     pub reconnect_pause: Duration,
-    /// Limit on the wait for outstanding answers after the measurement. Default: 1 s.
+    /// Maximum wait for outstanding answers after the measurement. Default: 1 s.
     #[serde(with = "as_seconds")]
     pub grace: Duration,
-    /// Local addresses, used in turn: each has some 28,000 ports. Default: the kernel's choice.
+    /// Local addresses, used in turn. Each has some 28,000 ephemeral ports. Default: chosen by the
+    /// kernel.
     pub local_addresses: Vec<IpAddr>,
-    /// Threads that send; the users are divided among them. Default: 1, which is often best where
-    /// the server shares the machine.
+    /// Number of sending threads; the users are divided among them. Default: 1, which is often best
+    /// if the server runs on the same machine.
     pub threads: usize,
-    /// Seed of phases and of Poisson arrivals: equal seeds give equal schedules. Default: 1.
+    /// Seed of phases and Poisson arrivals. Equal seeds give equal schedules. Default: 1.
     pub seed: u64,
-    /// Time between two snapshots, and length of a [`Period`](crate::Period). Default: 1 s.
+    /// Interval between snapshots, and length of a [`Period`](crate::Period). Default: 1 s.
     #[serde(with = "as_seconds")]
     pub period: Duration,
 }
 
 impl Plan {
-    /// A closed loop of one user who sends `hello\n` for ten seconds and expects it back.
+    /// Creates a closed loop of one user that sends `hello\n` for ten seconds and expects an echo.
     pub fn new(target: Target) -> Self {
         Self {
             target,
@@ -107,10 +114,10 @@ impl Plan {
         }
     }
 
-    /// Whether the fields fit together.
+    /// Checks that the fields are consistent.
     ///
     /// # Errors
-    /// The first contradiction, as a sentence for the user.
+    /// The first inconsistency, as a message for the user.
     pub fn check(&self) -> Result<(), LoadPlanError> {
         self.check_numbers()?;
         self.check_shape()?;
@@ -243,38 +250,38 @@ impl Plan {
     }
 }
 
-/// Users of one run; beyond it, 64 local addresses of loopback would not have the ports.
+/// Maximum number of users. With more, 64 local addresses of loopback would run out of ports.
 const USERS_MAX: usize = 1_000_000;
-/// Longest time in a plan, so that sums of times in ns stay far from 2^64.
+/// Maximum duration in a plan, so that sums of times in ns cannot overflow.
 const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Slowest rate: a request in 5000 s.
+/// Minimum rate per second: one request in 5000 s.
 const RATE_MIN: f64 = 0.0002;
-/// Fastest rate: below it, uniform gaps are at least 10 ns, which the clock tells apart.
+/// Maximum rate per second: uniform gaps are at least 10 ns, which the clock can resolve.
 const RATE_MAX: f64 = 1e8;
-/// Longest payload of a datagram over IPv4: 65535 less the headers of IPv4 and UDP.
+/// Maximum payload of a datagram over IPv4, in bytes: 65535 minus the IPv4 and UDP headers.
 const DATAGRAM_MAX: usize = 65_507;
-/// Place of a random number in a redis command, as redis-benchmark has it: 12 digits.
+/// Placeholder of a random number in a redis command, as in redis-benchmark: 12 digits.
 pub const RANDOM: &str = "__rand_int__";
-/// Largest keyspace: its numbers have as many digits as [`RANDOM`] has letters.
+/// Maximum keyspace: its numbers have as many digits as [`RANDOM`] has letters.
 const KEYSPACE_MAX: u64 = 1_000_000_000_000;
-/// Bytes of a datagram's number.
+/// Length of a datagram's sequence number in bytes.
 pub(crate) const NUMBER_LEN: usize = 8;
 
-/// A server's name as it was given, and the addresses of that name.
+/// Name of a server, and the addresses that it resolves to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Target {
-    /// Host and port as they were given.
+    /// Host and port as given.
     pub name: String,
-    /// Addresses in the resolver's order. TCP tries them in turn and stays with the first that
-    /// accepts; UDP uses the first.
+    /// Addresses in the resolver's order. TCP uses the first one that accepts a connection; UDP
+    /// uses the first one.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Target {
-    /// Looks up HOST:PORT, as `127.0.0.1:7`, `[::1]:7` or `example.net:80`.
+    /// Resolves HOST:PORT, as `127.0.0.1:7`, `[::1]:7` or `example.net:80`.
     ///
     /// # Errors
-    /// [`Error::Resolve`]: the text lacks a port, or the name has no address.
+    /// [`Error::Resolve`] if the text lacks a port, or the name has no address.
     pub fn resolve(name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Resolve { name: name.into(), reason };
         let addresses = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
@@ -297,14 +304,14 @@ impl From<SocketAddr> for Target {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Protocol {
-    /// The plan's message, answered as [`Plan::answer`] says.
+    /// The plan's message, answered according to [`Plan::answer`].
     Tcp,
     /// The plan's message in one datagram, answered by one.
     Udp,
-    /// A request of HTTP/1.1. A status of 400 or more is a failure.
+    /// An HTTP/1.1 request. A status of 400 or more is a failure.
     Http1(HttpRequest),
-    /// A redis command, as `["SET", "key", "value"]`. An error reply is a failure. In each request,
-    /// each [`RANDOM`] is replaced by a random number.
+    /// A redis command, as `["SET", "key", "value"]`. An error reply is a failure. Each occurrence
+    /// of [`RANDOM`] is replaced by a new random number in each request.
     Redis {
         /// Name and arguments of the command.
         words: Vec<String>,
@@ -316,23 +323,23 @@ pub enum Protocol {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Shape {
-    /// Requests and answers on connections that stay.
+    /// Requests and answers on persistent connections.
     Request,
-    /// A connection for each request; response and service times include the connect.
+    /// A connection per request; response and service times include the connect.
     ConnectEach,
-    /// Bytes to the server, as many as go.
+    /// Bytes to the server, as fast as possible.
     StreamUp,
-    /// Bytes from the server, as many as come.
+    /// Bytes from the server, as fast as possible.
     StreamDown,
-    /// Bytes to and from the server on each connection, as many as go.
+    /// Bytes in both directions on each connection, as fast as possible.
     StreamBoth,
-    /// Idle connections with one request of each user per `heartbeat`, at its own random phase.
+    /// Idle connections. Each user sends one request per `heartbeat`, at a random phase of its own.
     Idle {
         /// Time between two requests of a user.
         #[serde(with = "as_seconds")]
         heartbeat: Duration,
     },
-    /// A request of all users at the same moment, once per `every`.
+    /// Simultaneous requests of all users, once per `every`.
     Burst {
         /// Time between two bursts.
         #[serde(with = "as_seconds")]
@@ -341,24 +348,25 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Whether bytes are counted instead of requests.
+    /// Returns whether bytes are counted instead of requests.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::StreamUp | Self::StreamDown | Self::StreamBoth)
     }
 }
 
-/// Rule by which requests are due.
+/// Rule that decides when requests are due.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// A user's next request is due [`Plan::interval`] after its last answer. With an interval,
-    /// first requests are spread over one interval.
+    /// Closed loop: a user's next request is due [`Plan::interval`] after its last answer. With an
+    /// interval, the first requests are spread over one interval.
     Closed,
-    /// Requests are due by a schedule, answered or not; the next free user sends them.
+    /// Open loop: requests are due by a schedule, regardless of answers. The next free user sends
+    /// them.
     Open {
         /// Requests per second of all users together.
         per_second: f64,
-        /// Distribution of the gaps.
+        /// Distribution of the gaps between requests.
         spacing: Spacing,
     },
 }
@@ -369,29 +377,29 @@ pub enum Arrivals {
 pub enum Spacing {
     /// Equal gaps.
     Uniform,
-    /// Exponential gaps, as of many independent users.
+    /// Exponential gaps, as produced by many independent users.
     Poisson,
 }
 
-/// Answer to a message of TCP or UDP.
+/// Expected answer to a message of TCP or UDP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedAnswer {
-    /// The message itself; other bytes are [`Failure::WrongAnswer`](crate::Failure::WrongAnswer).
+    /// The message itself; any difference is [`Failure::WrongAnswer`](crate::Failure::WrongAnswer).
     Echo,
     /// Any bytes of this length.
     Length {
         /// Bytes of an answer.
         bytes: usize,
     },
-    /// Bytes that one read returns: for servers whose answers have no fixed length.
+    /// Any bytes that one read returns. For servers whose answers have no fixed length.
     Any,
 }
 
-/// A contradiction in a [`Plan`].
+/// Inconsistency in a [`Plan`].
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The messages say it.
+#[allow(missing_docs)] // The messages document the variants.
 pub enum LoadPlanError {
     #[error("the target has no address")]
     NoAddress,
@@ -434,7 +442,7 @@ pub enum LoadPlanError {
     Family { local: IpAddr, target: SocketAddr },
 }
 
-/// Length and beginning: a message of megabytes would hide the report that repeats it.
+/// Serializes length and beginning. A message of megabytes would bury the report that repeats it.
 pub(crate) fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     const SHOWN: usize = 64;
     let mut fields = serializer.serialize_struct("Message", 2)?;
@@ -444,7 +452,7 @@ pub(crate) fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S:
     fields.end()
 }
 
-/// Durations as seconds with a fraction.
+/// Serializes durations as seconds with a fraction.
 pub(crate) mod as_seconds {
     use super::{Duration, Serializer};
 

@@ -1,10 +1,10 @@
-//! The redis protocol (RESP2 and RESP3) as far as the end of a reply needs it.
+//! Parser for the redis protocol (RESP2 and RESP3), limited to finding the end of a reply.
 
 use crate::failure::Failure;
 use crate::plan::RANDOM;
 use crate::verdict::{Line, Step, Trouble, Verdict};
 
-/// A command as an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 pub fn request(words: &[String]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -13,7 +13,7 @@ pub fn request(words: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// Offsets in a request at which a random number replaces [`RANDOM`].
+/// Returns the offsets at which random numbers replace [`RANDOM`] in a request.
 pub fn slots(request: &[u8]) -> Vec<usize> {
     let mut slots = Vec::new();
     let mut at = 0;
@@ -28,20 +28,20 @@ pub fn slots(request: &[u8]) -> Vec<usize> {
     slots
 }
 
-/// Place in a reply.
+/// Parsing state of a reply.
 #[derive(Default)]
 pub struct RedisReader {
     line: Line,
-    /// Bytes of a bulk string and its end that are missing.
+    /// Missing bytes of a bulk string, including its CR and LF.
     bulk: u64,
-    /// Values that are missing; 0 between replies.
+    /// Missing values of the reply; 0 between replies.
     values: u64,
     refusal: Option<Line>,
 }
 
-/// Values of one reply; beyond it, the length is a lie that would overflow sums.
+/// Maximum number of values in a reply. A larger length is refused because sums could overflow.
 const VALUES_MAX: u64 = 1 << 32;
-/// Bytes of one value: redis's own limit is 512 MiB.
+/// Maximum length of a value in bytes. redis's own limit is 512 MiB.
 const BULK_MAX: u64 = 1 << 40;
 
 impl RedisReader {
@@ -102,7 +102,7 @@ impl RedisReader {
             }
             b'$' | b'=' | b'!' => match length()? {
                 Some(length) if length > BULK_MAX => return Err(wrong()),
-                // CR and LF end the string.
+                // Include the CR and LF that end the string.
                 Some(length) => {
                     self.bulk = length + 2;
                     values

@@ -1,4 +1,4 @@
-//! Figures of a run: while it goes on, and at its end.
+//! Figures of a run: snapshots while it runs, and the final report.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use crate::failure::Failures;
 use crate::histogram::Histogram;
 use crate::plan::{Plan, as_seconds};
 
-/// Part of a run.
+/// Phase of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     /// Users connect; no requests yet.
     Connecting,
-    /// Traffic that no figure includes.
+    /// Traffic excluded from all figures.
     WarmingUp,
     /// The measurement.
     Measuring,
-    /// Waiting for outstanding answers; no new requests.
+    /// Waiting for outstanding answers; no new requests are sent.
     Draining,
 }
 
-/// Figures so far, for a live view. Counts are those of the measurement unless they say otherwise.
+/// Current figures, for a live view. Counts cover the measurement unless stated otherwise.
 #[derive(Clone, Debug)]
 pub struct ReportSnapshot {
-    /// Part of the run that goes on.
+    /// Current phase.
     pub phase: RunPhase,
-    /// Time since the run began, connecting included.
+    /// Time since the run began, including the connect phase.
     pub since_start: Duration,
-    /// Time of the measurement so far; zero before it.
+    /// Elapsed time of the measurement; zero before it.
     pub elapsed: Duration,
     /// Users of the plan.
     pub users: usize,
     /// Users with a connection (TCP) or socket (UDP).
     pub connected: usize,
-    /// Connects under way.
+    /// Connects in progress.
     pub connecting: usize,
     /// Requests sent.
     pub sent: u64,
@@ -52,71 +52,73 @@ pub struct ReportSnapshot {
     pub response: Histogram,
     /// Service times so far.
     pub service: Histogram,
-    /// Delay of the oldest request that is due and not sent; zero where none is late.
+    /// Delay of the oldest request that is due and not sent; zero if none is late.
     pub behind: Duration,
-    /// The last period alone; none before the first one of the measurement is over.
+    /// Figures of the last complete period; None before the end of the measurement's first period.
     pub period: Option<Period>,
 }
 
-/// Figures of one period of the measurement, by when requests were sent and answers read.
+/// Figures of one period of the measurement. Requests and answers count when they are sent and
+/// read.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Period {
-    /// End of the period, from the beginning of the measurement.
+    /// End of the period, relative to the beginning of the measurement.
     #[serde(rename = "at_s", with = "as_seconds")]
     pub at: Duration,
-    /// Length of the period; the last may be shorter.
+    /// Length of the period. The last period may be shorter.
     #[serde(rename = "length_s", with = "as_seconds")]
     pub length: Duration,
     /// Requests sent.
     pub sent: u64,
     /// Requests answered.
     pub received: u64,
-    /// Failures of every kind.
+    /// Failures of all kinds.
     pub failed: u64,
     /// Payload bytes handed to the kernel.
     pub bytes_sent: u64,
     /// Payload bytes read.
     pub bytes_received: u64,
-    /// Users with a connection at its end.
+    /// Users with a connection at the end of the period.
     pub connected: usize,
-    /// Median response time in seconds; zero without answers, as the three below.
+    /// Median response time in seconds; zero without answers, as for the three fields below.
     #[serde(rename = "p50_s", with = "as_seconds")]
     pub p50: Duration,
-    /// 90 % of the response times are at most this.
+    /// 90th percentile of the response times.
     #[serde(rename = "p90_s", with = "as_seconds")]
     pub p90: Duration,
-    /// 99 % of the response times are at most this.
+    /// 99th percentile of the response times.
     #[serde(rename = "p99_s", with = "as_seconds")]
     pub p99: Duration,
-    /// Longest response time.
+    /// Maximum response time.
     #[serde(rename = "max_s", with = "as_seconds")]
     pub max: Duration,
 }
 
-/// Figures of a run.
+/// Final figures of a run.
 ///
-/// Every request of the measurement is in `sent`. Each is then in `received`, or in `failures`
-/// under the kind that says how it was lost. Failures of connects and of the warm-up are in
-/// `failures` as well.
+/// Every request of the measurement is counted in `sent`, and then either in `received`, or in
+/// `failures` under the kind of its failure. `failures` also contains failed connects and failures
+/// of the warm-up.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Plan of the run.
     pub plan: Plan,
     /// Address that the users connected to.
     pub address: SocketAddr,
-    /// Beginning of the run, in seconds since 1970.
+    /// Beginning of the run as a Unix time in seconds.
     pub started_unix_s: u64,
     /// Reason for which the run ended.
     pub ended: Ended,
     /// Time until every user had a connection or a failure.
     #[serde(rename = "connecting_s", with = "as_seconds")]
     pub connecting: Duration,
-    /// Length of the measurement; for streams up, until the server closed or the grace was over.
+    /// Duration of the measurement. For streams up, it lasts until the server has closed or the
+    /// grace period is over.
     #[serde(rename = "duration_s", with = "as_seconds")]
     pub duration: Duration,
     /// Users with a connection at the end of the measurement.
     pub connected: usize,
-    /// Requests that the schedule had for the measurement; equal to `sent` in a closed loop.
+    /// Requests scheduled for the measurement; equal to `sent` in a closed loop.
     pub scheduled: u64,
     /// Requests sent.
     pub sent: u64,
@@ -128,48 +130,51 @@ pub struct Report {
     pub bytes_received: u64,
     /// Failures by kind.
     pub failures: Failures,
-    /// Connections that users made after losing one.
+    /// Connections that users opened after losing one.
     pub reconnects: u64,
-    /// Connections that the server closed while no request was under way: no request was lost.
+    /// Connections that the server closed while no request was in flight, so that no request was
+    /// lost.
     pub closed_idle: u64,
-    /// Numbered datagrams that came back after their timeout, or twice.
+    /// Numbered datagrams that arrived after their timeout, or twice.
     pub late_answers: u64,
-    /// Times from the intended sending to the answer, of the answered requests.
+    /// Times from the intended send time to the answer, of the answered requests.
     pub response: Histogram,
-    /// Times from the real sending to the answer, of the answered requests.
+    /// Times from the actual send time to the answer, of the answered requests.
     pub service: Histogram,
-    /// Times from SYN to connection.
+    /// Times from the SYN to the established connection.
     pub connect: Histogram,
-    /// Ages of the lost requests when they were given up: lower bounds of their response times.
+    /// Ages of the lost requests when they were given up, hence lower bounds of their response
+    /// times.
     pub lost: Histogram,
-    /// How well the tester itself kept to the schedule.
+    /// Figures on how well the tester itself kept to the schedule.
     pub generator: Generator,
-    /// Mark that the tester was too slow for the plan: its figures are then not the server's alone.
+    /// Present if the tester was too slow for the plan, so that the figures do not describe the
+    /// server alone.
     pub fell_behind: Option<FellBehind>,
-    /// Periods of the measurement, in order.
+    /// Periods of the measurement, in order of time.
     pub periods: Vec<Period>,
-    /// CPU time of this process during the measurement, all threads.
+    /// CPU time of all threads of this process during the measurement.
     #[serde(rename = "cpu_s", with = "as_seconds")]
     pub cpu: Duration,
-    /// Largest resident memory of this process, in bytes.
+    /// Peak resident memory of this process, in bytes.
     pub memory_bytes_max: u64,
-    /// Segments that the kernel of this network namespace retransmitted during the measurement,
-    /// for all programs (`/proc/net/snmp`); none where it cannot be read.
+    /// Segments retransmitted in this network namespace during the measurement, of all programs
+    /// (`/proc/net/snmp`). None if the file cannot be read.
     pub retransmits: Option<u64>,
 }
 
 impl Report {
-    /// Answers per second of the measurement.
+    /// Returns answers per second of the measurement.
     pub fn rate(&self) -> f64 {
         self.per_second(self.received)
     }
 
-    /// Payload bits per second to the server.
+    /// Returns payload bits per second sent to the server.
     pub fn bits_sent(&self) -> f64 {
         self.per_second(self.bytes_sent) * 8.
     }
 
-    /// Payload bits per second from the server.
+    /// Returns payload bits per second received from the server.
     pub fn bits_received(&self) -> f64 {
         self.per_second(self.bytes_received) * 8.
     }
@@ -181,8 +186,8 @@ impl Report {
         }
     }
 
-    /// Adds the counts and histograms of another run: durations and CPU times add up, periods
-    /// follow each other, and a mark of either run stays.
+    /// Merges the report of another run. Durations and CPU times are added, periods appended, and
+    /// `fell_behind` is kept if either report has it.
     pub fn merge(&mut self, other: &Self) {
         let offset = self.duration;
         self.connecting += other.connecting;
@@ -216,27 +221,27 @@ impl Report {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ended {
-    /// The plan's duration was over.
+    /// The plan's duration elapsed.
     Duration,
     /// The plan's number of requests was answered or lost.
     Requests,
-    /// The caller set `stop`; the figures hold for the time until then.
+    /// The caller set `stop`; the figures cover the time until then.
     Stopped,
-    /// Not one user had a connection after the first attempt of each: `failures` says why.
+    /// No user had a connection after its first attempt; see `failures` for the reasons.
     NoConnection,
 }
 
-/// How well the tester itself kept to the schedule.
+/// Figures on how well the tester itself kept to the schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct Generator {
-    /// Times by which requests were sent late although a user was free: the tester's own delay.
+    /// Delays with which requests were sent although a user was free, caused by the tester itself.
     pub lateness: Histogram,
-    /// Requests of an open loop that were due while every user awaited an answer. More users let
-    /// these be sent in time; their wait is in the response times.
+    /// Open-loop requests that were due while every user awaited an answer. With more users these
+    /// would be sent in time; their wait is included in the response times.
     pub waited_for_user: u64,
     /// Requests that were due in the measurement and never sent.
     pub unsent: u64,
-    /// Share of the measurement in which the busiest thread did not sleep, 0 to 1.
+    /// Fraction of the measurement in which the busiest thread did not sleep, 0 to 1.
     pub busy: f64,
 }
 
@@ -249,32 +254,33 @@ impl Generator {
     }
 }
 
-/// By how much the tester fell behind the plan.
+/// Figures on how far the tester fell behind the plan.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FellBehind {
     /// Requests sent more than [`FellBehind::LATE`] after they were due.
     pub late: u64,
-    /// Their share of all requests sent, 0 to 1.
+    /// Fraction of the sent requests that were late, 0 to 1.
     pub late_share: f64,
-    /// 99 % of the requests were late by at most this.
+    /// 99th percentile of the lateness.
     #[serde(rename = "lateness_p99_s", with = "as_seconds")]
     pub lateness_p99: Duration,
-    /// Longest lateness.
+    /// Maximum lateness.
     #[serde(rename = "lateness_max_s", with = "as_seconds")]
     pub lateness_max: Duration,
-    /// Requests that were due and never sent while the tester had no time to sleep.
+    /// Requests that were due and never sent because the tester was busy.
     pub unsent: u64,
 }
 
 impl FellBehind {
-    /// Lateness beyond which a request counts as late: well above a wake-up of an idle machine.
+    /// Lateness from which a request counts as late, well above the wake-up delay of an idle
+    /// machine.
     pub const LATE: Duration = Duration::from_millis(1);
-    /// Share of late or unsent requests beyond which a run is marked.
+    /// Maximum fraction of late or unsent requests in a report without this mark.
     pub const SHARE: f64 = 0.01;
-    /// Share of busy time from which unsent requests are the tester's own fault.
+    /// Busy fraction from which unsent requests are attributed to the tester.
     pub const BUSY: f64 = 0.95;
 
-    /// The mark of a run, if it deserves one.
+    /// Returns the mark if the run exceeded a limit.
     pub(crate) fn of(generator: &Generator, scheduled: u64) -> Option<Self> {
         let late = generator.lateness.count_above(Self::LATE);
         let late_share = late as f64 / generator.lateness.count().max(1) as f64;

@@ -1,4 +1,4 @@
-//! HTTP requests (RFC 9112) and the URLs that users give for them.
+//! HTTP requests (RFC 9112) and the URLs given for them.
 
 use std::fmt::Write as _;
 
@@ -11,32 +11,32 @@ use crate::plan::{LoadPlanError, message};
 /// An HTTP/1.1 request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct HttpRequest {
-    /// Method, as `GET`.
+    /// Method, e.g. `GET`.
     pub method: String,
-    /// Path and query, as `/index.html`.
+    /// Path and query, e.g. `/index.html`.
     pub path: String,
-    /// Host header; without one, the target's name. A Host in `headers` replaces both.
+    /// Value of the Host header; defaults to the target's name. A Host in `headers` overrides both.
     pub host: Option<String>,
-    /// Further headers in order, which replace those that every request has.
+    /// Additional headers in order. Each overrides the default header of its name.
     pub headers: Vec<Header>,
-    /// Body; its length is the Content-Length.
+    /// Body; its length is sent as Content-Length.
     #[serde(serialize_with = "message")]
     pub body: Vec<u8>,
 }
 
-/// A header of an HTTP request.
+/// Header of an HTTP request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Header {
-    /// Name, as `Accept`.
+    /// Name, e.g. `Accept`.
     pub name: String,
-    /// Value without spaces around it.
+    /// Value without surrounding spaces.
     pub value: String,
 }
 
 /// Server and path of a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpUrl {
-    /// Host and port, as [`Target::resolve`](crate::Target::resolve) takes them.
+    /// Host and port in the format of [`Target::resolve`](crate::Target::resolve).
     pub server: String,
     /// Value of the Host header.
     pub host: String,
@@ -45,10 +45,11 @@ pub struct HttpUrl {
 }
 
 impl HttpUrl {
-    /// Reads a URL as `http://127.0.0.1:8080/index.html`; none if the text has no scheme.
+    /// Parses a URL such as `http://127.0.0.1:8080/index.html`. Returns None if the text has no
+    /// scheme.
     ///
     /// # Errors
-    /// Another scheme than http, or no valid host, port or path.
+    /// The scheme is not http, or the host, port or path is invalid.
     pub fn parse(text: &str) -> Result<Option<Self>, LoadPlanError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
         let wrong = |why: &str| LoadPlanError::Url { url: text.into(), why: why.into() };
@@ -58,7 +59,7 @@ impl HttpUrl {
         if !scheme.eq_ignore_ascii_case("http") {
             return Err(wrong("the scheme is not http"));
         }
-        // A fragment stays with the client (RFC 9110 §7.1).
+        // A fragment is not sent to the server (RFC 9110 §7.1).
         let rest = rest.split('#').next().unwrap_or_default();
         let uri: Uri =
             format!("http://{rest}").parse().map_err(|error| wrong(&format!("{error}")))?;
@@ -80,14 +81,14 @@ impl HttpUrl {
     }
 }
 
-/// Port of URLs without one (RFC 9110 §4.2.1).
+/// Default port of http URLs (RFC 9110 §4.2.1).
 const PORT: u16 = 80;
 
 impl Header {
-    /// Reads `Name: value`.
+    /// Parses `Name: value`.
     ///
     /// # Errors
-    /// The text is not a header.
+    /// The text is not a valid header.
     pub fn parse(text: &str) -> Result<Self, LoadPlanError> {
         let wrong = || LoadPlanError::Header { header: text.into() };
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;
@@ -102,7 +103,7 @@ impl Header {
 }
 
 impl HttpRequest {
-    /// A GET of a path.
+    /// Creates a GET request for a path.
     pub fn get(path: impl Into<String>) -> Self {
         Self {
             method: "GET".into(),
@@ -113,7 +114,7 @@ impl HttpRequest {
         }
     }
 
-    /// Whether answers have no body, whatever their headers say (RFC 9112 §6.3).
+    /// Returns whether answers have no body, regardless of their headers (RFC 9112 §6.3).
     pub(crate) fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
@@ -122,7 +123,7 @@ impl HttpRequest {
         if !self.path.starts_with('/') || self.path.bytes().any(|it| it <= b' ' || it == 0x7f) {
             return Err(LoadPlanError::Path { path: self.path.clone() });
         }
-        // The answer to CONNECT is a tunnel, not a message.
+        // Refuse CONNECT, because its answer is a tunnel instead of a message.
         let method = Method::from_bytes(self.method.as_bytes());
         if !method.is_ok_and(|it| it != Method::CONNECT) {
             return Err(LoadPlanError::Method { method: self.method.clone() });
@@ -138,7 +139,7 @@ impl HttpRequest {
         }
     }
 
-    /// Bytes of the request.
+    /// Encodes the request.
     pub(crate) fn bytes(&self, target: &str, stays: bool) -> Vec<u8> {
         let host = self.host.as_deref().unwrap_or(target);
         let agent = concat!("towpath-load/", env!("CARGO_PKG_VERSION"));
@@ -156,7 +157,8 @@ impl HttpRequest {
         for it in &self.headers {
             let _ = write!(text, "{}: {}\r\n", it.name, it.value);
         }
-        // A method with a meaning for a body says that there is none (RFC 9110 §8.6).
+        // A method that defines a meaning for a body should send Content-Length 0 without one (RFC
+        // 9110 §8.6).
         let has_meaning = ["POST", "PUT", "PATCH"].contains(&&*self.method);
         if !self.body.is_empty() || has_meaning {
             let _ = write!(text, "Content-Length: {}\r\n", self.body.len());

@@ -1,9 +1,10 @@
-//! HTTP/1.1 responses (RFC 9112) as far as their end needs it: status, length, chunks, keep-alive.
+//! Parser for HTTP/1.1 responses (RFC 9112), limited to finding their end: status, length, chunks,
+//! and keep-alive.
 
 use crate::failure::Failure;
 use crate::verdict::{Line, Step, Trouble, Verdict};
 
-/// Place in a response.
+/// Parsing state of a response.
 #[derive(Default)]
 pub struct HttpReader {
     part: Part,
@@ -12,7 +13,7 @@ pub struct HttpReader {
     status_line: Option<Line>,
     body: Body,
     closes: bool,
-    /// Whether responses have no body, as those to HEAD.
+    /// Whether responses have no body because the method is HEAD.
     is_head: bool,
 }
 
@@ -21,16 +22,16 @@ enum Part {
     #[default]
     Status,
     Header,
-    /// Bytes of the body, or of a chunk, that are missing.
+    /// Missing bytes of the body, or of a chunk.
     Bytes(u64),
     ChunkSize,
-    /// The empty line behind a chunk.
+    /// The empty line after a chunk.
     ChunkEnd,
     Trailer,
     UntilClose,
 }
 
-/// End of the body, as the headers announce it.
+/// Framing of the body according to the headers.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Body {
     #[default]
@@ -82,7 +83,7 @@ impl HttpReader {
         Ok(Step::Partial)
     }
 
-    /// A body without a length ends with the connection (RFC 9112 §6.3).
+    /// Handles the close of the connection, which ends a body without a length (RFC 9112 §6.3).
     pub fn end(&mut self) -> Option<Verdict> {
         (self.part == Part::UntilClose).then(|| {
             self.closes = true;
@@ -97,7 +98,7 @@ impl HttpReader {
         Verdict { refusal, closes: done.closes }
     }
 
-    /// True: the response ends with this line.
+    /// Parses a complete line. Returns true if the response ends with it.
     fn on_line(&mut self) -> Result<bool, Trouble> {
         let line = self.line;
         match self.part {
@@ -135,7 +136,7 @@ impl HttpReader {
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = number(value).ok_or(Trouble::line(Failure::WrongAnswer, self.line))?;
-            // Chunked wins where both are given (RFC 9112 §6.3).
+            // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3).
             if self.body == Body::Unknown {
                 self.body = Body::Length(length);
             }
@@ -153,10 +154,10 @@ impl HttpReader {
         Ok(())
     }
 
-    /// True: the response has no body.
+    /// Handles the end of the headers. Returns true if the response has no body.
     fn on_headers_end(&mut self) -> bool {
         match (self.status, self.body) {
-            // An interim response; the final one follows.
+            // An interim response, followed by the final one.
             (100..200, _) => {
                 *self = Self::new(self.is_head);
                 return false;
@@ -171,13 +172,13 @@ impl HttpReader {
     }
 }
 
-/// Decimal digits only, as RFC 9110 has them: no sign, no space.
+/// Parses decimal digits. Signs and spaces are invalid (RFC 9110).
 fn number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
 
-/// Hexadecimal size, before an extension that does not matter.
+/// Parses a hexadecimal chunk size, ignoring chunk extensions.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let size = line.split(|&it| it == b';').next()?.trim_ascii();
     let digits = size.iter().all(u8::is_ascii_hexdigit);
@@ -188,7 +189,8 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Whole responses in `text`, read in pieces of `piece` bytes: refused, and closes.
+    /// Parses `text` in pieces of `piece` bytes. Returns (refused, closes) of each complete
+    /// response.
     #[track_caller]
     fn responses(text: &str, piece: usize) -> Vec<(bool, bool)> {
         let mut reader = HttpReader::default();

@@ -1,11 +1,11 @@
-//! Results of one or more runs: statistics, assertions, and their forms for people and programs.
+//! Results of one or more runs: statistics, assertions, and output formats.
 //!
-//! - `values`, options of a command that are about results;
-//! - `outcome`, the results of a command, of which `compare` and `search` are made of several runs;
-//! - `statistics`, differences and noise; `distribution`, times in bins;
-//! - `figures`, words for numbers;
-//! - `text`, `tables` (JSON, CSV) and `page` with its plots (`plot`), the forms;
-//! - `machine`, the tester's machine.
+//! - `values`: command options about results;
+//! - `outcome`: results of a command; `compare` and `search` create them from several runs;
+//! - `statistics`: differences and noise; `distribution`: times in bins;
+//! - `figures`: formatting of numbers;
+//! - `text`, `tables` (JSON, CSV) and `page` with its plots (`plot`): the output formats;
+//! - `machine`: description of the tester's machine.
 
 pub mod compare;
 pub mod distribution;

@@ -17,19 +17,18 @@ use crate::sockets;
 use crate::tally::{Tally, ThreadReports};
 use crate::worker::{LoadWorker, Post, Remains};
 
-/// Does what `plan` says, in threads of its own, and returns the figures.
+/// Executes `plan` in threads of its own, and returns the figures.
 ///
-/// `watch` is called on the calling thread, which sends nothing, once per [`Plan::period`].
-/// Setting `stop` ends the measurement within some 20 ms; the run then waits for outstanding
-/// answers as at its usual end, [`Plan::grace`] at the most. The limit on file descriptors is
-/// raised to the hard limit.
+/// Calls `watch` once per [`Plan::period`] on the calling thread, which sends no requests. Setting
+/// `stop` ends the measurement within some 20 ms. The run then waits for outstanding answers as
+/// usual, [`Plan::grace`] at most. Raises the process's soft limit on file descriptors to the hard
+/// limit.
 ///
 /// # Errors
-/// The reason that kept a run from beginning, see [`Error`]. Failures of connections are in the
-/// report.
+/// The run could not begin, see [`Error`]. Failures of connections are part of the report.
 ///
 /// # Panics
-/// If `watch` does.
+/// Panics if `watch` panics.
 pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
@@ -71,23 +70,23 @@ pub fn run(
     })
 }
 
-/// Ends the threads whatever happens, a panic of `watch` included; the scope waits for them.
+/// Ends the threads on every exit, including a panic of `watch`, because the scope waits for them.
 impl Drop for Conductor<'_> {
     fn drop(&mut self) {
         self.moments.end.store(0, Release);
         self.moments.drained.store(0, Release);
-        // A thread looks at the end only once the traffic has a beginning.
+        // A thread checks for the end only after the traffic has begun.
         self.moments.traffic.fetch_min(0, Release);
         self.wake();
     }
 }
 
-/// Time between two looks at `stop`.
+/// Interval at which `stop` is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Wait for a thread's hand-over; a thread that does not run within it is asked again next time.
+/// Timeout of a thread's hand-over. A thread that misses it is asked again next time.
 const HAND_OVER: Duration = Duration::from_millis(200);
 
-/// The reporting thread: decides on phases, and adds up.
+/// State of the reporting thread, which controls the phases and adds up the figures.
 struct Conductor<'a> {
     plan: &'a Plan,
     stop: &'a AtomicBool,
@@ -97,15 +96,15 @@ struct Conductor<'a> {
     address: SocketAddr,
 }
 
-/// Figures so far, and those of the period that goes on.
+/// Total figures, and those of the current period.
 struct PeriodSums {
     total: Tally,
     period: Tally,
     periods: Vec<Period>,
-    /// End of the last period, from the beginning of the measurement.
+    /// End of the last period, relative to the beginning of the measurement.
     until: Duration,
     ended: Ended,
-    /// Time when the traffic began.
+    /// Time at which the traffic began.
     connecting: u64,
     before: Option<MachineUsage>,
 }
@@ -135,7 +134,7 @@ impl Conductor<'_> {
         Ok(self.report(sums, remains, started))
     }
 
-    /// Waits until each user has a connection or a failure, or no further one comes about.
+    /// Waits until each user has a connection or a failure, or there is no more progress.
     fn connect(
         &self,
         handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
@@ -152,7 +151,8 @@ impl Conductor<'_> {
             if connected > most {
                 (most, last) = (connected, now);
             }
-            // An address that swallows SYNs would hold up thousands of users batch by batch.
+            // Stop waiting without progress: an address that drops SYNs would delay thousands of
+            // users, one batch after the other.
             let patience = (self.plan.connect_timeout + LOOK * 10).as_nanos() as u64;
             if is_each || settled >= self.plan.users || now - last > patience {
                 break;
@@ -166,7 +166,7 @@ impl Conductor<'_> {
                 sums.period.clear();
                 watch(&self.snapshot(sums, RunPhase::Connecting));
             }
-            // Connecting lasts milliseconds where all is well.
+            // Check often, because connecting usually takes milliseconds.
             thread::park_timeout(Duration::from_millis(1));
         }
         sums.connecting = self.now();
@@ -183,7 +183,7 @@ impl Conductor<'_> {
         }
     }
 
-    /// Tells the threads when the traffic begins, and how long it and the wait after it last.
+    /// Publishes when the traffic begins and ends, and how long to wait for answers afterwards.
     fn begin(&self, length: u64, grace: u64) {
         let traffic = self.now();
         self.moments.end.store(traffic + length, Release);
@@ -238,12 +238,12 @@ impl Conductor<'_> {
         self.wake();
     }
 
-    /// Time of the last answer or loss of a limited number of requests; `u64::MAX` before.
+    /// Returns the time when the last request of a quota was answered or lost; `u64::MAX` before.
     fn quota_over(&self) -> u64 {
         self.moments.quota.as_ref().map_or(u64::MAX, |it| it.over.load(Relaxed))
     }
 
-    /// Takes over the tallies of all threads.
+    /// Collects the tallies of all threads.
     fn gather(&self, sums: &mut PeriodSums) {
         self.desks.iter().for_each(ThreadReports::want);
         self.wake();
@@ -256,7 +256,7 @@ impl Conductor<'_> {
         }
     }
 
-    /// Makes a row of the figures since the last one.
+    /// Appends a period with the figures since the last one.
     fn end_period(&self, sums: &mut PeriodSums, at: Duration) {
         let it = &sums.period;
         sums.periods.push(Period {
@@ -313,7 +313,7 @@ impl Conductor<'_> {
         let retransmits = after.retransmits.zip(before.retransmits);
         let mut unsent: u64 = remains.iter().map(|it| it.unsent).sum();
         if let Some(requests) = self.plan.requests {
-            // The schedule goes on beyond the last request of the plan.
+            // Subtract requests that the schedule has beyond the plan's number of requests.
             unsent = unsent.min(requests.saturating_sub(sums.total.sent));
         }
         let slept = remains.iter().map(|it| it.slept).min().unwrap_or(0) as f64;
@@ -355,7 +355,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Length of the measurement. Bytes of a stream up have arrived once the server has closed.
+    /// Returns the duration of the measurement. Streams up end when the server has closed, because
+    /// only then all bytes have arrived.
     fn duration(&self, remains: &[Remains]) -> Duration {
         let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
         let end = remains.iter().map(|it| it.end.max(it.last_end)).max().unwrap_or(0);
@@ -376,7 +377,7 @@ impl Conductor<'_> {
     }
 
     fn wake(&self) {
-        // A waker fails only if its eventfd is gone; the thread then wakes at its next deadline.
+        // Ignore an error: the thread then wakes at its next deadline.
         self.wakers.iter().for_each(|it| drop(it.wake()));
     }
 }

@@ -1,4 +1,4 @@
-//! When requests are due: pure functions of a seed, in ns from the beginning of the traffic.
+//! Schedules of requests: pure functions of a seed, in ns from the beginning of the traffic.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform in [0, 1), with all 53 bits that a double holds.
+    /// Returns a uniform number in [0, 1) with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// Times of an open loop's requests.
+/// Schedule of a thread's requests in an open loop.
 #[derive(Clone)]
 pub struct LoadSchedule {
     spacing: Spacing,
     gap_ns: f64,
     random: SplitMix,
-    /// Requests before the next one.
+    /// Requests scheduled before the next one.
     count: u64,
     share: Share,
     next_ns: f64,
@@ -40,27 +40,27 @@ pub struct LoadSchedule {
 
 /// A thread's users among all users of a run.
 ///
-/// A uniform schedule gives request n to user n modulo all, and thus to the thread of that user.
-/// All threads together then have equal gaps, and all users equal rates.
+/// A uniform schedule assigns request n to user n modulo `all`, and thus to that user's thread. All
+/// threads together then have equal gaps, and all users equal rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// Number of the thread, which is that of its first user.
+    /// Number of the thread, equal to that of its first user.
     pub thread: u64,
-    /// Distance between two of the thread's users: the number of threads.
+    /// Number of threads, equal to the distance between two users of a thread.
     pub threads: u64,
-    /// The thread's users.
+    /// Number of the thread's users.
     pub users: u64,
-    /// Users of all threads.
+    /// Number of users of all threads.
     pub all: u64,
 }
 
 impl Share {
-    /// Number among the requests of all threads of the thread's request `count`.
+    /// Converts the index of a request of this thread to its number among those of all threads.
     fn number(self, count: u64) -> u64 {
         count / self.users * self.all + count % self.users * self.threads + self.thread
     }
 
-    /// The thread's requests among the first `number` of all threads.
+    /// Counts the thread's requests among the first `number` requests of all threads.
     fn count_below(self, number: u64) -> u64 {
         let rest = (number % self.all).saturating_sub(self.thread);
         number / self.all * self.users + rest.div_ceil(self.threads)
@@ -68,7 +68,7 @@ impl Share {
 }
 
 impl LoadSchedule {
-    /// The part of a schedule of `per_second` that belongs to a thread's users.
+    /// Creates the part of a schedule of `per_second` that a thread's users execute.
     pub fn new(per_second: f64, spacing: Spacing, seed: u64, share: Share) -> Self {
         let gap_ns = match spacing {
             Spacing::Uniform => 1e9 / per_second,
@@ -80,30 +80,31 @@ impl LoadSchedule {
         schedule
     }
 
-    /// Time of the next request.
+    /// Returns the time of the next request.
     pub fn peek(&self) -> u64 {
         self.next_ns as u64
     }
 
-    /// Goes on to the request after the next.
+    /// Advances by one request.
     pub fn advance(&mut self) {
         self.count += 1;
         self.next_ns = self.after(self.next_ns);
     }
 
-    /// Leaves out the requests before `time`.
+    /// Skips the requests before `time`.
     pub fn skip_to(&mut self, time: u64) {
         if self.peek() >= time {
             return;
         }
         let time = time as f64;
         self.count = self.share.count_below((time / self.gap_ns).ceil() as u64);
-        // Exponential gaps have no memory: the gap to the next request is the same from any time.
+        // Exponential gaps are memoryless: the distribution of the next gap is the same from any
+        // time.
         self.next_ns = self.after(time);
     }
 
-    /// Requests from the next one to `until`. A Poisson schedule counts the first million of them
-    /// and adds the expectation of the rest, otherwise a hopeless rate would delay the report.
+    /// Counts requests until `until`. For a Poisson schedule, estimates the number beyond the first
+    /// million, otherwise an extreme rate would delay the report.
     pub fn count_until(mut self, until: u64) -> u64 {
         const COUNTED: u64 = 1_000_000;
         let before = self.count;
@@ -118,46 +119,48 @@ impl LoadSchedule {
         self.count - before + rest.ceil() as u64
     }
 
-    /// Uniform times are computed from their number, so that no error adds up.
+    /// Returns the time of the request after `time_ns`. Uniform times are computed from the request
+    /// number, so that rounding errors do not accumulate.
     fn after(&mut self, time_ns: f64) -> f64 {
         match self.spacing {
             Spacing::Uniform => self.share.number(self.count) as f64 * self.gap_ns,
-            // Inversion: -ln(1 - u) is exponential with mean 1, and 1 - u is never 0.
+            // Inverse transform sampling: -ln(1 - u) is exponential with mean 1, and 1 - u is never
+            // 0.
             Spacing::Poisson => time_ns - (1. - self.random.unit()).ln() * self.gap_ns,
         }
     }
 }
 
-/// Times of users who each have one request per round, at a phase of their own.
+/// Schedule of users that each have one request per round, at a phase of their own.
 pub struct Rounds {
     every_ns: u64,
-    /// Phase and user, the earliest first.
+    /// Phase and user, in ascending order.
     phases: Vec<(u64, u32)>,
     round: u64,
     at: usize,
 }
 
 impl Rounds {
-    /// Phases random in [0, `every`).
+    /// Creates rounds with random phases in [0, `every`).
     pub fn spread(users: u32, every: Duration, random: &mut SplitMix) -> Self {
         let mut phases: Vec<_> = (0..users).map(|user| (phase(every, random), user)).collect();
         phases.sort_unstable();
         Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
     }
 
-    /// All users at the same time.
+    /// Creates rounds in which all users send at the same time.
     pub fn together(users: u32, every: Duration) -> Self {
         let phases = (0..users).map(|user| (0, user)).collect();
         Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
     }
 
-    /// Time and user of the next request.
+    /// Returns time and user of the next request.
     pub fn peek(&self) -> (u64, u32) {
         let (phase, user) = self.phases[self.at];
         (self.round * self.every_ns + phase, user)
     }
 
-    /// Requests in [`start`, `end`), from the next one.
+    /// Counts the remaining requests in [`start`, `end`).
     pub fn count_between(&self, start: u64, end: u64) -> u64 {
         let count = |(at, (phase, _)): (usize, &(u64, u32))| {
             let next = self.round + u64::from(at < self.at);
@@ -167,7 +170,7 @@ impl Rounds {
         self.phases.iter().enumerate().map(count).sum()
     }
 
-    /// Goes on to the request after the next.
+    /// Advances by one request.
     pub fn advance(&mut self) {
         self.at += 1;
         if self.at == self.phases.len() {
@@ -177,7 +180,7 @@ impl Rounds {
     }
 }
 
-/// A time in [0, `every`), in ns.
+/// Returns a random time in [0, `every`), in ns.
 pub fn phase(every: Duration, random: &mut SplitMix) -> u64 {
     (every.as_nanos() as f64 * random.unit()) as u64
 }
@@ -186,7 +189,7 @@ pub fn phase(every: Duration, random: &mut SplitMix) -> u64 {
 mod tests {
     use super::*;
 
-    /// A thread that has the only user.
+    /// A single thread with a single user.
     const ALONE: Share = Share { thread: 0, threads: 1, users: 1, all: 1 };
 
     const SECOND: u64 = 1_000_000_000;

@@ -1,7 +1,7 @@
-//! Sockets of users, and the descriptors for them.
+//! Sockets of users, and the limit on their descriptors.
 //!
-//! Calls on sockets go by way of the C library (nix, mio, std). rustix would ask the kernel itself,
-//! past the library of `towpath run`, and the users' sockets would not be on the stack.
+//! Uses socket calls of libc (through nix, mio and std). rustix would call the kernel directly and
+//! bypass the library of `towpath run`, so that the sockets would not be on the stack.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,10 +18,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::Error;
 use crate::failure::Failure;
 
-/// Begins a connection; the socket becomes writable when it stands, or has failed.
+/// Starts a connect. The socket becomes writable once it is connected or has failed.
 pub fn tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = socket(to, from, SockType::Stream)?;
-    // A request smaller than a segment must not wait for the ACK of the one before.
+    // Disable Nagle's algorithm, which would delay a small request until the previous one is
+    // acknowledged.
     setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(nix::Error::EINPROGRESS) => Ok(TcpStream::from_std(socket.into())),
@@ -29,7 +30,7 @@ pub fn tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     }
 }
 
-/// A socket whose datagrams go to one server and come from it alone.
+/// Creates a connected UDP socket, which sends to and receives from one server only.
 pub fn udp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<UdpSocket> {
     let socket = socket(to, from, SockType::Datagram)?;
     connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
@@ -41,17 +42,18 @@ fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SockType) -> io::Result<Ow
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(family, kind, flags, None)?;
     if let Some(from) = from {
-        // The port is then chosen by `connect`, which shares ports among servers and reuses those
-        // in TIME_WAIT. A stack without this option chooses at `bind`: fewer ports, same meaning.
+        // `connect` then chooses the port: ports can be shared among servers and reused in
+        // TIME_WAIT. A stack without this option chooses the port in `bind`, so that fewer are
+        // available.
         let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
         bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
     }
     Ok(socket)
 }
 
-/// The first of several addresses that accepts a connection; else the first.
+/// Returns the first address that accepts a connection, or the first address if none does.
 ///
-/// "localhost" often means ::1 and 127.0.0.1, and most servers listen at one of them.
+/// "localhost" often resolves to ::1 and 127.0.0.1, while most servers listen on one of them.
 pub fn accepting(addresses: &[SocketAddr], limit: Duration) -> SocketAddr {
     let accepts = |to: &&SocketAddr| std::net::TcpStream::connect_timeout(to, limit).is_ok();
     match addresses {
@@ -60,7 +62,7 @@ pub fn accepting(addresses: &[SocketAddr], limit: Duration) -> SocketAddr {
     }
 }
 
-/// Whether sockets can be bound to an address, which must then be one of this machine's.
+/// Checks that sockets can be bound to an address, so that it is an address of this machine.
 pub fn check_local(address: IpAddr) -> Result<(), Error> {
     match std::net::UdpSocket::bind((address, 0)) {
         Ok(_) => Ok(()),
@@ -68,7 +70,7 @@ pub fn check_local(address: IpAddr) -> Result<(), Error> {
     }
 }
 
-/// Raises the limit on descriptors to the hard limit, which must be enough for `users`.
+/// Raises the soft limit on descriptors to the hard limit. Fails if that is too low for `users`.
 pub fn allow_descriptors(users: usize, threads: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     if let Some(current) = limit.current
@@ -86,12 +88,12 @@ pub fn allow_descriptors(users: usize, threads: usize) -> Result<(), Error> {
     }
 }
 
-/// Descriptors of a thread: epoll, timer and waker.
+/// Descriptors per thread: epoll, timer and waker.
 const PER_THREAD: usize = 3;
-/// Descriptors that are open where `/proc` cannot be read: standard streams and a few more.
+/// Assumed number of open descriptors if `/proc` cannot be read.
 const OPEN_GUESS: usize = 16;
 
-/// Kind of a failure that a system call on a socket reports.
+/// Returns the kind of a socket error.
 pub fn kind(error: &io::Error) -> Failure {
     let Some(errno) = Errno::from_io_error(error) else { return Failure::Other };
     match errno {
@@ -107,7 +109,8 @@ pub fn kind(error: &io::Error) -> Failure {
     }
 }
 
-/// Whether a device's queue was full: the datagram is lost, as it might be on the way.
+/// Returns whether a device's queue was full. The datagram is then lost, as it may be in the
+/// network.
 pub fn is_no_room(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOBUFS)
 }
@@ -140,7 +143,7 @@ mod tests {
         let limit = Duration::from_secs(30);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener.local_addr().unwrap();
-        // While the port is taken here, no program can listen at it on all addresses.
+        // While `open` holds the port at one address, no program can listen on it at all addresses.
         let closed = SocketAddr::new("127.97.0.1".parse().unwrap(), open.port());
         let other = SocketAddr::new("127.97.0.2".parse().unwrap(), open.port());
         assert_eq!(accepting(&[closed, open], limit), open);

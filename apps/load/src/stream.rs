@@ -1,4 +1,4 @@
-//! Bytes as fast as they go, in either direction, with a turn for each connection.
+//! Bulk transfer in either direction, with a bounded turn for each connection.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -8,28 +8,28 @@ use crate::plan::{Plan, Protocol, Shape};
 use crate::user::User;
 use crate::verdict::Trouble;
 
-/// Bytes of a write: as many as iperf3's.
+/// Size of a write in bytes, the same as iperf3's.
 const CHUNK: usize = 128 * 1024;
-/// Reads and writes of one connection before others have their turn.
+/// Maximum number of reads and writes of a connection per turn.
 const TURN: usize = 16;
 
-/// Connections whose bytes can be moved, and the bytes to send.
+/// Connections that are ready to transfer, and the bytes to send.
 pub struct Streams {
     shape: Shape,
     is_udp: bool,
-    /// The message again and again: a chunk from any place within the first one.
+    /// The message repeated, so that a chunk can start at any offset within the first copy.
     bytes: Vec<u8>,
     message_len: usize,
-    /// Place in the message at which each user goes on.
+    /// Offset in the message at which each user continues.
     places: Vec<u32>,
     turns: VecDeque<u32>,
-    /// Streams whose server has not closed yet, after the end.
+    /// Streams that have sent all bytes and wait for the server to close.
     pub closing: usize,
     /// Time of the last such close.
     pub last_end: u64,
 }
 
-/// Bytes of a turn, and how it ended.
+/// Bytes transferred in a turn, and its result.
 pub struct Moved {
     pub sent: u64,
     pub received: u64,
@@ -56,7 +56,7 @@ impl Streams {
         }
     }
 
-    /// Puts a user into the queue of turns, once.
+    /// Adds a user to the queue of turns unless it is queued.
     pub fn take_turn(&mut self, it: &mut User, user: u32) {
         if !std::mem::replace(&mut it.is_listed, true) {
             self.turns.push_back(user);
@@ -73,7 +73,7 @@ impl Streams {
         Some(user)
     }
 
-    /// Moves a user's bytes. The user has another turn if more could be moved.
+    /// Transfers a user's bytes. Queues the user again if more can be transferred.
     pub fn turn(&mut self, it: &mut User, user: u32, is_over: bool, buffer: &mut [u8]) -> Moved {
         let mut moved = Moved { sent: 0, received: 0, datagrams: 0, result: Ok(()) };
         let sends = !is_over && self.shape != Shape::StreamDown;
@@ -81,7 +81,7 @@ impl Streams {
         if sends {
             goes_on |= self.send(it, user, &mut moved);
         }
-        // A stream up reads as well, otherwise a server that echoes would stop at a full window.
+        // Read in streams up as well, otherwise an echo server would stall with a full window.
         if moved.result.is_ok() {
             goes_on |= self.receive(it, buffer, &mut moved);
         }
@@ -91,7 +91,7 @@ impl Streams {
         moved
     }
 
-    /// True: the socket may take more.
+    /// Writes until the socket is full. Returns whether it may accept more.
     fn send(&mut self, it: &mut User, user: u32, moved: &mut Moved) -> bool {
         for _ in 0..TURN {
             let place = if self.is_udp { 0 } else { self.places[user as usize] as usize };
@@ -116,7 +116,7 @@ impl Streams {
         true
     }
 
-    /// True: the socket may have more.
+    /// Reads until the socket is empty. Returns whether it may have more.
     fn receive(&mut self, it: &mut User, buffer: &mut [u8], moved: &mut Moved) -> bool {
         for _ in 0..TURN {
             match it.read(buffer) {

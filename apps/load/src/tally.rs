@@ -1,4 +1,4 @@
-//! Counts of one thread, and their way to the thread that reports them.
+//! Figures of one thread, and their hand-over to the reporting thread.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -61,7 +61,7 @@ impl Tally {
         self.lost.merge(lost);
     }
 
-    /// Back to zero, with the memory of the histograms.
+    /// Resets all figures, keeping the memory of the histograms.
     pub fn clear(&mut self) {
         let histograms = [
             &mut self.response,
@@ -83,26 +83,26 @@ impl Tally {
     }
 }
 
-/// A thread's place of hand-over, and its gauges.
+/// Hand-over slot and gauges of a thread.
 ///
-/// The reporter asks, the thread swaps its tally for the empty one that lies here. Merging
-/// histograms takes longer than an answer, hence the reporter does it.
+/// At the reporter's request the thread swaps its tally with the empty one in the slot. The
+/// reporter merges the histograms, because that takes longer than an answer.
 #[derive(Default)]
 pub struct ThreadReports {
     tally: Mutex<Tally>,
     is_wanted: AtomicBool,
     /// Users with a connection.
     pub connected: AtomicUsize,
-    /// Connects under way.
+    /// Connects in progress.
     pub connecting: AtomicUsize,
-    /// Users who had a connection or a failure.
+    /// Users that have had a connection or a failure.
     pub settled: AtomicUsize,
     /// Delay of the oldest request that is due and not sent, in ns.
     pub behind_ns: AtomicU64,
 }
 
 impl ThreadReports {
-    /// Asks the thread for its tally; the caller wakes it.
+    /// Requests the thread's tally. The caller must wake the thread.
     pub fn want(&self) {
         self.is_wanted.store(true, Release);
     }
@@ -111,7 +111,7 @@ impl ThreadReports {
         self.is_wanted.load(Acquire)
     }
 
-    /// The thread's part of a hand-over.
+    /// Swaps the thread's tally if the reporter requested it.
     pub fn hand_over(&self, tally: &mut Tally, reporter: &Thread) {
         if self.is_wanted() {
             let mut place = self.tally.lock().expect("the reporter does not panic");
@@ -122,7 +122,7 @@ impl ThreadReports {
         }
     }
 
-    /// Moves what was handed over into several sums.
+    /// Merges the tally in the slot into each of the sums.
     pub fn collect<const N: usize>(&self, sums: [&mut Tally; N]) {
         let mut place = self.tally.lock().expect("the thread does not panic meanwhile");
         sums.into_iter().for_each(|it| it.merge(&place));

@@ -1,4 +1,4 @@
-//! A user: its socket, its requests in order, and its place in the answer.
+//! A user: its socket, its queue of requests, and the parsing state of its answer.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -17,11 +17,11 @@ use crate::verdict::{Step, Trouble, Verdict};
 /// Times of a request, in ns of the run's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Intended time of sending.
+    /// Intended send time.
     pub due: u64,
-    /// Real time of sending; meaningless before.
+    /// Actual send time; invalid until then.
     pub sent: u64,
-    /// Number of its datagram.
+    /// Sequence number of its datagram.
     number: u64,
 }
 
@@ -35,9 +35,9 @@ pub struct Answered {
 /// State of a user's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// No connection, and none is wanted: between two requests with a connection each.
+    /// No connection is needed: between two requests that each have their own connection.
     Closed,
-    /// Waiting before the next attempt, or in the queue of users who want to connect.
+    /// Waiting for the next attempt, or queued to connect.
     Waiting,
     /// SYN sent at this time.
     Connecting {
@@ -46,38 +46,39 @@ pub enum State {
     Open,
 }
 
-/// Requests that a user has not sent; more are counted as unsent, so that memory has a bound.
+/// Maximum number of queued requests of a user, to bound memory. Further requests are counted as
+/// unsent.
 pub const QUEUE_MAX: usize = 1024;
 
-/// Reads of one user before others have their turn.
+/// Maximum number of reads of a user per turn.
 pub const TURN: usize = 4;
-/// Text of a close that loses no request.
+/// Message for a close that loses no request.
 const IDLE_CLOSE: &str = "the server closed an idle connection";
 
 /// A connection or socket of a run, and its requests.
 pub struct User {
     socket: UserSocket,
     pub state: State,
-    /// Requests under way, then those that are due.
+    /// Requests in flight, followed by requests that are due.
     queue: VecDeque<Request>,
     under_way: u32,
-    /// Bytes of the last requests under way that the socket has not taken yet.
+    /// Bytes of started requests that the socket has not accepted yet.
     to_send: usize,
     reader: Reader,
     next_number: u64,
-    /// Counts connections: a timer of an earlier one is stale.
+    /// Number of connections so far. A timer with an older number is stale.
     pub generation: u32,
-    /// Time since which the user could send.
+    /// Time at which the user became able to send.
     pub free_since: u64,
     /// Time of the last answer; 0 before.
     pub answered_at: u64,
-    /// Whether the queue of sockets with more answers has this user.
+    /// Whether the crowd's queue of unread sockets contains this user.
     pub is_unread: bool,
-    /// Whether the worker's list of free users has this one.
+    /// Whether the list of free users contains this one.
     pub is_listed: bool,
     /// Time of the timer that checks limits; `u64::MAX` without one.
     pub limit_at: u64,
-    /// Whether a first connection or failure was counted.
+    /// Whether the first connection or failure was counted.
     pub is_settled: bool,
 }
 
@@ -107,7 +108,7 @@ impl User {
         }
     }
 
-    /// Takes a socket that is connected or about to be.
+    /// Takes a socket that is connected or connecting.
     pub fn open_tcp(
         &mut self,
         mut stream: TcpStream,
@@ -119,7 +120,7 @@ impl User {
         Ok(())
     }
 
-    /// Takes a socket, which needs no connection.
+    /// Takes a UDP socket, which needs no connect.
     pub fn open_udp(
         &mut self,
         mut socket: UdpSocket,
@@ -131,7 +132,7 @@ impl User {
         Ok(())
     }
 
-    /// Whether a connection that was begun stands.
+    /// Returns whether a connect has completed. Fails if the connect did.
     pub fn is_established(&self) -> Result<bool, Trouble> {
         let UserSocket::Tcp(stream) = &self.socket else { return Ok(true) };
         if let Some(error) = stream.take_error()? {
@@ -144,8 +145,8 @@ impl User {
         }
     }
 
-    /// Closes the socket and forgets requests under way, which `lost` receives. Requests that are
-    /// due stay for the next connection.
+    /// Closes the socket. Requests in flight are removed and passed to `lost`; requests not started
+    /// stay queued for the next connection.
     pub fn close(&mut self, mut lost: impl FnMut(&Request)) {
         self.socket = UserSocket::None;
         self.state = State::Waiting;
@@ -155,7 +156,7 @@ impl User {
         self.to_send = 0;
     }
 
-    /// Makes the reader ready for the first answer of a connection.
+    /// Resets the reader for the first answer of a connection.
     pub fn begin_reading(&mut self, dialogue: &Dialogue) {
         self.reader = Reader::new(dialogue.form);
     }
@@ -164,22 +165,22 @@ impl User {
         self.under_way as usize
     }
 
-    /// Requests that are due and not sent.
+    /// Returns the number of requests that are due and not started.
     pub fn waiting(&self) -> usize {
         self.queue.len() - self.under_way()
     }
 
-    /// Intended times of the requests that wait.
+    /// Returns the intended send times of the requests not started.
     pub fn due(&self) -> impl Iterator<Item = u64> {
         self.queue.range(self.under_way()..).map(|it| it.due)
     }
 
-    /// Whether a request waits that may be sent now.
+    /// Returns whether a request can be started now.
     pub fn may_send(&self, depth: usize) -> bool {
         self.state == State::Open && self.to_send == 0 && self.has_next(depth)
     }
 
-    /// Whether a request waits that the depth allows.
+    /// Returns whether a request is queued and the depth allows it.
     pub fn has_next(&self, depth: usize) -> bool {
         self.under_way() < depth && self.waiting() > 0
     }
@@ -188,22 +189,22 @@ impl User {
         self.queue.push_back(Request { due, sent: 0, number: 0 });
     }
 
-    /// Drops the first request that waits, and returns its intended time.
+    /// Drops the first request not started, and returns its intended send time.
     pub fn drop_waiting(&mut self) -> Option<u64> {
         self.queue.remove(self.under_way()).map(|it| it.due)
     }
 
-    /// The request that was sent first among those under way.
+    /// Returns the oldest request in flight.
     pub fn oldest(&self) -> Option<&Request> {
         self.queue.front().filter(|_| self.under_way > 0)
     }
 
-    /// Whether a part of an answer has come.
+    /// Returns whether a part of an answer has arrived.
     pub fn has_part(&self) -> bool {
         self.reader.has_begun()
     }
 
-    /// Drops datagrams sent at or before `limit`, which are lost.
+    /// Drops datagrams sent at or before `limit`, which count as lost.
     pub fn give_up(&mut self, limit: u64, mut lost: impl FnMut(&Request)) {
         while self.oldest().is_some_and(|it| it.sent <= limit) {
             self.under_way -= 1;
@@ -211,7 +212,7 @@ impl User {
         }
     }
 
-    /// Puts the first request that waits under way; [`User::send_rest`] sends it.
+    /// Starts the next queued request; [`User::send_rest`] sends it.
     pub fn start_next(&mut self, dialogue: &Dialogue, sent: u64) -> Request {
         let request = &mut self.queue[self.under_way as usize];
         (request.sent, request.number) = (sent, self.next_number);
@@ -221,8 +222,8 @@ impl User {
         *request
     }
 
-    /// Sends the requests that were started, in as few writes as possible, or the rest of them.
-    /// Returns the bytes taken.
+    /// Sends unsent bytes of started requests, in as few writes as possible. Returns the number of
+    /// bytes accepted by the socket.
     pub fn send_rest(&mut self, dialogue: &mut Dialogue, user: u64) -> Result<usize, Trouble> {
         let mut taken = 0;
         while self.to_send > 0 {
@@ -241,7 +242,8 @@ impl User {
         Ok(taken)
     }
 
-    /// Bytes that the socket takes of `bytes`. A datagram for which a device has no room is lost.
+    /// Writes to the socket. A datagram that finds the device's queue full counts as written, and
+    /// is lost.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match &mut self.socket {
             UserSocket::None => Err(ErrorKind::NotConnected.into()),
@@ -253,7 +255,7 @@ impl User {
         }
     }
 
-    /// Bytes that the socket has, 0 at the end of a stream.
+    /// Reads from the socket; 0 at the end of a stream.
     pub fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         match &mut self.socket {
             UserSocket::None => Err(ErrorKind::WouldBlock.into()),
@@ -262,7 +264,7 @@ impl User {
         }
     }
 
-    /// Tells the server that no more bytes follow.
+    /// Closes the sending direction, so that the server sees the end of the stream.
     pub fn finish_sending(&mut self) -> std::io::Result<()> {
         match &self.socket {
             UserSocket::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -270,11 +272,13 @@ impl User {
         }
     }
 
-    /// Reads answers until the socket is empty, [`TURN`] reads at the most. A server that sends
-    /// without end thus holds up neither other users nor the end of the run. A short read empties
-    /// the socket, unless its end is announced: the end has no event of its own then.
+    /// Reads answers until the socket is empty, with at most [`TURN`] reads. A server that sends
+    /// endlessly therefore delays neither other users nor the end of the run. A short read means
+    /// that the socket is empty, unless the end was announced: the end then causes no further
+    /// event.
     ///
-    /// Returns whether the socket may have more. Answers and late datagrams are appended.
+    /// Returns whether the socket may have more bytes. Answers and late datagrams are added to
+    /// `inbox`.
     pub fn receive(
         &mut self,
         dialogue: &Dialogue,
@@ -296,7 +300,8 @@ impl User {
             inbox.bytes += len as u64;
             if is_udp {
                 self.on_datagram(&buffer[..len], dialogue, now, inbox)?;
-                // A doubled datagram may wait for the next event: it answers nothing.
+                // Leave a duplicate datagram for the next event: no request is in flight that it
+                // could answer.
                 if self.under_way == 0 {
                     return Ok(false);
                 }
@@ -320,7 +325,8 @@ impl User {
         while !bytes.is_empty() {
             if self.under_way == 0 {
                 let is_any = dialogue.form == crate::answer::AnswerForm::Any;
-                // The end of an answer of any length is unknown: the rest belongs to it.
+                // The end of an answer of any length is unknown, so all remaining bytes belong to
+                // it.
                 return if is_any { Ok(()) } else { Err(Trouble::surplus(bytes.len())) };
             }
             match self.reader.read(bytes, dialogue)? {
@@ -380,7 +386,7 @@ impl User {
         Err(Trouble::text(Failure::Closed, text))
     }
 
-    /// The request at `place` among those under way is answered.
+    /// Completes the request at index `place` of those in flight.
     fn answer(&mut self, place: usize, at: u64, verdict: Verdict, inbox: &mut AnswerInbox) {
         let request = self.queue.remove(place).expect("a request is under way");
         self.answered_at = at;
@@ -389,13 +395,13 @@ impl User {
     }
 }
 
-/// Results of [`User::receive`], in memory that is used again.
+/// Results of [`User::receive`], reused to avoid allocations.
 #[derive(Default)]
 pub struct AnswerInbox {
     pub answers: Vec<Answered>,
     /// Bytes read.
     pub bytes: u64,
-    /// Datagrams that answer no request under way.
+    /// Datagrams that match no request in flight.
     pub late: u64,
 }
 
@@ -428,7 +434,7 @@ mod tests {
         let client = std::net::TcpStream::connect(address).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(&[0; 16 * TURN * READ]).unwrap();
-        // All of it has arrived before the first turn.
+        // Wait until all bytes have arrived, before the first turn.
         let mut all = vec![0; 16 * TURN * READ];
         while client.peek(&mut all).unwrap() < all.len() {}
         client.set_nonblocking(true).unwrap();
@@ -445,7 +451,7 @@ mod tests {
         assert!(!turn(0), "the socket is empty");
     }
 
-    /// Budget of an idle user: 100,000 of them in some 50 MB, beside the kernel's sockets.
+    /// Checks the memory budget of idle users: 100,000 in some 50 MB, without the kernel's sockets.
     #[test]
     fn an_idle_user_is_small() {
         assert!(size_of::<User>() <= 512, "{} bytes", size_of::<User>());

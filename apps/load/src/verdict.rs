@@ -1,24 +1,24 @@
-//! Outcome of bytes that a server sent.
+//! Results of parsing bytes from a server.
 
 use std::fmt;
 
 use crate::failure::Failure;
 use crate::sockets;
 
-/// Outcome of some bytes.
+/// Result of parsing some bytes.
 pub enum Step {
-    /// All bytes belong to an answer that goes on.
+    /// All bytes were consumed and the answer is incomplete.
     Partial,
-    /// The answer ended after `used` of the bytes.
+    /// The answer ended after `used` bytes.
     Whole { used: usize, verdict: Verdict },
 }
 
-/// Content of a whole answer.
+/// Content of a complete answer.
 #[derive(Default)]
 pub struct Verdict {
-    /// Words of the server if the answer says that the request failed.
+    /// Failure reported by the answer, with the server's message.
     pub refusal: Option<Trouble>,
-    /// Whether the server closes the connection after the answer, as announced.
+    /// Whether the server announced that it closes the connection after the answer.
     pub closes: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Trouble {
     pub cause: Cause,
 }
 
-/// Words for the example of a failure; formatted only for the first of each kind.
+/// Text for the example of a failure, formatted only for the first failure of each kind.
 #[derive(Debug)]
 pub enum Cause {
     Kernel(std::io::Error),
@@ -49,7 +49,7 @@ impl Trouble {
         Self { kind, cause: Cause::Lengths { got, expected } }
     }
 
-    /// Bytes that no request asked for.
+    /// Returns the failure for bytes that belong to no request.
     pub fn surplus(len: usize) -> Self {
         Self { kind: Failure::LongAnswer, cause: Cause::Surplus(len) }
     }
@@ -80,14 +80,14 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The beginning of a line that the server sent, without its end; longer lines are cut.
+/// Beginning of a line from the server, without its end. Longer lines are truncated.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     bytes: [u8; LINE_MAX],
     len: u8,
 }
 
-/// Bytes of a line that are kept: header names and values that matter are shorter.
+/// Maximum number of bytes kept of a line. Relevant header names and values are shorter.
 pub const LINE_MAX: usize = 80;
 
 impl Default for Line {
@@ -97,7 +97,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Reads on; true once the line is whole, and how many bytes belonged to it.
+    /// Consumes bytes of a line. Returns their number, and whether the line is complete.
     pub fn read(&mut self, bytes: &[u8]) -> (usize, bool) {
         let end = bytes.iter().position(|&it| it == b'\n');
         let part = &bytes[..end.unwrap_or(bytes.len())];

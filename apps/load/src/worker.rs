@@ -1,4 +1,4 @@
-//! The loop of one thread: sends what is due, reads what came, and sleeps until the next of either.
+//! Main loop of a thread: sends due requests, reads answers, and sleeps until the next event.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -19,26 +19,26 @@ use crate::tally::{Tally, ThreadReports};
 
 const ALARM: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
-/// Events of one look at the sockets; a thread behind its schedule sends again after these.
+/// Maximum number of events per poll. A thread behind its schedule sends again after these.
 const EVENTS: usize = 1024;
 
-/// Descriptors of one thread, made before the thread so that a refusal is the run's error.
+/// Descriptors of one thread, created before the thread so that an error fails the run early.
 pub struct Post {
     poll: Poll,
     alarm: TimerAlarm,
     pub waker: Arc<Waker>,
 }
 
-/// Figures of a thread at its end.
+/// Final figures of a thread.
 pub struct Remains {
     pub tally: Tally,
     pub unsent: u64,
     pub connected: usize,
-    /// Time of the measurement in which the thread slept, in ns.
+    /// Time that the thread slept during the measurement, in ns.
     pub slept: u64,
-    /// End of the thread's measurement: later than the plan's moment if that is in the past.
+    /// End of the thread's measurement. Later than the planned end if that had passed already.
     pub end: u64,
-    /// Time when the last stream's server closed; 0 without one.
+    /// Time when the server closed the last stream; 0 if none.
     pub last_end: u64,
 }
 
@@ -52,7 +52,7 @@ impl Post {
     }
 }
 
-/// Part of a run that one thread does.
+/// Part of a run executed by one thread.
 pub struct LoadWorker<'a> {
     plan: &'a Plan,
     moments: &'a Moments,
@@ -67,7 +67,7 @@ pub struct LoadWorker<'a> {
 }
 
 impl<'a> LoadWorker<'a> {
-    /// Thread number `thread` of `threads`.
+    /// Creates the worker of thread number `thread` of `threads`.
     pub fn new(
         plan: &'a Plan,
         moments: &'a Moments,
@@ -86,7 +86,7 @@ impl<'a> LoadWorker<'a> {
         Ok(Self { plan, moments, desk, reporter, post, events, crowd, pace, slept, is_draining })
     }
 
-    /// Goes on until the run is over.
+    /// Runs until the end of the run.
     pub fn run(mut self) -> Result<Remains, Error> {
         loop {
             self.desk.hand_over(&mut self.crowd.tally, &self.reporter);
@@ -103,7 +103,8 @@ impl<'a> LoadWorker<'a> {
             }
             self.pace.on_update(&mut self.crowd);
             self.report_quota();
-            // After the last answer nothing would wake the thread before the grace is over.
+            // Check again before sleeping: after the last answer no event wakes the thread until
+            // the grace period ends.
             if self.is_over() {
                 break;
             }
@@ -121,14 +122,14 @@ impl<'a> LoadWorker<'a> {
         Ok(Remains { tally, unsent, connected, slept: self.slept, end, last_end })
     }
 
-    /// Wakes the reporter after the last request of a quota, which then ends the run.
+    /// Wakes the reporter after the last request of a quota, so that it ends the run.
     fn report_quota(&mut self) {
         if std::mem::take(&mut self.crowd.is_quota_over) {
             self.reporter.unpark();
         }
     }
 
-    /// Takes over the moments that the reporter has decided meanwhile.
+    /// Applies the times that the reporter has set meanwhile.
     fn observe(&mut self) {
         let traffic = self.moments.traffic.load(Acquire);
         if traffic == u64::MAX {
@@ -139,7 +140,8 @@ impl<'a> LoadWorker<'a> {
         let is_beginning = window.traffic == u64::MAX;
         let mut end = self.moments.end.load(Acquire);
         if !is_beginning && end < window.end {
-            // The run was stopped. Requests sent until now are in the figures, their answers too.
+            // The run was stopped, so end the measurement now. Requests sent until now are
+            // included.
             end = end.max(now);
         }
         let start = traffic.saturating_add(self.plan.warmup.as_nanos() as u64);
@@ -159,7 +161,7 @@ impl<'a> LoadWorker<'a> {
             && (is_answered || self.moments.clock.now() >= self.moments.drained.load(Acquire))
     }
 
-    /// Sleeps until something is due or a socket has news.
+    /// Sleeps until a deadline or until a socket is ready.
     fn wait(&mut self, may_sleep: bool) -> Result<(), Error> {
         let before = self.moments.clock.now();
         let next = self.next_deadline().max(before);

@@ -1,10 +1,10 @@
-//! Turns of streams, and their end.
+//! Turns of streams, and the end of streams.
 
 use super::{State, UserCrowd};
 use crate::plan::Shape;
 
 impl UserCrowd<'_> {
-    /// Moves bytes of streams that can be moved. Returns whether more could be.
+    /// Gives one stream a turn. Returns whether more can be transferred.
     pub fn stream_some(&mut self) -> bool {
         let Some(user) = self.streams.next_turn(&mut self.users) else { return false };
         let now = self.clock.now();
@@ -26,14 +26,14 @@ impl UserCrowd<'_> {
         self.streams.has_turns()
     }
 
-    /// Gives all streams a turn: the traffic begins.
+    /// Queues all streams for a turn when the traffic begins.
     pub fn begin_streams(&mut self) {
         for (user, it) in self.users.iter_mut().enumerate() {
             self.streams.take_turn(it, user as u32);
         }
     }
 
-    /// Tells servers of streams up that all was sent; each closes once it has read it.
+    /// Closes the sending direction of streams up. The server closes once it has read all bytes.
     pub fn finish_streams(&mut self) {
         if self.plan.shape != Shape::StreamUp || self.is_udp() {
             return;
