@@ -1,4 +1,5 @@
-//! A process without descriptors. The limit is the whole process's: no other test stands here.
+//! A process that runs out of descriptors. The limit affects the whole process, so this file has a
+//! single test.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,7 +18,8 @@ fn descriptors_that_the_rest_of_the_process_uses_up_are_counted_as_a_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut plan = Plan::new(Target::from(listener.local_addr().unwrap()));
     std::thread::spawn(move || {
-        // The server resets each connection at its first request, and goes on without descriptors.
+        // The server resets each connection at its first request. If accept fails because of
+        // missing descriptors, the server continues.
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 100]);
             set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
@@ -25,7 +27,7 @@ fn descriptors_that_the_rest_of_the_process_uses_up_are_counted_as_a_failure() {
     });
     plan.duration = Duration::from_secs(3600);
     plan.period = Duration::from_millis(10);
-    // The user is without a descriptor for as long as its pause; snapshots come more often.
+    // Snapshots must be more frequent than this pause, during which the user has no descriptor.
     plan.reconnect_pause = Duration::from_millis(50);
     let (stop, mut taken) = (AtomicBool::new(false), Vec::new());
     let report = run(&plan, &stop, &mut |now| {

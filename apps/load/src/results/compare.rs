@@ -1,4 +1,4 @@
-//! `--compare`: two servers in turn, and their differences beside the noise.
+//! `--compare`: alternating runs of two servers, and their differences compared with the noise.
 
 use crate::{Failures, Histogram, Report};
 use serde::Serialize;
@@ -7,25 +7,25 @@ use super::figures;
 use super::outcome::{Labelled, has_answers};
 use super::statistics::{Ratio, SIGNIFICANT, median, rank_sum_p, ratio};
 
-/// Runs of two servers, A B A B..., and what they say.
+/// Runs of two servers in the order A B A B..., and their comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// A and B.
+    /// Servers A and B.
     pub sides: [Side; 2],
-    /// Figures that were compared.
+    /// Compared figures.
     pub verdicts: Vec<Verdict>,
 }
 
 /// Runs of one server.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// The server as it was given.
+    /// Name of the server as given.
     pub name: String,
-    /// Its runs in order.
+    /// Runs of the server in order.
     pub runs: Vec<Report>,
 }
 
-/// A figure of both.
+/// Comparison of one figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     /// Kind of the figure.
@@ -34,17 +34,17 @@ pub struct Verdict {
     pub a: f64,
     /// Median over B's runs.
     pub b: f64,
-    /// B's figure in units of A's.
+    /// Ratio of B's figure to A's.
     pub ratio: Option<Ratio>,
-    /// Probability that equal servers lie so far apart; none if the verdict is withheld.
+    /// Probability that equal servers differ at least this much. None if the verdict is withheld.
     pub p: Option<f64>,
-    /// Whether the difference is more than the noise.
+    /// Whether the difference exceeds the noise.
     pub differs: bool,
-    /// Reason for which the times are not compared; none if they are.
+    /// Reason for which the times are not compared. None if they are.
     pub withheld: Option<Withheld>,
 }
 
-/// Reasons for which times of two servers cannot be compared.
+/// Reason for which times of two servers cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Withheld {
@@ -54,35 +54,35 @@ pub enum Withheld {
     ManyLost(Name),
 }
 
-/// Names of the two servers.
+/// Name of a server in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Name {
-    /// The first one.
+    /// The first server.
     A,
-    /// The second one.
+    /// The second server.
     B,
 }
 
-/// Share of requests without an answer beyond which the times of a round are not compared. The
-/// 99th percentile of all requests is then not known.
+/// Maximum fraction of unanswered requests in a round whose times are compared. Beyond it, the 99th
+/// percentile of all requests is unknown.
 const LOST_MAX: f64 = 0.01;
 
-/// Kinds of figures that are compared.
+/// Figure that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparedFigure {
     /// Answers per second.
     Rate,
-    /// Bits per second of both directions, of streams.
+    /// Bits per second in both directions, for streams.
     Bits,
     /// Median time.
     P50,
-    /// Time that 99 % have at most.
+    /// 99th percentile of the times.
     P99,
 }
 
 impl ComparedFigure {
-    /// Name in tables.
+    /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate | Self::Bits => "throughput",
@@ -91,7 +91,7 @@ impl ComparedFigure {
         }
     }
 
-    /// The figure of a run.
+    /// Returns the figure of a run.
     pub fn of(self, report: &Report) -> f64 {
         let times = figures::main_times(report);
         match self {
@@ -102,25 +102,25 @@ impl ComparedFigure {
         }
     }
 
-    /// The figure with its unit.
+    /// Formats a value of the figure with its unit.
     pub fn text(self, value: f64) -> String {
         match self {
             Self::Rate => figures::rate(value),
             Self::Bits => figures::bits(value),
-            // Medians of rounds without an answer.
+            // Median of rounds without an answer.
             Self::P50 | Self::P99 if value <= 0. => "-".to_owned(),
             Self::P50 | Self::P99 => figures::time(std::time::Duration::from_secs_f64(value)),
         }
     }
 
-    /// Whether more is better.
+    /// Returns whether a larger value is better.
     pub fn is_more_better(self) -> bool {
         matches!(self, Self::Rate | Self::Bits)
     }
 }
 
 impl Comparison {
-    /// Compares as many runs as both have.
+    /// Compares the rounds that both servers have completed.
     pub fn new(names: [String; 2], runs: [Vec<Report>; 2]) -> Self {
         let [a, b] = &runs;
         let is_stream = a.first().is_some_and(|run| run.plan.shape.is_stream());
@@ -136,7 +136,8 @@ impl Comparison {
         Self { sides, verdicts }
     }
 
-    /// Requests of A and B without an answer, by name, in all rounds. Failures are always there.
+    /// Returns the unanswered requests of A and B in all rounds, as named counts. Failed requests
+    /// are always listed.
     pub fn losses(&self) -> Vec<(&'static str, [u64; 2])> {
         let sum = |count: fn(&Report) -> u64| {
             self.sides.each_ref().map(|side| side.runs.iter().map(count).sum::<u64>())
@@ -149,12 +150,12 @@ impl Comparison {
         losses
     }
 
-    /// The first server with a finished round that had no answer, and that round.
+    /// Returns the first completed round without an answer.
     pub fn dead_round(&self) -> Option<Labelled<'_>> {
         self.runs().into_iter().find(|run| !has_answers(run.report))
     }
 
-    /// All runs in the order in which they happened.
+    /// Returns all runs in the order in which they were executed.
     pub fn runs(&self) -> Vec<Labelled<'_>> {
         let rounds = self.sides.iter().map(|side| side.runs.len()).max().unwrap_or(0);
         let both = (0..rounds).flat_map(|n| [(0, "A", n), (1, "B", n)]);
@@ -167,14 +168,14 @@ impl Comparison {
 }
 
 impl Side {
-    /// Failures of all rounds.
+    /// Returns the failures of all rounds.
     pub fn failures(&self) -> Failures {
         let mut all = Failures::default();
         self.runs.iter().for_each(|run| all.merge(&run.failures));
         all
     }
 
-    /// The main times of all runs together.
+    /// Returns the main times of all runs, merged.
     pub fn times(&self) -> Histogram {
         let mut all = Histogram::new();
         self.runs.iter().for_each(|run| all.merge(figures::main_times(run)));
@@ -203,7 +204,7 @@ fn verdict(figure: ComparedFigure, a: &[Report], b: &[Report]) -> Verdict {
     Verdict { figure, a: of_a, b: of_b, ratio: ratio(&a, &b), p: Some(p), differs, withheld }
 }
 
-/// The reason that forbids a verdict on times: requests without an answer are in no time.
+/// Returns the reason to withhold a verdict on times, because unanswered requests have no time.
 fn withheld(a: &[Report], b: &[Report]) -> Option<Withheld> {
     let sides = [(Name::A, a), (Name::B, b)];
     let dead = sides.iter().find(|(_, runs)| runs.iter().any(|run| !has_answers(run)));
@@ -233,7 +234,7 @@ impl Withheld {
 }
 
 impl Verdict {
-    /// The difference as a sentence without its end.
+    /// Describes the difference as a sentence without a period.
     pub fn words(&self) -> String {
         let p = match (self.withheld, self.p) {
             (Some(withheld), _) => return withheld.words(),
@@ -248,7 +249,7 @@ impl Verdict {
         format!("B is {word}, by more than the noise ({p})")
     }
 
-    /// The change from A to B in percent, with its interval.
+    /// Formats the change from A to B in percent, with its confidence interval.
     pub fn change(&self) -> String {
         let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.) * 100.);
         match self.ratio {
@@ -334,7 +335,7 @@ mod tests {
                 assert!(it.words().starts_with("no verdict on times: B "), "{}", it.words());
             }
         }
-        // The few failures of the sample report are no obstacle.
+        // The sample report has few failures, so that its times are compared.
         assert!(compare(b()).verdicts[1].differs);
         let both = compare(b().into_iter().map(dead).collect());
         assert_eq!(both.dead_round().map(|run| (run.label, run.round)), Some(("B", 1)));

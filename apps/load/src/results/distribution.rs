@@ -1,38 +1,39 @@
-//! Distributions in few bins, for bars.
+//! Distributions of times in a few bins, for bar charts.
 
 use std::time::Duration;
 
 use crate::Histogram;
 
-/// Times from `from` to `to`.
+/// Bin of a distribution, with times from `from` to `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bin {
-    /// Shortest time of the bin.
+    /// Minimum time of the bin.
     pub from: Duration,
-    /// Longest time of the bin.
+    /// Maximum time of the bin.
     pub to: Duration,
-    /// Times in it.
+    /// Number of times in the bin.
     pub count: u64,
 }
 
-/// Times below and above which a plot's bins begin and end; the few outside are in the last ones.
+/// Fraction of times cut off at either end of a plot, and counted in the first and last bins.
 const CUT: f64 = 0.001;
 
-/// Counts in bins of equal width on a logarithmic scale, which begin and end where times are.
+/// Counts times in bins of equal width on a logarithmic scale that covers the recorded times.
 pub fn bins(times: &Histogram, number: usize) -> Vec<Bin> {
     if times.is_empty() || number == 0 {
         return Vec::new();
     }
     let log = |time: Duration| (time.as_nanos().max(1) as f64).ln();
     let low = log(times.quantile(CUT));
-    // A little more than the longest time, so that it falls into the last bin.
+    // Slightly above the longest time, so that it falls into the last bin.
     let high = log(times.quantile(1. - CUT)).max(low + 1e-3) + 1e-6;
     let width = (high - low) / number as f64;
     let edge = |n: usize| Duration::from_nanos((low + width * n as f64).exp().round() as u64);
     let bin = |n: usize| Bin { from: edge(n), to: edge(n + 1), count: 0 };
     let mut bins: Vec<Bin> = (0..number).map(bin).collect();
     for it in times.buckets() {
-        // A bucket is narrower than a bin, except where all times are alike.
+        // The middle is precise enough: a bucket is narrower than a bin, unless all times are
+        // nearly equal.
         let middle = (it.from + it.to) / 2;
         let at = ((log(middle) - low) / width).max(0.) as usize;
         bins[at.min(number - 1)].count += it.count;

@@ -1,22 +1,23 @@
-//! The machine that the tester runs on, for readers of the figures.
+//! Description of the tester's machine, which readers need to judge the figures.
 
 use serde::Serialize;
 
-/// Facts that figures depend on.
+/// Properties of the machine that influence the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
-    /// Model of the processors.
+    /// CPU model.
     pub cpu: String,
-    /// Processors that this process may use.
+    /// Number of CPUs available to this process.
     pub cpus: usize,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: String,
-    /// Memory of the machine.
+    /// Size of the machine's memory in bytes.
     pub memory_bytes: u64,
 }
 
 impl MachineFacts {
-    /// Facts of this machine; a file that cannot be read leaves its fact unknown.
+    /// Reads the properties of this machine. A file that cannot be read leaves its property
+    /// unknown.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
@@ -29,7 +30,7 @@ impl MachineFacts {
     }
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())

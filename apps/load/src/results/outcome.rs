@@ -1,4 +1,4 @@
-//! Results of a command: one run, a comparison, or a search.
+//! Results of a command: a single run, a comparison, or a search.
 
 use crate::Report;
 use serde::Serialize;
@@ -8,58 +8,58 @@ use super::machine::MachineFacts;
 use super::search::Search;
 use super::values::Goal;
 
-/// Everything that the outputs tell.
+/// Content of every output format.
 #[derive(Debug, Serialize)]
 pub struct Document {
     /// Version of `towpath`.
     pub version: &'static str,
-    /// Words of the command line.
+    /// Arguments of the command line.
     pub argv: Vec<String>,
-    /// Place of the users' sockets: kernel, rootless or tap.
+    /// Network stack of the users' sockets: kernel, rootless or tap.
     pub on: &'static str,
-    /// The machine that the tester ran on.
+    /// Machine on which the tester ran.
     pub machine: MachineFacts,
-    /// The figures.
+    /// Figures of the command.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Bounds that were asked for.
+    /// Results of the requested assertions.
     pub assertions: Vec<Assertion>,
 }
 
-/// The figures of a command.
+/// Figures of a command.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
     /// A single run.
     Run {
-        /// Its figures.
+        /// Figures of the run.
         run: Box<Report>,
     },
-    /// Two servers in turn.
+    /// Alternating runs of two servers.
     Comparison {
-        /// The runs of both, and their differences.
+        /// Runs of both servers, and their differences.
         comparison: Comparison,
     },
     /// Runs at several rates.
     Search {
-        /// The steps, and the rate that was found.
+        /// Steps of the search, and the rate found.
         search: Search,
     },
 }
 
-/// A run with the words that tell it from others.
+/// A run, with a label and number to identify it.
 #[derive(Debug, Clone, Copy)]
 pub struct Labelled<'a> {
-    /// Name of the run: empty, a side, or a rate.
+    /// Label of the run: empty, the server's name (A or B), or a rate.
     pub label: &'a str,
-    /// Number among the runs of this name, from 1.
+    /// Number of the run among those with this label, from 1.
     pub round: usize,
     /// Figures of the run.
     pub report: &'a Report,
 }
 
 impl Outcome {
-    /// All runs in the order in which they happened.
+    /// Returns all runs in the order in which they were executed.
     pub fn runs(&self) -> Vec<Labelled<'_>> {
         match self {
             Self::Run { run } => vec![Labelled { label: "", round: 1, report: run }],
@@ -76,35 +76,35 @@ impl Outcome {
         }
     }
 
-    /// Whether a run had an answer, or bytes where bytes are counted.
+    /// Returns whether any run had an answer, or bytes for streams.
     pub fn has_answers(&self) -> bool {
         self.runs().iter().any(|run| has_answers(run.report))
     }
 }
 
-/// Whether the figures are about more than failures.
+/// Returns whether a report has figures other than failures.
 pub fn has_answers(report: &Report) -> bool {
     if report.plan.shape.is_stream() {
         report.bytes_sent + report.bytes_received > 0
     } else {
-        // Idle users with a long interval may have had no request that was due.
+        // Idle users with a long interval may have had no request due.
         report.received > 0 || report.sent == 0 && report.connected > 0
     }
 }
 
-/// A bound, and the figure that came out.
+/// Bound on a figure, and the measured value.
 #[derive(Debug, Clone, Serialize)]
 pub struct Assertion {
-    /// The bound as it was given.
+    /// Bound as given.
     pub bound: String,
-    /// The figure as it came out.
+    /// Measured value.
     pub found: String,
-    /// Whether the bound is kept.
+    /// Whether the bound holds.
     pub holds: bool,
 }
 
 impl Assertion {
-    /// Compares the figures with the bound.
+    /// Compares a report with a bound.
     pub fn of(goal: &Goal, report: &Report) -> Self {
         let (bound, found) = (goal.text().to_owned(), goal.found(report));
         Self { bound, found, holds: goal.holds(report) }

@@ -1,4 +1,4 @@
-//! The figures as one page of HTML that needs nothing else: no script, no file, no network.
+//! The figures as a self-contained HTML page without scripts, further files or network access.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::plot::{self, Curve, Steps, escaped, number, seconds};
 use super::search::{Missed, Search};
 use super::text::{METHOD, quantile};
 
-/// The page.
+/// Renders the page.
 pub fn of(document: &Document) -> String {
     let (title, body) = match &document.outcome {
         Outcome::Run { run } => (run.plan.target.name.clone(), report(run)),
@@ -29,7 +29,7 @@ pub fn of(document: &Document) -> String {
     )
 }
 
-/// Figures of one run.
+/// Renders the figures of one run.
 fn report(report: &Report) -> String {
     let mut text = setting(report);
     text += &marks(report);
@@ -39,7 +39,7 @@ fn report(report: &Report) -> String {
     text
 }
 
-/// Rule, pattern and time of the run.
+/// Renders arrivals, traffic pattern and duration of the run.
 fn setting(report: &Report) -> String {
     let plan = &report.plan;
     let warmup = if plan.warmup.is_zero() {
@@ -61,7 +61,7 @@ fn setting(report: &Report) -> String {
     )
 }
 
-/// Warnings that the figures must not be read without.
+/// Renders warnings about the figures.
 fn marks(report: &Report) -> String {
     let mut text = String::new();
     let mut mark = |words: &str| {
@@ -90,7 +90,7 @@ fn marks(report: &Report) -> String {
     text
 }
 
-/// The few figures that everybody looks for.
+/// Renders the most important figures.
 fn tiles(report: &Report) -> String {
     let mut text = String::from("<div class=\"tiles\">");
     let mut tile = |value: String, name: &str| {
@@ -134,7 +134,7 @@ fn plots(report: &Report) -> String {
     text
 }
 
-/// Rates and times of the periods.
+/// Renders rates and times over the periods.
 fn over_time(report: &Report) -> String {
     let curve = |name: &str, class, value: &dyn Fn(&crate::Period) -> f64| {
         let point = |it: &crate::Period| (it.at.as_secs_f64(), value(it));
@@ -151,7 +151,8 @@ fn over_time(report: &Report) -> String {
     }
     let mut rates = Vec::new();
     if figures::is_open(&report.plan) {
-        // Broad, otherwise the answers hide the requests of a server that answers them all.
+        // Use a broad line, otherwise the answers hide the requests if the server answers all of
+        // them.
         rates.push(curve("requests", "c2 broad", &|it| each(it, it.sent)));
     }
     rates.push(curve("answers", "c1", &|it| each(it, it.received)));
@@ -159,7 +160,7 @@ fn over_time(report: &Report) -> String {
         rates.push(curve("failures", "c4", &|it| each(it, it.failed)));
     }
     let of = |time: fn(&crate::Period) -> Duration| {
-        // A period without an answer has no time, not one of zero.
+        // Leave a gap for a period without an answer, because its time is unknown rather than zero.
         move |it: &crate::Period| {
             if it.received == 0 { f64::NAN } else { time(it).as_secs_f64() }
         }
@@ -206,7 +207,7 @@ fn tables(report: &Report) -> String {
     text + &pairs(rows.iter().map(|(name, value)| (*name, &**value)))
 }
 
-/// A table of two columns.
+/// Renders a table of two columns.
 fn pairs<'a>(rows: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut text = String::from("<table class=\"pairs\">");
     for (name, value) in rows {
@@ -318,7 +319,7 @@ fn compared(comparison: &Comparison) -> (String, String) {
         text += &failures(&format!("Failures of {name}"), &side.failures());
     }
     for it in &comparison.verdicts {
-        // A round without an answer has no time, not one of zero.
+        // Leave out a round without an answer, because its time is unknown rather than zero.
         let is_time = !it.figure.is_more_better();
         let values = |n: usize| {
             let all = comparison.sides[n].runs.iter().map(|run| it.figure.of(run));
@@ -396,7 +397,7 @@ fn searched(search: &Search) -> (String, String) {
     (title, text)
 }
 
-/// The command, the machine, and the bounds that were asked for.
+/// Renders the command, the machine and the assertions.
 fn foot(document: &Document) -> String {
     let mut text = String::new();
     for it in &document.assertions {
@@ -421,7 +422,7 @@ fn foot(document: &Document) -> String {
     text
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+[]".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -431,10 +432,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Date and time in UTC of a number of seconds since 1970.
+/// Formats a Unix time in seconds as date and time in UTC.
 fn date(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Years from the first of March, so that a leap day is a year's last.
+    // Count years from the first of March, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -504,7 +505,7 @@ mod tests {
         }
     }
 
-    /// Checks that tags are closed in order and that the page asks for nothing from elsewhere.
+    /// Checks that tags are nested correctly and that the page refers to no external resource.
     #[track_caller]
     fn is_sound(page: &str) {
         let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! Plots as SVG that stands in a page. Colours are the page's.
+//! Plots as inline SVG, coloured by the style sheet of the page.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::Histogram;
 use super::distribution::{Bin, bins};
 use super::figures;
 
-/// Size of a plot, in units of the drawing, and its margins.
+/// Size of a plot and its margins, in units of the drawing.
 const WIDTH: f64 = 760.;
 const HEIGHT: f64 = 250.;
 const LEFT: f64 = 66.;
@@ -20,27 +20,27 @@ const BOTTOM: f64 = 26.;
 const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
 /// Height of a row of dots.
 const ROW: f64 = 30.;
-/// Points of a percentile curve: one for each few units of the drawing.
+/// Number of points of a percentile curve: one per few units of the drawing.
 const POINTS: usize = 160;
-/// Bars of a distribution.
+/// Number of bars of a distribution.
 const BARS: usize = 56;
-/// Points of a curve up to which each can be pointed at.
+/// Maximum number of points of a curve for which each point has a tooltip.
 const HOVERS_MAX: usize = 400;
-/// Ratio of the largest value to the smallest from which an axis is logarithmic.
+/// Ratio of the largest to the smallest value from which an axis is logarithmic.
 const WIDE: f64 = 8.;
 
 /// A named curve.
 #[derive(Debug, Clone)]
 pub struct Curve {
-    /// Name in the key.
+    /// Name in the legend.
     pub name: String,
-    /// Class of its colour: c1, c2, …
+    /// CSS class of the colour: c1, c2, …
     pub class: &'static str,
     /// Points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Words of a value on an axis.
+/// Formats a value of an axis.
 type Words = fn(f64) -> String;
 
 /// Creates an axis of times: logarithmic where values are far apart, otherwise linear from zero.
@@ -63,7 +63,7 @@ fn decade(least: f64, most: f64) -> &'static [f64] {
     if (most / least).log10() > 3. { COARSE } else { FINE }
 }
 
-/// Words of a time in seconds.
+/// Formats a time in seconds.
 pub fn seconds(value: f64) -> String {
     if value == 0. {
         return "0s".to_owned();
@@ -71,7 +71,7 @@ pub fn seconds(value: f64) -> String {
     figures::time(Duration::from_secs_f64(value.max(0.)))
 }
 
-/// Words of a number.
+/// Formats a number.
 pub fn number(value: f64) -> String {
     match value {
         _ if value >= 1e6 => format!("{}M", trimmed(value / 1e6)),
@@ -85,12 +85,12 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Text that is no markup, wherever it stands.
+/// Escapes text for use in markup.
 pub fn escaped(text: &str) -> String {
     towpath_chart::escaped(&super::text::printable(text))
 }
 
-/// Times over the share of requests that have them at most.
+/// Draws times over the fraction of requests with at most that time.
 pub fn percentiles(title: &str, all: &[(&str, &'static str, &Histogram)]) -> String {
     let curve = |&(name, class, times): &(&str, &'static str, &Histogram)| {
         let most = (times.count().max(10) as f64).log10();
@@ -110,14 +110,14 @@ fn share(share: f64) -> String {
     format!("{:.4} %", share * 100.)
 }
 
-/// Rates over the time of the run.
+/// Draws rates over the time of the run.
 pub fn rates(title: &str, curves: &[Curve], words: Words) -> String {
     let most = values(curves).fold(0., f64::max);
     let y = Axis::linear(0., most.max(1e-9) * 1.05, words);
     draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), words(y)))
 }
 
-/// Times of answers over the time of the run.
+/// Draws times of answers over the time of the run.
 pub fn times(title: &str, curves: &[Curve]) -> String {
     let y = times_axis(values(curves));
     draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), seconds(y)))
@@ -132,7 +132,7 @@ fn values(curves: &[Curve]) -> impl Iterator<Item = f64> + Clone {
     curves.iter().flat_map(|it| &it.points).map(|point| point.1)
 }
 
-/// Curves between their axes, and a key.
+/// Draws curves with axes and a legend.
 fn draw(
     title: &str,
     x: &Axis,
@@ -172,7 +172,7 @@ fn draw(
     text + &key(curves.iter().map(|it| (it.class, &*it.name)))
 }
 
-/// Counts of times in bins of equal width on a logarithmic scale.
+/// Draws counts of times in bins of equal width on a logarithmic scale.
 pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
     let bins = bins(times, BARS);
     let (Some(first), Some(last)) = (bins.first(), bins.last()) else { return String::new() };
@@ -203,7 +203,7 @@ pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
         + "the bars at the ends hold the shortest and the longest thousandth as well</p>"
 }
 
-/// A row of dots for each name: one for each value that is a number, and a line at the median.
+/// Draws a row of dots per name: one dot per finite value, and a line at the median.
 pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) -> String {
     let all = || rows.iter().flat_map(|row| row.2.iter().copied()).filter(|it| it.is_finite());
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0., f64::max));
@@ -243,19 +243,19 @@ pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) 
     text + "</svg>"
 }
 
-/// Steps of a search with one outcome.
+/// Steps of a search with the same outcome.
 pub struct Steps<'a> {
-    /// Class of their marks.
+    /// CSS class of the dots.
     pub class: &'static str,
-    /// Class of the key's colour.
+    /// CSS class of the legend's colour.
     pub key: &'static str,
-    /// Name of the outcome.
+    /// Name of the outcome in the legend.
     pub name: &'a str,
-    /// Rates, and times in seconds.
+    /// Rates, with times in seconds.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Steps of a search: times over rates, and the bound.
+/// Draws the steps of a search: times over rates, and the bound.
 pub fn steps(title: &str, groups: &[Steps<'_>], bound: f64) -> String {
     let all = || groups.iter().flat_map(|group| &group.points);
     let (least, most) =
@@ -303,7 +303,7 @@ fn axes(text: &mut String, x: &Axis, y: &Axis) {
     for (at, words) in &x.ticks {
         let at = left(x, *at);
         grid(text, &format!("M{at:.1} {TOP}V{ground:.1}"));
-        // Words that would touch those before them are left out.
+        // Skip a label that would overlap the previous one.
         let half = words.chars().count() as f64 * 3.6;
         if at - half > room {
             word(text, "middle", at, HEIGHT - 8., words);

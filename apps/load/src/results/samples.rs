@@ -1,4 +1,4 @@
-//! Reports for tests.
+//! Sample reports for tests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::{
     Target,
 };
 
-/// Address of the reports' server.
+/// Returns the server's address in the sample reports.
 pub fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7))
 }
 
-/// Times from 0.1 ms to 1 ms, and one of a hundred of 2 ms.
+/// Returns times from 0.1 ms to 1 ms; each hundredth is 2 ms.
 pub fn times(count: u64) -> Histogram {
     let mut times = Histogram::new();
     for n in 0..count {
@@ -23,7 +23,7 @@ pub fn times(count: u64) -> Histogram {
     times
 }
 
-/// Figures of a closed loop of 3 s that had three failures.
+/// Returns the report of a closed loop of 3 s with three failures.
 pub fn report() -> Report {
     let mut plan = Plan::new(Target::from(address()));
     plan.users = 10;
@@ -76,7 +76,7 @@ pub fn report() -> Report {
     }
 }
 
-/// Figures in the middle of such a run.
+/// Returns a snapshot in the middle of such a run.
 pub fn snapshot() -> ReportSnapshot {
     let report = report();
     ReportSnapshot {

@@ -1,4 +1,5 @@
-//! `--search`: the highest rate at which a quantile of the response times keeps its bound.
+//! `--search`: finds the highest rate at which a quantile of the response times stays within a
+//! bound.
 
 use std::time::Duration;
 
@@ -10,55 +11,55 @@ use super::values::Limit;
 
 /// Rate of the first step unless `--rate` is given.
 pub const START: f64 = 1000.;
-/// Ratio of a missed and a kept rate that are close enough.
+/// Ratio of the lowest failed rate to the highest passed rate at which the search ends.
 const CLOSE: f64 = 1.05;
-/// Rate below which nothing is searched for: a step then has too few requests to judge.
+/// Minimum rate per second of a search. Lower rates have too few requests per step to judge.
 const LEAST: f64 = 1.;
-/// Rate above which nothing is searched for: the tester's own bound.
+/// Maximum rate per second of a search, which is that of the tester.
 const MOST: f64 = 1e8;
 
-/// Steps of a search, and the rate that they lead to.
+/// Steps of a search, and the resulting rate.
 #[derive(Debug, Clone, Serialize)]
 pub struct Search {
-    /// Quantile that is bounded, as `p99`.
+    /// Bounded quantile, as `p99`.
     pub quantile: String,
-    /// Bound on it, in seconds.
+    /// Bound on the quantile, in seconds.
     pub bound_s: f64,
-    /// The runs in order.
+    /// Steps in the order of execution.
     pub steps: Vec<Step>,
-    /// Highest rate that kept the bound; none if no rate did.
+    /// Highest rate that met the bound. None if no rate did.
     pub rate: Option<f64>,
-    /// Lowest rate above it that missed the bound; none if the search ended before.
+    /// Lowest rate above `rate` that missed the bound. None if the search ended before one did.
     pub missed: Option<f64>,
 }
 
 /// A run at one rate.
 #[derive(Debug, Clone, Serialize)]
 pub struct Step {
-    /// Requests per second that were asked for.
+    /// Requested rate per second.
     pub rate: f64,
-    /// Quantile of the response times, in seconds; none without an answer.
+    /// Quantile of the response times, in seconds. None without an answer.
     pub quantile_s: Option<f64>,
-    /// Reason for which the bound is missed; none if it is kept.
+    /// Reason for which the bound is missed. None if it is met.
     pub missed: Option<Missed>,
     /// Figures of the run.
     pub report: Report,
 }
 
-/// Reasons for which a rate misses the bound.
+/// Reason for which a rate misses the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
     /// Requests were answered too late, or never.
     TooLate,
-    /// The tester itself did not keep the schedule.
+    /// The tester itself fell behind the schedule.
     TesterBehind,
-    /// The run was cut short.
+    /// The run was stopped early.
     Stopped,
 }
 
 impl Missed {
-    /// Words for a table.
+    /// Returns a description for a table.
     pub fn words(self) -> &'static str {
         match self {
             Self::TooLate => "too late",
@@ -69,7 +70,7 @@ impl Missed {
 }
 
 impl Step {
-    /// Judges a run: of all requests that were due, the share must be answered in time.
+    /// Evaluates a run: the required fraction of all due requests must be answered in time.
     pub fn new(rate: f64, limit: &Limit, report: Report) -> Self {
         let due = report.scheduled.max(report.sent).max(1) as f64;
         let in_time = if report.response.is_empty() {
@@ -77,7 +78,8 @@ impl Step {
         } else {
             report.response.share_below(limit.bound) * report.response.count() as f64
         };
-        // Response times contain the tester's own lateness: answers in time are in time either way.
+        // Response times include the tester's own lateness. If enough answers are in time, the
+        // bound is therefore met even if the tester was late.
         let missed = if report.ended == Ended::Stopped {
             Some(Missed::Stopped)
         } else if in_time / due >= limit.share {
@@ -92,12 +94,12 @@ impl Step {
         Self { rate, quantile_s, missed, report }
     }
 
-    /// Whether the bound is kept.
+    /// Returns whether the bound is met.
     pub fn holds(&self) -> bool {
         self.missed.is_none()
     }
 
-    /// The step as a line.
+    /// Formats the step as a line.
     pub fn line(&self) -> String {
         let quantile = self.quantile_s.map(|it| figures::time(Duration::from_secs_f64(it)));
         format!(
@@ -111,7 +113,7 @@ impl Step {
 }
 
 impl Search {
-    /// A search without steps.
+    /// Creates a search without steps.
     pub fn new(limit: &Limit) -> Self {
         Self {
             quantile: limit.name.clone(),
@@ -122,9 +124,10 @@ impl Search {
         }
     }
 
-    /// Rate of the next step, or none when the rates are close enough.
+    /// Returns the rate of the next step. None when the rates are close enough.
     ///
-    /// Doubles until a rate misses and halves until one keeps; then takes the geometric middle.
+    /// Doubles the rate until one misses the bound, and halves it until one meets the bound. Then
+    /// continues with the geometric mean of both.
     pub fn next(&self, start: f64) -> Option<f64> {
         match (self.rate, self.missed) {
             (None, None) => Some(start),
@@ -132,14 +135,15 @@ impl Search {
             (None, Some(missed)) => Some(missed / 2.).filter(|&rate| rate >= LEAST),
             (Some(kept), Some(missed)) => {
                 (missed / kept > CLOSE).then(|| (kept * missed).sqrt().round()).filter(|&rate| {
-                    // Whole rates below 20 per second may have none between them.
+                    // Stop if no rate lies between: rates below 20 per second are rounded to
+                    // integers.
                     rate > kept && rate < missed
                 })
             }
         }
     }
 
-    /// Takes a step in.
+    /// Adds a step.
     pub fn push(&mut self, step: Step) {
         if step.holds() {
             self.rate = Some(self.rate.map_or(step.rate, |rate| rate.max(step.rate)));
@@ -149,24 +153,24 @@ impl Search {
         self.steps.push(step);
     }
 
-    /// The step of the rate that was found.
+    /// Returns the step of the resulting rate.
     pub fn best(&self) -> Option<&Step> {
         let rate = self.rate?;
         self.steps.iter().find(|step| step.holds() && step.rate == rate)
     }
 
-    /// Whether the tester, not the server, ended the search: the server may do more.
+    /// Returns whether the tester was the limit rather than the server, which may then do more.
     pub fn is_tester_limit(&self) -> bool {
         let next = self.missed_step();
         next.is_some_and(|step| step.missed == Some(Missed::TesterBehind))
     }
 
-    /// The step of the lowest rate that missed the bound.
+    /// Returns the step of the lowest rate that missed the bound.
     fn missed_step(&self) -> Option<&Step> {
         self.steps.iter().find(|step| !step.holds() && Some(step.rate) == self.missed)
     }
 
-    /// The rate that was found, in a few words.
+    /// Formats the resulting rate.
     pub fn title(&self) -> String {
         match (self.rate, self.is_tester_limit()) {
             (Some(rate), true) => {
@@ -178,7 +182,7 @@ impl Search {
         }
     }
 
-    /// The result as a sentence.
+    /// Describes the result in a sentence.
     pub fn words(&self) -> String {
         let bound = figures::time(Duration::from_secs_f64(self.bound_s));
         let name = &self.quantile;
@@ -232,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A run in which `late` of a thousand requests took 5 ms.
+    /// Returns a run in which `late` of a thousand requests took 5 ms.
     fn run(late: u64) -> Report {
         let mut response = crate::Histogram::new();
         (0..1000).for_each(|n| {
@@ -257,7 +261,7 @@ mod tests {
         assert_eq!(judge(stopped), Some(Missed::Stopped));
     }
 
-    /// Rates of the steps against a server that keeps the bound up to `capacity`.
+    /// Returns the rates of the steps against a server that meets the bound up to `capacity`.
     fn rates(capacity: f64) -> (Vec<f64>, Search) {
         let mut search = Search::new(&limit());
         while let Some(rate) = search.next(START) {
@@ -295,7 +299,7 @@ mod tests {
         assert!(search.is_tester_limit());
         assert_eq!(search.title(), "1000/s or more: the tester fell behind");
         assert!(search.words().starts_with("1000/s keeps p99 at 1ms, and a higher rate may:"));
-        // The server itself misses a lower rate.
+        // A lower rate fails because of the server itself.
         search.push(Step::new(1020., &limit(), run(500)));
         assert!(!search.is_tester_limit());
         assert_eq!(search.title(), "1000/s");

@@ -1,18 +1,18 @@
-//! Differences and noise: the rank-sum test of Mann and Whitney, exact, also with ties.
+//! Differences and noise: the exact rank-sum test of Mann and Whitney, with support of ties.
 //!
-//! Runs of a server differ from each other by chance. If two servers are equal, every order of
-//! their runs is equally likely. The test counts the orders in which the two lie as far apart as
-//! they do, or further. No distribution is assumed, and one slow run cannot decide alone.
+//! Runs of the same server vary by chance. If two servers are equal, every order of their runs is
+//! equally likely. The test counts the orders in which the two servers lie at least as far apart as
+//! measured. The test assumes no distribution, and a single slow run cannot decide the result.
 
-/// Largest probability of an accident that still counts as a difference.
+/// Significance level: maximum probability of a chance result at which a difference is reported.
 ///
-/// With three figures per comparison, fewer than 3 of 100 comparisons of equal servers find one.
+/// A comparison has three figures, so fewer than 3 of 100 comparisons of equal servers report one.
 pub const SIGNIFICANT: f64 = 0.01;
 
-/// Probability that runs of equal servers lie as far apart as these, or further.
+/// Returns the probability that runs of equal servers lie at least as far apart as these.
 pub fn rank_sum_p(a: &[f64], b: &[f64]) -> f64 {
     let all: Vec<f64> = a.iter().chain(b).copied().collect();
-    // Twice the rank is a whole number, also in the middle of a tie.
+    // Doubled ranks are integers even if tied values share a mean rank.
     let rank = |value: f64| {
         let less = all.iter().filter(|&&other| other < value).count();
         let equal = all.iter().filter(|&&other| other == value).count();
@@ -26,7 +26,7 @@ pub fn rank_sum_p(a: &[f64], b: &[f64]) -> f64 {
     far.map(|(_, count)| count).sum::<f64>() / ways.iter().sum::<f64>()
 }
 
-/// Number of choices of `len` ranks with each sum.
+/// Counts the subsets of `len` ranks by their sum.
 fn ways(ranks: &[usize], len: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.; most + 1]; len + 1];
@@ -42,27 +42,28 @@ fn ways(ranks: &[usize], len: usize) -> Vec<f64> {
     ways.swap_remove(len)
 }
 
-/// A ratio, and the interval in which the true one lies.
+/// Ratio with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Ratio {
-    /// Lower end of the interval.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// Median of the ratios of all pairs (Hodges and Lehmann).
+    /// Median of the ratios of all pairs (Hodges-Lehmann estimator).
     pub middle: f64,
-    /// Upper end of the interval.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
-/// The ratio of `b` to `a`, with the interval of 99 % that belongs to the rank-sum test.
+/// Returns the ratio of `b` to `a`, with the 99 % confidence interval of the rank-sum test.
 ///
-/// None where a value is not positive.
+/// Returns None if a value is not positive.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     if a.is_empty() || b.is_empty() || a.iter().chain(b).any(|&value| value <= 0.) {
         return None;
     }
     let mut ratios: Vec<f64> = b.iter().flat_map(|b| a.iter().map(move |a| b / a)).collect();
     ratios.sort_by(f64::total_cmp);
-    // Counts of U, the pairs in which B is below A, by the sums of ranks without ties.
+    // Distribution of U, the number of pairs in which B is below A, from sums of ranks without
+    // ties.
     let ranks: Vec<usize> = (1..=a.len() + b.len()).collect();
     let ways = ways(&ranks, a.len());
     let total: f64 = ways.iter().sum();
@@ -84,7 +85,7 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     })
 }
 
-/// The median; of an even number of values the mean of the middle two. Zero of none.
+/// Returns the median: for an even number of values the mean of the middle two, for none zero.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -106,10 +107,10 @@ mod tests {
 
     #[test]
     fn probabilities_are_those_of_the_tables() {
-        // Two of 252 orders separate five from five.
+        // 2 of 252 orders separate five values from five completely.
         is_near(rank_sum_p(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 2. / 252.);
         is_near(rank_sum_p(&[6., 7., 8., 9., 10.], &[1., 2., 3., 4., 5.]), 2. / 252.);
-        // U = 1: four of 252.
+        // U = 1: 4 of 252 orders.
         is_near(rank_sum_p(&[1., 2., 3., 4., 6.], &[5., 7., 8., 9., 10.]), 4. / 252.);
         is_near(rank_sum_p(&[1., 2.], &[3., 4.]), 2. / 6.);
         is_near(rank_sum_p(&[1.; 5], &[1.; 5]), 1.);
@@ -119,8 +120,8 @@ mod tests {
 
     #[test]
     fn ties_are_counted_exactly() {
-        // Ranks 1, 2.5, 2.5, 4, 5, 6: sums of three of twenty that lie as far out as 1+2.5+2.5 or
-        // 4+5+6: two.
+        // Ranks 1, 2.5, 2.5, 4, 5, 6: 2 of 20 sums of three ranks are as extreme as 1+2.5+2.5 or
+        // 4+5+6.
         is_near(rank_sum_p(&[1., 2., 2.], &[3., 4., 5.]), 2. / 20.);
     }
 

@@ -1,4 +1,4 @@
-//! The figures for other programs: JSON and CSV.
+//! Machine-readable figures: JSON and CSV.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use super::figures::{self, QUANTILES};
 use super::outcome::{Document, Labelled};
 use super::text::quantile;
 
-/// Version of the document's fields, which grows when one changes its meaning or goes.
+/// Schema version, incremented when a field changes its meaning or is removed.
 const SCHEMA: u32 = 1;
 
-/// A document with everything.
+/// Serializes the whole document as JSON.
 pub fn json(document: &Document) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Versioned<'a> {
@@ -25,10 +25,10 @@ pub fn json(document: &Document) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&versioned)? + "\n")
 }
 
-/// Columns in front of every row.
+/// Leading columns of every row.
 const RUN: &str = "label,round,server,protocol,pattern,users,rate_asked";
 
-/// A row for each run.
+/// Formats one row per run.
 pub fn csv(document: &Document) -> String {
     let mut text =
         format!("{RUN},duration_s,sent,received,failures,rate,bits_sent_per_s,bits_received_per_s");
@@ -69,7 +69,7 @@ pub fn csv(document: &Document) -> String {
     text
 }
 
-/// A row for each period of each run.
+/// Formats one row per period of each run.
 pub fn series(document: &Document) -> String {
     let mut text = format!(
         "{RUN},at_s,length_s,sent,received,failed,bytes_sent,bytes_received,connected,\
@@ -91,7 +91,7 @@ pub fn series(document: &Document) -> String {
                 it.connected,
             );
             for time in [it.p50, it.p90, it.p99, it.max] {
-                // Zero stands for no answer, which is an empty cell.
+                // The time of a period without an answer is an empty cell.
                 let _ = match it.received {
                     0 => write!(text, ","),
                     _ => write!(text, ",{}", micros(time)),
@@ -120,7 +120,7 @@ fn front(run: &Labelled<'_>) -> String {
     )
 }
 
-/// Mean and percentiles, or as many empty cells.
+/// Formats mean and percentiles, or empty cells if there are no times.
 fn cells(times: &Histogram) -> String {
     if times.is_empty() {
         return ",".repeat(1 + QUANTILES.len());
@@ -136,12 +136,12 @@ fn micros(time: std::time::Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Name of a percentile in a column: `p99_9`.
+/// Returns the name of a percentile in a column: `p99_9`.
 fn plain(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// Text in a cell, quoted where RFC 4180 asks for it.
+/// Formats a cell, quoted if RFC 4180 requires it.
 fn cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! The figures as text: first the words of the old tester, then everything that it left out.
+//! The figures as text: first the lines that earlier versions printed, then further figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::figures::{self, QUANTILES, bits, bytes, counted, percent, rate, time}
 use super::outcome::{Document, Outcome};
 use super::search::Search;
 
-/// The whole text.
+/// Formats the whole document.
 pub fn of(document: &Document) -> String {
     let mut text = match &document.outcome {
         Outcome::Run { run } => report(run, document.on),
@@ -24,7 +24,7 @@ pub fn of(document: &Document) -> String {
     text
 }
 
-/// Figures of one run.
+/// Formats the figures of one run.
 fn report(report: &Report, on: &str) -> String {
     let mut text = String::from("=== Load Test Complete ===\n");
     if !report.plan.shape.is_stream() {
@@ -45,7 +45,7 @@ fn report(report: &Report, on: &str) -> String {
     text
 }
 
-/// Lines of the old tester, whose words scripts look for.
+/// Formats the lines that earlier versions printed, because scripts parse them.
 fn old_words(text: &mut String, report: &Report) {
     let times = figures::main_times(report);
     let _ = writeln!(text, "Sent:     {}", report.sent);
@@ -60,7 +60,7 @@ fn old_words(text: &mut String, report: &Report) {
     }
 }
 
-/// Server, protocol, pattern and rule.
+/// Formats server, protocol, traffic pattern and arrivals.
 fn setting(text: &mut String, report: &Report, on: &str) {
     let plan = &report.plan;
     let place = if on == "kernel" { String::new() } else { format!(" from Towpath ({on})") };
@@ -82,7 +82,7 @@ fn setting(text: &mut String, report: &Report, on: &str) {
     let _ = writeln!(text, "Measured  {}{ended}{warmup}", time(report.duration));
 }
 
-/// Rates and connections.
+/// Formats rates and connections.
 fn traffic(text: &mut String, report: &Report) {
     let (out, back) = (bits(report.bits_sent()), bits(report.bits_received()));
     if report.plan.shape.is_stream() {
@@ -107,7 +107,7 @@ fn traffic(text: &mut String, report: &Report) {
     }
 }
 
-/// The table of times.
+/// Formats the table of times.
 fn times(text: &mut String, report: &Report) {
     let mut rows: Vec<(&str, &Histogram)> = Vec::new();
     if figures::is_open(&report.plan) {
@@ -142,12 +142,12 @@ fn times(text: &mut String, report: &Report) {
     }
 }
 
-/// A quantile that never exceeds the longest time, where a bucket's end would.
+/// Returns a quantile that does not exceed the maximum, as the end of its bucket might.
 pub fn quantile(times: &Histogram, share: f64) -> Duration {
     times.quantile(share).min(times.max())
 }
 
-/// Failures by kind, with cause and example.
+/// Formats failures by kind, with cause and example.
 fn failures(text: &mut String, report: &Report) {
     if report.failures.is_empty() {
         return;
@@ -163,7 +163,7 @@ fn failures(text: &mut String, report: &Report) {
     }
 }
 
-/// The tester's own part in the figures.
+/// Formats how the tester itself influenced the figures.
 fn generator(text: &mut String, report: &Report) {
     let generator = &report.generator;
     text.push('\n');
@@ -198,17 +198,17 @@ fn generator(text: &mut String, report: &Report) {
     }
 }
 
-/// Room for the name of an entry, and columns of a line.
+/// Indentation of an entry's text, and maximum number of columns of a line.
 const INDENT: &str = "          ";
 const COLUMNS: usize = 84;
 
-/// A name and its words, broken into lines.
+/// Appends a name and its text, wrapped to `COLUMNS`.
 fn entry(text: &mut String, name: &str, words: &str) {
     let _ = write!(text, "{name:<10}");
     paragraph(text, INDENT, words);
 }
 
-/// Words behind an indent that the first line has already.
+/// Appends wrapped text. The first line is assumed to be indented already.
 fn paragraph(text: &mut String, indent: &str, words: &str) {
     let mut column = indent.len();
     for (n, word) in words.split(' ').enumerate() {
@@ -226,7 +226,7 @@ fn paragraph(text: &mut String, indent: &str, words: &str) {
     text.push('\n');
 }
 
-/// The mark of a tester that was too slow.
+/// Describes a tester that was too slow.
 pub fn behind(mark: &FellBehind) -> String {
     let mut text = format!(
         "FELL BEHIND: {} of the requests left more than {} late (p99 {}, max {})",
@@ -296,7 +296,7 @@ fn compared(comparison: &Comparison, on: &str) -> String {
     text
 }
 
-/// Method of `--compare`, in the text and in the page.
+/// Explanation of the method of `--compare`, for text and page.
 pub const METHOD: &str = "
 Figures are medians over the rounds. A difference is more than the noise if the rank-sum test of
 Mann and Whitney (exact, two-sided) gives equal servers a chance of at most 1 % to lie so far

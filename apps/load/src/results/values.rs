@@ -1,4 +1,4 @@
-//! Values of options: times, rates, formats, goals.
+//! Parsing of option values: times, rates, formats, assertions.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use crate::{PlannedAnswer, Report};
 
 use super::figures;
 
-/// Longest time that an option takes, which keeps sums of times far from overflow.
+/// Maximum time in an option, to avoid overflow of sums of times.
 const SECONDS_MAX: f64 = 366. * 86400.;
-/// Longest `--message-size`: a request of more bytes is a stream (`--shape up`).
+/// Maximum of `--message-size` in bytes. Larger requests should use a stream (`--shape up`).
 const MESSAGE_MAX: usize = 64 << 20;
 
-/// Reads a time with its units, as `10s`, `100ms`, `1m30s` or `1.5h`. Zero needs no unit.
+/// Parses a time with units, as `10s`, `100ms`, `1m30s` or `1.5h`. Zero needs no unit.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!("\"{text}\" is not a time: expected a number and its unit, as 10s, 100ms or 1m30s")
@@ -49,7 +49,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Reads a number that may end in `k` or `M`, as `2000`, `2k` or `1.5M`.
+/// Parses a number with an optional suffix `k` or `M`, as `2000`, `2k` or `1.5M`.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1e3),
@@ -61,13 +61,13 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("\"{text}\" is not a rate: expected a number, as 2000, 2k or 1.5M"))
 }
 
-/// Reads `--message-size`.
+/// Parses `--message-size`.
 pub fn parse_message_size(text: &str) -> Result<usize, String> {
     let size = text.parse().ok().filter(|size| (1..=MESSAGE_MAX).contains(size));
     size.ok_or_else(|| format!("\"{text}\" is not a size: expected 1 to {MESSAGE_MAX} bytes"))
 }
 
-/// Reads `--answer`.
+/// Parses `--answer`.
 pub fn parse_answer(text: &str) -> Result<PlannedAnswer, String> {
     match text {
         "echo" => Ok(PlannedAnswer::Echo),
@@ -81,7 +81,7 @@ pub fn parse_answer(text: &str) -> Result<PlannedAnswer, String> {
     }
 }
 
-/// Replaces `\n`, `\r`, `\t`, `\0`, `\\` and `\xHH` by their bytes.
+/// Replaces the escapes `\n`, `\r`, `\t`, `\0`, `\\` and `\xHH` by their bytes.
 pub fn parse_message(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -116,27 +116,27 @@ fn no_escape(text: &str) -> String {
     format!("\"{text}\" has a \\ without a meaning: expected \\n, \\r, \\t, \\0, \\xHH or \\\\")
 }
 
-/// Form of the figures.
+/// Output format of the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultFormat {
-    /// Words and columns for people.
+    /// Text for people.
     Text,
-    /// A document with everything.
+    /// JSON document with all figures.
     Json,
-    /// A row for each run.
+    /// CSV with a row per run.
     Csv,
-    /// A row for each second of each run.
+    /// CSV with a row per period of each run.
     Series,
-    /// A page with plots.
+    /// HTML page with plots.
     Html,
 }
 
-/// `-o`: a format, and the file for it.
+/// Option `-o`: a format, and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Form of the figures.
+    /// Output format.
     pub format: ResultFormat,
-    /// File to write; standard output without one.
+    /// File to write; None means standard output.
     pub file: Option<PathBuf>,
 }
 
@@ -169,7 +169,7 @@ impl FromStr for Output {
     }
 }
 
-/// Format of a file that is given without one, as `report.html`.
+/// Returns the format for a file given without one, as `report.html`.
 fn by_extension(text: &str) -> Option<ResultFormat> {
     let formats = ["text=", "json=", "csv=", "series=", "html="];
     if formats.iter().any(|format| text.starts_with(format)) {
@@ -184,14 +184,14 @@ fn by_extension(text: &str) -> Option<ResultFormat> {
     }
 }
 
-/// Sockets that the users have, `--on`.
+/// Option `--on`: the network stack of the users' sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Sockets of this machine's kernel.
     Kernel,
     /// Sockets of Towpath, behind its gateway.
     Rootless,
-    /// Sockets of Towpath on a TAP device; the device's name, if one was given.
+    /// Sockets of Towpath on a TAP device, with the device's name if given.
     Tap(Option<String>),
 }
 
@@ -214,7 +214,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Word of the option.
+    /// Returns the option's keyword.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -224,29 +224,29 @@ impl Place {
     }
 }
 
-/// A figure of a report that a goal is about.
+/// Figure that an assertion bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum AssertedFigure {
     /// Answers per second.
     Rate,
-    /// Failures of every kind.
+    /// Failures of all kinds.
     Failures,
     /// Arithmetic mean of the times.
     Average,
-    /// Longest time.
+    /// Maximum time.
     Longest,
-    /// Time that a share of the requests has at most.
+    /// Quantile of the times.
     Quantile(f64),
 }
 
-/// `--assert`: a bound on a figure.
+/// Option `--assert`: a bound on a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     text: String,
     figure: AssertedFigure,
     is_upper: bool,
     takes_equal: bool,
-    /// Bound in seconds, per second, or failures.
+    /// Bound: in seconds, per second, or a number of failures.
     bound: f64,
 }
 
@@ -284,14 +284,14 @@ impl FromStr for Goal {
 }
 
 impl Goal {
-    /// Text of the option.
+    /// Returns the option as given.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether the figures keep the bound. Times without one answer keep none.
+    /// Returns whether a report meets the bound. A bound on times fails without any answer.
     ///
-    /// Requests that failed or never left have no time: each counts as later than every bound.
+    /// Failed and unsent requests have no time, so that each counts as later than every bound.
     pub fn holds(&self, report: &Report) -> bool {
         let times = figures::main_times(report);
         let value = match self.figure {
@@ -304,7 +304,7 @@ impl Goal {
             || if self.is_upper { value < self.bound } else { value > self.bound }
     }
 
-    /// The figure as it came out, for a message.
+    /// Formats the measured value for a message.
     pub fn found(&self, report: &Report) -> String {
         match self.figure {
             AssertedFigure::Rate => figures::rate(report.rate()),
@@ -323,17 +323,17 @@ impl Goal {
 }
 
 impl AssertedFigure {
-    /// A time of all requests that were due; none if it belongs to one without an answer.
+    /// Returns a time over all due requests. None if it falls on an unanswered request.
     fn time(self, report: &Report) -> Option<Duration> {
         let times = figures::main_times(report);
         let missing = unanswered(report) as f64 / due(report).max(1) as f64;
         match self {
             Self::Quantile(share) => {
-                // The quantile of all requests, as one of those that were answered.
+                // Convert the quantile of all requests to a quantile of the answered ones.
                 let of_answered = share / (1. - missing);
                 (of_answered <= 1.).then(|| times.quantile(of_answered))
             }
-            // A run's end alone leaves a few requests.
+            // Tolerate the few requests that the end of a run leaves.
             _ if missing > figures::UNSENT_NOTED => None,
             Self::Average => Some(times.mean()),
             _ => Some(times.max()),
@@ -341,22 +341,22 @@ impl AssertedFigure {
     }
 }
 
-/// Requests that were due in the measurement.
+/// Returns the number of requests due in the measurement.
 fn due(report: &Report) -> u64 {
     report.scheduled.max(report.sent)
 }
 
-/// Requests among them that failed or never left.
+/// Returns the number of due requests that failed or were not sent.
 fn unanswered(report: &Report) -> u64 {
     due(report).saturating_sub(figures::main_times(report).count())
 }
 
-/// `--search`: the bound on a quantile of the response times.
+/// Option `--search`: the bound on a quantile of the response times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
-    /// Word of the quantile, as `p99`.
+    /// Name of the quantile, as `p99`.
     pub name: String,
-    /// Share of the requests that keep the bound.
+    /// Fraction of the requests that must meet the bound.
     pub share: f64,
     /// Bound on the response time.
     pub bound: Duration,
@@ -377,7 +377,7 @@ impl FromStr for Limit {
     }
 }
 
-/// Reads `p99` or `p99.9` as a share.
+/// Parses `p99` or `p99.9` as a fraction.
 fn parse_quantile(text: &str) -> Option<f64> {
     let percent: f64 = text.strip_prefix('p')?.parse().ok()?;
     (percent > 0. && percent < 100.).then_some(percent / 100.)

@@ -1,4 +1,4 @@
-//! Each kind of failure, caused by a real server and counted by its kind.
+//! Failures of each kind, caused by a real server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -24,12 +24,12 @@ fn plan(to: SocketAddr, users: usize) -> Plan {
     plan
 }
 
-/// For `until`: a kind has happened often enough.
+/// Returns a condition for `until`: failures of `kind` have happened `times` times.
 fn happened(kind: Failure, times: u64) -> impl Fn(&ReportSnapshot) -> bool {
     move |now| now.failures.count(kind) >= times
 }
 
-/// `kind` is among the failures, and its example names the server.
+/// Checks that `kind` is among the failures, and that its example names the server.
 #[track_caller]
 fn has_failed(report: &Report, kind: Failure) {
     let failures: Vec<_> = report.failures.iter().collect();
@@ -84,7 +84,7 @@ fn a_server_that_closes_in_the_midst_is_counted_and_the_other_answers_stand() {
                 return;
             }
         }
-        // The fourth gets half of its answer.
+        // Send half of the fourth answer.
         let _ = stream.read_exact(&mut bytes).and_then(|()| stream.write_all(&bytes[..3]));
     });
     let report = until(&plan(address, 2), happened(Failure::Closed, 4));
@@ -97,7 +97,7 @@ fn an_idle_connection_that_the_server_closes_is_no_failure() {
     let seen = Arc::new(AtomicU64::new(0));
     let served = seen.clone();
     let address = tcp(move |mut stream| {
-        // Two answers, then the end of a connection that owes none.
+        // Send two answers, and close while no request is in flight.
         let mut bytes = [0; 6];
         for _ in 0..2 {
             if stream.read_exact(&mut bytes).is_err() || stream.write_all(&bytes).is_err() {
@@ -107,13 +107,13 @@ fn an_idle_connection_that_the_server_closes_is_no_failure() {
         }
     });
     let mut plan = plan(address, 2);
-    // Long enough for the end to arrive before the next request.
+    // Long enough for the close to arrive before the next request.
     plan.interval = MS * 500;
     let report = until(&plan, |_| seen.load(Relaxed) >= 8);
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     assert!(report.closed_idle >= 2 && report.reconnects >= 2, "{report:?}");
     assert_eq!(report.sent, report.received);
-    // A connection without a single request.
+    // The server closes each connection before any request.
     plan.target = Target::from(tcp(drop));
     plan.shape = Shape::Idle { heartbeat: Duration::from_secs(3600 * 24) };
     plan.interval = Duration::ZERO;
@@ -125,7 +125,7 @@ fn an_idle_connection_that_the_server_closes_is_no_failure() {
 
 #[test]
 fn answers_without_end_hold_up_neither_other_users_nor_the_end() {
-    // The first connection gets header lines without end, every other one its answers.
+    // Send endless header lines to the first connection, and answers to later ones.
     let is_first = Arc::new(AtomicBool::new(true));
     let address = tcp(move |mut stream| {
         let _ = stream.read(&mut [0; 1000]);
@@ -155,9 +155,9 @@ fn requests_of_a_limited_number_end_without_their_server() {
     plan.duration = Duration::from_secs(3600);
     let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).expect("the plan is sound");
     assert_eq!((report.ended, report.failures.total()), (Ended::Requests, 5));
-    // A server that answers twice and is gone.
+    // A server that answers twice and then stops.
     plan.users = 1;
-    // Bursts give requests to users without a connection as well.
+    // Bursts also give requests to users without a connection.
     for shape in [Shape::Request, Shape::Burst { every: MS }] {
         plan.shape = shape;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -212,7 +212,7 @@ fn a_server_that_never_answers_does_not_hold_up_the_end() {
 
 #[test]
 fn a_server_that_accepts_no_more_lets_connects_time_out() {
-    // A backlog of nearly nothing that is never accepted from: later SYNs go unanswered.
+    // A minimal backlog that is never accepted from, so that later SYNs stay unanswered.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let mut plan = plan(listener.local_addr().unwrap(), 8);
@@ -224,7 +224,7 @@ fn a_server_that_accepts_no_more_lets_connects_time_out() {
 
 #[test]
 fn lost_datagrams_are_counted_and_the_others_answered() {
-    // Every third datagram is lost.
+    // Drop every third datagram.
     let lossy = udp(|number, bytes| (number % 3 != 2).then(|| bytes.to_vec()));
     for numbered in [false, true] {
         let mut plan = plan(lossy, 2);
@@ -259,7 +259,7 @@ fn a_doubled_datagram_is_late_the_second_time() {
     plan.message = vec![1; 64];
     plan.numbered = true;
     let report = until(&plan, |now| now.received >= 20);
-    // The run's end may leave the last request unanswered, nothing else fails.
+    // The end of the run may leave the last request unanswered.
     assert!(report.failures.total() <= 1, "{:?}", report.failures);
     assert!(report.late_answers >= 10, "{} of {}", report.late_answers, report.received);
 }
@@ -333,7 +333,7 @@ fn descriptors_beyond_the_hard_limit_are_an_error_that_says_how_to_raise_it() {
     assert!(needed > 20_000);
     let text = error.to_string();
     assert!(text.contains("ulimit -Hn") && text.contains("limits.conf"), "{text}");
-    // The soft limit alone is no obstacle.
+    // The soft limit must not prevent the run, because it can be raised.
     let mut plan = plan(tcp(echo), 100);
     plan.interval = Duration::from_secs(1);
     assert_eq!(until(&plan, |_| true).connected, 100);

@@ -1,4 +1,4 @@
-//! The tester against real servers over the kernel's loopback.
+//! Tests of the load tester against real servers over the kernel's loopback.
 
 mod failures;
 mod serving;

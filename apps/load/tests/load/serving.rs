@@ -1,4 +1,4 @@
-//! Servers of the tests, on the kernel's loopback, in threads of the test's own process.
+//! Servers for the tests, on the kernel's loopback, in threads of the test process.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_linger;
 use towpath_load::{Plan, Report, ReportSnapshot, run};
 
-/// Goes on until a snapshot shows enough, however long a busy machine takes.
+/// Runs the plan until a snapshot meets the condition, however slow the machine is.
 #[track_caller]
 pub fn until(plan: &Plan, is_enough: impl Fn(&ReportSnapshot) -> bool) -> Report {
     let mut plan = plan.clone();
@@ -20,7 +20,7 @@ pub fn until(plan: &Plan, is_enough: impl Fn(&ReportSnapshot) -> bool) -> Report
     run(&plan, &stop, &mut |now| stop.store(is_enough(now), Relaxed)).expect("the plan is sound")
 }
 
-/// A server that gives each connection to a thread with `serve`.
+/// Starts a server that runs `serve` in a thread per connection.
 pub fn tcp(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -33,7 +33,7 @@ pub fn tcp(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
-/// Sends each byte back.
+/// Echoes all bytes.
 pub fn echo(mut stream: TcpStream) {
     let mut bytes = [0; 16 * 1024];
     while let Ok(len @ 1..) = stream.read(&mut bytes) {
@@ -43,7 +43,7 @@ pub fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Answers the first read and each after it with the same bytes, until the client closes.
+/// Sends the same answer after each read, until the client closes.
 pub fn answering(answer: &'static [u8]) -> impl Fn(TcpStream) + Clone {
     move |mut stream| {
         let mut bytes = [0; 16 * 1024];
@@ -61,7 +61,7 @@ pub fn resetting(mut stream: TcpStream) {
     set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
 }
 
-/// Datagrams go back, changed by `answer`, which may lose some.
+/// Starts a server that answers datagrams using `answer`, which returns None to drop one.
 pub fn udp(answer: impl Fn(u64, &[u8]) -> Option<Vec<u8>> + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let address = socket.local_addr().expect("it is bound");
@@ -78,8 +78,8 @@ pub fn udp(answer: impl Fn(u64, &[u8]) -> Option<Vec<u8>> + Send + 'static) -> S
     address
 }
 
-/// An address of loopback at which no program listens: its port was free a moment ago, and the
-/// address belongs to this process's number.
+/// Returns a loopback address on which no program listens: its port was free a moment ago, and the
+/// address is derived from this process's number.
 pub fn nobody() -> SocketAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     let listener = TcpListener::bind(format!("127.98.{high}.{low}:0")).expect("a free port");

@@ -1,4 +1,5 @@
-//! Each shape. Counts are exact or have a lower bound; no time has an upper bound.
+//! Each shape of traffic. Counts are exact or have a lower bound; times have no upper bound,
+//! because the machine may be busy.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use crate::serving::{answering, echo, tcp, udp, until};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A plan of `users` users whose limits a busy machine does not reach.
+/// Returns a plan whose timeouts are not reached on a busy machine.
 fn plan(to: SocketAddr, users: usize) -> Plan {
     let mut plan = Plan::new(Target::from(to));
     plan.users = users;
@@ -26,12 +27,12 @@ fn plan(to: SocketAddr, users: usize) -> Plan {
     plan
 }
 
-/// Requests that are due in the measurement if one is due at 0 and then one per `gap`.
+/// Counts the requests due in the measurement if the first is due at 0, and then one per `gap`.
 fn due(report: &Report, gap: Duration) -> u64 {
     report.duration.as_nanos().div_ceil(gap.as_nanos()) as u64
 }
 
-/// Every request was answered, and every figure says the same.
+/// Checks that every request was answered, and that all figures agree.
 #[track_caller]
 fn is_clean(report: &Report) {
     assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -73,7 +74,7 @@ fn a_user_of_a_closed_loop_pauses_for_the_interval() {
     plan.interval = MS * 20;
     let report = until(&plan, |now| now.received >= 20);
     is_clean(&report);
-    // A phase below 20 ms, then one request per 20 ms and answer at the most.
+    // At most one request per phase and interval of 20 ms.
     let most = 4 * due(&report, plan.interval);
     assert!(report.sent <= most, "{} sent, expected {most} at most", report.sent);
 }
@@ -108,7 +109,7 @@ fn requests_that_are_due_at_once_are_one_write() {
     plan.depth = 16;
     is_clean(&until(&plan, |now| now.received >= 160));
     let reads: Vec<usize> = receiver.try_iter().collect();
-    // Each read is answered at once, so that the answers free as many requests together.
+    // The server answers each read at once, so that the answers allow as many new requests at once.
     assert!(reads.iter().all(|&len| len == 16 * 6), "{reads:?}");
 }
 
@@ -190,7 +191,7 @@ fn poisson_arrivals_are_divided_among_threads() {
 
 #[test]
 fn a_stall_of_the_server_shows_in_the_response_times_of_all_requests_that_were_due() {
-    // Only one connection: while the server sleeps, requests are due and wait.
+    // Use a single connection, so that requests wait while the server sleeps.
     let address = tcp(|mut stream| {
         let mut bytes = [0; 6];
         for number in 0.. {
@@ -209,7 +210,7 @@ fn a_stall_of_the_server_shows_in_the_response_times_of_all_requests_that_were_d
     plan.arrivals = Arrivals::Open { per_second: 200., spacing: Spacing::Uniform };
     let report = until(&plan, |now| now.received >= 40);
     is_clean(&report);
-    // 100 ms hold up the request itself and some 20 that are due every 5 ms meanwhile.
+    // A stall of 100 ms delays its own request and some 20 requests that become due every 5 ms.
     let slow = report.response.count_above(MS * 50);
     assert!(slow >= 8, "{slow} of {}", report.received);
     assert!(report.service.count_above(MS * 90) >= 1);
@@ -277,7 +278,7 @@ fn a_burst_is_sent_by_all_users_at_once() {
 fn streams_carry_bytes_in_each_direction() {
     const ENOUGH: u64 = 1 << 20;
     let sink = tcp(|mut stream| {
-        // All that was counted has been read once the server closes.
+        // Close only after all counted bytes have been read.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let mut plan = plan(sink, 2);
@@ -445,7 +446,7 @@ fn users_send_from_the_local_addresses_in_turn() {
     let locals: Vec<IpAddr> = (2..4).map(|n| Ipv4Addr::new(127, 0, 0, n).into()).collect();
     plan.local_addresses = locals.clone();
     plan.threads = 2;
-    // Each user has an answer only once the server has seen its address.
+    // A user has an answer only if the server has seen its address.
     plan.shape = Shape::Burst { every: MS * 10 };
     is_clean(&until(&plan, |now| now.received >= 10));
     let from = from.lock().unwrap();
