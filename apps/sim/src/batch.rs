@@ -1,4 +1,4 @@
-//! Runs of all variants and seeds, over all processors.
+//! Runs all variants of a scenario with all seeds, using several threads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,31 +8,32 @@ use crate::result::{Report, RunResult, summarize};
 use crate::run::run;
 use crate::scenario::Plan;
 
-/// How a scenario is run.
+/// Options for the execution of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchOptions<'a> {
-    /// First seed; that of the file when `None`.
+    /// First seed; None means the seed of the scenario file.
     pub seed: Option<u64>,
-    /// Seeds of each variant, one after the other.
+    /// Number of consecutive seeds per variant.
     pub runs: usize,
-    /// Folder for captures of all links.
+    /// Directory for captures of all links.
     pub captures: Option<&'a Path>,
-    /// Whether the segments of the first connections are kept, for the charts of a page.
+    /// Whether to record the segments of the first connections for the charts of a page.
     pub traces: bool,
-    /// Threads; the result does not depend on their number.
+    /// Number of threads, which does not influence the result.
     pub threads: usize,
 }
 
-/// Version that results name.
+/// Version that is included in results.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Most runs of a scenario.
+/// Maximum number of runs of a scenario.
 pub const RUNS_MAX: usize = 10_000;
 
-/// Runs all variants with all seeds. `progress` gets the share that is done, from any thread.
+/// Runs all variants with all seeds. `progress` is called from any thread with the completed
+/// fraction.
 ///
 /// # Errors
-/// The first run, in order, that failed, with its variant and seed.
+/// The first failure in the order of runs, with its variant and seed.
 pub fn run_all(
     plans: &[Plan],
     options: BatchOptions<'_>,
@@ -62,7 +63,7 @@ pub fn run_all(
             let failed = result.is_err();
             *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             if failed {
-                // The others would be in vain.
+                // Skip the remaining runs, because their results would be discarded.
                 next.store(jobs.len(), Ordering::Relaxed);
             }
         }

@@ -1,4 +1,4 @@
-//! A pcapng file for each link, in virtual time.
+//! Writes a pcapng file per link, with virtual timestamps.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use towpath_pcap::{CaptureLinkType, Direction, Interface, Writer};
 
 use crate::scenario::Plan;
 
-/// The files of a run. Each packet is in the file of a link once: when it comes out, or when it is
-/// dropped, with the reason as its comment.
+/// Capture files of a run. Each packet is recorded once per link: when it is delivered, or when it
+/// is dropped, with the reason as its comment.
 pub struct Captures {
     files: Vec<HostCapture>,
     failure: Option<String>,
@@ -20,10 +20,10 @@ struct HostCapture {
 }
 
 impl Captures {
-    /// Makes a file for each link in `folder`, which is made, too.
+    /// Creates `folder`, and a file for each link in it.
     ///
     /// # Errors
-    /// The path and why it cannot be made.
+    /// The path that could not be created, with the reason.
     pub fn create(folder: &Path, plan: &Plan, seed: u64) -> Result<Self, String> {
         let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
@@ -45,12 +45,12 @@ impl Captures {
         Ok(Self { files, failure: None })
     }
 
-    /// A packet came out of wire `wire`.
+    /// Records a packet delivered by wire `wire`.
     pub fn delivered(&mut self, wire: usize, now_ns: u64, frame: &[u8]) {
         self.packet(wire, now_ns, None, frame);
     }
 
-    /// A packet was dropped at wire `wire`.
+    /// Records a packet dropped at wire `wire`.
     pub fn dropped(&mut self, wire: usize, now_ns: u64, reason: &str, frame: &[u8]) {
         self.packet(wire, now_ns, Some(&format!("drop: {reason}")), frame);
     }
@@ -68,7 +68,7 @@ impl Captures {
         }
     }
 
-    /// Writes what is buffered.
+    /// Flushes all files.
     ///
     /// # Errors
     /// The first file that could not be written.

@@ -1,13 +1,13 @@
-//! A rule that a world breaks.
+//! A violation of a rule by a simulated world.
 
 use std::fmt;
 
-/// A rule that a world breaks.
+/// Violation of a rule by a simulated world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleFault {
-    /// Rule, which is the same for all worlds that break it.
+    /// Name of the rule, the same for all worlds that violate it.
     pub rule: String,
-    /// Details: when, where, and the numbers.
+    /// Details: time, place and numbers.
     pub what: String,
 }
 

@@ -1,12 +1,13 @@
-//! Counts of values over many powers of ten, with three percent of error.
+//! A logarithmic histogram over a wide range of values, with a relative error of three percent.
 
-/// Buckets of each power of two: 32, so that a bucket is 1/32 of its value wide.
+/// log2 of the number of buckets per power of two: 32, so that the width of a bucket is 1/32 of its
+/// value.
 const BITS: u32 = 5;
 
-/// A histogram of numbers, as of ns.
+/// Histogram of integers, e.g. times in ns.
 #[derive(Debug, Clone, Default)]
 pub struct NumberHistogram {
-    /// Values of 0, which are most of all waits in queues; the bucket of 0 stays empty.
+    /// Number of values of 0, the most frequent waiting time in queues. Bucket 0 is unused.
     zeros: u64,
     buckets: Vec<u64>,
     count: u64,
@@ -15,7 +16,7 @@ pub struct NumberHistogram {
 }
 
 impl NumberHistogram {
-    /// Counts a value.
+    /// Records a value.
     pub fn record(&mut self, value: u64) {
         self.count += 1;
         if value == 0 {
@@ -31,34 +32,35 @@ impl NumberHistogram {
         self.max = self.max.max(value);
     }
 
-    /// The same histogram with values of 0 beside its own, so that it has `count` in all.
+    /// Returns the histogram with additional values of 0, so that it has `count` values.
     #[must_use]
     pub fn with_zeros(&self, count: u64) -> Self {
         let more = count.saturating_sub(self.count);
         Self { zeros: self.zeros + more, count: self.count + more, ..self.clone() }
     }
 
-    /// Bytes of the buckets.
+    /// Returns the memory of the buckets in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (self.buckets.capacity() * size_of::<u64>()) as u64
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Largest value.
+    /// Returns the maximum.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Mean of all values; 0 without any.
+    /// Returns the mean; 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0. } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Value that `share` of all values do not exceed; 0 without any.
+    /// Returns a quantile: a fraction `share` of the values is less than or equal to it; 0 if
+    /// empty.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count as f64 * share).ceil().max(1.) as u64;
         let mut below = 0;
@@ -71,7 +73,7 @@ impl NumberHistogram {
         self.max
     }
 
-    /// Points of the distribution function: a value, and the share of values up to it.
+    /// Returns points of the distribution function: a value, and the fraction of values up to it.
     pub fn distribution(&self) -> Vec<(u64, f64)> {
         let mut below = 0;
         let mut points = Vec::new();
@@ -84,7 +86,7 @@ impl NumberHistogram {
 }
 
 impl NumberHistogram {
-    /// Buckets and the values in each.
+    /// Iterates over all buckets with their counts.
     fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
         let others = self.buckets.iter().copied().enumerate().skip(1);
         std::iter::once((0, self.zeros)).chain(others)
@@ -97,7 +99,7 @@ fn bucket(value: u64) -> usize {
     ((u64::from(shift) << BITS) + (value >> shift)) as usize
 }
 
-/// Largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn top(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket >> BITS).saturating_sub(1);

@@ -1,16 +1,16 @@
-//! A network simulator with the stack that ships, in virtual time.
+//! A network simulator that runs the production stack in virtual time.
 //!
-//! A scenario says which hosts, switches and links there are, and which flows go over them. Each
-//! host is a [`towpath_direct::Node`], each direction of a link a [`towpath_link::Link`] with a
-//! discipline of [`towpath_qdisc`] in front. Each world has one thread; time is a number that the
-//! event loop moves, so that the same seed gives the same bytes.
+//! A scenario describes hosts, switches, links, and the flows between hosts. Each host is a
+//! [`towpath_direct::Node`]. Each direction of a link is a [`towpath_link::Link`] behind a queueing
+//! discipline of [`towpath_qdisc`]. A world runs on one thread, and its event loop advances the
+//! time, so that equal seeds give identical results.
 //!
 //! # Reading order
-//! `scenario` makes a [`Plan`] of a file, with `units` and `queue` for its values. `world` is the
-//! event loop over a `schedule`, with `wire` and `packet` for what moves and `traffic` for the
-//! programs of the hosts. `trace` and `capture` look on. `run` samples a world, `batch` has
-//! several, `result` is what they find, and `output` shows it. `explore` makes random worlds and
-//! holds each step against rules.
+//! `scenario` parses a file into a [`Plan`], with `units` and `queue` for its values. `world` is
+//! the event loop over a `schedule`. `wire` and `packet` model links and packets, `traffic` the
+//! programs on the hosts. `trace` and `capture` record packets. `run` samples a world, `batch`
+//! executes several runs, `result` has their figures, and `output` formats these. `explore`
+//! generates random worlds and checks rules after each step.
 //!
 //! # Example
 //! ```

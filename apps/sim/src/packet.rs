@@ -1,4 +1,4 @@
-//! Packets on links, and the port of a host.
+//! Packets on links, and the network device of a host.
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -7,30 +7,30 @@ use towpath_link::Carried;
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_qdisc::{Ecn, Queueable, QueuedPacket};
 
-/// A packet on a link. Queues and wires move 40 bytes; the packet itself stays where it is.
+/// Packet on a link. Moving it between queues copies only 40 bytes, because the packet is boxed.
 #[derive(Debug)]
 pub struct SimPacket {
     packet: Box<QueuedPacket>,
-    /// Time at which the packet was given to the link that it is on.
+    /// Time in ns at which the packet was passed to its current link.
     pub entered_ns: u64,
-    /// Place that the frame is for, read once: switches look at no byte of it.
+    /// Destination, parsed once, so that switches need not read the frame.
     towards: Towards,
     len: u32,
 }
 
-/// The place that a frame is for, as its bytes say.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Towards {
-    /// A host, by the number in its MAC address.
+    /// The host whose number is in the destination MAC address.
     Host(u16),
-    /// The host with this address: an ARP request (RFC 826).
+    /// The host that owns the address in an ARP request (RFC 826).
     Asked(Ipv4Addr),
     /// All hosts.
     All,
 }
 
 impl SimPacket {
-    /// A packet that a host gives to its link.
+    /// Wraps a packet that a host sends to its link.
     pub fn new(packet: Packet, pool: &mut Pool, now_ns: u64) -> Self {
         Self::of(QueuedPacket::new(packet, LinkType::Ethernet, pool), now_ns)
     }
@@ -40,24 +40,24 @@ impl SimPacket {
         Self { packet: Box::new(packet), entered_ns, towards, len }
     }
 
-    /// The bytes of the frame.
+    /// Returns the bytes of the frame.
     pub fn frame(&self) -> &[u8] {
         self.packet.packet().linear()
     }
 
-    /// The place that the frame is for.
+    /// Returns the destination of the frame.
     pub fn towards(&self) -> Towards {
         self.towards
     }
 
-    /// The packet, for the host at the end of the link, or for the pool.
+    /// Returns the packet, for the receiving host or for the pool.
     pub fn into_packet(self) -> Packet {
         self.packet.into_packet()
     }
 }
 
 impl Towards {
-    /// Reads the place from a frame.
+    /// Parses the destination of a frame.
     pub fn read(frame: &[u8]) -> Self {
         if let Some(&[2, 0, 0, 0, high, low]) = frame.first_chunk() {
             return Self::Host(u16::from_be_bytes([high, low]));
@@ -104,16 +104,16 @@ impl Carried for SimPacket {
     }
 }
 
-/// The device of a host. Packets move between its batches and the links, in the same memory.
+/// Network device of a host. Packets move between its batches and the links without copying.
 #[derive(Debug, Default)]
 pub struct SimPort {
-    /// Packets that arrived.
+    /// Packets received from the link.
     pub inbox: Batch,
-    /// Packets that the stack has sent.
+    /// Packets sent by the stack.
     pub outbox: Batch,
-    /// Packets that the device takes now.
+    /// Number of packets that the device can accept now.
     pub room: usize,
-    /// The stack has more to send than there was room for.
+    /// Whether the stack has more to send than `room` allowed.
     pub is_blocked: bool,
 }
 
@@ -155,7 +155,7 @@ impl Port for SimPort {
 mod tests {
     use super::*;
 
-    /// An Ethernet frame to `to` with an ARP message of operation `operation` for 10.0.1.7.
+    /// Returns an Ethernet frame to `to` with an ARP message of operation `operation` for 10.0.1.7.
     fn arp(to: [u8; 6], operation: u8) -> [u8; 42] {
         let mut frame = [0; 42];
         frame[..6].copy_from_slice(&to);

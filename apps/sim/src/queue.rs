@@ -1,4 +1,4 @@
-//! Queueing disciplines by their words in tc(8), and what is measured of a queue.
+//! Parses queueing disciplines in the syntax of tc(8), and measures queueing delays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ use crate::packet::SimPacket;
 use crate::scenario::unknown_name;
 use crate::units::{Rate, Size, Time};
 
-/// A discipline with its parameters.
+/// Queueing discipline with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QueueSpec {
-    /// A FIFO with a limit in packets.
+    /// FIFO with a limit in packets.
     Pfifo(usize),
-    /// A FIFO with a limit in bytes.
+    /// FIFO with a limit in bytes.
     Bfifo(usize),
     /// Three FIFOs by priority, each with a limit in packets.
     PfifoFast(usize),
@@ -35,13 +35,13 @@ pub enum QueueSpec {
     Cobalt(CobaltParams),
 }
 
-/// Packets of a queue for which nothing else is said: Linux's `txqueuelen` of an Ethernet device.
+/// Default queue limit in packets: Linux's `txqueuelen` of an Ethernet device.
 const LIMIT: usize = 1000;
 
 const KINDS: &[&str] =
     &["pfifo", "bfifo", "pfifo_fast", "tbf", "red", "codel", "fq_codel", "pie", "cobalt"];
 
-/// Parameters of a discipline, for messages.
+/// Returns the names of a discipline's parameters, for messages.
 fn parameters(kind: &str) -> &'static [&'static str] {
     match kind {
         "tbf" => &["rate", "burst", "limit"],
@@ -64,7 +64,7 @@ fn parameters(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Values that a parameter takes.
+/// Describes the valid values of a parameter.
 fn expected(key: &str) -> &'static str {
     match key {
         "target" | "interval" | "tupdate" => "a time above 0 with its unit, as 5ms",
@@ -76,10 +76,10 @@ fn expected(key: &str) -> &'static str {
 }
 
 impl QueueSpec {
-    /// Reads words as those of `tc qdisc add … `, as "fq_codel limit 1000 target 5ms noecn".
+    /// Parses the arguments of `tc qdisc add … `, as "fq_codel limit 1000 target 5ms noecn".
     ///
     /// # Errors
-    /// A sentence about the word that means nothing.
+    /// A message about the first invalid argument.
     pub fn parse(words: &str) -> Result<Self, String> {
         let mut words = Words { words: words.split_whitespace(), kind: "" };
         words.kind = words.words.next().unwrap_or_default();
@@ -128,12 +128,13 @@ impl QueueSpec {
         }
     }
 
-    /// Whether packets leave in the order in which they came, and none is dropped after that.
+    /// Returns whether packets leave in their order of arrival, and none is dropped after it was
+    /// queued.
     pub fn is_fifo(&self) -> bool {
         matches!(self, Self::Pfifo(_) | Self::Bfifo(_))
     }
 
-    /// The discipline, empty, whose packets are timed. `key` is for hashes and draws.
+    /// Creates an empty discipline that records waiting times. `key` seeds hashes and random draws.
     pub fn build(&self, key: u64, sojourns: &Sojourns) -> Box<dyn Qdisc<SimPacket>> {
         let dice = || Dice::new(key, 0);
         match self {
@@ -152,15 +153,15 @@ impl QueueSpec {
     }
 }
 
-/// Words of a discipline that `QueueSpec` reads, from tc's words, or from the name that ns-3 has
-/// for one.
+/// Converts tc's arguments, or ns-3's name of a discipline, to arguments for [`QueueSpec::parse`].
 ///
 /// # Errors
-/// A sentence about the word that means nothing.
+/// A message about the first invalid argument.
 pub fn qdisc_words(text: &str) -> Result<String, String> {
     let words = match text {
         "PfifoFast" => "pfifo_fast",
-        // A tenth of a second at 100 Mbit/s; ns-3 has 5 and 15 packets and a queue of 25.
+        // The limit is 0.1 s at 100 Mbit/s; ns-3 uses thresholds of 5 and 15 packets and a queue of
+        // 25.
         "ARED" => "red limit 1250kb min 75kb max 225kb bandwidth 100mbit adaptive",
         "CoDel" => "codel",
         "FqCoDel" => "fq_codel",
@@ -182,7 +183,7 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Reads all parameters; `know` says `None` to one that means nothing.
+    /// Parses all parameters. `know` returns None for an invalid parameter.
     fn read(&mut self, mut know: impl FnMut(&str, &str) -> Option<()>) -> Result<(), String> {
         while let Some((key, value)) = self.pair()? {
             let wrong =
@@ -192,7 +193,7 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// The next key and its value; flags have none.
+    /// Returns the next key and its value. Flags have an empty value.
     fn pair(&mut self) -> Result<Option<(&'a str, &'a str)>, String> {
         let Some(key) = self.words.next() else { return Ok(None) };
         let known = parameters(self.kind);
@@ -215,7 +216,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The one parameter that a FIFO has.
+    /// Parses the only parameter of a FIFO.
     fn limit(&mut self, default: usize, read: fn(&str) -> Option<usize>) -> Result<usize, String> {
         let mut limit = default;
         self.read(|key, value| match key {
@@ -244,7 +245,7 @@ impl<'a> Words<'a> {
 
     fn red(&mut self) -> Result<QueueSpec, String> {
         let (mut limit, mut min, mut max, mut burst) = (None, None, None, None);
-        // As tc-red(8) where it has a default; 10 Mbit/s is tc's, too.
+        // Defaults of tc-red(8), or of tc for 10 Mbit/s.
         let (mut avpkt, mut bandwidth, mut probability) = (1_000, 10_000_000, 0.02);
         let (mut ecn, mut harddrop, mut adaptive) = (false, false, false);
         let size = |value: &str| bytes(value).map(|bytes| Some(bytes as u64));
@@ -267,7 +268,7 @@ impl<'a> Words<'a> {
         if min >= max {
             return Err(format!("qdisc `red`: `min {min}` is not below `max {max}`"));
         }
-        // A guess that tc-red(8) gives: (2 min + max) / (3 avpkt).
+        // Default recommended by tc-red(8): (2 min + max) / (3 avpkt).
         let guess = ((2 * min + max) / (3 * avpkt)).clamp(1, u64::from(u32::MAX)) as u32;
         Ok(QueueSpec::Red(RedParams {
             limit: self.needed("limit", limit)?,
@@ -292,7 +293,7 @@ impl<'a> Words<'a> {
 /// Parameters without a value.
 const FLAGS: &[&str] = &["noecn", "harddrop", "adaptive"];
 
-/// A parameter of CoDel.
+/// Sets a parameter of CoDel.
 fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
     match key {
         "limit" => set(&mut params.limit, number(value)),
@@ -302,7 +303,7 @@ fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
     }
 }
 
-/// Sets a parameter whose value means something.
+/// Sets a parameter if its value is valid.
 fn set<T>(to: &mut T, value: Option<T>) -> Option<()> {
     *to = value?;
     Some(())
@@ -329,33 +330,34 @@ fn number(text: &str) -> Option<usize> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Measurements of a queue, shared with the discipline that takes them.
+/// Waiting times of a queue, shared with the discipline that records them.
 #[derive(Debug, Clone, Default)]
 pub struct Sojourns(Arc<Mutex<SojournTimes>>);
 
-/// Times that packets waited.
+/// Waiting times of packets.
 #[derive(Debug, Default)]
 pub struct SojournTimes {
-    /// All of a run but those of 0: most packets of most queues, which the discipline counts.
+    /// All nonzero waiting times of a run. Most packets do not wait; the discipline counts these.
     pub waits: NumberHistogram,
-    /// Largest since the last sample.
+    /// Maximum since the last sample, in ns.
     pub max_ns: u64,
 }
 
 impl Sojourns {
-    /// Looks at, or changes, the measurements.
+    /// Calls `what` with the measurements locked.
     pub fn with<R>(&self, what: impl FnOnce(&mut SojournTimes) -> R) -> R {
-        // Each world has one thread, so that no call waits; a panic elsewhere leaves plain numbers.
+        // A world runs on one thread, so the lock is never contended. After a panic the numbers are
+        // valid.
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Times the packets of `inner`.
+    /// Wraps `inner` so that waiting times are recorded.
     fn of(&self, inner: impl Qdisc<SimPacket> + 'static) -> Box<dyn Qdisc<SimPacket>> {
         Box::new(Observed { inner, sojourns: self.clone() })
     }
 }
 
-/// A discipline whose packets are timed.
+/// Discipline that records waiting times.
 struct Observed<Q> {
     inner: Q,
     sojourns: Sojourns,

@@ -1,4 +1,4 @@
-//! Results of runs, in numbers and series. The JSON is this, field by field.
+//! Results of runs: totals and time series. The JSON output has the same fields.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use towpath_qdisc::TransmitQueue;
 use crate::histogram::NumberHistogram;
 use crate::trace::Trace;
 
-/// Runs of a scenario, in the order of variants and seeds.
+/// Results of a scenario, in the order of variants and seeds.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Version of the simulator.
@@ -17,13 +17,13 @@ pub struct Report {
     pub seed: u64,
     /// Title of the scenario.
     pub title: String,
-    /// Sentences about it.
+    /// Description of the scenario.
     pub description: String,
-    /// Length of each run in seconds of virtual time.
+    /// Virtual duration of each run in seconds.
     pub duration_s: f64,
-    /// Runs.
+    /// Results of all runs.
     pub runs: Vec<RunResult>,
-    /// Means over the seeds of each variant; empty for one seed.
+    /// Means over the seeds of each variant. Empty for a single seed.
     pub summaries: Vec<Summary>,
 }
 
@@ -32,44 +32,44 @@ pub struct Report {
 pub struct RunResult {
     /// Name of the variant; empty without variants.
     pub variant: String,
-    /// Values of the variant, by the paths that its `set` and the sweep name.
+    /// Values that the variant sets, by their paths in `set` and the sweep.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
-    /// Seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Events of hosts and links.
+    /// Number of events of hosts and links.
     pub events: u64,
-    /// Flows, in the order of the file.
+    /// Results of flows, in the order of the file.
     pub flows: Vec<FlowResult>,
-    /// Directions of links, two for each.
+    /// Results of links, one per direction.
     pub links: Vec<LinkResult>,
-    /// Bits of payload per second of all flows together, over the whole run.
+    /// Goodput of all flows together over the whole run, in bits per second.
     pub goodput_bps: f64,
-    /// Jain's index of the goodputs of the bulk flows while all of them are active: 1 when all are
-    /// equal, 1/n when one has all. None if they are never active together. Flows that share fewer
-    /// than ten samples are compared by their whole goodputs.
+    /// Jain's fairness index of the bulk flows' goodputs while all of them are active: 1 if all are
+    /// equal, 1/n if one flow takes everything. None if the flows are never active together. Flows
+    /// that share fewer than ten samples are compared by their total goodputs.
     pub fairness: Option<f64>,
-    /// Times of the samples in seconds.
+    /// Sample times in seconds.
     pub sample_s: Vec<f64>,
-    /// Segments of the first connections.
+    /// Traces of the first connections.
     #[serde(skip)]
     pub traces: Vec<Trace>,
 }
 
-/// A distribution of times, in seconds.
+/// Distribution of times, in seconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TimeDistribution {
     /// Number of values.
     pub count: u64,
     /// Mean.
     pub mean_s: f64,
-    /// Half of all values are no larger.
+    /// Median.
     pub p50_s: f64,
-    /// 95 % of all values are no larger.
+    /// 95th percentile.
     pub p95_s: f64,
-    /// 99 % of all values are no larger.
+    /// 99th percentile.
     pub p99_s: f64,
-    /// Largest.
+    /// Maximum.
     pub max_s: f64,
     /// Points of the distribution function.
     #[serde(skip)]
@@ -95,7 +95,7 @@ impl From<&NumberHistogram> for TimeDistribution {
     }
 }
 
-/// A flow.
+/// Result of a flow.
 #[derive(Debug, Serialize)]
 pub struct FlowResult {
     /// Name.
@@ -104,43 +104,44 @@ pub struct FlowResult {
     pub kind: &'static str,
     /// Host that started it.
     pub from: String,
-    /// Host at the other end.
+    /// Destination host.
     pub to: String,
-    /// Congestion control, of TCP.
+    /// Congestion control algorithm of TCP.
     pub congestion: Option<&'static str>,
-    /// Seconds from the start of the run to that of the flow.
+    /// Start of the flow, in seconds after the start of the run.
     pub start_s: f64,
-    /// Bytes of payload that arrived at the far end; of requests, at the one that asked.
+    /// Payload bytes received by the destination. For requests, bytes received by the client.
     pub bytes: u64,
-    /// Bits of payload per second, from the flow's start to its completion or stop.
+    /// Goodput in bits per second, from the flow's start to its completion or stop.
     pub goodput_bps: f64,
-    /// Seconds from the start until the last byte arrived; of a bulk flow with `bytes`.
+    /// Time in seconds from the start until the last byte arrived, for bulk flows with `bytes`.
     pub completion_s: Option<f64>,
     /// Requests, datagrams or echo requests sent.
     pub sent: u64,
     /// Responses, datagrams or echo replies received.
     pub received: u64,
-    /// Round trips of requests and echoes, one-way delays of datagrams.
+    /// Round-trip times of requests and echoes, or one-way delays of datagrams.
     pub latency: Option<TimeDistribution>,
-    /// Bytes that TCP sent again.
+    /// Bytes that TCP retransmitted.
     pub retransmitted_bytes: Option<u64>,
-    /// Reason for which the flow failed.
+    /// Reason of the flow's failure.
     pub failure: Option<String>,
-    /// Samples, one for each time.
+    /// Time series, one value per sample time.
     pub series: FlowSeries,
-    /// Latencies as points: when in seconds, and how long.
+    /// Latencies as points: time of arrival and latency, in seconds.
     #[serde(skip)]
     pub points: Vec<(f64, f64)>,
 }
 
-/// Samples of a flow. TCP's figures are those of the end that sends most; none before it connects.
+/// Time series of a flow. TCP's values are those of the endpoint that sends most; None before it
+/// connects.
 #[derive(Debug, Default, Serialize)]
 pub struct FlowSeries {
-    /// Bits of payload per second since the sample before.
+    /// Goodput in bits per second since the previous sample.
     pub goodput_bps: Vec<f64>,
     /// Congestion window in bytes.
     pub cwnd_bytes: Vec<Option<u32>>,
-    /// Bytes sent and not acknowledged.
+    /// Bytes in flight: sent and not yet acknowledged.
     pub flight_bytes: Vec<Option<u32>>,
     /// Smoothed round-trip time in seconds.
     pub srtt_s: Vec<Option<f64>>,
@@ -155,29 +156,29 @@ pub struct LinkResult {
     pub from: String,
     /// Host or switch at its end.
     pub to: String,
-    /// Bits per second that it can carry.
+    /// Capacity in bits per second.
     pub rate_bps: Option<u64>,
     /// Discipline of its queue.
     pub qdisc: String,
-    /// Packets that went in.
+    /// Packets that entered.
     pub entered: u64,
-    /// Packets that came out.
+    /// Packets delivered.
     pub delivered: u64,
-    /// Bytes that came out.
+    /// Bytes delivered.
     pub delivered_bytes: u64,
     /// Packets that the queue dropped.
     pub queue_dropped: u64,
-    /// Packets that the wire lost.
+    /// Packets lost on the wire.
     pub lost: u64,
     /// Packets that the queue marked (ECN).
     pub marked: u64,
-    /// Share of the rate that was used.
+    /// Fraction of the capacity that was used.
     pub utilization: Option<f64>,
-    /// Times that packets waited in the queue.
+    /// Waiting times of packets in the queue.
     pub sojourn: TimeDistribution,
-    /// Samples, one for each time.
+    /// Time series, one value per sample time.
     pub series: LinkSeries,
-    /// Device between the queue and the link.
+    /// Device between queue and link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceResult>,
 }
@@ -185,47 +186,47 @@ pub struct LinkResult {
 /// Result of a device.
 #[derive(Debug, Default, Serialize)]
 pub struct DeviceResult {
-    /// Descriptors of its ring.
+    /// Number of descriptors of the ring.
     pub ring: usize,
-    /// Whether its bytes are limited (byte queue limits).
+    /// Whether byte queue limits (BQL) are enabled.
     pub bql: bool,
-    /// Packets that it has sent and reported.
+    /// Packets sent and completed.
     pub sent: u64,
-    /// Times that it had no descriptor left, and stopped its queue.
+    /// Times that the device stopped its queue because no descriptor was free.
     pub stops: u64,
-    /// Times that it woke its queue.
+    /// Times that the device woke its queue.
     pub wakes: u64,
-    /// Times that its bytes reached their limit, and stopped its queue.
+    /// Times that the device stopped its queue because its bytes reached the limit.
     pub limit_stops: u64,
     /// Number of interrupts that the card raised.
     pub interrupts: u64,
-    /// Samples, one for each time.
+    /// Time series, one value per sample time.
     pub series: DeviceSeries,
 }
 
-/// Samples of a device.
+/// Time series of a device.
 #[derive(Debug, Default, Serialize)]
 pub struct DeviceSeries {
-    /// Packets that it reported as sent since the sample before.
+    /// Packets completed since the previous sample.
     pub sent: Vec<u64>,
-    /// Packets in its ring.
+    /// Packets in the ring.
     pub inflight_packets: Vec<u64>,
-    /// Bytes in its ring.
+    /// Bytes in the ring.
     pub inflight_bytes: Vec<u64>,
-    /// Limit of these bytes; none without byte queue limits.
+    /// Limit of these bytes; None without BQL.
     pub limit_bytes: Vec<Option<u64>>,
-    /// Bytes by which the limit may shrink when the hold time is over.
+    /// Bytes by which the limit may shrink at the end of the hold time.
     pub slack_bytes: Vec<Option<u64>>,
 }
 
 impl DeviceResult {
-    /// Mean of the bytes in the ring, over all samples.
+    /// Returns the mean of the bytes in the ring over all samples.
     pub fn inflight_mean(&self) -> f64 {
         let samples = &self.series.inflight_bytes;
         samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64
     }
 
-    /// Adds a sample of a device with a ring of `ring` descriptors.
+    /// Adds a sample of the device, whose ring has `ring` descriptors.
     pub(crate) fn sample(&mut self, queue: &TransmitQueue, ring: usize, interrupts: u64) {
         let stats = queue.stats();
         let limits = queue.limits();
@@ -241,18 +242,18 @@ impl DeviceResult {
     }
 }
 
-/// Samples of a direction of a link.
+/// Time series of a direction of a link.
 #[derive(Debug, Default, Serialize)]
 pub struct LinkSeries {
-    /// Packets that wait.
+    /// Packets in the queue.
     pub backlog_packets: Vec<u64>,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub backlog_bytes: Vec<u64>,
-    /// Longest time that a packet had waited that left since the sample before, in seconds.
+    /// Maximum waiting time of the packets that left since the previous sample, in seconds.
     pub sojourn_max_s: Vec<f64>,
-    /// Bits per second that came out since the sample before.
+    /// Delivery rate in bits per second since the previous sample.
     pub delivered_bps: Vec<f64>,
-    /// Packets that were dropped or lost since the sample before.
+    /// Packets dropped or lost since the previous sample.
     pub dropped: Vec<u64>,
 }
 
@@ -263,44 +264,45 @@ pub struct Summary {
     pub variant: String,
     /// Number of runs.
     pub runs: usize,
-    /// Whether all runs gave the same figures: nothing in the scenario depends on the seed.
+    /// Whether all runs have the same figures, so that the seed has no influence.
     pub is_same: bool,
-    /// A figure of a flow or link, by its name.
+    /// Figures of flows and links.
     pub figures: Vec<Figure>,
 }
 
-/// A figure over several runs.
+/// Mean of a figure over several runs.
 #[derive(Debug, Serialize)]
 pub struct Figure {
-    /// Flow or link.
+    /// Name of the flow or link.
     pub of: String,
     /// Name of the figure, as in [`FlowResult`] and [`LinkResult`].
     pub figure: &'static str,
     /// Mean.
     pub mean: f64,
-    /// Half of the width of the 95 % confidence interval (Student's t).
+    /// Half width of the 95 % confidence interval (Student's t).
     pub ci95: f64,
 }
 
-/// Jain's index of fairness.
+/// Returns Jain's fairness index.
 pub fn fairness(values: &[f64]) -> Option<f64> {
     let (sum, squares) =
         values.iter().fold((0., 0.), |(sum, squares), v| (sum + v, squares + v * v));
     (values.len() > 1 && squares > 0.).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
-/// Quantiles of Student's t for 95 %, of 1 to 30 degrees of freedom.
+/// 97.5 % quantiles of Student's t distribution, for 1 to 30 degrees of freedom.
 const T95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// Samples from which the goodputs of flows can be compared.
+/// Minimum number of common samples for which the goodputs of flows are compared.
 const TOGETHER_MIN: usize = 10;
 
-/// Jain's index of `flows` over the samples in which all of them were active, each from its start
-/// to its end in seconds. Where such samples are few, the index of their whole goodputs.
+/// Returns Jain's index of `flows` over the samples in which all of them were active; each flow
+/// comes with its end in seconds. With too few common samples, returns the index of the total
+/// goodputs.
 pub fn fairness_together(flows: &[(&FlowResult, f64)], sample_s: &[f64]) -> Option<f64> {
     let from = flows.iter().map(|(flow, _)| flow.start_s).fold(0., f64::max);
     let to = flows.iter().map(|(_, end)| *end).fold(f64::MAX, f64::min);
@@ -320,7 +322,7 @@ pub fn fairness_together(flows: &[(&FlowResult, f64)], sample_s: &[f64]) -> Opti
     fairness(&flows.iter().map(|(flow, _)| bits(flow)).collect::<Vec<f64>>())
 }
 
-/// Summaries of the variants that have several runs.
+/// Summarizes the variants that have several runs.
 pub fn summarize(runs: &[RunResult]) -> Vec<Summary> {
     let mut summaries = Vec::new();
     for of_variant in runs.chunk_by(|a, b| a.variant == b.variant) {
@@ -366,7 +368,7 @@ fn figure_of(of: &str, figure: &'static str, values: &[f64]) -> Figure {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.);
-    // Beyond 30 degrees of freedom the normal distribution is near enough.
+    // The normal distribution is a good approximation beyond 30 degrees of freedom.
     let t = T95.get(values.len() - 2).copied().unwrap_or(1.96);
     Figure { of: of.to_owned(), figure, mean, ci95: t * (variance / n).sqrt() }
 }
@@ -386,7 +388,7 @@ mod tests {
     fn a_confidence_interval_is_students() {
         let figure = figure_of("x", "y", &[1., 2., 3.]);
         assert_eq!(figure.mean, 2.);
-        // A deviation of 1, and t of 2 degrees of freedom: 4.303 / sqrt(3).
+        // Standard deviation 1, and t for 2 degrees of freedom: 4.303 / sqrt(3).
         assert!((figure.ci95 - 2.4843).abs() < 1e-3, "{}", figure.ci95);
     }
 }

@@ -1,4 +1,4 @@
-//! A run: a world, its samples, and the result.
+//! Executes a run: steps the world, samples it, and creates the result.
 
 use crate::batch::BatchOptions;
 use crate::capture::Captures;
@@ -12,22 +12,22 @@ use crate::units::{Size, Time};
 use crate::world::{World, memory_of_places};
 use towpath_tcp::Info;
 
-/// Memory of a sample of a flow or of a link.
+/// Memory of a sample of a flow or a link in bytes.
 const SAMPLE_BYTES: u64 = 48;
 
-/// Counts of a flow, of both ends.
+/// Totals of a flow over both endpoints.
 #[derive(Debug, Default, Clone)]
 struct FlowEnds {
-    /// Bytes that arrived where the flow carries them to.
+    /// Payload bytes received by the endpoint that the flow sends to.
     bytes: u64,
-    /// TCP's figures of the end that sends most.
+    /// TCP state of the endpoint that sends most.
     tcp: Option<Info>,
 }
 
-/// Runs a plan with a seed. `progress` gets the share that is done, some hundred times.
+/// Runs a plan with a seed. `progress` is called some hundred times with the completed fraction.
 ///
 /// # Errors
-/// A limit that was reached, or a file that could not be written.
+/// A limit was reached, or a file could not be written.
 pub fn run(
     plan: &Plan,
     seed: u64,
@@ -35,7 +35,7 @@ pub fn run(
     progress: &mut dyn FnMut(f64),
 ) -> Result<RunResult, String> {
     let plan = &*plan.drawn(seed);
-    // Before the hosts are created: thousands of them may be more than the machine has.
+    // Check before creating the hosts, because thousands of them may exceed the machine's memory.
     check_memory(plan, 0, memory_of_places(plan.hosts.len(), plan.links.len() * 2))?;
     let captures = options.captures.map(|folder| Captures::create(folder, plan, seed));
     let mut world = World::new(plan, seed, captures.transpose()?);
@@ -47,7 +47,7 @@ pub fn run(
     let samples = plan.duration_ns.div_ceil(plan.sample_ns);
     for number in 1..=samples {
         let end = (number * plan.sample_ns).min(plan.duration_ns);
-        // Samples of a large scenario are few, and memory may be full long before the next one.
+        // Check the memory between samples as well, because large scenarios have few samples.
         while !world.run_until(end, plan.events_max.min(world.events + EVENTS_BETWEEN_LOOKS)) {
             if world.events >= plan.events_max {
                 return Err(format!(
@@ -67,7 +67,7 @@ pub fn run(
     recorder.result(plan, seed, world)
 }
 
-/// Events between two looks at the memory: fewer than half a gigabyte of packets.
+/// Number of events between two checks of the memory: their packets use less than half a gigabyte.
 const EVENTS_BETWEEN_LOOKS: u64 = 200_000;
 
 fn check_memory(plan: &Plan, now_ns: u64, memory: u64) -> Result<(), String> {
@@ -85,14 +85,14 @@ fn check_memory(plan: &Plan, now_ns: u64, memory: u64) -> Result<(), String> {
     ))
 }
 
-/// Samples so far.
+/// Samples recorded so far.
 struct SampleRecorder {
     sample_s: Vec<f64>,
     flows: Vec<FlowSeries>,
     flow_bytes: Vec<u64>,
     links: Vec<LinkSeries>,
     devices: Vec<Option<DeviceResult>>,
-    /// Bytes and drops of each direction at the last sample.
+    /// Delivered bytes and drops of each direction at the last sample.
     link_counts: Vec<(u64, u64)>,
 }
 
@@ -164,7 +164,7 @@ impl SampleRecorder {
         for ((flow, plan), ends) in flows.iter_mut().zip(&plan.flows).zip(&ends) {
             flow.bytes = ends.bytes;
             flow.retransmitted_bytes = ends.tcp.as_ref().map(|tcp| tcp.bytes_retrans);
-            // A stagger may put the start behind the stop: such a flow carries nothing.
+            // A staggered start may be later than the stop: such a flow transfers nothing.
             let whole_s = plan.stop_ns.saturating_sub(plan.start_ns) as f64 / 1e9;
             let active_s = flow.completion_s.unwrap_or(whole_s).max(f64::MIN_POSITIVE);
             flow.goodput_bps = rounded(ends.bytes as f64 * 8. / active_s);
@@ -203,18 +203,18 @@ impl SampleRecorder {
     }
 }
 
-/// Tenths of a bit per second say nothing.
+/// Rounds to whole bits per second.
 fn rounded(bps: f64) -> f64 {
     bps.round()
 }
 
-/// The counts of all flows.
+/// Returns the totals of all flows.
 fn ends(plan: &Plan, world: &mut World) -> Vec<FlowEnds> {
     let mut ends = vec![FlowEnds::default(); plan.flows.len()];
     world.each_tally(|flow, is_source, tally| {
         let asks = matches!(plan.flows[flow].traffic, Traffic::Request { .. });
         let is_ping = matches!(plan.flows[flow].traffic, Traffic::Ping { .. });
-        // Responses count for requests, and so does the end that asked; echo replies likewise.
+        // For requests and echoes, the responses received by the source count.
         if is_source == (asks || is_ping) {
             ends[flow].bytes = tally.bytes;
         }
@@ -247,7 +247,7 @@ fn flow_result(plan: &Plan, flow: &FlowPlan, series: FlowSeries) -> FlowResult {
     }
 }
 
-/// Adds the counts of one end.
+/// Adds the totals of one endpoint.
 fn add(flow: &mut FlowResult, plan: &FlowPlan, is_source: bool, tally: &mut Tally) {
     let asks = matches!(plan.traffic, Traffic::Request { .. });
     if is_source {

@@ -1,27 +1,27 @@
-//! The order of events: each actor is called at the time that it asked for.
+//! Event queue: calls each actor at its scheduled time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Times at which actors want to be called: the earliest first, and those of one time in the order
-/// of their numbers.
+/// Scheduled times of actors, ordered by time and then by actor number.
 ///
-/// An actor that puts its time off keeps its entry in the heap: a host does so with each segment
-/// that starts a timer anew. The entry moves to the later time when its own has come. An actor of
-/// the present moment does not go through the heap.
+/// If an actor postpones its time, as a host does whenever it restarts a timer, its heap entry is
+/// kept. The entry is moved to the later time when it expires. Actors scheduled for the current
+/// time bypass the heap.
 pub struct Schedule {
-    /// Time that each actor wants; `u64::MAX` for none. Entries that say another one are void.
+    /// Scheduled time of each actor; `u64::MAX` for none. Heap entries with another time are stale.
     wanted: Vec<u64>,
-    /// Time of the earliest entry of each actor in the heap.
+    /// Time of the earliest heap entry of each actor.
     entered: Vec<u64>,
     heap: BinaryHeap<Reverse<Key>>,
-    /// Actors of the moment `now`.
+    /// Actors scheduled for the current time.
     present: BinaryHeap<Reverse<u32>>,
-    /// Time of the last event.
+    /// Current time: that of the last event.
     now: u64,
 }
 
-/// A time above the number of an actor, as one number: the heap compares it without a branch.
+/// Time in the upper and actor number in the lower bits, so that the heap compares without
+/// branches.
 type Key = u128;
 
 fn key(at: u64, actor: u32) -> Key {
@@ -33,7 +33,7 @@ fn parts(key: Key) -> (u64, u32) {
 }
 
 impl Schedule {
-    /// A schedule of so many actors, which want nothing yet.
+    /// Creates a schedule for `actors` actors without any event.
     pub fn new(actors: usize) -> Self {
         Self {
             wanted: vec![u64::MAX; actors],
@@ -44,7 +44,8 @@ impl Schedule {
         }
     }
 
-    /// Calls an actor at a time that has not passed, unless it wants an earlier one.
+    /// Schedules an actor at a time that must not be in the past, unless an earlier time is
+    /// scheduled.
     pub fn arm(&mut self, actor: usize, at: u64) {
         if at >= self.wanted[actor] {
             return;
@@ -58,17 +59,17 @@ impl Schedule {
         }
     }
 
-    /// Time at which an actor is called; `u64::MAX` for none.
+    /// Returns the scheduled time of an actor; `u64::MAX` for none.
     pub fn at(&self, actor: usize) -> u64 {
         self.wanted[actor]
     }
 
-    /// Time of the next event.
+    /// Returns the time of the next event.
     pub fn next(&mut self) -> Option<u64> {
         self.first().map(|(key, _)| parts(key).0)
     }
 
-    /// The next event up to a time: when, and whose. Its actor wants nothing any more.
+    /// Removes the next event up to `end`, and returns its time and actor.
     pub fn pop(&mut self, end: u64) -> Option<(u64, usize)> {
         let (first, is_present) = self.first()?;
         let (at, actor) = parts(first);
@@ -86,7 +87,7 @@ impl Schedule {
         Some((at, actor as usize))
     }
 
-    /// The first event, and whether it is one of the present.
+    /// Returns the first event, and whether it is in `present`.
     fn first(&mut self) -> Option<(Key, bool)> {
         let entry = self.first_entry().unwrap_or(Key::MAX);
         while let Some(&Reverse(actor)) = self.present.peek() {
@@ -99,7 +100,7 @@ impl Schedule {
         (entry != Key::MAX).then_some((entry, false))
     }
 
-    /// The first entry of the heap, after those that are void or too early.
+    /// Returns the first valid heap entry. Removes stale entries and moves postponed ones.
     fn first_entry(&mut self) -> Option<Key> {
         loop {
             let &Reverse(first) = self.heap.peek()?;
@@ -134,7 +135,7 @@ mod tests {
         }
         assert_eq!((schedule.next(), schedule.pop(3)), (Some(4), None));
         assert_eq!([4, 5].map(|end| schedule.pop(end)), [Some((4, 2)), Some((5, 1))]);
-        // An actor that is called, and one before it, ask for the same moment once more.
+        // The called actor and one with a smaller number are scheduled for the same time again.
         schedule.arm(1, 5);
         schedule.arm(0, 5);
         assert_eq!([0, 1, 3].map(|_| schedule.pop(9)), [0, 1, 3].map(|actor| Some((5, actor))));
@@ -151,7 +152,7 @@ mod tests {
             for _ in 0..400 {
                 for _ in 0..dice.below(4) {
                     let actor = dice.below(actors as u64) as usize;
-                    // Most times are near, some are now, and some are far and put off again.
+                    // Most times are near, some are now, and some are far and postponed later.
                     let at = now + [0, dice.below(3), dice.below(50)][dice.below(3) as usize];
                     schedule.arm(actor, at);
                     list[actor] = list[actor].min(at);

@@ -1,73 +1,73 @@
-//! Segments of a few connections as their sender's host sees them: for time-sequence charts.
+//! Traces of a few connections as seen by the sending host, for time-sequence charts.
 
 use crate::scenario::Plan;
 use crate::traffic::flow_of;
 
-/// Connections that are traced: more charts are not looked at.
+/// Maximum number of traced connections.
 const TRACED_MAX: usize = 6;
-/// Points of a connection; later ones are left out.
+/// Maximum number of points of a connection; later ones are discarded.
 const POINTS_MAX: usize = 400_000;
 
-/// A segment with payload that was sent.
+/// Sent segment with payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentSegment {
-    /// Time at which the host gave it to its device.
+    /// Time in ns at which the host passed it to its device.
     pub at_ns: u64,
-    /// Place of its first byte in the stream.
+    /// Stream offset of its first byte.
     pub from: u64,
-    /// Bytes.
+    /// Payload length in bytes.
     pub len: u32,
-    /// Bytes of it were sent before.
+    /// Whether any of its bytes was sent before.
     pub is_again: bool,
 }
 
-/// An acknowledgement that arrived.
+/// Received acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckRecord {
-    /// Time of its arrival.
+    /// Time of arrival in ns.
     pub at_ns: u64,
-    /// Bytes acknowledged in all.
+    /// Total number of acknowledged bytes.
     pub to: u64,
 }
 
-/// A range that an acknowledgement reported beyond (RFC 2018).
+/// Range of a received selective acknowledgement (RFC 2018).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sacked {
-    /// Time of its arrival.
+    /// Time of arrival in ns.
     pub at_ns: u64,
-    /// First byte of the range, and the one behind it.
+    /// Stream offsets of the first byte of the range, and of the byte after it.
     pub range: (u64, u64),
 }
 
 /// Trace of a connection.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// Number of the flow.
+    /// Index of the flow.
     pub flow: usize,
     /// Segments sent.
     pub sent: Vec<SentSegment>,
     /// Acknowledgements received.
     pub acks: Vec<AckRecord>,
-    /// Ranges reported.
+    /// SACK ranges received.
     pub sacks: Vec<Sacked>,
     /// Sequence number of the first byte.
     first: Option<u32>,
-    /// Bytes of the stream that were sent at least once.
+    /// Stream bytes sent at least once.
     high: u64,
-    /// Bytes that are acknowledged.
+    /// Acknowledged bytes.
     una: u64,
 }
 
-/// The traces of a world.
+/// Traces of a world.
 #[derive(Debug, Default)]
 pub struct Traces {
     /// Traces, in the order of the flows.
     pub traces: Vec<Trace>,
-    /// Place of each flow in `traces`.
+    /// Index of each flow's trace in `traces`.
     by_flow: Vec<Option<u8>>,
 }
 
-/// The parts of a segment that a trace is made of.
+/// Fields of a segment that are traced.
 struct TracedSegment<'a> {
     ports: [u16; 2],
     seq: u32,
@@ -79,7 +79,7 @@ struct TracedSegment<'a> {
 }
 
 impl Traces {
-    /// Traces the first flows that send over TCP.
+    /// Starts traces for the first flows that use TCP.
     pub fn new(plan: &Plan) -> Self {
         let mut all = Self::default();
         for (number, flow) in plan.flows.iter().enumerate() {
@@ -92,12 +92,12 @@ impl Traces {
         all
     }
 
-    /// Whether no connection is traced.
+    /// Returns whether no connection is traced.
     pub fn is_empty(&self) -> bool {
         self.traces.is_empty()
     }
 
-    /// A frame that leaves a host, or arrives there.
+    /// Records a frame that a host sends or receives.
     pub fn on_frame(&mut self, at_ns: u64, frame: &[u8], is_sent: bool) {
         let Some(segment) = parse(frame) else { return };
         let server = segment.ports[usize::from(is_sent)];
@@ -111,7 +111,7 @@ impl Traces {
         }
     }
 
-    /// Bytes of memory in use.
+    /// Returns the memory in use, in bytes.
     pub fn bytes(&self) -> u64 {
         let of = |trace: &Trace| {
             trace.sent.len() * size_of::<SentSegment>()
@@ -153,13 +153,13 @@ impl Trace {
     }
 }
 
-/// The place in the stream nearest to `base` whose lower 32 bits are `low`.
+/// Returns the stream offset nearest to `base` whose lower 32 bits are `low`.
 fn near(base: u64, low: u32) -> u64 {
     let ahead = i64::from(low.wrapping_sub(base as u32) as i32);
     base.saturating_add_signed(ahead)
 }
 
-/// The TCP segment in an Ethernet frame with IPv4.
+/// Parses the TCP segment in an Ethernet frame with IPv4.
 fn parse(frame: &[u8]) -> Option<TracedSegment<'_>> {
     if frame.get(12..14)? != [0x08, 0x00] {
         return None;
@@ -186,7 +186,7 @@ fn parse(frame: &[u8]) -> Option<TracedSegment<'_>> {
     })
 }
 
-/// The ranges of the SACK option (RFC 2018 section 3).
+/// Iterates over the ranges of a SACK option (RFC 2018 section 3).
 fn sack_blocks(mut options: &[u8]) -> impl Iterator<Item = (u32, u32)> {
     let mut blocks: &[u8] = &[];
     while let Some((&kind, rest)) = options.split_first() {

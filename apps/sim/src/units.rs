@@ -1,6 +1,6 @@
-//! Times, rates, sizes and probabilities as people write them: "20ms", "10mbit", "64KiB", "1%".
+//! Parses and formats times, rates, sizes and probabilities: "20ms", "10mbit", "64KiB", "1%".
 //!
-//! Units are those of tc(8): `mbit` is 10^6 bits per second. `mbps`, which is bytes there, is
+//! Units are those of tc(8): `mbit` is 10^6 bits per second. `mbps`, which means bytes in tc, is
 //! refused because many readers take it for bits.
 
 use std::fmt;
@@ -9,19 +9,19 @@ use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use towpath_link::Probability;
 
-/// A length of time in ns.
+/// Duration in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time(pub u64);
 
-/// Bits per second, not 0.
+/// Rate in bits per second, not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(pub u64);
 
-/// Bytes.
+/// Size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A part of all: "1%" or 0.01.
+/// Fraction: "1%" or 0.01.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share(pub Probability);
 
@@ -39,10 +39,11 @@ const SIZES: &[(&str, f64)] = &[
     ("gib", 1073741824.),
 ];
 
-/// Most ns, bits or bytes of a value: what a double counts without a gap.
+/// Maximum value in ns, bits or bytes, so that a double represents every integer below it.
 const MOST: f64 = 9e15;
 
-/// A number with one of `units`. Without a unit the number counts the first one if `bare` says so.
+/// Parses a number followed by one of `units`. If `bare`, a number without a unit is in the first
+/// one.
 fn parse(text: &str, units: &[(&str, f64)], bare: bool) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')));
@@ -56,7 +57,7 @@ fn parse(text: &str, units: &[(&str, f64)], bare: bool) -> Option<u64> {
     (0. ..=MOST).contains(&value).then_some(value as u64)
 }
 
-/// A value with the largest of `units` of which it is a whole number, as "30s".
+/// Formats a value in the largest of `units` that represents it as an integer, as "30s".
 fn exact(value: u64, units: &[(&str, f64)]) -> String {
     let whole = |(_, factor): &&(&str, f64)| value.is_multiple_of(*factor as u64);
     let (unit, factor) = units.iter().rev().find(whole).copied().unwrap_or(units[0]);
@@ -64,43 +65,43 @@ fn exact(value: u64, units: &[(&str, f64)]) -> String {
 }
 
 impl Time {
-    /// A time with its unit, as "20ms".
+    /// Parses a time with its unit, as "20ms".
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, TIMES, false).map(Self)
     }
 
-    /// The time as [`Time::parse`] reads it, in the largest unit of which it is a whole number.
+    /// Formats the time for [`Time::parse`], in the largest unit that represents it as an integer.
     pub(crate) fn exact(self) -> String {
         exact(self.0, &TIMES[..4])
     }
 
-    /// Seconds.
+    /// Returns the time in seconds.
     pub fn secs(self) -> f64 {
         self.0 as f64 / 1e9
     }
 }
 
 impl Rate {
-    /// A rate with its unit, as "10mbit"; not 0.
+    /// Parses a rate with its unit, as "10mbit". 0 is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, RATES, false).filter(|rate| *rate > 0).map(Self)
     }
 
-    /// The rate as [`Rate::parse`] reads it, in the largest unit of which it is a whole number.
+    /// Formats the rate for [`Rate::parse`], in the largest unit that represents it as an integer.
     pub(crate) fn exact(self) -> String {
         exact(self.0, RATES)
     }
 }
 
 impl Size {
-    /// A size, as "64KiB" or "1500".
+    /// Parses a size, as "64KiB" or "1500".
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, SIZES, true).map(Self)
     }
 }
 
 impl Share {
-    /// "1%", or a number from 0 to 1.
+    /// Parses "1%", or a number from 0 to 1.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let number = match text.strip_suffix('%') {
@@ -132,7 +133,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A time in the unit in which its number is short.
+/// Formats a time in seconds, using a unit that keeps the number short.
 pub fn seconds(value: f64) -> String {
     let (number, unit) = match value {
         v if v <= 0. => (0., "s"),
@@ -143,7 +144,7 @@ pub fn seconds(value: f64) -> String {
     format!("{} {unit}", short(number))
 }
 
-/// A rate in the unit in which its number is short.
+/// Formats a rate, using a unit that keeps the number short.
 pub fn bits_per_second(value: f64) -> String {
     let (number, unit) = match value {
         v if v >= 1e9 => (v / 1e9, "Gbit/s"),
@@ -154,7 +155,7 @@ pub fn bits_per_second(value: f64) -> String {
     format!("{} {unit}", short(number))
 }
 
-/// Three digits, or all of those in front of the point.
+/// Formats a number with three digits, or with more if its integer part has more.
 pub fn short(number: f64) -> String {
     match number {
         0. => "0".to_owned(),
@@ -213,12 +214,12 @@ deserialize!(Share, "a share, as \"1%\" or a number from 0 to 1", |number| {
     Probability::new(number).map(Share)
 });
 
-/// Time of a start, or a range of which a run draws one: "1s", or ["0s", "1s"].
+/// Start time, or a range from which each run draws one: "1s", or ["0s", "1s"].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartTime {
     /// Earliest start.
     pub from: Time,
-    /// Latest start, no earlier.
+    /// Latest start, not before `from`.
     pub to: Time,
 }
 
@@ -260,7 +261,7 @@ impl<'de> Deserialize<'de> for StartTime {
     }
 }
 
-/// A name of hosts: one, a list, or a pattern with a star at its end.
+/// Names of hosts: a name, a list, or a pattern that ends with a star.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostNames(pub Vec<String>);
 

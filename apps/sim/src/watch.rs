@@ -1,4 +1,4 @@
-//! An onlooker: holds each frame and each turn of a host against rules of TCP.
+//! Checks every frame and the state of every host against rules of TCP.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,47 +12,47 @@ use towpath_wire::{IpProtocol, checksum};
 use crate::fault::RuleFault;
 use crate::packet::{SimPort, Towards};
 
-/// Both addresses of a connection, that of its sender first.
+/// Addresses of a connection, the sender's first.
 type Ends = (SocketAddr, SocketAddr);
 
-/// Sequence numbers that a mark moves by at most between two turns.
+/// Maximum advance of a sequence number between two turns.
 const STEP_MAX: u32 = 1 << 30;
 
-/// Segments and figures of all connections, as far as rules need them.
+/// Segments and state of all connections, as needed by the rules.
 #[derive(Debug, Default)]
 pub struct Watch {
     ends: BTreeMap<Ends, SentSegments>,
-    /// Acknowledgements that came at a host, by its number and the ends of its connection.
+    /// Acknowledgements received by a host, by its number and the endpoints of the connection.
     heard: BTreeMap<(usize, Ends), AcksHeard>,
     sockets: BTreeMap<(usize, SocketId), WatchMarks>,
-    /// The first rule that was broken.
+    /// First violation of a rule.
     pub fault: Option<RuleFault>,
 }
 
-/// Segments that one end of a connection has sent.
+/// Segments sent by one endpoint of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 struct SentSegments {
     isn: Option<SeqNum>,
     scale: Option<u8>,
-    /// End of the highest segment that was sent.
+    /// End of the highest segment sent.
     high: Option<SeqNum>,
     fin: Option<SeqNum>,
     ack: Option<SeqNum>,
-    /// Right edge of the window that was advertised.
+    /// Right edge of the advertised window.
     edge: Option<SeqNum>,
     has_reset: bool,
 }
 
-/// Acknowledgements of the other end that came.
+/// Acknowledgements received from the peer.
 #[derive(Debug, Default)]
 struct AcksHeard {
-    /// Times, in ms.
+    /// Times of arrival, in ms.
     at_ms: Vec<u64>,
-    /// Highest acknowledgement that came.
+    /// Highest acknowledgement received.
     ack: Option<SeqNum>,
 }
 
-/// Figures of a socket that do not go back.
+/// State variables of a socket that must not decrease.
 #[derive(Debug, Clone, Copy)]
 struct WatchMarks {
     snd_una: SeqNum,
@@ -62,7 +62,7 @@ struct WatchMarks {
     bytes_received: u64,
 }
 
-/// A TCP segment in a frame.
+/// Parsed TCP segment of a frame.
 struct Frame<'a> {
     ends: Ends,
     header: &'a Header,
@@ -70,7 +70,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Sequence numbers that the segment takes.
+    /// Returns the length of the segment in sequence numbers, including SYN and FIN.
     fn seq_len(&self) -> u32 {
         let flags = self.header.flags;
         self.payload + u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN))
@@ -78,18 +78,19 @@ impl Frame<'_> {
 }
 
 impl SentSegments {
-    /// Notes a segment; the rule that it breaks. `peer`: segments of the other end.
+    /// Records a sent segment, and returns the rule that it violates. `peer` has the peer's
+    /// segments.
     fn note(&mut self, frame: &Frame<'_>, peer: &SentSegments) -> Option<&'static str> {
         let header = frame.header;
         let flags = header.flags;
         if flags.contains(Flags::SYN) && self.isn != Some(header.seq) {
-            // A new connection of these addresses.
+            // A SYN with a new initial sequence number starts a new connection of these addresses.
             let (isn, scale) = (Some(header.seq), header.options.window_scale);
             *self = SentSegments { isn, scale, ..SentSegments::default() };
         }
         if flags.contains(Flags::RST) {
-            // An unacceptable ACK, as of an older handshake, is answered by a reset with the number
-            // of that ACK (RFC 9293 section 3.10.7.4).
+            // An unacceptable ACK, e.g. of an older handshake, is answered by a RST with that ACK's
+            // number (RFC 9293 section 3.10.7.4).
             let is_of_this = |(isn, high): (SeqNum, SeqNum)| header.seq.is_within(isn, high - isn);
             self.has_reset |= self.isn.zip(self.high).is_none_or(is_of_this);
             return None;
@@ -111,7 +112,7 @@ impl SentSegments {
         let header = frame.header;
         let flags = header.flags;
         let end = header.seq + frame.seq_len();
-        // Segments that wait for ARP in vain never come to the device: a gap is no fault.
+        // A gap is valid: segments that were dropped because ARP failed never reached the device.
         let high = self.high.unwrap_or(header.seq);
         if let Some(fin) = self.fin
             && (end.gt(fin + 1) || flags.contains(Flags::FIN) && end != fin + 1)
@@ -151,7 +152,8 @@ impl SentSegments {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left
         //# (SHLD-14).
-        // The field counts in units of the scale: a remainder of one may go (RFC 7323 section 2.4).
+        // The field counts units of the scale, so the edge may lose a remainder of one unit (RFC
+        // 7323 section 2.4).
         let unit = 1u32 << shift;
         let has_shrunk = before.is_some_and(|before| (edge + (unit - 1)).lt(before));
         has_shrunk.then_some("the right edge of the window does not move to the left")
@@ -168,13 +170,14 @@ impl SentSegments {
 }
 
 impl Watch {
-    /// A frame that a host sends, or that arrives there.
+    /// Checks a frame that a host sends or receives.
     pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8], is_sent: bool) {
         let Some((ends, header, payload)) = parse(frame) else { return };
         let towards = Towards::read(frame);
         let frame = Frame { ends, header: &header, payload };
         if !is_sent {
-            // A header of the link is covered by no checksum: a host drops a frame for another one.
+            // No checksum covers the link header, so a corrupted frame may reach another host,
+            // which drops it.
             if towards == Towards::Host(host as u16) {
                 self.heard.entry((host, (ends.1, ends.0))).or_default().note(now, &frame);
             }
@@ -189,7 +192,7 @@ impl Watch {
         }
     }
 
-    /// A host has had a turn.
+    /// Checks a host's state after its turn.
     pub fn on_turn(&mut self, now: u64, host: usize, node: &Node<SimPort>) {
         if let Some((id, rule)) = node.stack.audit() {
             let of = id.and_then(|id| node.stack.info(node.now(), id));
@@ -205,8 +208,8 @@ impl Watch {
         }
     }
 
-    /// Time at which a segment of the connection to `server`, or of its own, came last at a host by
-    /// `now`.
+    /// Returns the last time, up to `now`, at which `host` received a new acknowledgement on a
+    /// connection to `server`, or on one of its own.
     pub fn last_heard(&self, host: usize, server: SocketAddr, now: u64) -> Option<u64> {
         let last = |((at, ends), heard): (&(usize, Ends), &AcksHeard)| {
             let is_own = *at == host && (ends.0 == server || ends.1 == server);
@@ -222,7 +225,7 @@ impl Watch {
         self.fault.get_or_insert(RuleFault { rule: rule.to_owned(), what: at });
     }
 
-    /// Notes a segment; the rule that it breaks.
+    /// Records a sent segment, and returns the rule that it violates.
     fn sent(&mut self, frame: &Frame<'_>) -> Option<&'static str> {
         let (from, to) = frame.ends;
         let peer = self.ends.get(&(to, from)).copied().unwrap_or_default();
@@ -231,7 +234,7 @@ impl Watch {
 }
 
 impl AcksHeard {
-    /// A segment counts when it acknowledges more: what else the peer sends does not put off R2.
+    /// Records a segment that acknowledges new data. Other segments do not reset the R2 timeout.
     fn note(&mut self, now: u64, frame: &Frame<'_>) {
         let header = frame.header;
         if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
@@ -269,7 +272,7 @@ impl WatchMarks {
     }
 }
 
-/// The TCP segment in an Ethernet frame with IPv4, if its checksum is right.
+/// Parses the TCP segment in an Ethernet frame with IPv4. None if its checksum is wrong.
 fn parse(frame: &[u8]) -> Option<(Ends, Header, u32)> {
     if frame.get(12..14)? != [0x08, 0x00] {
         return None;

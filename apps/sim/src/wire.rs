@@ -1,4 +1,4 @@
-//! A direction of a link, and the device that it begins at.
+//! A direction of a link, with the network device that feeds it.
 
 use std::collections::VecDeque;
 
@@ -12,21 +12,23 @@ use crate::queue::{QueueSpec, Sojourns};
 use crate::result::TimeDistribution;
 use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
-/// Packets that wait in the device of a host without a discipline: enough that it is never idle.
+/// Maximum number of packets in a host's device without a queueing discipline, so that it is never
+/// idle.
 const DEVICE_RING: usize = 4;
 
-/// Bytes of the longest frame.
+/// Maximum frame length in bytes.
 const FRAME_MAX: u64 = 1_514;
 
-/// Free descriptors with which a device wakes its queue: a batch is worth the wake.
+/// Number of free descriptors from which a device wakes its queue, so that each wake-up serves a
+/// batch.
 const WAKE_ROOM: usize = 32;
 
 /// A direction of a link.
 ///
-/// A device with a ring, where the plan has one, is the bottleneck in the place of the link. The
-/// discipline is above the device then, and the link has delay and impairments alone.
+/// If the plan has a device with a ring, the device is the bottleneck instead of the link. The
+/// queueing discipline is then above the device, and the link only adds delay and impairments.
 pub struct Wire {
-    /// Times that packets waited in the queue.
+    /// Waiting times of packets in the queue.
     pub sojourns: Sojourns,
     /// Start of the direction.
     pub from: Place,
@@ -34,28 +36,28 @@ pub struct Wire {
     pub to: Place,
     link: Link<SimPacket>,
     device: Option<TransmitPath<SimPacket, RingDevice<SimPacket>>>,
-    /// The host at the start has more to send than there was room for.
+    /// Whether the sending host has more packets than there was room for.
     pub sender_waits: bool,
-    /// The host keeps its packets while the device is busy.
+    /// Whether the host holds back packets while the device is busy.
     has_ring: bool,
-    /// Packets come out in the order in which they go in, after the same delay, and none is dropped
-    /// between.
+    /// Whether packets leave in their order of arrival after a constant delay, and none is dropped
+    /// after it was queued.
     keeps_order: bool,
-    /// Properties of the link while the direction is up.
+    /// Properties of the link outside of outages.
     config: LinkConfig,
-    /// Outages that are not over, the next one first.
+    /// Current and future outages, in order of time.
     outages: VecDeque<Outage>,
 }
 
 impl Wire {
-    /// An idle direction.
+    /// Creates an idle direction.
     pub fn new(from: Place, to: Place, way: &WayPlan, mut dice: Dice) -> Self {
         let sojourns = Sojourns::default();
         let is_switch = matches!(from, Place::Switch(_));
         let queue = match (&way.queue, is_switch) {
             (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
             (None, true) => QueueSpec::default().build(0, &sojourns),
-            // The host's own queue is the one with a limit.
+            // No limit is needed here, because the host's own queue has one.
             (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
         };
         let has_ring = way.queue.is_none() && !is_switch;
@@ -89,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// A packet goes in.
+    /// Queues a packet.
     pub fn on_packet(&mut self, now: u64, item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
         match &mut self.device {
             None => self.link.on_packet(now, item, drops),
@@ -100,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// The next packet that comes out by now.
+    /// Returns the next packet that is delivered by `now`.
     pub fn poll_packet(
         &mut self,
         now: u64,
@@ -110,7 +112,7 @@ impl Wire {
         self.link.poll_packet(now, drops)
     }
 
-    /// Time at which [`Wire::poll_packet`] has work.
+    /// Returns the time at which [`Wire::poll_packet`] must be called next.
     pub fn next_timeout_ns(&self, now: u64) -> Option<u64> {
         let link = self.link.next_timeout_ns();
         if self.device.is_none() && self.outages.is_empty() {
@@ -120,13 +122,13 @@ impl Wire {
         [link, device, self.next_switch(now)].into_iter().flatten().min()
     }
 
-    /// Whether nothing has to be done before the first packet comes out, although others wait for
-    /// the rate. The next call sends them at the times that were theirs.
+    /// Returns whether the wire need not be called before the first packet is delivered, although
+    /// packets may wait for the rate. The next call sends these at their correct times.
     pub fn may_sleep(&self) -> bool {
         self.keeps_order && !self.sender_waits
     }
 
-    /// Takes the direction down, or brings it up again.
+    /// Starts or ends outages that are due.
     pub fn switch(&mut self, now: u64) {
         if self.outages.is_empty() {
             return;
@@ -140,14 +142,14 @@ impl Wire {
         self.link.configure(config);
     }
 
-    /// Time at which the direction goes down or comes up.
+    /// Returns the time at which the next outage begins or the current one ends.
     fn next_switch(&self, now: u64) -> Option<u64> {
         let outage = self.outages.front()?;
         let at = if outage.from_ns > now { outage.from_ns } else { outage.until_ns };
         (at != u64::MAX).then_some(at)
     }
 
-    /// Packets that the host at the start may send now, after [`Wire::poll_packet`] at this time.
+    /// Returns how many packets the sending host may send now. Call [`Wire::poll_packet`] first.
     pub fn room(&self) -> usize {
         match &self.device {
             _ if !self.has_ring => usize::MAX,
@@ -156,33 +158,33 @@ impl Wire {
         }
     }
 
-    /// Whether the host at the start has more to send, and is to be called.
+    /// Returns whether the sending host should be called because it has more to send.
     pub fn wakes_sender(&self) -> bool {
         self.sender_waits && self.has_ring && (self.device.is_none() || self.room() > 0)
     }
 
-    /// The link behind the queue.
+    /// Returns the link after the queue.
     pub fn link(&self) -> &Link<SimPacket> {
         &self.link
     }
 
-    /// The device, where there is one.
+    /// Returns the device, if there is one.
     pub fn device(&self) -> Option<&TransmitPath<SimPacket, RingDevice<SimPacket>>> {
         self.device.as_ref()
     }
 
-    /// The discipline.
+    /// Returns the queueing discipline.
     pub fn queue(&self) -> &dyn Qdisc<SimPacket> {
         self.device.as_ref().map_or(self.link.queue(), |path| path.qdisc())
     }
 
-    /// Times that packets waited in the queue.
+    /// Returns the waiting times of packets in the queue.
     pub fn sojourn_times(&self) -> TimeDistribution {
         let sent = self.queue().stats().sent_packets;
         self.sojourns.with(|times| (&times.waits.with_zeros(sent)).into())
     }
 
-    /// Bits per second that the direction carries.
+    /// Returns the capacity in bits per second.
     pub fn rate(&self) -> Option<u64> {
         match &self.device {
             Some(path) => Some(path.device().config().rate),
@@ -190,7 +192,7 @@ impl Wire {
         }
     }
 
-    /// Packets that went in.
+    /// Returns the number of packets that entered.
     pub fn entered(&self) -> u64 {
         match &self.device {
             Some(path) => path.qdisc().stats().enqueued_packets,
@@ -198,19 +200,19 @@ impl Wire {
         }
     }
 
-    /// Packets that the queue dropped.
+    /// Returns the number of packets dropped by the queue.
     pub fn queue_dropped(&self) -> u64 {
         let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
         above + self.link.stats().queue_dropped
     }
 
-    /// Packets that were dropped or lost anywhere.
+    /// Returns the number of packets dropped or lost.
     pub fn dropped(&self) -> u64 {
         let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
         above + self.link.stats().dropped()
     }
 
-    /// Packets that wait, are in the device or on their way.
+    /// Returns the number of packets in the queue, the device and the link.
     pub fn held(&self) -> usize {
         let above = self
             .device
@@ -219,12 +221,12 @@ impl Wire {
         above + self.link.held()
     }
 
-    /// Bytes that the queue and its measurements have allocated, beside the packets.
+    /// Returns the memory of the queue and its measurements in bytes, without the packets.
     pub fn memory_bytes(&self) -> u64 {
         self.queue().memory_bytes() + self.sojourns.with(|times| times.waits.memory_bytes())
     }
 
-    /// Moves packets from the device to the link, and from the discipline to the device.
+    /// Moves packets from the device to the link, and from the queueing discipline to the device.
     fn advance(&mut self, now: u64, drops: &mut Vec<Dropped<SimPacket>>) {
         let Some(path) = &mut self.device else { return };
         while let Some(item) = path.device_mut().poll_sent(now) {
@@ -243,7 +245,7 @@ fn path(
     TransmitPath::new(queue, control, RingDevice::new(device.ring))
 }
 
-/// Free descriptors with which a ring that was full wakes its queue.
+/// Returns the number of free descriptors at which a stopped ring wakes its queue.
 pub fn wake_room(descriptors: usize) -> usize {
     WAKE_ROOM.min(descriptors / 4)
 }

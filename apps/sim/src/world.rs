@@ -1,9 +1,9 @@
-//! The event loop: hosts and links, in the order of their times.
+//! Event loop of a simulated network.
 //!
-//! Links and hosts are actors. Each has one time at which it wants to be called, and [`Schedule`]
-//! gives the earliest. Several actors of the same time are called in the order of their numbers.
-//! Links come before hosts, so that a host finds all packets of a moment. Nothing depends on
-//! anything but the plan and the seed.
+//! Links and hosts are actors. Each has one time at which it is called, and [`Schedule`] returns
+//! the earliest. Actors with the same time are called in the order of their numbers. Links precede
+//! hosts, so that a host sees all packets that arrive at a time. The result is a function of the
+//! plan and the seed.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -24,74 +24,74 @@ use crate::traffic::Programs;
 use crate::watch::Watch;
 use crate::wire::Wire;
 
-/// Time of the stacks when a run begins: 0 stands for "never" in places.
+/// Time of the stacks at the start of a run, in ns. Not 0, because some fields use 0 for "never".
 pub const EPOCH_NS: u64 = 1_000_000_000;
 
-/// Rounds of one host at one moment; then the links have their turn.
+/// Maximum number of consecutive turns of a host at one time, so that links are called again.
 const ROUNDS_MAX: usize = 64;
 
 struct SimHost {
     node: Node<SimPort>,
     programs: Programs,
-    /// The wire to the network.
+    /// Index of the wire from the host to the network.
     wire: usize,
-    /// The stack has more to send than the wire had room for.
+    /// Whether the stack has more to send than the wire had room for.
     is_waiting: bool,
 }
 
 impl SimHost {
-    /// Time of the next turn of the node; `u64::MAX` for none.
+    /// Returns the time of the node's next turn; `u64::MAX` for none.
     fn node_due(&self) -> u64 {
         self.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS))
     }
 
-    /// Whether a turn of the node now has an effect though nothing arrives.
+    /// Returns whether a turn of the node has an effect even if no packet arrived.
     fn has_work(&self, now: u64) -> bool {
         self.node_due() <= now || self.node.stack.net.output_load(ETH0).packets > 0
     }
 }
 
-/// The interface of a host: loopback has number 0.
+/// Interface of a host; loopback has number 0.
 const ETH0: IfaceId = IfaceId(1);
 
 struct Switch {
-    /// Wires that lead away.
+    /// Outgoing wires.
     wires: Vec<usize>,
-    /// The wire to each host.
+    /// Outgoing wire to each host, by host number.
     towards: Vec<usize>,
 }
 
-/// A network in motion.
+/// A simulated network.
 pub struct World {
-    /// Virtual time since the start.
+    /// Virtual time since the start, in ns.
     pub now: u64,
-    /// Events so far.
+    /// Number of events so far.
     pub events: u64,
-    /// Directions of links: the two of link `i` are `2 i` and `2 i + 1`.
+    /// Directions of links: link `i` has the wires `2 i` and `2 i + 1`.
     pub wires: Vec<Wire>,
-    /// Segments of some connections; of none unless their owner asks for them.
+    /// Traces of some connections; empty unless requested.
     pub traces: Traces,
-    /// Onlooker that holds the world against its rules.
+    /// Checks of rules, if enabled.
     pub watch: Option<Watch>,
     hosts: Vec<SimHost>,
     switches: Vec<Switch>,
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
     schedule: Schedule,
-    /// Packets that the host at the start of each wire may send when the wire is at rest. None:
-    /// there is a device, whose limit changes.
+    /// Number of packets that a host may send to each idle wire. None if the wire has a device with
+    /// a variable limit.
     rooms: Vec<Option<usize>>,
     pool: Pool,
-    /// Packets that switches copied.
+    /// Number of packets copied by switches.
     copies: u64,
-    /// Packets that a host has sent: empty between two events, and kept for its memory.
+    /// Packets sent by the current host. Empty between events; kept to reuse its memory.
     outbox: Batch,
-    /// Packets that a link has dropped, likewise.
+    /// Packets dropped by the current link. Empty between events; kept to reuse its memory.
     drops: Vec<Dropped<SimPacket>>,
 }
 
 impl World {
-    /// A network at rest, in which all programs are about to start.
+    /// Creates an idle network, in which all programs are about to start.
     pub fn new(plan: &Plan, seed: u64, captures: Option<Captures>) -> Self {
         let wires: Vec<Wire> = plan
             .links
@@ -157,8 +157,8 @@ impl World {
         world
     }
 
-    /// Runs up to a time; false when `events_max` is reached before, and another call goes on from
-    /// there. Queues are as they are at that time.
+    /// Runs until `end`. Returns false if `events_max` is reached first; another call then
+    /// continues. Settles all queues at that time.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
         loop {
             if self.events >= events_max {
@@ -176,12 +176,12 @@ impl World {
         true
     }
 
-    /// Time of the next event; none in a world at rest.
+    /// Returns the time of the next event. None if the world is idle.
     pub fn next_event(&mut self) -> Option<u64> {
         self.schedule.next()
     }
 
-    /// Calls the next actor at its time.
+    /// Advances the time to the next event and calls its actor.
     pub fn step(&mut self) {
         if let Some((at, actor)) = self.schedule.pop(u64::MAX) {
             self.call(at, actor);
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Ends all sockets of all hosts, with resets where connections are left.
+    /// Closes all sockets of all hosts. Open connections are reset.
     pub fn end_programs(&mut self) {
         for at in 0..self.hosts.len() {
             let node = &mut self.hosts[at].node;
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Sockets, packets and buffers that are left in a world at rest; none in one in order.
+    /// Returns sockets, packets or buffers left in an idle world. None means that nothing leaked.
     pub fn leftovers(&self) -> Option<String> {
         for (number, host) in self.hosts.iter().enumerate() {
             let usage = host.node.stack.usage();
@@ -230,21 +230,22 @@ impl World {
         self.missing_buffers()
     }
 
-    /// Buffers of packets that did not come back.
+    /// Returns the number of packet buffers that were not returned to a pool.
     fn missing_buffers(&self) -> Option<String> {
-        // Packets that are dropped while a host has its turn come back to the pool of the host.
+        // Include the pools of hosts, because packets dropped during a host's turn return to its
+        // pool.
         let pools = || self.hosts.iter().map(|host| &host.node.pool).chain([&self.pool]);
         let duplicates = self.wires.iter().map(|wire| wire.link().stats().duplicated);
         let copies = self.copies + duplicates.sum::<u64>();
         let expected = pools().map(Pool::allocated).sum::<u64>() + copies;
         let kept = pools().map(Pool::kept).sum::<usize>() as u64;
-        // A pool gives buffers beyond its limit back to the system.
+        // Skip the check for more buffers, because a full pool returns further ones to the system.
         let is_known = expected <= Pool::KEPT_MAX as u64;
         (is_known && kept != expected)
             .then(|| format!("{kept} of {expected} buffers are back in the pool"))
     }
 
-    /// Looks at the tallies of all programs: flow, whether it is the source, and counts.
+    /// Calls `look` with the tally of every program: flow, whether it is the source, and counts.
     pub fn each_tally(&mut self, mut look: impl FnMut(usize, bool, &mut crate::traffic::Tally)) {
         for host in &mut self.hosts {
             let SimHost { node, programs, .. } = host;
@@ -254,8 +255,8 @@ impl World {
         }
     }
 
-    /// Bytes of hosts and links, of queues and the packets in them, of sockets' buffers, and of
-    /// what is measured.
+    /// Returns the memory of hosts, links, queued packets, socket buffers and measurements, in
+    /// bytes.
     pub fn memory(&mut self) -> u64 {
         let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
         let queues: u64 = self.wires.iter().map(Wire::memory_bytes).sum();
@@ -265,7 +266,7 @@ impl World {
         places + packets as u64 * PACKET_BYTES + queues + hosts + self.traces.bytes()
     }
 
-    /// Writes what is left of the captures.
+    /// Flushes the captures.
     ///
     /// # Errors
     /// The first file that could not be written.
@@ -283,8 +284,8 @@ impl World {
         }
     }
 
-    /// Sends what the rate of a link has let pass by now. Nothing comes out now: its time would
-    /// have been an event.
+    /// Sends queued packets of a link up to the current time. No packet is delivered: its delivery
+    /// would have been an event of its own.
     fn settle(&mut self, at: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         let first = drops.len();
         let out = self.wires[at].poll_packet(self.now, drops);
@@ -292,13 +293,13 @@ impl World {
         self.give_up(at, first, drops);
     }
 
-    /// Packets that the host at the start of a wire may send now. A wire at rest has room, which
-    /// needs no look at it: its memory is often far away.
+    /// Returns how many packets the host may send to a wire now. Uses a cached value for an idle
+    /// wire, because accessing the wire often causes a cache miss.
     fn room(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) -> usize {
         match self.rooms[wire] {
             Some(room) if self.schedule.at(wire) == u64::MAX => room,
             _ => {
-                // A wire with a packet that comes out at once was looked at when that went in.
+                // A wire with a delivery at the current time was settled when that packet entered.
                 if self.schedule.at(wire) > self.now {
                     self.settle(wire, drops);
                 }
@@ -307,7 +308,7 @@ impl World {
         }
     }
 
-    /// Takes what comes out of a link to where it goes.
+    /// Passes the packets that a link delivers to a switch or host.
     fn run_wire(&mut self, at: usize) {
         let mut drops = std::mem::take(&mut self.drops);
         self.wires[at].switch(self.now);
@@ -341,7 +342,7 @@ impl World {
         self.arm_host(host, self.now);
     }
 
-    /// Sends a frame on to where its address is, or everywhere.
+    /// Forwards a frame to its destination, or floods it.
     fn forward(
         &mut self,
         switch: usize,
@@ -351,15 +352,15 @@ impl World {
     ) {
         let host = match item.towards() {
             Towards::Host(host) => Some(usize::from(host)),
-            // Switches know where each address is and ask its host alone, as with ARP suppression.
-            // A flood is as many packets as the network has hosts.
+            // Forward an ARP request only to the owner of the address, as with ARP suppression.
+            // Flooding would create a packet per host of the network.
             Towards::Asked(address) => self.by_address.get(&address).copied(),
             Towards::All => None,
         };
         match host.and_then(|host| self.switches[switch].towards.get(host)) {
             Some(&wire) => self.enter(wire, item, drops),
             None => {
-                // The direction back on the same link has the number beside.
+                // `came ^ 1` is the reverse direction of the same link.
                 let wires = self.switches[switch].wires.clone();
                 for wire in wires.into_iter().filter(|wire| *wire != came ^ 1) {
                     self.copies += 1;
@@ -375,13 +376,13 @@ impl World {
         let before = drops.len();
         self.wires[wire].on_packet(self.now, item, drops);
         self.give_up(wire, before, drops);
-        // The packet comes out behind the one that the wire is called for.
+        // Schedule the wire unless it is scheduled for an earlier packet and may sleep until then.
         if self.schedule.at(wire) == u64::MAX || !self.wires[wire].may_sleep() {
             self.arm_wire(wire);
         }
     }
 
-    /// Notes the drops of a wire from number `first` on, and takes their memory back.
+    /// Records the drops of a wire from index `first` on, and returns their memory to the pool.
     fn give_up(&mut self, wire: usize, first: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         for Dropped { item, cause } in drops.drain(first..) {
             if let Some(captures) = &mut self.captures {
@@ -391,7 +392,7 @@ impl World {
         }
     }
 
-    /// Turns a host, its programs, and again, until both are at rest.
+    /// Alternates turns of a host's node and its programs until both are idle.
     fn run_host(&mut self, at: usize) {
         let (now, wire) = (self.now, self.hosts[at].wire);
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
@@ -428,7 +429,7 @@ impl World {
             called |= host.programs.on_timeout(&mut host.node, now);
             let has_more =
                 turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
-            // Most programs that hear of bytes only read them: the stack has nothing to do then.
+            // Skip the turn if programs only read data, because the stack then usually has no work.
             let has_more = called || has_more || has_heard && host.has_work(now);
             if !has_more {
                 break;
@@ -454,15 +455,15 @@ impl World {
     }
 }
 
-/// Memory of the hosts and links of a world at rest.
+/// Returns the memory of the hosts and links of an idle world, in bytes.
 pub fn memory_of_places(hosts: usize, wires: usize) -> u64 {
     hosts as u64 * HOST_BYTES + (wires * size_of::<Wire>()) as u64
 }
 
-/// Memory of a host at rest: its stack, with empty tables.
+/// Memory of an idle host in bytes: its stack, with empty tables.
 const HOST_BYTES: u64 = 100_000;
 
-/// Memory of a packet on a link, with its buffer.
+/// Memory of a packet on a link in bytes, including its buffer.
 const PACKET_BYTES: u64 = 2_304;
 
 fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {

@@ -74,7 +74,7 @@ fn a_user_of_a_closed_loop_pauses_for_the_interval() {
     plan.interval = MS * 20;
     let report = until(&plan, |now| now.received >= 20);
     is_clean(&report);
-    // At most one request per phase and interval of 20 ms.
+    // At most one request per user and interval of 20 ms.
     let most = 4 * due(&report, plan.interval);
     assert!(report.sent <= most, "{} sent, expected {most} at most", report.sent);
 }
