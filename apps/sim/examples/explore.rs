@@ -1,8 +1,8 @@
-//! Random worlds, each held against the rules of [`towpath_sim::explore`] at every step, over
-//! several threads. `cargo lab sim` builds and runs this program.
+//! Checks random worlds against the rules of [`towpath_sim::explore`] at every step, using several
+//! threads. `cargo lab sim` builds and runs this program.
 //!
-//! `explore --scenarios 1000 --seed 1 --jobs 2`, or `explore --file WORLD.toml` for one world,
-//! with `--pcap FOLDER` for captures of its links.
+//! Run `explore --scenarios 1000 --seed 1 --jobs 2`, or `explore --file WORLD.toml` for one world,
+//! with `--pcap FOLDER` to capture its links.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use towpath_sim::explore::{ExtraRules, RandomWorld, RuleFault, check_text, shrink};
 use towpath_sim::{BatchOptions, read, run_all};
 
-/// Runs that a shrinker may take.
+/// Maximum number of runs of the shrinker.
 const SHRINKS: usize = 400;
-/// Faults after which a run ends: more of them are of the same kind, as a rule.
+/// Number of violations after which the program ends, because further ones are usually of the same
+/// kind.
 const FAULTS_MAX: usize = 20;
-/// Time between two lines of progress.
+/// Interval between two progress messages.
 const EVERY: Duration = Duration::from_secs(5);
 
 struct Options {
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
 }
 
 fn say(text: &str) {
-    // A closed stream is no reason to end.
+    // Ignore a closed stream.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -87,7 +88,7 @@ fn check_file(file: &str, pcap: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Totals of all threads.
+/// Totals over all threads.
 #[derive(Default)]
 struct Totals {
     next: AtomicU64,
@@ -161,7 +162,7 @@ fn work(options: &Options, totals: &Totals) {
     }
 }
 
-/// Tells of a world that breaks a rule, and of a small one that breaks it, too.
+/// Reports a violation, and a minimized world with the same violation.
 fn report(seed: u64, scene: &RandomWorld, fault: RuleFault, totals: &Totals) {
     let shrunk = shrink(scene, &fault, ExtraRules::default(), SHRINKS);
     say(&format!(

@@ -1,6 +1,7 @@
-//! The four examples, each against what it gave before, and what they are to show.
+//! Tests of the four examples: compares their reports with golden files, and checks their main
+//! results.
 //!
-//! `TOWPATH_GOLDEN=write` writes the files of tests/golden anew, as for the scenarios.
+//! `TOWPATH_GOLDEN=write` updates the files of tests/golden, as for the scenarios.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -85,7 +86,7 @@ fn run(example: Result<Example, String>) -> ExampleReport {
     example.expect("options that fit").run(None, 1, &|_| {}).expect("no limit is reached")
 }
 
-/// FNV-1a of 64 bits.
+/// 64-bit FNV-1a.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -94,7 +95,7 @@ fn digest(text: &str) -> u64 {
 
 fn check(name: &str, example: Result<Example, String>) {
     let mut report = run(example);
-    // A release changes no result.
+    // Hide the version, so that a release does not change the result.
     report.report.version = "any";
     let found = format!("{}\nJSON: {:016x}\n", text(&report), digest(&report.json()));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
@@ -130,7 +131,7 @@ fn tc_gives_what_it_gave() {
     check("example-tc", tc("fq_codel", LoadTransport::Tcp).example());
 }
 
-/// Medians without and with byte queue limits, under load.
+/// Returns the median latencies under load, without and with byte queue limits.
 fn medians(report: &ExampleReport) -> [f64; 2] {
     let [off, on] = &report.latency[..] else { panic!("two variants: {:?}", report.latency) };
     [off, on].map(|latency| latency.under_load.expect("replies").p50_s)
@@ -141,8 +142,9 @@ fn limits_take_the_ring_out_of_the_latency_and_leave_the_rate() {
     for qdisc in ["fq_codel", "codel", "cobalt"] {
         let report = run(tc(qdisc, LoadTransport::Tcp).example());
         let [off, on] = medians(&report);
-        // 256 packets of 1514 bytes and 24 of overhead are 31.5 ms at 100 Mbit/s. FQ-CoDel
-        // serves the ping first; with the others the connection's packets are in front.
+        // A full ring takes 31.5 ms at 100 Mbit/s: 256 packets of 1514 bytes and 24 bytes of
+        // overhead. FQ-CoDel serves echo requests first; other disciplines queue them behind the
+        // connection's packets.
         let is_fair = qdisc == "fq_codel";
         assert!(off > if is_fair { 0.030 } else { 0.015 }, "{qdisc}: {off}");
         assert!(on < if is_fair { 0.005 } else { off / 1.5 }, "{qdisc}: {off} and {on}");
@@ -179,15 +181,15 @@ fn frames_leave_at_the_line_rate_unless_their_writer_looks_too_seldom() {
     let with = |poll_ns| SendOptions { poll: Time(poll_ns), ..send(SendMode::Write) };
     let report = run(with(1_000).example());
     for latency in &report.latency {
-        // 88 bytes on the wire are 704 ns.
+        // 88 bytes on the wire take 704 ns.
         assert!((1_400_000. ..1_421_000.).contains(&latency.sent_per_s), "{latency:?}");
     }
     let runs = &report.report.runs;
     assert!(runs.iter().all(|run| run.flows[0].received == 200_000));
     let [off, on] = [0, 1].map(|at| report.latency[at].device_bytes);
     assert!(off > 14_000. && on < 8_000., "{off} and {on}");
-    // The limit shrinks after a second, and is for a sender that is woken: 10 us after the report
-    // the ring is empty.
+    // The limit shrinks after a second. A writer that polls every 10 us then finds the ring empty,
+    // because the limit assumes a sender that is woken at once.
     let late = run(SendOptions { packets: 4_000_000, ..with(10_000) }.example()).latency;
     assert!(late[0].sent_per_s > 1_400_000. && late[1].sent_per_s < 1_300_000., "{late:?}");
     let slow = run(with(MS).example()).latency;

@@ -1,9 +1,9 @@
-//! Random worlds keep the rules of `towpath_sim::explore`; worlds that broke one; the shrinker.
+//! Tests with random worlds, with worlds that violated a rule in the past, and of the shrinker.
 
 use towpath_sim::explore::{ExtraRules, Outcome, RandomWorld, check_text, shrink};
 use towpath_sim::{BatchOptions, read, run_all};
 
-/// Runs the world of a seed; panics with its rule and text when one is broken.
+/// Runs the world of a seed. Panics with the rule and the scenario on a violation.
 fn check(seed: u64) -> Outcome {
     let text = RandomWorld::draw(seed).to_toml();
     check_text(&text, ExtraRules::default()).unwrap_or_else(|fault| {
@@ -11,14 +11,14 @@ fn check(seed: u64) -> Outcome {
     })
 }
 
-/// Worlds in the gate: some seconds without optimisation.
+/// Number of worlds in the normal test run: some seconds without optimization.
 const WORLDS: u64 = 60;
 
 #[test]
 fn random_worlds_keep_the_rules() {
     let outcomes: Vec<Outcome> = (1..=WORLDS).map(check).collect();
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
-    // Worlds in which nothing arrives, or nothing ever fails, would say little.
+    // Ensure that the worlds are useful: bytes arrive, exchanges complete, and some fail.
     assert!(sum(|outcome| outcome.bytes) > 1_000_000, "{outcomes:?}");
     assert!(sum(|outcome| outcome.whole) > WORLDS, "{outcomes:?}");
     assert!(sum(|outcome| outcome.failed) > 0, "{outcomes:?}");
@@ -44,7 +44,7 @@ fn a_random_world_is_a_scenario_of_towpath_sim() {
 
 #[test]
 fn a_world_that_breaks_a_rule_is_made_small() {
-    // A rule that most worlds break: no more than 5000 bytes arrive.
+    // An artificial rule that most worlds violate: at most 5000 bytes may arrive.
     let rules = ExtraRules { bytes_max: Some(5_000) };
     let mut tried = 0;
     for seed in 1..=20 {
@@ -55,7 +55,7 @@ fn a_world_that_breaks_a_rule_is_made_small() {
         let (before, after) = (scene.to_toml(), shrunk.scene.to_toml());
         assert!(after.len() < before.len(), "{before}\n{after}");
         assert_eq!(check_text(&after, rules).expect_err("still broken").rule, fault.rule);
-        // A flow between two hosts on a plain link is enough.
+        // The minimal world has one flow between two hosts on a plain link.
         let plan = &read(&after).expect("a scenario")[0];
         assert_eq!((plan.flows.len(), plan.hosts.len(), plan.links.len()), (1, 2, 1), "{after}");
         assert!(plan.links[0].ways.iter().all(|way| way.outages.is_empty()), "{after}");
@@ -75,7 +75,7 @@ fn a_shrinker_ends_when_its_tries_are_used_up() {
     assert_eq!(shrink(&scene, &fault, rules, 3).tried, 3);
 }
 
-/// A transfer over a link without delay or loss, with more keys for the hosts.
+/// Returns a transfer over a link without loss, with additional keys for the hosts and the flow.
 fn clean_pair(from: &str, to: &str, flow: &str) -> String {
     format!(
         "title = \"t\"\nduration = \"1h\"\nsample = \"1min\"\n[[host]]\nname = \"a\"\n{from}\n\
@@ -84,9 +84,9 @@ fn clean_pair(from: &str, to: &str, flow: &str) -> String {
     )
 }
 
-/// Seeds 282, 1061 and 1909: the peer's first window is so small that segments are, too, and so is
-/// the congestion window. When the peer's window grows, segments do: the congestion window has no
-/// room for one then, and nothing was ever sent again.
+/// Seeds 282, 1061 and 1909: the peer's initial window is very small, so that segments and the
+/// congestion window are small, too. When the peer's window grew, segments grew beyond the
+/// congestion window, and no data was sent again.
 #[test]
 fn a_window_that_grows_leaves_room_for_a_segment() {
     let from = "initial_window = 1";
@@ -96,8 +96,8 @@ fn a_window_that_grows_leaves_room_for_a_segment() {
     assert_eq!((outcome.bytes, outcome.whole), (9_000, 1));
 }
 
-/// Seed 68055: a listener forgets a handshake after 63 s, and a copy of its SYN begins another one.
-/// The acknowledgement of the first is reset, and the second goes on.
+/// Seed 68055: a listener drops a handshake after 63 s, and a duplicate of its SYN starts another
+/// one. The acknowledgement of the first handshake is reset, and the second one continues.
 #[test]
 fn a_reset_of_an_older_handshake_does_not_end_a_newer_one() {
     check(68_055);

@@ -1,8 +1,8 @@
-//! The scenarios of docs/sim, each against what it gave before.
+//! Compares the results of the scenarios in docs/sim with golden files.
 //!
-//! `TOWPATH_GOLDEN=write` writes the files of tests/golden and the pictures of docs/sim anew. Their
-//! difference says what a change of TCP, of a queue or of the simulator did: look at it before it
-//! is committed.
+//! `TOWPATH_GOLDEN=write` updates the files of tests/golden and the pictures of docs/sim. Review
+//! the differences before you commit: they show the effect of a change to TCP, a queue or the
+//! simulator.
 
 use std::path::{Path, PathBuf};
 
@@ -18,12 +18,12 @@ fn report(name: &str) -> Report {
     let plans = read(&text).unwrap_or_else(|error| panic!("{name}.toml: {error}"));
     let options = BatchOptions { seed: None, runs: 1, captures: None, traces: false, threads: 1 };
     let mut report = run_all(&plans, options, &|_| {}).expect("no limit is reached");
-    // A release changes no result.
+    // Hide the version, so that a release does not change the result.
     report.version = "any";
     report
 }
 
-/// FNV-1a of 64 bits.
+/// 64-bit FNV-1a.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

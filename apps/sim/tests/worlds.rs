@@ -1,4 +1,4 @@
-//! Properties of runs: what arrives, what limits stop, and that nothing depends on threads.
+//! Properties of runs: delivery, limits, and independence of the number of threads.
 
 use std::path::PathBuf;
 
@@ -37,9 +37,9 @@ fn datagrams_and_echoes_are_counted_with_their_delays() {
     let link = "rate = \"1mbit\"\ndelay = \"30ms\"";
     let cbr = pair(link, "kind = \"cbr\"\nrate = \"100kbit\"\nsize = 500");
     let flow = &run(&cbr, ONE).expect("a run").runs[0].flows[0];
-    // 25 a second for 20 s; the last one leaves 40 ms before the end.
+    // 25 datagrams per second for 20 s; the last one is sent 40 ms before the end.
     assert_eq!((flow.sent, flow.received), (500, 500));
-    // 542 bytes at 1 Mbit/s, and the delay.
+    // Transmission of 542 bytes at 1 Mbit/s, plus propagation delay.
     let latency = flow.latency.as_ref().expect("delays");
     assert!((latency.p50_s - 0.034336).abs() < 0.0015, "{latency:?}");
     let ping = pair(link, "kind = \"ping\"\ninterval = \"200ms\"");
@@ -56,7 +56,7 @@ fn a_request_takes_a_round_trip_and_the_time_of_its_answer() {
     let flow = &report.runs[0].flows[0];
     assert!(flow.sent > 400 && flow.sent - flow.received <= 1, "{} {}", flow.sent, flow.received);
     assert_eq!(flow.bytes, flow.received * 1_000);
-    // 166 bytes there and 1066 back at a byte a microsecond, and 20 ms.
+    // 166 bytes of request and 1066 of response at one byte per microsecond, plus 20 ms.
     assert!((flow.latency.as_ref().expect("latencies").p50_s - 0.0212).abs() < 0.001);
 }
 
@@ -76,7 +76,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     assert!(table(&one).contains("\n3 runs: mean, and half of its 95 % confidence"));
 }
 
-/// Two transfers over 10 Mbit/s, and keys of each.
+/// Runs two transfers over 10 Mbit/s, with additional keys for each.
 fn two(first: &str, second: &str, runs: usize) -> Report {
     let flow = format!(
         "kind = \"bulk\"\n{first}\n[[flow]]\nfrom = \"a\"\nto = \"b\"\nkind = \"bulk\"\n{second}"
@@ -90,7 +90,7 @@ fn goodput_of_all_is_over_the_run_and_fairness_of_flows_that_meet() {
     let apart = &two("stop = \"10s\"", "start = \"10s\"", 1).runs[0];
     assert!((9e6..10e6).contains(&apart.goodput_bps), "{}", apart.goodput_bps);
     assert_eq!((apart.fairness, apart.flows[1].start_s), (None, 10.));
-    // The first one is alone for half of the time, and has more bytes for that alone.
+    // The first flow is alone for half of the time, and therefore transfers more bytes.
     let late = &two("", "start = \"10s\"", 1).runs[0];
     let whole: Vec<f64> = late.flows.iter().map(|flow| flow.goodput_bps).collect();
     let sum: f64 = whole.iter().sum();
@@ -132,14 +132,14 @@ fn the_page_and_the_rows_have_all_variants_of_a_sweep() {
     assert!(lines[0].starts_with(head), "{}", lines[0]);
     assert!(lines[40].starts_with("\"delay 5ms, qdisc pie\",5ms,pie,2,"), "{}", lines[40]);
     let columns = lines[0].split(',').count();
-    // The name of a variant has a comma.
+    // The name of a variant contains a comma, which must be quoted.
     assert!(lines[1..].iter().all(|line| line.split(',').count() == columns + 1));
 }
 
 #[test]
 fn a_slow_start_that_overshoots_loses_retransmissions_and_no_seconds() {
-    // 175 packets fit into the path; CUBIC goes from 350 to 245, and the queue drops more than a
-    // hundred retransmissions as well.
+    // The path holds 175 packets. CUBIC reduces its window from 350 to 245, and the queue also
+    // drops more than a hundred retransmissions.
     let link = "rate = \"20mbit\"\ndelay = \"22ms\"\nqdisc = \"pfifo limit 100\"";
     let flow = &run(&pair(link, "kind = \"bulk\""), ONE).expect("a run").runs[0].flows[0];
     assert!(flow.goodput_bps > 18_500_000., "{} bit/s of 20,000,000", flow.goodput_bps);
@@ -188,7 +188,7 @@ fn the_limit_of_memory_counts_hosts_and_the_tables_of_queues() {
     assert!(error.contains("given up at 0 s"), "{error}");
 }
 
-/// A folder that goes with the test.
+/// Temporary directory, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -231,7 +231,7 @@ fn a_capture_has_each_packet_of_a_link_once() {
     assert_eq!((packets, drops), (delivered + dropped, dropped));
 }
 
-/// A bulk flow and a ping over a device, and the results of both.
+/// Runs a bulk flow and a ping over a device, and returns the results.
 fn through_device(device: &str, more: &str) -> Report {
     let link = format!("rate = \"100mbit\"\ndelay = \"1ms\"\ndevice = {{ {device} }}\n{more}");
     let text = pair(&link, "kind = \"bulk\"").replace("duration = \"20s\"", "duration = \"4s\"");
@@ -250,7 +250,7 @@ fn a_full_device_holds_its_ring_and_with_limits_only_what_it_needs() {
     let bare = through_device("ring = 256", queue);
     let (stops, limit_stops, inflight) = device(&bare);
     assert!(stops > 100 && limit_stops == 0 && inflight > 300_000., "{stops} {inflight}");
-    // 256 packets of 1514 bytes are 31 ms at 100 Mbit/s.
+    // 256 packets of 1514 bytes take 31 ms at 100 Mbit/s.
     assert!((0.025..0.036).contains(&p50(&bare)), "{}", p50(&bare));
     let limited = through_device("ring = 256, bql = true", queue);
     let (stops, limit_stops, inflight) = device(&limited);
@@ -279,7 +279,7 @@ fn datagrams_come_in_phases() {
                 on = \"1s\"\noff = \"3s\"\nlengths = \"constant\"";
     let report = run(&pair("rate = \"10mbit\"", flow), ONE).expect("a run");
     let flow = &report.runs[0].flows[0];
-    // 100 a second in 5 of 20 seconds.
+    // 100 datagrams per second in 5 of 20 seconds.
     assert!((500..=505).contains(&flow.sent) && flow.received == flow.sent, "{}", flow.sent);
     let busy = flow.series.goodput_bps.iter().filter(|bps| **bps > 0.).count();
     assert!((100..=110).contains(&busy), "{busy} of 400 samples");

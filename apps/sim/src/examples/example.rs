@@ -1,4 +1,4 @@
-//! An example, ready to run.
+//! An example, prepared to run.
 
 use super::frames::Writing;
 use super::load::{Load, Pings};
@@ -9,37 +9,37 @@ use crate::result::Report;
 use crate::scenario::{Plan, read};
 use crate::{BatchOptions, run_all};
 
-/// An example with its options, before it runs.
+/// An example with its options applied.
 #[derive(Debug, Clone)]
 pub struct Example {
     /// Name, as in `towpath sim ping`.
     pub name: &'static str,
-    /// Scenario that does the same; none for frames that are written into a device.
+    /// Equivalent scenario. None if frames are written directly to a device.
     pub scenario: Option<String>,
-    /// Sentences about the run.
+    /// Description of the run.
     pub(super) about: String,
     pub(super) work: ExampleWork,
-    /// Direction of a link that is looked at: 0 is there, 1 back.
+    /// Direction of a link that is reported: 0 forward, 1 backward.
     pub(super) way: usize,
     pub(super) pings: Option<Pings>,
     pub(super) load: Option<Load>,
-    /// Packets that the queue drops are failures of the sender.
+    /// Whether packets dropped by the queue count as failures of the sender.
     pub(super) counts_failures: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum ExampleWork {
-    /// Plans of a scenario.
+    /// Plans of a scenario, one per variant.
     Network(Vec<Plan>),
-    /// Frames for a device.
+    /// Frames to write to a device, one entry per variant.
     Frames(Vec<Writing>),
 }
 
 impl Example {
-    /// Runs the example. `progress` gets the share that is done, from any thread.
+    /// Runs the example. `progress` is called from any thread with the completed fraction.
     ///
     /// # Errors
-    /// A limit that was reached.
+    /// A limit was reached.
     pub fn run(
         &self,
         seed: Option<u64>,
@@ -85,7 +85,7 @@ impl Example {
         })
     }
 
-    /// An example whose scenario is `text`.
+    /// Creates an example that runs the scenario `text`.
     pub(super) fn of_scenario(
         name: &'static str,
         about: String,

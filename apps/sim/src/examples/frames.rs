@@ -1,4 +1,4 @@
-//! Frames that a program writes into a device: no stack, no discipline, and no link behind.
+//! A program that writes frames directly to a device, without a stack, queueing discipline or link.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::scenario::DevicePlan;
 use crate::units::Time;
 use crate::wire::wake_room;
 
-/// Longest run: a day of virtual time.
+/// Maximum duration of a run: one day of virtual time.
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
-/// Most samples of a run.
+/// Maximum number of samples of a run.
 const SAMPLES_MAX: u64 = 200_000;
 
-/// A program that writes frames until it has written all.
+/// Program that writes `packets` frames.
 #[derive(Debug, Clone)]
 pub(super) struct Writing {
     pub variant: &'static str,
     pub device: DevicePlan,
     pub packets: u64,
     pub bytes: u64,
-    /// Pause after a look at a stopped queue.
+    /// Time in ns between two attempts while the queue is stopped.
     pub poll_ns: u64,
     pub sample_ns: u64,
 }
 
-/// A frame, of which only the length counts.
+/// Frame, represented by its length in bytes.
 #[derive(Debug)]
 struct Frame(usize);
 
@@ -40,7 +40,7 @@ impl Queueable for Frame {
     }
 }
 
-/// Time that the frames take on the wire one after the other.
+/// Returns the time in ns that the frames take on the wire at the device's rate.
 pub(super) fn wire_ns(device: &DevicePlan, packets: u64, bytes: u64) -> u128 {
     let ring = &device.ring;
     let bits = u128::from(bytes + ring.overhead) * 8 * u128::from(packets);
@@ -48,7 +48,7 @@ pub(super) fn wire_ns(device: &DevicePlan, packets: u64, bytes: u64) -> u128 {
 }
 
 impl Writing {
-    /// Refuses a device that cannot be, and a run that would be too long.
+    /// Checks that the device's parameters are valid and the run is not too long.
     pub fn check(&self) -> Result<(), String> {
         let ring = self.device.ring;
         if !(1..=65_536).contains(&ring.descriptors) {
@@ -80,7 +80,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Runs until the last frame is reported. `progress` gets the share that is done.
+    /// Runs until the completion of the last frame. `progress` is called with the completed
+    /// fraction.
     pub fn run(&self, progress: &mut dyn FnMut(f64)) -> Result<RunResult, String> {
         let DevicePlan { ring, limits } = self.device;
         let mut device = RingDevice::new(ring);

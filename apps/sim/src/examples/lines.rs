@@ -1,4 +1,4 @@
-//! An example's report as text: lines in the order of their times, and the latencies below.
+//! Formats an example's report as text: lines in order of time, followed by the latencies.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::output::columns;
 use crate::result::{LinkResult, RunResult};
 use crate::units::{bits_per_second, seconds, short};
 
-/// Bytes of an echo reply as ping(8) counts them: 56 of data and the header.
+/// Length of an echo reply as ping(8) reports it: 56 bytes of data plus the ICMP header.
 const REPLY_LEN: usize = 64;
 
-/// The report as text.
+/// Formats the report as text.
 pub fn text(report: &ExampleReport) -> String {
     let mut out = format!("{}: {}\n", report.example, report.about);
     for run in &report.report.runs {
@@ -40,7 +40,7 @@ fn reply_line(reply: &EchoReply, remote: &str) -> String {
     format!("{REPLY_LEN} bytes from {remote}: icmp_seq={seq} time={} ms", short(time_s * 1e3))
 }
 
-/// Queue and device of a run, every so many samples and at its end.
+/// Formats the state of queue and device at regular samples and at the end of a run.
 fn statistics(report: &ExampleReport, run: &RunResult) -> Vec<(f64, String)> {
     let link = &run.links[report.way];
     let count = run.sample_s.len();

@@ -1,27 +1,27 @@
-//! When there is load, and when echo requests are sent.
+//! Times of load, and of echo requests.
 
 use crate::units::Time;
 
-/// Samples of the series between two lines of the text.
+/// Number of samples per line of the text.
 pub(super) const SAMPLES_OF_LINE: u64 = 10;
-/// Name of the discipline where there is none.
+/// Name used if there is no queueing discipline.
 pub(super) const NO_QDISC: &str = "none";
-/// Most lines of statistics of a run.
+/// Maximum number of lines of statistics per run.
 const LINES_MAX: u64 = 2_000;
 
-/// Times between which there is load.
+/// Period in which load is generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// First time.
+    /// Start of the period.
     pub from: Time,
-    /// Last time.
+    /// End of the period.
     pub to: Time,
-    /// Lengths of its phases, on and off; it is always on without them.
+    /// Lengths of alternating on and off phases. None means always on.
     pub phases: Option<[Time; 2]>,
 }
 
 impl Load {
-    /// Whether there is load at a time.
+    /// Returns whether load is generated at a time.
     pub(super) fn is_on(&self, at_ns: u64) -> bool {
         let Some(since) = at_ns.checked_sub(self.from.0).filter(|_| at_ns < self.to.0) else {
             return false;
@@ -30,7 +30,7 @@ impl Load {
     }
 }
 
-/// The echo requests of an example.
+/// Echo requests of an example.
 #[derive(Debug, Clone)]
 pub(super) struct Pings {
     pub remote: String,
@@ -38,7 +38,7 @@ pub(super) struct Pings {
     pub interval_ns: u64,
 }
 
-/// Time between two samples, for lines that come `every_ns`.
+/// Returns the sampling interval for lines that are printed every `every_ns`.
 pub(super) fn sample_of(every_ns: u64, duration_ns: u64) -> Result<u64, String> {
     let least = (duration_ns / LINES_MAX).max(SAMPLES_OF_LINE);
     if every_ns < least || every_ns > duration_ns {

@@ -1,11 +1,11 @@
-//! Four examples of a host, its queue and its device: ping, on-off traffic, bulk sending, and
+//! Four examples of a host with its queue and device: ping, on-off traffic, bulk sending, and
 //! traffic control.
 //!
-//! Options (`options`) become the text of a scenario, which anybody can change and run, and an
-//! [`Example`]. Its [`ExampleReport`] shows lines over time (`lines`): echo replies, the backlog of
-//! the queue, the bytes in the device, and the packets sent. The latency with and without load, and
-//! with and without byte queue limits, stands at the end (`summary`). Frames that are written into
-//! a device directly need no network, and have a loop of their own (`frames`).
+//! Options (`options`) are converted to the text of a scenario, which users can modify and run, and
+//! to an [`Example`]. Its [`ExampleReport`] has lines over time (`lines`): echo replies, backlog of
+//! the queue, bytes in the device, and packets sent. A summary (`summary`) lists the latency with
+//! and without load, and with and without byte queue limits. Frames written directly to a device
+//! need no network, and have an event loop of their own (`frames`).
 
 mod example;
 mod frames;

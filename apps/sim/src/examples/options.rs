@@ -1,4 +1,4 @@
-//! Options of the examples, and the scenarios that are made of them.
+//! Options of the examples, and their conversion to scenarios.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -12,52 +12,53 @@ use super::load::{Load, NO_QDISC, Pings, SAMPLES_OF_LINE, sample_of};
 use crate::scenario::DevicePlan;
 use crate::units::{Rate, Time, bits_per_second};
 
-/// Whether byte queue limits are on.
+/// Whether byte queue limits (BQL) are enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bql {
-    /// A run without them.
+    /// A run without BQL.
     Off,
-    /// A run with them.
+    /// A run with BQL.
     On,
-    /// Both runs, side by side.
+    /// Both runs, for comparison.
     Both,
 }
 
 /// Transport of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadTransport {
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// Datagrams.
+    /// UDP datagrams.
     Udp,
 }
 
-/// The device of an example, with what is above and below.
+/// Device of an example, with its queueing discipline and link.
 #[derive(Debug, Clone)]
 pub struct CardOptions {
-    /// Bits per second on the wire.
+    /// Rate on the wire.
     pub rate: Rate,
-    /// Descriptors of the ring.
+    /// Number of descriptors of the ring.
     pub ring: usize,
-    /// Sent packets after which an interrupt reports them; a part of the ring without it.
+    /// Number of sent packets that triggers a completion interrupt. Default: at most 32, and at
+    /// most half of the ring.
     pub tx_frames: Option<usize>,
-    /// Longest time until that interrupt.
+    /// Maximum delay of that interrupt.
     pub tx_delay: Time,
-    /// Discipline above the device, in tc's words, or "none".
+    /// Queueing discipline in tc's syntax, or "none".
     pub qdisc: String,
     /// Byte queue limits.
     pub bql: Bql,
     /// Time between two lines of statistics.
     pub every: Time,
-    /// Time on the wire, one way.
+    /// One-way propagation delay of the link.
     pub delay: Time,
 }
 
-/// Bytes that an Ethernet frame takes on the wire beside its own: preamble, checksum and gap.
+/// Overhead of an Ethernet frame on the wire in bytes: preamble, checksum and gap.
 const ETHERNET_OVERHEAD: u64 = 24;
-/// Bytes of the headers in front of a datagram: Ethernet, IPv4 and UDP.
+/// Length of the Ethernet, IPv4 and UDP headers in bytes.
 const HEADERS_LEN: u64 = 42;
-/// Sent packets that an interrupt reports unless something else is said.
+/// Default number of sent packets per completion interrupt.
 const TX_FRAMES: usize = 32;
 
 impl CardOptions {
@@ -71,7 +72,7 @@ impl CardOptions {
         if self.frames() == 1 { 0 } else { self.tx_delay.0 }
     }
 
-    /// Keys of a link with the device.
+    /// Formats the keys of the link with the device.
     fn keys(&self) -> String {
         let qdisc = match &*self.qdisc {
             NO_QDISC => String::new(),
@@ -129,30 +130,30 @@ fn variant(is_on: bool) -> &'static str {
     if is_on { "bql on" } else { "bql off" }
 }
 
-/// `towpath sim ping`.
+/// Options of `towpath sim ping`.
 #[derive(Debug, Clone)]
 pub struct PingOptions {
-    /// Address that is pinged, in 10.0.0.0/8.
+    /// Address to ping, in 10.0.0.0/8.
     pub remote: Ipv4Addr,
     /// Time between two echo requests.
     pub interval: Time,
-    /// Bits of payload per second of the load; none without it.
+    /// Payload rate of the load. None means no load.
     pub data_rate: Option<Rate>,
-    /// Bytes of payload of its datagrams.
+    /// Payload length of the load's datagrams in bytes.
     pub size: u64,
-    /// Time of the load.
+    /// Period of the load.
     pub load: Load,
-    /// Length of the run.
+    /// Duration of the run.
     pub duration: Time,
-    /// Device.
+    /// Device of the sender.
     pub card: CardOptions,
 }
 
 impl PingOptions {
-    /// A host pings another one, at times under load that leaves by the same device.
+    /// Creates an example in which a host pings another one, partly under load on the same device.
     ///
     /// # Errors
-    /// The option that cannot be.
+    /// The first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         let Self { remote, interval, size, duration, card, .. } = self;
         let local = beside(*remote);
@@ -192,44 +193,44 @@ impl PingOptions {
     }
 }
 
-/// `towpath sim onoff`.
+/// Options of `towpath sim onoff`.
 #[derive(Debug, Clone)]
 pub struct OnOffOptions {
-    /// Address that sends.
+    /// Address of the sender.
     pub client: Ipv4Addr,
     /// Address of the sink.
     pub server: Ipv4Addr,
-    /// Transport.
+    /// Transport protocol.
     pub transport: LoadTransport,
-    /// Bits of payload per second while it is on.
+    /// Payload rate during on phases.
     pub data_rate: Rate,
-    /// Bytes of payload of a datagram.
+    /// Payload length of a datagram in bytes.
     pub size: u64,
-    /// Phases: on and off.
+    /// Lengths of the on and off phases.
     pub phases: [Time; 2],
-    /// The phases are of exponential length.
+    /// Whether the lengths of phases are exponentially distributed.
     pub is_random: bool,
-    /// Time of the traffic.
+    /// Period of the traffic.
     pub load: Load,
-    /// Time between two echo requests; none without it.
+    /// Interval of echo requests. None means no echo requests.
     pub ping: Option<Time>,
-    /// Length of the run.
+    /// Duration of the run.
     pub duration: Time,
-    /// Device.
+    /// Device of the sender.
     pub card: CardOptions,
 }
 
 impl OnOffOptions {
-    /// On-off traffic to a sink, while a ping measures.
+    /// Creates an example with on-off traffic to a sink, while echo requests measure the latency.
     ///
     /// # Errors
-    /// The option that cannot be.
+    /// The first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         let Self { client, server, size, duration, card, .. } = self;
         let Load { from, to, .. } = check(self.load, *duration)?;
         let mut text = head("onoff", *duration, card)?;
         text += &pair([*client, *server], card);
-        // Pings fall between the beginnings of phases.
+        // Shift the echo requests, so that none coincides with the beginning of a phase.
         let start = Time(from.0.saturating_sub(NS) + NS / 20);
         let end = Time((to.0 + NS).min(duration.0));
         if let Some(interval) = self.ping {
@@ -271,38 +272,38 @@ impl OnOffOptions {
     }
 }
 
-/// Way in which `towpath sim send` sends.
+/// Method by which `towpath sim send` sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendMode {
-    /// Frames are written into the device.
+    /// Writes frames directly to the device.
     Write,
-    /// Datagrams of a UDP socket, through the stack and the discipline.
+    /// Sends datagrams on a UDP socket, through the stack and the queueing discipline.
     Sendto,
 }
 
-/// `towpath sim send`.
+/// Options of `towpath sim send`.
 #[derive(Debug, Clone)]
 pub struct SendOptions {
-    /// Way of sending.
+    /// Method of sending.
     pub mode: SendMode,
-    /// Packets to send.
+    /// Number of packets to send.
     pub packets: u64,
-    /// Bytes of a frame, its Ethernet header included.
+    /// Length of a frame in bytes, including its Ethernet header.
     pub size: u64,
-    /// Pause of a writer that meets a stopped queue.
+    /// Pause of a writer that finds the queue stopped.
     pub poll: Time,
-    /// Device.
+    /// Device of the sender.
     pub card: CardOptions,
 }
 
-/// Load of `send --mode sendto`, in parts of the line rate: a socket that is never idle.
+/// Load of `send --mode sendto` as a multiple of the line rate, so that the device is never idle.
 const OVERLOAD: u64 = 2;
 
 impl SendOptions {
-    /// Small packets, as many as the device takes.
+    /// Creates an example that sends small packets as fast as the device accepts them.
     ///
     /// # Errors
-    /// The option that cannot be.
+    /// The first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         match self.mode {
             SendMode::Write => self.written(),
@@ -322,7 +323,7 @@ impl SendOptions {
             frames: card.frames(),
             delay_ns: card.tx_delay_ns(),
         };
-        // A run that is over before its first line has samples all the same.
+        // Sample more often in a run that is shorter than the interval of lines.
         let all_ns = wire_ns(&DevicePlan { ring, limits: None }, *packets, *size);
         let line_ns = u64::try_from(all_ns).unwrap_or(u64::MAX).min(card.every.0);
         let writings = card.bql.runs().iter().map(|is_on| Writing {
@@ -363,7 +364,7 @@ impl SendOptions {
         };
         let rate = u128::from(card.rate.0) * u128::from(OVERLOAD * payload)
             / u128::from(size + ETHERNET_OVERHEAD);
-        // Datagrams leave the socket at this interval.
+        // Interval at which datagrams leave the socket.
         let every_ns = (u128::from(payload) * 8_000_000_000 / rate.max(1)).max(1);
         let duration = u64::try_from(every_ns * u128::from(*packets)).unwrap_or(u64::MAX);
         let duration = Time(duration.max(card.every.0));
@@ -385,34 +386,35 @@ impl SendOptions {
     }
 }
 
-/// `towpath sim tc`.
+/// Options of `towpath sim tc`.
 #[derive(Debug, Clone)]
 pub struct TcOptions {
     /// Address of the source.
     pub source: Ipv4Addr,
-    /// Address of the sink, behind the router.
+    /// Address of the sink behind the router.
     pub server: Ipv4Addr,
     /// Rate of the link from the source to the router.
     pub in_rate: Rate,
-    /// Transport of the load.
+    /// Transport protocol of the load.
     pub transport: LoadTransport,
-    /// Bits of payload per second of datagrams; a connection takes what it gets.
+    /// Payload rate of datagrams. TCP ignores it.
     pub data_rate: Rate,
-    /// Time of the load.
+    /// Period of the load.
     pub load: Load,
-    /// Time between two echo requests; none without it.
+    /// Interval of echo requests. None means no echo requests.
     pub ping: Option<Time>,
-    /// Length of the run.
+    /// Duration of the run.
     pub duration: Time,
-    /// Device of the router on the way out.
+    /// Outgoing device of the router.
     pub card: CardOptions,
 }
 
 impl TcOptions {
-    /// Traffic control at the narrow way out of a router, while a ping measures.
+    /// Creates an example with traffic control at the bottleneck link of a router, while echo
+    /// requests measure the latency.
     ///
     /// # Errors
-    /// The option that cannot be.
+    /// The first invalid option.
     pub fn example(&self) -> Result<Example, String> {
         let Self { source, server, in_rate, data_rate, duration, card, .. } = self;
         let Load { from, to, .. } = check(self.load, *duration)?;
@@ -465,10 +467,10 @@ impl TcOptions {
     }
 }
 
-/// Load from the beginning to the end.
+/// Load during the whole run.
 const ALWAYS: Load = Load { from: Time(0), to: Time(u64::MAX), phases: None };
 
-/// A second in ns.
+/// Nanoseconds per second.
 const NS: u64 = 1_000_000_000;
 
 fn head(name: &str, duration: Time, card: &CardOptions) -> Result<String, String> {
@@ -509,7 +511,7 @@ fn ping_flow(
     ))
 }
 
-/// A window in the run.
+/// Checks that the load's period lies within the run.
 fn check(load: Load, duration: Time) -> Result<Load, String> {
     if load.from >= load.to || load.to > duration {
         return Err(format!(
@@ -520,7 +522,7 @@ fn check(load: Load, duration: Time) -> Result<Load, String> {
     Ok(load)
 }
 
-/// The address before, or behind that of a network.
+/// Returns the previous address, or the next one where the previous would be a network address.
 fn beside(address: Ipv4Addr) -> Ipv4Addr {
     let bits = address.to_bits();
     Ipv4Addr::from_bits(if bits & 0xff > 1 { bits - 1 } else { bits + 1 })

@@ -11,13 +11,13 @@ use crate::result::Report;
 pub struct ExampleReport {
     /// Name of the example.
     pub example: &'static str,
-    /// Sentences about the run.
+    /// Description of the run.
     pub about: String,
-    /// Echo replies of all variants, in the order of their arrival.
+    /// Echo replies of all variants, in order of arrival.
     pub replies: Vec<EchoReply>,
-    /// Latency and the state of queue and device, with and without load, of each variant.
+    /// Latency, queue and device with and without load, per variant.
     pub latency: Vec<Latency>,
-    /// Everything else, as of any scenario.
+    /// Full report, as of any scenario.
     pub report: Report,
     #[serde(skip)]
     pub(super) way: usize,
@@ -28,20 +28,21 @@ pub struct ExampleReport {
 }
 
 impl ExampleReport {
-    /// The results as JSON.
+    /// Formats the results as JSON.
     pub fn json(&self) -> String {
-        // Numbers and texts: JSON can say them all, but for infinities, which become null.
+        // Serialization cannot fail: the report has only numbers and strings. Infinite numbers
+        // become null.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// All figures as CSV, a row for each run.
+    /// Formats all figures as CSV, one row per run.
     pub fn csv(&self) -> String {
         output::csv(&self.report)
     }
 
-    /// All series as CSV, and a line for each echo reply.
+    /// Formats all time series as CSV, followed by one line per echo reply.
     pub fn series(&self) -> String {
         let mut out = output::series(&self.report);
         for reply in &self.replies {
@@ -52,7 +53,7 @@ impl ExampleReport {
         out
     }
 
-    /// The results as a page with charts.
+    /// Formats the results as an HTML page with charts.
     pub fn html(&self) -> String {
         output::html(&self.report)
     }

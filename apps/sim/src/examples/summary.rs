@@ -1,4 +1,4 @@
-//! Figures of an example: echo replies, and the latency with and without load.
+//! Summary of an example: echo replies, and the latency with and without load.
 
 use serde::Serialize;
 
@@ -11,57 +11,57 @@ use crate::units::{seconds, short};
 pub struct EchoReply {
     /// Variant of its run.
     pub variant: String,
-    /// Sequence number, from 1 on.
+    /// Sequence number, from 1.
     pub seq: u64,
-    /// Time of its arrival in seconds.
+    /// Time of arrival in seconds.
     pub at_s: f64,
     /// Round-trip time in seconds.
     pub time_s: f64,
-    /// Time at which the request was sent.
+    /// Time in ns at which the request was sent.
     #[serde(skip)]
     sent_ns: u64,
 }
 
-/// Round trips of some echo replies, in seconds.
+/// Round-trip times of echo replies, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RoundTrips {
     /// Number of replies.
     pub count: usize,
-    /// Half of all are no longer.
+    /// Median.
     pub p50_s: f64,
-    /// 95 % of all are no longer.
+    /// 95th percentile.
     pub p95_s: f64,
-    /// Longest.
+    /// Maximum.
     pub max_s: f64,
 }
 
-/// Latency of a variant, and the state of its queue and device.
+/// Latency of a variant, and the mean state of its queue and device.
 #[derive(Debug, Clone, Serialize)]
 pub struct Latency {
     /// Name of the variant.
     pub variant: String,
-    /// Round trips of requests that were sent while there was no load.
+    /// Round-trip times of requests sent without load.
     pub without_load: Option<RoundTrips>,
-    /// Round trips of requests that were sent under load.
+    /// Round-trip times of requests sent under load.
     pub under_load: Option<RoundTrips>,
     /// Echo requests without a reply.
     pub lost: u64,
-    /// Packets in the queue under load: the mean of all samples.
+    /// Mean number of packets in the queue under load.
     pub queue_packets: Option<f64>,
-    /// Bytes in the device under load: the mean of all samples.
+    /// Mean number of bytes in the device under load.
     pub device_bytes: f64,
-    /// Their limit under load: the mean of all samples.
+    /// Mean BQL limit in bytes under load.
     pub limit_bytes: Option<f64>,
-    /// Packets that the device sent in a second under load.
+    /// Packets per second sent by the device under load.
     pub sent_per_s: f64,
-    /// Bits that arrived in a second under load, with all headers.
+    /// Bits per second delivered under load, including all headers.
     pub delivered_bps: f64,
 }
 
-/// Name of the flow that measures.
+/// Name of the flow that measures the latency.
 const PING: &str = "ping";
 
-/// The echo replies of all runs.
+/// Returns the echo replies of all runs.
 pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<EchoReply> {
     let Some(pings) = pings else { return Vec::new() };
     let mut replies = Vec::new();
@@ -71,7 +71,8 @@ pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<EchoReply> 
         replies.extend(points.map(|&(at_s, time_s)| {
             let sent_ns = ((at_s - time_s) * 1e9).round() as u64;
             let after = sent_ns.saturating_sub(pings.start_ns);
-            // Half an interval evens out what the division into seconds rounded.
+            // Add half an interval to round to the nearest number, because times in seconds are
+            // rounded.
             let nth = (after + pings.interval_ns / 2) / pings.interval_ns.max(1);
             EchoReply { variant: run.variant.clone(), seq: nth + 1, at_s, time_s, sent_ns }
         }));
@@ -79,7 +80,7 @@ pub(super) fn replies(report: &Report, pings: Option<&Pings>) -> Vec<EchoReply> 
     replies
 }
 
-/// The latency of each variant.
+/// Returns the latency of each variant.
 pub(super) fn latencies(
     report: &Report,
     replies: &[EchoReply],
@@ -97,7 +98,7 @@ fn latency(run: &RunResult, replies: &[EchoReply], load: Option<Load>, way: usiz
         round_trips(own.map(|reply| reply.time_s).collect())
     };
     let link = &run.links[way];
-    // A sample tells of the time before it.
+    // A sample covers the time since the previous one.
     let samples: Vec<usize> = (0..run.sample_s.len())
         .filter(|at| is_loaded((run.sample_s[*at] * 1e9) as u64 - 1))
         .collect();
@@ -139,7 +140,7 @@ fn round_trips(mut times: Vec<f64>) -> Option<RoundTrips> {
     })
 }
 
-/// Results of the variants, in a sentence or two.
+/// Describes the results of the variants in one or two sentences.
 pub(super) fn sentences(all: &[Latency]) -> String {
     let joined = |of: &dyn Fn(&Latency) -> Option<String>| {
         let parts = all.iter().filter_map(|one| Some((of(one)?, one.variant == "bql on")));

@@ -1,17 +1,17 @@
-//! Random worlds, and the rules that hold in each of them at every step.
+//! Generates random worlds, and checks rules after every step of each.
 //!
-//! [`RandomWorld::draw`] makes a world of a seed, and [`check`] runs it and looks on. [`shrink`]
-//! takes parts away from a world that breaks a rule.
+//! [`RandomWorld::draw`] generates a world from a seed, and [`check`] runs it and checks the rules.
+//! [`shrink`] minimizes a world that violates a rule.
 //!
 //! # Rules
-//! * Each end of an exchange reads what the other one wrote, up to some byte, and nothing else.
+//! * Each end of an exchange reads a prefix of the bytes that its peer wrote.
 //! * Nothing follows RST or FIN on the wire. New bytes lie in the window that the peer advertised.
-//! * Acknowledgements and the window's right edge do not go back. SACK blocks are sound.
+//! * Acknowledgements and the window's right edge never decrease. SACK blocks are valid.
 //! * After each turn of a host, the rules of `Connection::audit` hold for its connections.
-//! * An exchange ends whole, or with a failure where outages, stalls or losses are long.
-//! * TCP declares no failure before R2 of RFC 9293 section 3.8.3.
-//! * When all is over, no host has a socket, a 4-tuple, or a timer. No link has a packet, and the
-//!   buffers of all packets are back in the pool.
+//! * An exchange completes. Failures are allowed only with long outages or stalls, or high loss.
+//! * TCP reports no failure before R2 of RFC 9293 section 3.8.3.
+//! * In the end no host has a socket, a 4-tuple, or a timer. No link has a packet, and the buffers
+//!   of all packets are back in the pool.
 
 mod scene;
 mod shrink;
@@ -29,41 +29,42 @@ pub use crate::fault::RuleFault;
 pub use scene::RandomWorld;
 pub use shrink::{Shrunk, shrink};
 
-/// Rules for one check beside those that always hold.
+/// Additional rules for a check.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExtraRules {
-    /// Most bytes that may arrive in a world: a rule that is broken at will, to try the shrinker.
+    /// Maximum number of bytes that may arrive in a world: an artificial rule to test the shrinker.
     pub bytes_max: Option<u64>,
 }
 
-/// Figures of a world in order.
+/// Totals of a world without violations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Events of its links and hosts.
+    /// Number of events of links and hosts.
     pub events: u64,
-    /// Bytes that arrived in flows.
+    /// Payload bytes received by flows.
     pub bytes: u64,
-    /// Exchanges that were whole at both ends.
+    /// Number of exchanges that completed at both ends.
     pub whole: u64,
-    /// Ends of exchanges that failed, as they may.
+    /// Number of ends of exchanges with a permitted failure.
     pub failed: u64,
 }
 
-/// Events after which a world is given up: thousands of times what its bytes need.
+/// Maximum number of events of a world: thousands of times more than its bytes require.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Events of one moment: a host that asks for another turn again and again has work for ever.
+/// Maximum number of events at one time, to detect a host that requests turns in an endless loop.
 const MOMENT_EVENTS_MAX: u64 = 20_000;
 
-/// Time for what is left when the programs are gone. An orphan may wait longest: retransmissions
-/// that double up to two minutes, and TIME-WAIT behind them.
+/// Time in ns to wait for cleanup after the programs have ended. An orphaned connection takes
+/// longest: its retransmission timeout doubles up to two minutes, and TIME-WAIT follows.
 const AFTERMATH_NS: u64 = 3_600_000_000_000;
 
-/// Disturbances of this length in all may not end a connection, be it an orphan: eight doublings
-/// of 200 ms are 102 s.
+/// Total length in ns of disturbances that must not end a connection, even an orphan: eight
+/// doublings of 200 ms are 102 s.
 const HARMLESS_NS: u64 = 15_000_000_000;
 
-/// Chance below which a transfer may fail: nine losses in a row of a quarter are one in 260,000.
+/// Probability below which a transfer may fail: nine losses in a row at a rate of 25 % happen once
+/// in 260,000 packets.
 const SURVIVAL_MIN: f64 = 0.75;
 
 /// R2 of data: "SHOULD correspond to at least 100 seconds" (RFC 9293 section 3.8.3, SHLD-11).
@@ -71,10 +72,10 @@ const R2_NS: u64 = 100_000_000_000;
 /// R2 of a SYN: "at least 3 minutes" (RFC 9293 section 3.8.3, MUST-23).
 const R2_SYN_NS: u64 = 180_000_000_000;
 
-/// Runs a world, and looks at every step.
+/// Runs a world, and checks the rules after every step.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first violation.
 pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let mut world = World::new(plan, seed, None);
     world.watch = Some(Watch::default());
@@ -92,7 +93,7 @@ pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, RuleF
     }
 }
 
-/// Steps until a time, or until nothing is left to do.
+/// Steps the world until a time, or until it is idle.
 fn run(world: &mut World, end: u64) -> Result<(), RuleFault> {
     let (mut moment, mut events) = (world.now, world.events);
     while world.next_event().is_some_and(|at| at <= end) {
@@ -115,7 +116,7 @@ fn run(world: &mut World, end: u64) -> Result<(), RuleFault> {
     Ok(())
 }
 
-/// An end of an exchange as it was in the end.
+/// Final state of one end of an exchange.
 #[derive(Debug, Default, Clone)]
 struct EndState {
     bytes: u64,
@@ -140,7 +141,7 @@ impl EndState {
     }
 }
 
-/// Looks at what became of each flow.
+/// Checks the final state of each flow.
 fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, RuleFault> {
     let mut ends = vec![[EndState::default(), EndState::default()]; plan.flows.len()];
     world.each_tally(|flow, is_source, tally| {
@@ -169,7 +170,7 @@ fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, RuleFault> {
     Ok(outcome)
 }
 
-/// The rule that an exchange breaks.
+/// Returns the rule that an exchange violates, with details.
 fn judge(
     plan: &Plan,
     world: &World,
@@ -203,7 +204,7 @@ fn judge(
         let server = SocketAddr::from((plan.hosts[flow.to].address, port_of(number)));
         let watch = world.watch.as_ref()?;
         let heard = watch.last_heard(host, server, *at);
-        // A host that ARP does not find is no matter of TCP, before the first segment.
+        // Before the first segment, TCP does not decide about a host that ARP cannot resolve.
         if heard.is_none() && reason == "HostUnreachable" {
             continue;
         }
@@ -227,7 +228,7 @@ fn judge(
         .then(|| ("an exchange that nothing disturbs arrives whole", format!("{ends:?}")))
 }
 
-/// Whether outages or stalls are so long that a connection may end for them.
+/// Returns whether outages or stalls are long enough to end a connection.
 fn is_disturbed(plan: &Plan, flow: &FlowPlan) -> bool {
     let ways = plan.links.iter().flat_map(|link| &link.ways);
     let outages = ways.flat_map(|way| &way.outages);
@@ -237,8 +238,8 @@ fn is_disturbed(plan: &Plan, flow: &FlowPlan) -> bool {
     length > HARMLESS_NS || survival(plan) < SURVIVAL_MIN
 }
 
-/// Chance of a packet and of the answer to it to arrive, over the whole network. Bursts count as
-/// chances of 0: in a bad time all of an orphan's eight retransmissions may be lost.
+/// Returns the probability that a packet and its response both arrive, over all links. Burst losses
+/// count as certain loss, because they may hit all eight retransmissions of an orphan.
 fn survival(plan: &Plan) -> f64 {
     let ways = plan.links.iter().flat_map(|link| &link.ways);
     let of_way = |way: &WayPlan| {
@@ -251,10 +252,10 @@ fn survival(plan: &Plan) -> f64 {
     ways.map(of_way).product()
 }
 
-/// Reads a scenario and checks its first plan with its own seed.
+/// Parses a scenario and checks its first plan with its own seed.
 ///
 /// # Errors
-/// A mistake in the text, and the first rule that is broken.
+/// An error in the text, or the first violation.
 pub fn check_text(text: &str, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let plans = crate::scenario::read(text).map_err(|error| RuleFault {
         rule: "the scenario is read".into(),

@@ -1,16 +1,16 @@
-//! Random worlds: drawn from a seed, kept in parts that a shrinker takes away, and written as a
-//! scenario that [`read`](crate::read) reads.
+//! Random worlds: generated from a seed, stored as parts that the shrinker can remove, and written
+//! as a scenario for [`read`](crate::read).
 
 use std::fmt::Write as _;
 
 use towpath_link::Dice;
 
-/// A world: hosts and switches joined by links, and flows.
+/// A world: hosts and switches connected by links, and flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RandomWorld {
-    /// Seed of the world, which its dice are thrown with.
+    /// Seed of the world and of its random decisions.
     pub seed: u64,
-    /// Hosts, by their number in the name.
+    /// Hosts; their numbers are in their names.
     pub(super) hosts: Vec<SceneHost>,
     /// Names of the switches.
     pub(super) switches: Vec<String>,
@@ -18,50 +18,50 @@ pub struct RandomWorld {
     pub(super) flows: Vec<SceneFlow>,
 }
 
-/// A host, and keys of it as they are written.
+/// Host, with its keys in TOML syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SceneHost {
     pub name: String,
     pub keys: Keys,
 }
 
-/// A link between two places.
+/// Link between two hosts or switches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SceneLink {
     pub ends: [String; 2],
     /// Impairments of both directions.
     pub keys: Keys,
-    /// Impairments of the way back alone.
+    /// Impairments of the backward direction alone.
     pub back: Keys,
 }
 
-/// A flow between two hosts.
+/// Flow between two hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SceneFlow {
     pub name: String,
     pub kind: &'static str,
     pub ends: [String; 2],
-    /// Sizes in bytes, which are halved.
+    /// Sizes in bytes, which the shrinker halves.
     pub sizes: Vec<(&'static str, u64)>,
     pub keys: Keys,
 }
 
-/// Keys and values of TOML, each of which may be left out.
+/// Optional keys with values in TOML syntax.
 pub(super) type Keys = Vec<(&'static str, String)>;
 
-/// Length of each world. Its programs have ended long before, or are reset then.
+/// Duration of each world. Most programs end long before; the remaining ones are reset then.
 pub(super) const DURATION: &str = "4h";
 
-/// A drawing of parts.
+/// Random generator of parts.
 struct Draw(Dice);
 
 impl Draw {
-    /// Draws one of several values, all of them as likely.
+    /// Returns one of the values with equal probability.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.0.below(from.len() as u64) as usize]
     }
 
-    /// A key with one of several values; "" leaves it out.
+    /// Adds a key with one of the values. An empty value omits the key.
     fn key(&mut self, keys: &mut Keys, key: &'static str, values: &[&str]) {
         let value = self.pick(values);
         if !value.is_empty() {
@@ -75,7 +75,7 @@ impl Draw {
 }
 
 impl RandomWorld {
-    /// The world of a seed.
+    /// Generates the world of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut draw = Draw(Dice::new(seed, 0));
         let mut scene = Self {
@@ -94,11 +94,11 @@ impl RandomWorld {
         scene
     }
 
-    /// A tree of switches, with hosts at its leaves; two hosts may have one link between them.
+    /// Generates a tree of switches with hosts as leaves, or two directly linked hosts.
     fn draw_network(&mut self, draw: &mut Draw) {
         let switches = draw.pick(&[0, 0, 1, 1, 2, 2, 3, 5]);
         let hosts = if switches == 0 { 2 } else { draw.pick(&[2, 2, 3, 4, 6]) };
-        // Most worlds have links of the same quality: an impairment on each would leave no traffic.
+        // Usually impair only one link, because impairments of every link would leave no traffic.
         let bad = draw.0.below(1 + switches + hosts) as usize;
         let is_bad_everywhere = draw.falls(0.15);
         for number in 1..=switches {
@@ -144,8 +144,8 @@ impl RandomWorld {
         self.keep_one_corruption();
     }
 
-    /// Leaves corruption to one link. Two bits that are turned over in the same place of two words
-    /// can leave the checksum of TCP as it is (RFC 1071).
+    /// Limits corruption to a single link. Two flipped bits at the same position of two words can
+    /// leave TCP's checksum unchanged (RFC 1071).
     fn keep_one_corruption(&mut self) {
         let is_corrupt = |link: &SceneLink| link.keys.iter().any(|(key, _)| *key == "corrupt");
         let first = self.links.iter().position(is_corrupt);
@@ -191,7 +191,7 @@ impl RandomWorld {
         SceneFlow { name: format!("f{number}"), kind, ends, sizes, keys }
     }
 
-    /// The scenario, as a file has it.
+    /// Formats the world as a scenario file.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
             "title = \"World {0}\"\nduration = \"{DURATION}\"\nsample = \"1min\"\nseed = {0}\n",
@@ -236,7 +236,7 @@ fn write_keys(text: &mut String, keys: &Keys) {
     }
 }
 
-/// A link, which may do anything to packets.
+/// Generates a link with random properties.
 fn link(draw: &mut Draw, ends: [String; 2], is_bad: bool) -> SceneLink {
     let mut keys = Keys::new();
     draw.key(&mut keys, "rate", &["\"100mbit\"", "\"1gbit\"", "\"1mbit\"", "\"8mbit\"", ""]);
@@ -285,7 +285,7 @@ const BURSTS: &[&str] = &[
     "{ enter = \"2%\", leave = \"20%\", lost = \"80%\" }",
 ];
 
-/// Links that are down for a time, for long, again and again, or for ever.
+/// Outages: none, short, long, repeated, or permanent.
 const OUTAGES: &[&str] = &[
     "",
     "",
@@ -300,7 +300,7 @@ const OUTAGES: &[&str] = &[
     "[{ at = \"700ms\" }]",
 ];
 
-/// Programs that stall, and some that leave.
+/// Adds random stalls of programs, and sometimes an early leave.
 fn draw_stalls(draw: &mut Draw, keys: &mut Keys) {
     if draw.falls(0.3) {
         let stalls: Vec<String> = (0..draw.pick(&[1, 1, 2, 4]))

@@ -1,23 +1,23 @@
-//! A shrinker: takes away parts of a world as long as the same rule is broken without them.
+//! A shrinker: removes parts of a world as long as the world still violates the same rule.
 
 use super::scene::{Keys, RandomWorld};
 use super::{ExtraRules, RuleFault, check_text};
 
-/// A small world, and the rule that it breaks.
+/// A minimized world, and the rule that it violates.
 #[derive(Debug, Clone)]
 pub struct Shrunk {
-    /// World.
+    /// The minimized world.
     pub scene: RandomWorld,
-    /// Fault in that world.
+    /// Violation in that world.
     pub fault: RuleFault,
-    /// Worlds that were tried.
+    /// Number of worlds that were tried.
     pub tried: usize,
 }
 
-/// Makes a world that breaks a rule smaller, with at most `tries_max` runs.
+/// Minimizes a world that violates a rule, using at most `tries_max` runs.
 ///
-/// A smaller world counts when it breaks the same rule. Flows go first, since each of them takes
-/// hosts and links with it.
+/// A smaller world is accepted if it violates the same rule. Flows are removed first, because their
+/// hosts and links then become removable.
 pub fn shrink(
     scene: &RandomWorld,
     fault: &RuleFault,
@@ -28,7 +28,7 @@ pub fn shrink(
     loop {
         let mut is_smaller = false;
         let mut at = 0;
-        // Candidates are made anew after each success: their places have moved.
+        // Generate the candidates again after each success, because their indices have changed.
         while let Some(smaller) = candidates(&best.scene).into_iter().nth(at) {
             if best.tried >= tries_max {
                 return best;
@@ -48,7 +48,7 @@ pub fn shrink(
     }
 }
 
-/// Worlds with one part less, those with the largest parts gone first.
+/// Returns worlds with one part less. The removal of larger parts comes first.
 fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     let flows = (0..scene.flows.len()).filter(|_| scene.flows.len() > 1).map(|at| {
         let mut scene = scene.clone();
@@ -63,7 +63,7 @@ fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     flows.chain(hosts).chain(switches).chain(keys_gone(scene)).chain(sizes).collect()
 }
 
-/// The world without a host that no flow needs.
+/// Returns the world without a host. None if a flow needs the host.
 fn without_host(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_used = scene.flows.iter().any(|flow| flow.ends.iter().any(|end| end == name));
     if is_used || scene.hosts.len() <= 2 {
@@ -75,7 +75,8 @@ fn without_host(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     Some(scene)
 }
 
-/// The world without a switch that is a leaf, or has two links that become one.
+/// Returns the world without a switch that is a leaf, or that joins two links which then become
+/// one.
 fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_at = |ends: &[String; 2]| ends.iter().any(|end| end == name);
     let own: Vec<usize> =
@@ -89,7 +90,7 @@ fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
             let far = gone.ends.into_iter().find(|end| end != name)?;
             let kept = &mut scene.links[first];
             *kept.ends.iter_mut().find(|end| *end == name)? = far;
-            // The impairments of both links, where they do not contradict each other.
+            // Merge the impairments of both links. The kept link's keys take precedence.
             for (key, value) in gone.keys {
                 if !kept.keys.iter().any(|(other, _)| *other == key) {
                     kept.keys.push((key, value));
@@ -102,7 +103,7 @@ fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     Some(scene)
 }
 
-/// Worlds with one key less.
+/// Iterates over worlds with one key less.
 fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
     let count = all_keys(&mut scene.clone()).iter().map(|keys| keys.len()).sum::<usize>();
     (0..count).filter_map(|nth| {
@@ -110,7 +111,7 @@ fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
         let mut left = nth;
         for keys in all_keys(&mut scene) {
             if left < keys.len() {
-                // A discipline needs its rate, a flow its own.
+                // Keep the rate if a queueing discipline requires it.
                 let (key, _) = keys.remove(left);
                 let needed = key == "rate" && keys.iter().any(|(key, _)| *key == "qdisc");
                 return (!needed).then_some(scene);
@@ -121,14 +122,14 @@ fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
     })
 }
 
-/// The keys of all parts.
+/// Returns the keys of all parts.
 fn all_keys(scene: &mut RandomWorld) -> Vec<&mut Keys> {
     let flows = scene.flows.iter_mut().map(|flow| &mut flow.keys);
     let links = scene.links.iter_mut().flat_map(|link| [&mut link.keys, &mut link.back]);
     flows.chain(links).chain(scene.hosts.iter_mut().map(|host| &mut host.keys)).collect()
 }
 
-/// The world with half of the bytes of a flow.
+/// Returns the world with half of a flow's size.
 fn half(scene: &RandomWorld, flow: usize, size: usize) -> Option<RandomWorld> {
     let (key, bytes) = scene.flows[flow].sizes[size];
     let least = u64::from(key != "back");

@@ -5,15 +5,15 @@ use crate::result::{FlowResult, LinkResult, RunResult};
 use crate::trace::Trace;
 use crate::units::bits_per_second;
 
-/// Words below the title of a goodput: a peak above the rate of the link would look like a mistake.
+/// Caption of goodput charts. Explains peaks above the link's rate, which look like errors.
 const GOODPUT: &str = "payload in order, by flow. Bytes behind a hole count when it is filled.";
 const GOODPUT_OF_ALL: &str = "payload in order. Bytes behind a hole count when it is filled.";
 
-/// Flows whose series are drawn; the others are in JSON and CSV.
+/// Maximum number of flows drawn; JSON and CSV contain all of them.
 const FLOWS_MAX: usize = 12;
-/// Links whose queues are drawn.
+/// Maximum number of links whose queues are drawn.
 const LINKS_MAX: usize = 3;
-/// Time-sequence charts of a run.
+/// Maximum number of time-sequence charts per run.
 const TRACES_MAX: usize = 2;
 
 fn line(name: &str, times: &[f64], values: impl Iterator<Item = Option<f64>>) -> Series {
@@ -35,14 +35,14 @@ fn over_time(title: &str, caption: &str, y: Unit, series: Vec<Series>) -> Chart 
     }
 }
 
-/// A chart of goodputs. The bytes behind a filled hole all count in one sample, whose peak is cut
-/// off. Otherwise it would press the lines into the axis.
+/// Creates a goodput chart. Peaks are clipped, because all bytes after a filled hole count in one
+/// sample, and such a peak would compress all lines.
 fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>) -> Chart {
     let links = runs.iter().flat_map(|run| &run.links);
     let carried = links.flat_map(|link| &link.series.delivered_bps).copied().fold(0., f64::max);
     let mut values: Vec<f64> = series.iter().flat_map(|s| &s.points).map(|point| point.1).collect();
     values.sort_by(f64::total_cmp);
-    // Several links may carry more than each of them.
+    // Use the 98th percentile as well, because several links together may carry more than each one.
     let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(0.);
     let (top, peak) = (CARRIED * carried.max(usual), values.last().copied().unwrap_or(0.));
     if peak <= top {
@@ -52,21 +52,21 @@ fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>)
     Chart { top: Some(top), ..over_time(title, &caption, Unit::Bits, series) }
 }
 
-/// Height of a chart of goodputs, in parts of what links carried.
+/// Maximum of a goodput chart's y axis, relative to the rate that links carried.
 const CARRIED: f64 = 1.1;
 
-/// A direction of a link, as a legend names it.
+/// Returns the name of a link's direction in a legend.
 pub(super) fn way(link: &LinkResult) -> String {
     format!("{} {}>{}", link.name, link.from, link.to)
 }
 
-/// The directions in which packets waited longest.
+/// Returns the directions with the longest waiting times.
 pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     let mut links: Vec<&LinkResult> =
         run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();
     links.sort_by(|a, b| b.sojourn.p95_s.total_cmp(&a.sojourn.p95_s));
     links.truncate(LINKS_MAX);
-    // Beside a long queue the others are lines at 0.
+    // Skip links whose waiting time would be drawn as a line at 0.
     let longest = links.first().map_or(0., |link| link.sojourn.max_s);
     links.retain(|link| {
         let has_drops = link.lost + link.queue_dropped > 0;
@@ -75,7 +75,7 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     links
 }
 
-/// Lines of a link's device; the first one is what is in its ring.
+/// Returns the series of a link's device; the first one is the content of its ring.
 fn device_lines(link: &LinkResult, times: &[f64]) -> Vec<Series> {
     let Some(device) = &link.device else { return Vec::new() };
     let series = &device.series;
@@ -90,7 +90,7 @@ fn device_lines(link: &LinkResult, times: &[f64]) -> Vec<Series> {
     lines.filter(|series| !series.points.is_empty()).collect()
 }
 
-/// Charts that lay the runs side by side.
+/// Creates charts that compare the runs.
 pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
     let bottleneck = |run: &RunResult| bottlenecks(run).first().map(|link| way(link));
     let Some(name) = runs.first().and_then(|run| bottleneck(run)) else { return Vec::new() };
@@ -147,17 +147,17 @@ fn distribution(title: &str, caption: &str, series: Vec<Series>) -> Chart {
     }
 }
 
-/// The series, or none where all of them are 0: an axis without a value says nothing.
+/// Returns the series, or none if all values are 0, because an empty chart has no information.
 fn unless_0(series: Vec<Series>) -> Vec<Series> {
     let has_value = series.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
     if has_value { series } else { Vec::new() }
 }
 
-/// Titles of the charts of a run that tell most of it.
+/// Titles of the most informative charts of a run.
 pub(super) const MAIN: &[&str] =
     &["Goodput", "Wait in the queue", "Round trip", "Congestion window"];
 
-/// The charts of one run.
+/// Creates the charts of one run.
 pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     let times = &run.sample_s;
     let flows = || run.flows.iter().take(FLOWS_MAX);
@@ -233,7 +233,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     charts
 }
 
-/// Sentence for a chart of flows that has not all of them.
+/// Returns a note if a chart does not show all flows.
 fn first_of(run: &RunResult) -> String {
     match run.flows.len() {
         0..=FLOWS_MAX => String::new(),
@@ -241,7 +241,8 @@ fn first_of(run: &RunResult) -> String {
     }
 }
 
-/// The stream of a connection over time: all of it, and the time of its first retransmission.
+/// Creates time-sequence charts of a connection: the whole connection, and the time of its first
+/// retransmission.
 fn sequence(run: &RunResult, trace: &Trace) -> Vec<Chart> {
     let flow = &run.flows[trace.flow];
     let secs = |ns: u64| ns as f64 / 1e9;
@@ -279,7 +280,7 @@ fn sequence(run: &RunResult, trace: &Trace) -> Vec<Chart> {
         let at = secs(first.at_ns);
         let near = run.sample_s.partition_point(|time| *time < at).min(run.sample_s.len() - 1);
         let rtt = flow.series.srtt_s.get(near).copied().flatten().unwrap_or(0.05).max(1e-4);
-        // The connection may begin or end within that time.
+        // Clip the time range to the duration of the connection.
         let begin = trace.sent.first().map_or(at, |segment| secs(segment.at_ns));
         let end = trace.acks.last().map_or(at + rtt, |ack| secs(ack.at_ns)).max(at);
         let window = Some(((at - 3. * rtt).max(begin), (at + 5. * rtt).min(end)));

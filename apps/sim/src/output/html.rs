@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else.
+//! The report as a self-contained HTML page.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::tables::same;
 use crate::result::{Report, RunResult};
 use crate::units::{bits_per_second, seconds};
 
-/// The page.
+/// Formats the page.
 pub fn html(report: &Report) -> String {
     let title = escaped(&report.title);
     let mut out = String::new();
@@ -49,7 +49,7 @@ pub fn html(report: &Report) -> String {
     out
 }
 
-/// The runs that charts show: the first seed of each variant.
+/// Returns the runs shown in charts: the first seed of each variant.
 pub(super) fn drawn(report: &Report) -> Vec<&RunResult> {
     let mut drawn: Vec<&RunResult> = Vec::new();
     for run in &report.runs {
@@ -66,7 +66,7 @@ fn figures(out: &mut String, title: &str, figures: impl Iterator<Item = String>)
     out.push_str("</div>\n");
 }
 
-/// A table without the columns that are empty in all rows.
+/// Writes a table. Columns that are empty in all rows are omitted.
 fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let rows: Vec<Vec<String>> = rows.collect();
     let is_used = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
@@ -84,7 +84,7 @@ fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>
     out.push_str("</table></div>\n");
 }
 
-/// The figures that variants are compared by; of several seeds, with confidence intervals.
+/// Writes the figures that compare variants, with confidence intervals for several seeds.
 fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
     if !report.summaries.is_empty() {
         let rows = report.summaries.iter().flat_map(|summary| {
@@ -137,12 +137,12 @@ fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
     table(out, &head, rows);
 }
 
-/// Rows of a table of flows or links; of more there is a line with their number.
+/// Maximum number of rows of a table of flows or links. A further line counts the omitted ones.
 const ROWS_MAX: usize = 60;
-/// Rows of the table of means: one of some megabytes.
+/// Maximum number of rows of the table of means, to limit the page to some megabytes.
 const MEANS_MAX: usize = 20_000;
 
-/// A line that says how many rows of a table are left out, and where they are.
+/// Writes a line with the number of omitted rows and where to find them.
 fn more(out: &mut String, count: usize, shown: usize, what: &str) {
     if count > shown {
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! Reports as text, JSON and CSV.
+//! Output formats of reports: text, JSON, CSV, HTML and SVG.
 
 mod charts;
 mod html;
@@ -17,15 +17,16 @@ pub use tables::table;
 
 use crate::result::Report;
 
-/// The report as JSON, with a line for each value that is not a list.
+/// Formats the report as JSON.
 pub fn json(report: &Report) -> String {
-    // Numbers and texts: JSON can say them all, but for infinities, which become null.
+    // Serialization cannot fail: the report has only numbers and strings. Infinite numbers become
+    // null.
     let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// All series as CSV: one value a line, with its variant, seed, time, object and name.
+/// Formats all series as CSV: one value per line, with variant, seed, time, kind, object and name.
 pub fn series(report: &Report) -> String {
     let mut out = String::from("variant,seed,time_s,kind,object,figure,value\n");
     for run in &report.runs {
@@ -88,7 +89,7 @@ pub fn series(report: &Report) -> String {
     out
 }
 
-/// A field of CSV (RFC 4180 section 2).
+/// Quotes a CSV field if necessary (RFC 4180 section 2).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

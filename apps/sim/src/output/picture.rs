@@ -1,4 +1,4 @@
-//! The charts of a report as one picture, for pages that show images alone.
+//! Charts of a report as a single SVG image.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use super::html::drawn;
 use super::svg::{Chart, HEIGHT, WIDTH};
 use crate::result::Report;
 
-/// Most charts of a picture: a page has room for two rows of two.
+/// Maximum number of charts in an image: two rows of two.
 const CHARTS_MAX: usize = 4;
 const COLUMNS: usize = 2;
-/// Pixels for the title and the caption above a chart, and for a row of its legend.
+/// Height in pixels of a chart's title with caption, and of a row of its legend.
 const TITLE: f64 = 44.;
 const ROW: f64 = 18.;
 const GAP: f64 = 16.;
-/// Average width of a character of 13 pixels' height, and room for a legend's mark.
+/// Average width of a character of 13 px in pixels, and width of a legend's colour mark.
 const CHARACTER: f64 = 6.9;
 const MARK: f64 = 34.;
 
@@ -26,7 +26,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#222}\
     .line{fill:none;stroke-width:1.6}.dots{fill:none;stroke-width:2.6;stroke-linecap:round}\
     .bars{fill:none;stroke-width:1.8}";
 
-/// The charts that lay the variants side by side, or the main ones of a run, as one SVG document.
+/// Draws the charts that compare the variants, or the main charts of a single run.
 pub fn svg(report: &Report) -> String {
     let runs = drawn(report);
     let charts = match &runs[..] {
@@ -77,7 +77,7 @@ pub fn svg(report: &Report) -> String {
     out
 }
 
-/// Places of a legend's entries: row, and pixels from the left.
+/// Returns the positions of a legend's entries: row, and x in pixels.
 fn places(chart: &Chart) -> Vec<(usize, f64)> {
     let (mut row, mut x) = (0, 12.);
     let names = chart.named();

@@ -1,12 +1,12 @@
-//! CSV with a row for each run, and a column for each figure of each flow and link.
+//! CSV with a row per run, and a column per figure of each flow and link.
 
 use std::collections::BTreeMap;
 
 use super::quoted;
 use crate::result::{FlowResult, LinkResult, Report, RunResult, TimeDistribution};
 
-/// All figures of all runs. The columns are those of all variants together, in the order in which
-/// they come first. A run leaves columns empty that it does not have.
+/// Formats all figures of all runs. The header has the columns of all variants in order of first
+/// appearance. Columns that a run lacks are empty.
 pub fn csv(report: &Report) -> String {
     let rows: Vec<Row> = report.runs.iter().map(row).collect();
     let (mut columns, mut places) = (Vec::new(), BTreeMap::new());
@@ -30,7 +30,7 @@ pub fn csv(report: &Report) -> String {
     out
 }
 
-/// Columns of a run, with their values.
+/// Column names and values of a run.
 type Row = Vec<(String, String)>;
 
 fn row(run: &RunResult) -> Row {

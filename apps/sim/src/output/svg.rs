@@ -1,4 +1,4 @@
-//! Charts as SVG, without a script: they are part of a page that stands alone.
+//! Charts as SVG without scripts, for self-contained pages.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use towpath_chart::{Area, Axis, COARSE, FINE, Scale, escaped};
 
 use crate::units::{bits_per_second, seconds, short};
 
-/// Size of a chart in pixels, and the room for its axes.
+/// Size of a chart in pixels, and the margins for its axes.
 pub(super) const WIDTH: f64 = 640.;
 pub(super) const HEIGHT: f64 = 300.;
 const LEFT: f64 = 76.;
@@ -15,14 +15,14 @@ const TOP: f64 = 10.;
 const BOTTOM: f64 = 42.;
 const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
 
-/// Colours that people tell apart who see few (Okabe and Ito, 2008).
+/// Colours that colour-blind people can distinguish (Okabe and Ito, 2008).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#777777"];
 
-/// Most series of a chart that have a colour of their own and a place in the legend.
+/// Maximum number of series of a chart with a colour of their own and a legend entry.
 pub(super) const SERIES_MAX: usize = COLOURS.len();
 
-/// Values of an axis.
+/// Unit of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Seconds.
@@ -33,7 +33,7 @@ pub(super) enum Unit {
     Bytes,
     /// Packets.
     Packets,
-    /// A share of all.
+    /// Fraction.
     Share,
 }
 
@@ -52,51 +52,50 @@ impl Unit {
     }
 }
 
-/// How the points of a series are drawn.
+/// Drawing style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeriesMark {
-    /// Joined by a line.
+    /// Points joined by a line.
     Line,
-    /// Joined by steps: a value holds until the next.
+    /// Points joined by steps: a value holds until the next point.
     Steps,
-    /// A dot each.
+    /// A dot per point.
     Dots,
-    /// Vertical bars: the points are pairs of a lower and an upper end.
+    /// Vertical bars: each pair of points is a lower and an upper end.
     Bars,
 }
 
-/// Points with a name.
+/// Named series of points.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub name: String,
     pub mark: SeriesMark,
-    /// Number of the colour; that of its place when `None`.
+    /// Index of the colour; None means the index of the series.
     pub colour: Option<usize>,
     pub points: Vec<(f64, f64)>,
 }
 
-/// A chart.
+/// Chart of several series.
 #[derive(Debug, Clone)]
 pub(super) struct Chart {
     pub title: String,
-    /// Sentence below: what to see.
+    /// Caption below the title.
     pub caption: String,
     pub x: Unit,
     pub y: Unit,
-    /// Decades on the x axis.
+    /// Whether the x axis shows decades.
     pub is_log: bool,
-    /// Part of the x axis that is shown; all when `None`.
+    /// Visible range of the x axis; None means all points.
     pub window: Option<(f64, f64)>,
-    /// The y axis begins at 0.
+    /// Whether the y axis starts at 0.
     pub from_0: bool,
-    /// Value at which the y axis ends, and larger ones are cut off; that of the highest point when
-    /// `None`.
+    /// Maximum of the y axis, at which larger values are clipped; None means the largest value.
     pub top: Option<f64>,
     pub series: Vec<Series>,
 }
 
 impl Chart {
-    /// The chart as a figure with a caption; empty when no series has a point.
+    /// Formats the chart as a figure with a caption. Empty if no series has a visible point.
     pub fn svg(&self) -> String {
         if !self.has_points() {
             return String::new();
@@ -118,12 +117,12 @@ impl Chart {
         out
     }
 
-    /// Whether a series has a point that is shown.
+    /// Returns whether any series has a visible point.
     pub fn has_points(&self) -> bool {
         self.axes().is_some()
     }
 
-    /// The grid and the series, in the coordinates of the chart.
+    /// Draws the grid and the series, in the coordinates of the chart.
     pub fn draw(&self, out: &mut String) {
         let Some([x, y]) = self.axes() else { return };
         grid(out, &x, &y);
@@ -136,7 +135,7 @@ impl Chart {
         COLOURS[self.series[at].colour.unwrap_or(at) % COLOURS.len()]
     }
 
-    /// Entries of the legend, colour and name; none for a single series.
+    /// Returns colour and name of each legend entry. A single series has no legend.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (count, few) = (self.series.len(), self.series.len().min(SERIES_MAX));
         let shown = if count < 2 { 0 } else { few };
@@ -247,7 +246,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
             let mut before = (i64::MIN, i64::MIN);
             for point in series.points.iter().filter(|point| is_shown(point.0)) {
                 let at = place(point);
-                // Dots that would lie on each other are drawn once.
+                // Draw dots at the same pixel only once.
                 let pixel = (at.0 as i64, at.1 as i64);
                 if pixel != before {
                     let _ = write!(path, "M{:.1} {:.1}h0", at.0, at.1);
@@ -259,7 +258,8 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
         SeriesMark::Bars => {
             for ends in series.points.chunks_exact(2).filter(|ends| is_shown(ends[0].0)) {
                 let (low, high) = (place(&ends[0]), place(&ends[1]));
-                // A segment of a long stream is less than a pixel high.
+                // Ensure a minimum height, because a segment of a long stream is less than a pixel
+                // high.
                 let top = high.1.min(low.1 - 1.5);
                 let _ = write!(path, "M{:.1} {:.1}V{top:.1}", low.0, low.1);
             }
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn points_are_inside_of_the_axes_and_texts_are_escaped() {
         let svg = chart(vec![(0., 5.), (10., 50.)]).svg();
-        // 50 and its margin of 4 %: TOP + 4 / 104 of the height.
+        // The axis ends at 50 plus a margin of 4 %, hence TOP + 4 / 104 of the height.
         assert!(svg.contains("M76.0 234.2L616.0 19.5"), "{svg}");
         assert!(svg.contains("t &amp; t") && svg.contains("a&lt;b"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use crate::result::{DeviceResult, FlowResult, LinkResult, Report, RunResult, TimeDistribution};
 use crate::units::{bits_per_second, seconds, short};
 
-/// Flows or links of a run that are listed; of more there is a line with their number.
+/// Maximum number of flows or links listed per run. A further line counts the omitted ones.
 const ROWS_MAX: usize = 24;
 
-/// The report as text.
+/// Formats the report as text.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -43,7 +43,7 @@ pub fn table(report: &Report) -> String {
     out
 }
 
-/// A note where several seeds gave the same, so that a confidence of 0 is taken for none.
+/// Returns a note if all seeds gave the same figures, so that an interval of 0 is not misread.
 pub(super) fn same(report: &Report) -> Option<String> {
     let same = report.summaries.iter().filter(|summary| summary.is_same).count();
     if same == 0 {
@@ -143,19 +143,19 @@ fn links(out: &mut String, run: &RunResult) {
     more(out, all.len(), "links");
 }
 
-/// Mean of the bytes in the ring, and what limits them.
+/// Formats the mean number of bytes in the ring, and the limit that applies.
 fn in_device(device: &DeviceResult) -> String {
     let limits = if device.bql { "bql" } else { "ring" };
     format!("{} kB, {limits}", short(device.inflight_mean() / 1e3))
 }
 
-/// Whether a direction of a link is worth a row: used by a tenth, or with drops, losses or a queue.
+/// Returns whether a link's direction is listed: over 10 % utilization, drops, losses, or a queue.
 fn is_busy(link: &LinkResult) -> bool {
     let is_used = link.utilization.is_some_and(|share| share > 0.1);
     is_used || link.queue_dropped + link.lost > 0 || link.sojourn.max_s > 1e-3
 }
 
-/// How many of the flows with an end came to it, and when the last one did.
+/// Writes how many finite flows have completed, and when the last one did.
 fn done(out: &mut String, run: &RunResult) {
     let times: Vec<f64> = run.flows.iter().filter_map(|flow| flow.completion_s).collect();
     let last = times.iter().copied().fold(0., f64::max);
@@ -171,7 +171,7 @@ fn more(out: &mut String, count: usize, what: &str) {
     }
 }
 
-/// Rows in columns as wide as their longest entry; columns without an entry are left out.
+/// Writes rows in aligned columns. Columns without an entry are omitted.
 pub(crate) fn columns(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;

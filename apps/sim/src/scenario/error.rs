@@ -1,13 +1,13 @@
-//! Mistakes in a file of TOML, as a scenario, with their line and what to do.
+//! Errors in a TOML file such as a scenario, with line number and advice.
 
 use std::fmt;
 
-/// A mistake in a scenario.
+/// Error in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Line of the file, from 1; none for a variant, whose text is made from two places.
+    /// Line of the file, from 1. None for a variant, whose text combines two places.
     pub line: Option<usize>,
-    /// Thing, value and what to do.
+    /// Message with the item, its value, and the expected value.
     pub message: String,
 }
 
@@ -23,18 +23,18 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl ScenarioError {
-    /// A mistake at a byte of the file.
+    /// Creates an error at a byte offset of the file.
     pub fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
         let line = 1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count();
         Self { line: Some(line), message: printable(&message.into()) }
     }
 
-    /// A mistake that belongs to no line.
+    /// Creates an error without a line.
     pub(crate) fn without_line(message: impl Into<String>) -> Self {
         Self { line: None, message: printable(&message.into()) }
     }
 
-    /// A message of the parser, with the nearest name where one is unknown.
+    /// Converts an error of the TOML parser. Suggests the nearest name for an unknown one.
     pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let message = plainly(error.message());
         match error.span() {
@@ -57,7 +57,7 @@ pub(super) fn one_line(text: &str, at: usize, name: &str) -> Result<(), Scenario
     Err(ScenarioError::at(text, at, message))
 }
 
-/// The message with "did you mean" in the place of a list of all that was expected.
+/// Replaces a list of expected names in a message by "did you mean".
 fn plainly(message: &str) -> String {
     let unknown = [("unknown field `", "key"), ("unknown variant `", "value")];
     for (start, what) in unknown {
@@ -75,7 +75,7 @@ fn plainly(message: &str) -> String {
     }
 }
 
-/// A sentence about a name that is none of `known`.
+/// Returns a message about an unknown name, with the nearest of `known`.
 pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!("unknown {what} `{name}`; did you mean `{near}`?"),
@@ -84,7 +84,7 @@ pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known name that is most like `name`, if one is.
+/// Returns the most similar known name, if any is similar enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |known: &&str| strsim::jaro_winkler(name, known);
     let best = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;

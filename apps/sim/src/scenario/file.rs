@@ -1,4 +1,4 @@
-//! The keys of a scenario file. Everything else in it is an error.
+//! Keys of a scenario file. Unknown keys are errors.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -7,7 +7,7 @@ use towpath_tcp::CongestionKind;
 
 use crate::units::{HostNames, Rate, Share, Size, StartTime, Time};
 
-/// A whole file.
+/// Whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -30,7 +30,7 @@ pub(crate) struct File {
     pub flows: Vec<FlowKeys>,
     #[serde(default, rename = "variant")]
     pub variants: Vec<VariantKeys>,
-    /// Values by their path, each of which is tried with each other one.
+    /// Lists of values by path; all combinations are run.
     pub sweep: Option<Spanned<toml::Table>>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LimitKeys {
 }
 
 impl Default for LimitKeys {
-    /// Some minutes of a processor, and memory that any machine has.
+    /// Some minutes of CPU time, and memory that any machine has.
     fn default() -> Self {
         Self { events: 200_000_000, memory: Size(1 << 30) }
     }
@@ -80,7 +80,7 @@ pub(crate) struct SwitchKeys {
     pub name: Spanned<String>,
 }
 
-/// Keys of a direction of a link.
+/// Keys of a link's direction.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
@@ -98,7 +98,7 @@ pub(crate) struct Way {
     pub device: Option<Spanned<DeviceKeys>>,
 }
 
-/// A device with a ring, between the queue and the link.
+/// Device with a ring, between queue and link.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeviceKeys {
@@ -110,7 +110,7 @@ pub(crate) struct DeviceKeys {
     pub bql: bool,
 }
 
-/// Losses in bursts (Gilbert-Elliott).
+/// Burst losses (Gilbert-Elliott model).
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BurstKeys {
@@ -119,7 +119,7 @@ pub(crate) struct BurstKeys {
     pub lost: Option<Share>,
 }
 
-/// A time in which a direction of a link carries nothing.
+/// Time in which a link's direction is down.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutageKeys {
@@ -128,7 +128,7 @@ pub(crate) struct OutageKeys {
     pub length: Option<Time>,
 }
 
-/// Losses by the numbers of the packets.
+/// Losses by packet number.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoseKeys {
@@ -136,7 +136,8 @@ pub(crate) struct LoseKeys {
     pub count: u64,
 }
 
-/// Structs with the keys of [`Way`] among their own: serde's `flatten` would admit unknown keys.
+/// Defines structs that include the keys of [`Way`]. serde's `flatten` cannot be used, because it
+/// would accept unknown keys.
 macro_rules! with_way {
     ($name:ident { $($own:tt)* }) => {
         #[derive(Debug, Deserialize)]
@@ -159,7 +160,8 @@ macro_rules! with_way {
         }
 
         impl $name {
-            /// The direction there, and the one back: the same but for what `back` says.
+            /// Returns the forward and backward directions, which differ only in the keys of
+            /// `back`.
             pub fn ways(&self) -> [Way; 2] {
                 let there = Way {
                     rate: self.rate,
@@ -219,7 +221,7 @@ pub(crate) enum FlowKind {
     Ping,
 }
 
-/// A congestion control by its name.
+/// Congestion control algorithm, given by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CongestionName(pub(crate) CongestionKind);
 
@@ -276,33 +278,33 @@ pub(crate) struct FlowKeys {
     pub interval: Option<Time>,
 }
 
-/// End of a flow.
+/// Endpoint of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowEnd {
-    /// The end that starts the flow.
+    /// The endpoint that starts the flow.
     From,
-    /// The other one.
+    /// The destination.
     To,
 }
 
-/// Call that a program leaves undone while it stalls.
+/// Call that a program suspends while it stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StallKind {
-    /// The program does not read.
+    /// Reading.
     Read,
-    /// The program does not write.
+    /// Writing.
     Write,
 }
 
-/// How a program leaves its connection.
+/// Method by which a program leaves its connection early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LeaveKind {
-    /// By close, whatever is left to read or to write: so does the kernel for a program that dies.
+    /// Close with unread or unsent data, as the kernel does for a program that dies.
     Close,
-    /// With a reset.
+    /// Reset.
     Reset,
 }
 

@@ -1,7 +1,7 @@
-//! Scenarios: from the text of a file to plans of runs.
+//! Scenarios: parses a file into plans of runs.
 //!
-//! Reading is strict: unknown keys, names and values are errors with their line. The message has
-//! the name that was meant, where one is near.
+//! Parsing is strict: unknown keys, names and values are errors with their line number. The message
+//! suggests the nearest known name.
 
 mod error;
 mod file;
@@ -26,26 +26,26 @@ use file::File;
 use network::Network;
 use variant::Variant;
 
-/// Longest run: a day of virtual time.
+/// Maximum duration of a run: one day of virtual time.
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
-/// Most samples of a series: more would say nothing on a page.
+/// Maximum number of samples of a series, more than a page can show.
 const SAMPLES_MAX: u64 = 20_000;
-/// Samples of a series for which nothing else is said, in a scenario that is not large.
+/// Default number of samples of a series, unless the scenario is large.
 const SAMPLES: u64 = 400;
-/// Values of all series together for which nothing else is said: some 20 MB of JSON.
+/// Default maximum of values in all series together: some 20 MB of JSON.
 const VALUES_MAX: u64 = 1_000_000;
-/// Samples of a series in the largest scenario for which nothing else is said.
+/// Default minimum of samples of a series in large scenarios.
 const SAMPLES_MIN: u64 = 10;
-/// Series of a flow, of a direction of a link, and of a device.
+/// Number of series of a flow, of a link's direction, and of a device.
 const FLOW_SERIES: u64 = 4;
 const WAY_SERIES: u64 = 5;
 const DEVICE_SERIES: u64 = 5;
 
-/// The plans of a scenario: one, or one for each variant in the order of the file. A sweep makes
-/// variants, in the order of its paths, and the last one changes first.
+/// Parses a scenario into plans: one, or one per variant in the order of the file. A sweep creates
+/// variants in the order of its paths; the last path varies fastest.
 ///
 /// # Errors
-/// The first mistake in the text.
+/// The first error in the text.
 pub fn read(text: &str) -> Result<Vec<Plan>, ScenarioError> {
     let file: File = toml::from_str(text).map_err(|e| ScenarioError::of_toml(text, &e))?;
     let base = plan(text, &file, "")?;
@@ -114,7 +114,7 @@ fn description(file: &File) -> &str {
     file.description.as_ref().map_or("", |text| text.get_ref())
 }
 
-/// Refuses a text that a report would show with its control characters: a terminal obeys these, and
+/// Refuses control characters in texts that a report shows, because terminals interpret them and
 /// XML forbids them.
 fn refuse_control_characters(text: &str, file: &File) -> Result<(), ScenarioError> {
     let hosts = file.hosts.iter().map(|host| &host.name);
@@ -132,8 +132,8 @@ fn refuse_control_characters(text: &str, file: &File) -> Result<(), ScenarioErro
     Ok(())
 }
 
-/// Samples for which nothing is said: fewer in a scenario with thousands of series, so that the
-/// result does not grow with their number.
+/// Returns the default number of samples. Scenarios with thousands of series get fewer samples, to
+/// bound the size of the result.
 fn samples(network: &Network, flows: &[FlowPlan]) -> u64 {
     let ways = || network.links.iter().flat_map(|link| &link.ways);
     let devices = ways().filter(|way| way.device.is_some()).count() as u64;

@@ -1,4 +1,4 @@
-//! A scenario that is checked: every name is an index, every value is there.
+//! A validated scenario: names are resolved to indices, and defaults are filled in.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,62 +12,62 @@ use towpath_tcp::CongestionKind;
 use super::file::{FlowEnd, LeaveKind, StallKind};
 use crate::queue::QueueSpec;
 
-/// Everything that a run needs but its seed.
+/// Plan of a run: all parameters except the seed.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Title of the scenario.
     pub title: String,
-    /// Sentences for the report.
+    /// Description for the report.
     pub description: String,
     /// Name of the variant; empty for a scenario without variants.
     pub variant: String,
     /// Values of the variant, by their path.
     pub set: BTreeMap<String, String>,
-    /// Seed unless the command line has one.
+    /// Default seed; the command line may override it.
     pub seed: u64,
-    /// Length of a run.
+    /// Duration of a run in ns.
     pub duration_ns: u64,
-    /// Time between two samples of the series.
+    /// Sampling interval of the series in ns.
     pub sample_ns: u64,
-    /// Events after which a run is given up.
+    /// Maximum number of events of a run.
     pub events_max: u64,
-    /// Bytes of packets and samples after which a run is given up.
+    /// Maximum memory of a run in bytes.
     pub memory_max: u64,
     /// Hosts, in the order of the file.
     pub hosts: Vec<HostPlan>,
     /// Names of the switches.
     pub switches: Vec<String>,
-    /// Links between two of them.
+    /// Links between hosts and switches.
     pub links: Vec<LinkPlan>,
-    /// Flows, one for each pair of hosts and each count.
+    /// Flows, one per pair of hosts and repetition.
     pub flows: Vec<FlowPlan>,
 }
 
-/// A host.
+/// Plan of a host.
 #[derive(Debug, Clone)]
 pub struct HostPlan {
     /// Name in the file.
     pub name: String,
     /// Address in [`NET`].
     pub address: Ipv4Addr,
-    /// First congestion window in segments.
+    /// Initial congestion window in segments.
     pub initial_window: u8,
-    /// Bytes of the receive buffer of a connection: the window that it offers.
+    /// Receive buffer of a connection in bytes.
     pub recv_buffer: u32,
-    /// Bytes that the receive buffer may grow to.
+    /// Maximum that the receive buffer may grow to, in bytes.
     pub recv_buffer_max: u32,
-    /// Bytes of the send buffer; `None`: it starts at 64 KiB and grows with the congestion window.
+    /// Send buffer in bytes. None: starts at 64 KiB and grows with the congestion window.
     pub send_buffer: Option<u32>,
-    /// Time for which an ACK waits for company.
+    /// Maximum delay of a delayed ACK.
     pub delayed_ack: Duration,
-    /// Made by a generator: a host of the file with its name adds to it.
+    /// Whether a topology generated the host. A host entry with its name then adds keys to it.
     pub(crate) is_generated: bool,
 }
 
-/// The network that all hosts are on: 10.0.0.0/8.
+/// Prefix length of the network of all hosts: 10.0.0.0/8.
 pub const NET: &str = "/8";
 
-/// A host or a switch, by its index.
+/// Host or switch, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A host.
@@ -76,14 +76,14 @@ pub enum Place {
     Switch(usize),
 }
 
-/// A link.
+/// Plan of a link.
 #[derive(Debug, Clone)]
 pub struct LinkPlan {
-    /// Name in the file, or of its ends.
+    /// Name in the file, or a name derived from its endpoints.
     pub name: String,
-    /// Ends of the link.
+    /// Endpoints of the link.
     pub ends: [Place; 2],
-    /// Direction from the first end to the second, and the one back.
+    /// Forward and backward direction.
     pub ways: [WayPlan; 2],
 }
 
@@ -92,127 +92,130 @@ pub struct LinkPlan {
 pub struct WayPlan {
     /// Rate, delay and impairments.
     pub config: LinkConfig,
-    /// Discipline in front of the rate. None: a switch has a pfifo of 1000 packets; a host stops
-    /// sending while its device is busy, so that nothing is lost there.
+    /// Queueing discipline. None: a switch has a pfifo of 1000 packets; a host stops sending while
+    /// its device is busy, so that no packet is dropped.
     pub queue: Option<QueueSpec>,
-    /// Times in which nothing that is sent arrives, in their order and apart.
+    /// Outages in order of time, without overlap.
     pub outages: Vec<Outage>,
-    /// Device between the discipline and the link. None: the link takes a packet when it is free.
+    /// Device between queueing discipline and link. None: the link itself takes the next packet
+    /// when it is free.
     pub device: Option<DevicePlan>,
 }
 
-/// A time in which a direction of a link is down.
+/// Time in which a link's direction is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outage {
-    /// Start of the outage.
+    /// Start of the outage in ns.
     pub from_ns: u64,
-    /// End of the outage; `u64::MAX` for none.
+    /// End of the outage in ns; `u64::MAX` if it does not end.
     pub until_ns: u64,
 }
 
-/// A time in which the program at one end of a flow does not read, or does not write.
+/// Time in which a program does not read, or does not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
-    /// End of the flow whose program stalls.
+    /// Endpoint whose program stalls.
     pub end: FlowEnd,
-    /// Reading or writing.
+    /// Whether reading or writing stalls.
     pub what: StallKind,
-    /// Start of the stall.
+    /// Start of the stall in ns.
     pub from_ns: u64,
-    /// End of the stall.
+    /// End of the stall in ns.
     pub until_ns: u64,
 }
 
-/// The moment at which a program leaves its connection early.
+/// Early leave of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leave {
-    /// End of the flow whose program leaves.
+    /// Endpoint whose program leaves.
     pub end: FlowEnd,
-    /// Close or reset.
+    /// Whether the connection is closed or reset.
     pub how: LeaveKind,
-    /// Time.
+    /// Time of the leave in ns.
     pub at_ns: u64,
 }
 
 /// Plan of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePlan {
-    /// Ring, rate and interrupts.
+    /// Ring, rate and interrupts of the device.
     pub ring: RingConfig,
-    /// Byte queue limits.
+    /// Byte queue limits, if enabled.
     pub limits: Option<QueueLimitsConfig>,
 }
 
-/// A flow.
+/// Plan of a flow.
 #[derive(Debug, Clone)]
 pub struct FlowPlan {
-    /// Name in the file, with a number where there are several.
+    /// Name in the file, followed by a number if there are several.
     pub name: String,
-    /// Host that starts it.
+    /// Index of the source host.
     pub from: usize,
-    /// Host at the other end.
+    /// Index of the destination host.
     pub to: usize,
-    /// Time of its first packet, or the earliest one of a range.
+    /// Start time in ns, or the minimum of a range.
     pub start_ns: u64,
-    /// Length of the range of starts, from which each run draws one. 0: `start_ns` it is.
+    /// Length in ns of the range from which each run draws a start. 0 means that `start_ns` is
+    /// fixed.
     pub start_range_ns: u64,
-    /// Time after which it offers nothing more.
+    /// Time in ns after which no new data is sent.
     pub stop_ns: u64,
-    /// Congestion control of both ends.
+    /// Congestion control of both endpoints.
     pub congestion: CongestionKind,
-    /// Pattern of its traffic.
+    /// Traffic pattern.
     pub traffic: Traffic,
-    /// Times in which programs do not read or write; of an exchange.
+    /// Stalls of programs, for exchanges.
     pub stalls: Vec<Stall>,
-    /// Programs that leave early; of an exchange.
+    /// Early leaves of programs, for exchanges.
     pub leaves: Vec<Leave>,
 }
 
-/// Pattern of a flow's traffic.
+/// Traffic pattern of a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Traffic {
-    /// As much as the connection takes, up to a number of bytes.
+    /// Sends as fast as the connection accepts data.
     Bulk {
-        /// Bytes to send; until the stop without it.
+        /// Bytes to send; None means until the stop.
         bytes: Option<u64>,
     },
-    /// A connection, or datagrams, that are sent for a while and not for a while.
+    /// Alternates between sending and pausing, on a connection or with datagrams.
     OnOff {
-        /// Times in which it sends and does not.
+        /// Lengths of the phases.
         phases: PhasesPlan,
-        /// Bits per second while it sends; as much as the connection takes without it.
+        /// Rate in bits per second while sending; None means as fast as the connection accepts
+        /// data.
         rate: Option<u64>,
-        /// Bytes of payload of each datagram; a TCP connection without it.
+        /// Payload length of each datagram in bytes; None means a TCP connection.
         datagram: Option<u64>,
     },
-    /// Requests and responses on one connection, one after the other.
+    /// Sequential requests and responses on one connection.
     Request {
-        /// Bytes of a request.
+        /// Length of a request in bytes.
         request: u64,
-        /// Bytes of a response.
+        /// Length of a response in bytes.
         response: u64,
-        /// Mean of the pause after a response, of exponential length.
+        /// Mean of the exponentially distributed pause after a response, in ns.
         think_ns: u64,
     },
-    /// Bytes in both directions of one connection at once.
+    /// Simultaneous transfers in both directions of one connection.
     Exchange {
-        /// Bytes there.
+        /// Bytes from the source to the destination.
         bytes: u64,
-        /// Bytes back.
+        /// Bytes from the destination to the source.
         back: u64,
-        /// Bits per second that the programs read; as fast as they can without it.
+        /// Rate in bits per second at which the programs read; None means unlimited.
         read_rate: Option<u64>,
     },
     /// Datagrams at a constant bit rate.
     Cbr {
-        /// Bits of payload per second.
+        /// Payload rate in bits per second.
         rate: u64,
-        /// Bytes of payload of each.
+        /// Payload length of each datagram in bytes.
         size: u64,
     },
-    /// Echo requests at an interval.
+    /// Periodic echo requests.
     Ping {
-        /// Time between two.
+        /// Interval in ns.
         interval_ns: u64,
     },
 }
@@ -220,16 +223,16 @@ pub enum Traffic {
 /// Lengths of the phases of on-off traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PhasesPlan {
-    /// Mean of the time in which it sends.
+    /// Mean length of on phases in ns.
     pub on_ns: u64,
-    /// Mean of the time in which it does not; 0 for traffic that is never off.
+    /// Mean length of off phases in ns; 0 means always on.
     pub off_ns: u64,
-    /// Each phase is as long as the mean, instead of exponential.
+    /// Whether phases have constant instead of exponentially distributed lengths.
     pub is_constant: bool,
 }
 
 impl Traffic {
-    /// Name in tables.
+    /// Returns the name used in tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bulk { .. } => "bulk",
@@ -241,18 +244,19 @@ impl Traffic {
         }
     }
 
-    /// Whether the flow is a TCP connection.
+    /// Returns whether the flow uses TCP.
     pub fn is_tcp(&self) -> bool {
         let is_datagram = matches!(self, Self::OnOff { datagram: Some(_), .. });
         !is_datagram && !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
     }
 }
 
-/// Streams of dice of the flows' starts; hosts have those below.
+/// First random stream of the start times. Hosts use the streams below.
 const START_STREAMS: u64 = 1 << 34;
 
 impl Plan {
-    /// The plan of a run: each range of starts has become the start that `seed` draws from it.
+    /// Returns the plan of a run, in which each range of start times is replaced by a time drawn
+    /// using `seed`.
     pub fn drawn(&self, seed: u64) -> Cow<'_, Self> {
         if self.flows.iter().all(|flow| flow.start_range_ns == 0) {
             return Cow::Borrowed(self);
@@ -265,7 +269,7 @@ impl Plan {
         Cow::Owned(plan)
     }
 
-    /// Name of a host or switch.
+    /// Returns the name of a host or switch.
     pub fn name_of(&self, place: Place) -> &str {
         match place {
             Place::Host(host) => &self.hosts[host].name,

@@ -1,4 +1,4 @@
-//! Mistakes and their messages; generators and variants.
+//! Tests of error messages, generated topologies, and variants.
 
 use super::*;
 
@@ -83,9 +83,10 @@ fn a_large_scenario_has_fewer_samples_unless_it_says_how_many() {
         read(&text).unwrap().remove(0).sample_ns
     };
     assert_eq!([of(1, ""), of(100, "")], [2_500_000; 2]);
-    // 4 values of each flow and 5 of each of 4002 directions: 24,010 a sample, a million in all.
+    // Each of 1000 flows has 4 values per sample, each of 4002 directions 5, together 24,010. The
+    // limit of a million values allows 41 samples.
     assert_eq!(of(1000, ""), 1_000_000_000 / 41);
-    // Never fewer than ten samples.
+    // At least ten samples.
     assert_eq!(of(5000, ""), 100_000_000);
     assert_eq!(of(1000, "sample = \"1ms\""), 1_000_000);
 }

@@ -1,22 +1,22 @@
-//! Variants: a scenario with some of its values replaced.
+//! Variants: copies of a scenario with some values replaced.
 
 use toml::{Table, Value};
 
 use super::error::{ScenarioError, one_line, unknown_name};
 use super::file::File;
 
-/// Most variants of a sweep, times those that the file lists.
+/// Maximum number of variants, including the combinations of a sweep.
 const SWEEP_MAX: usize = 200;
 
-/// Values that a variant replaces, by their path.
+/// A variant with the values that it replaces, by path.
 pub(super) struct Variant {
     pub name: String,
     pub set: Table,
-    /// Byte of the file that errors name.
+    /// Byte offset in the file that errors refer to.
     pub at: usize,
 }
 
-/// The variants that a file lists, each with all combinations of the values of its sweep.
+/// Returns the listed variants, each combined with all values of the sweep.
 pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, ScenarioError> {
     let mut variants: Vec<Variant> = Vec::new();
     for keys in &file.variants {
@@ -62,7 +62,7 @@ pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, Scenario
     Ok(variants)
 }
 
-/// The name of a variant with one more value: that of its key and the value.
+/// Appends a swept value to the name of a variant, as key and value.
 fn joined(name: &str, path: &str, value: &Value) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
     let value = text(value);
@@ -70,15 +70,15 @@ fn joined(name: &str, path: &str, value: &Value) -> String {
     format!("{name}{comma}{key} {value}")
 }
 
-/// The value as text, a string without its quotes.
+/// Formats a value as text, without the quotes of a string.
 pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The text of a scenario with the values of `set` in their places and without variants.
+/// Returns the text of a scenario with the values of `set` replaced and variants removed.
 ///
-/// A place is a path of keys with points; an element of a list is named by its `name`, as in
-/// `link.bottleneck.qdisc`.
+/// A path consists of keys separated by dots. An element of a list is addressed by its `name`, as
+/// in `link.bottleneck.qdisc`.
 pub(super) fn apply(text: &str, set: &Table) -> Result<String, ScenarioError> {
     let mut table: Table = text.parse().map_err(|e| ScenarioError::of_toml(text, &e))?;
     table.remove("variant");
@@ -109,7 +109,7 @@ fn put(table: &mut Table, path: &str, value: Value) -> Result<(), ScenarioError>
     Ok(())
 }
 
-/// The element of a list with a name; otherwise the names that are there.
+/// Returns the list element with a name, or the names of all elements if none matches.
 fn named<'a>(list: &'a mut [Value], wanted: &str) -> Result<&'a mut Table, Vec<String>> {
     let name = |value: &Value| {
         value.get("name").and_then(Value::as_str).map(str::to_owned).unwrap_or_default()

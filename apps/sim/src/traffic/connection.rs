@@ -1,4 +1,4 @@
-//! Connections of programs: how they begin and end, and the bytes that they carry.
+//! Helpers for connections of programs: connect, listen, write, and leave.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use towpath_tcp::CongestionKind;
 use super::program::{ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind};
 
-/// Bytes that flows send, over and over: the other end compares.
+/// Byte pattern that flows send repeatedly, so that the receiver can verify it.
 pub(super) static PATTERN: [u8; 65_536] = {
     let mut bytes = [0; 65_536];
     let mut at = 0;
     while at < bytes.len() {
-        // Knuth's multiplicative hash: no part looks like another one.
+        // Knuth's multiplicative hash, so that no part equals another one.
         bytes[at] = ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8;
         at += 1;
     }
@@ -21,7 +21,7 @@ pub(super) static PATTERN: [u8; 65_536] = {
 };
 
 impl ProgramContext<'_> {
-    /// A connection of the program to the far end of its flow.
+    /// Opens a connection from the program to the destination of its flow.
     pub(super) fn connect(
         &mut self,
         remote: SocketAddr,
@@ -31,7 +31,7 @@ impl ProgramContext<'_> {
         self.owned(connection.map_err(|error| error.to_string()))
     }
 
-    /// A listener of the program, for one flow.
+    /// Opens a listener for one flow.
     pub(super) fn listen(
         &mut self,
         local: SocketAddr,
@@ -41,14 +41,14 @@ impl ProgramContext<'_> {
         self.owned(listener.map_err(|error| error.to_string()))
     }
 
-    /// The next connection of a listener.
+    /// Accepts the next connection of a listener.
     pub(super) fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle> {
         let child = self.node.accept(listener)?;
         self.own(child);
         Some(child)
     }
 
-    /// Writes up to `left` bytes; returns how many the connection took.
+    /// Writes up to `left` bytes. Returns the number of bytes that the connection accepted.
     pub(super) fn write(&mut self, connection: SocketHandle, left: u64) -> u64 {
         let mut done = 0;
         while done < left {
@@ -59,7 +59,7 @@ impl ProgramContext<'_> {
         done
     }
 
-    /// Ends a connection, whose figures stay in the tally.
+    /// Closes or resets a connection. The tally keeps its TCP state.
     pub(super) fn leave(&mut self, tally: &mut Tally, connection: SocketHandle, how: LeaveKind) {
         tally.tcp = self.node.info(connection).and_then(|info| info.tcp).or(tally.tcp);
         match how {
@@ -76,14 +76,14 @@ impl ProgramContext<'_> {
     }
 }
 
-/// Connections that may wait at a listener: a flow has one.
+/// Backlog of a listener. A flow has a single connection.
 const BACKLOG: u32 = 16;
 
 fn options(congestion: CongestionKind) -> StreamOptions {
     StreamOptions { congestion: Some(congestion), ..StreamOptions::default() }
 }
 
-/// The listener at the far end of a flow, which is there before the first SYN.
+/// Listener at the destination of a flow, created before the first SYN arrives.
 pub(super) struct FarEnd {
     local: SocketAddr,
     congestion: CongestionKind,
@@ -95,7 +95,7 @@ impl FarEnd {
         Self { local, congestion: flow.congestion, due: 0 }
     }
 
-    /// Listens, when the time of [`FarEnd::due`] has come.
+    /// Opens the listener at the time returned by [`FarEnd::due`].
     pub fn on_timeout(&mut self, cx: &mut ProgramContext<'_>, tally: &mut Tally) {
         self.due = u64::MAX;
         tally.failure = cx.listen(self.local, self.congestion).err();

@@ -9,20 +9,20 @@ use super::program::{Program, ProgramContext, Tally};
 use crate::packet::SimPort;
 use crate::scenario::{FlowPlan, PhasesPlan};
 
-/// Bytes of an ICMP echo header (RFC 792), which echo sockets show.
+/// Length of an ICMP echo header (RFC 792), which echo sockets return.
 const ECHO_HEADER_LEN: usize = 8;
 
-/// The time that a message carries: when it was sent.
+/// Parses the send time in a message.
 fn sent_at(bytes: &[u8]) -> Option<u64> {
     let time = bytes.get(..8)?;
     Some(u64::from_be_bytes(time.try_into().ok()?))
 }
 
-/// The end that sends datagrams.
+/// Sender of datagrams.
 pub(super) struct CbrSource {
     local: Ipv4Addr,
     remote: SocketAddr,
-    /// Time between two.
+    /// Interval between two datagrams in ns.
     every: u64,
     payload: Vec<u8>,
     phases: Option<Phases>,
@@ -52,7 +52,7 @@ impl CbrSource {
         }
     }
 
-    /// Sends only in the phases that are on.
+    /// Limits sending to on phases.
     pub fn with_phases(self, phases: PhasesPlan) -> Self {
         Self { phases: Some(Phases::new(phases)), ..self }
     }
@@ -87,7 +87,7 @@ impl Program for CbrSource {
         };
         self.payload[..8].copy_from_slice(&cx.now.to_be_bytes());
         self.tally.sent += 1;
-        // A full queue loses the datagram, which shows at the sink.
+        // Ignore an error: a full queue drops the datagram, and the sink counts those received.
         let _ = cx.node.send_to(socket, self.remote, &self.payload);
     }
 
@@ -100,7 +100,7 @@ impl Program for CbrSource {
     }
 }
 
-/// The end that counts datagrams.
+/// Receiver that counts datagrams.
 pub(super) struct CbrSink {
     local: SocketAddr,
     start: u64,
@@ -142,7 +142,7 @@ impl Program for CbrSink {
     }
 }
 
-/// Echo requests, as ping(8) sends them.
+/// Sender of echo requests, as ping(8).
 pub(super) struct Pinger {
     local: Ipv4Addr,
     remote: IpAddr,
@@ -203,12 +203,12 @@ impl Program for Pinger {
                 }
             },
         };
-        // 56 bytes of data, as ping(8).
+        // 56 bytes of data as in ping(8).
         let mut data = [0; 56];
         data[..8].copy_from_slice(&cx.now.to_be_bytes());
         self.seq = self.seq.wrapping_add(1);
         self.tally.sent += 1;
-        // A ping that cannot be sent is lost, as the tally shows: it was counted as sent.
+        // Ignore an error: a request that was not sent counts as lost.
         let _ = cx.node.ping(socket, self.remote, self.seq, &data);
     }
 

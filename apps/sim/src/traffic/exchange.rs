@@ -1,5 +1,5 @@
-//! Both ends of a connection that carries bytes in both directions at once, and programs that
-//! stall, read slowly, or leave early.
+//! Endpoints of a connection with simultaneous transfers in both directions. Programs may stall,
+//! read slowly, or leave early.
 
 use std::net::SocketAddr;
 
@@ -10,36 +10,36 @@ use super::connection::PATTERN;
 use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowEnd, FlowPlan, Leave, LeaveKind, Stall, StallKind, Traffic};
 
-/// Time between two reads of a program that reads slowly.
+/// Interval in ns between reads of a slow reader.
 const READ_EVERY_NS: u64 = 10_000_000;
 
-/// Place in [`PATTERN`] at which the bytes back begin, so that they are not those there.
+/// Offset in [`PATTERN`] of the backward direction, so that the directions have different bytes.
 const BACK_OFFSET: usize = 7_919;
 
-/// Program at one end of an exchange.
+/// Program at one endpoint of an exchange.
 pub(super) struct Exchange {
     end: FlowEnd,
-    /// Address of the listener, for the end that connects the remote one.
+    /// Local address of the listener, or remote address of the endpoint that connects.
     address: SocketAddr,
     congestion: CongestionKind,
     listener: Option<SocketHandle>,
     connection: Option<SocketHandle>,
     is_connected: bool,
-    /// Time at which the program begins; `u64::MAX` afterwards.
+    /// Time at which the program starts; `u64::MAX` afterwards.
     start: u64,
     stop: u64,
     stalls: Vec<Stall>,
     leave: Option<Leave>,
-    /// Bytes to write, and those written.
+    /// Bytes to write, and bytes written so far.
     to_write: u64,
     written: u64,
-    /// Bytes that the other end writes.
+    /// Bytes that the peer writes.
     to_read: u64,
-    /// Most bytes of one read of a program that reads slowly.
+    /// Maximum length of a read, for a slow reader.
     read_max: Option<usize>,
-    /// Time of its next read; `u64::MAX` while there is nothing to read.
+    /// Time of its next read; `u64::MAX` if there is no data.
     next_read: u64,
-    /// The end of the peer's stream was read.
+    /// Whether the end of the peer's stream was read.
     has_all: bool,
     is_over: bool,
     buffer: Vec<u8>,
@@ -60,7 +60,7 @@ impl Exchange {
             listener: None,
             connection: None,
             is_connected: false,
-            // The listener is there before the first SYN.
+            // The listener must exist before the first SYN arrives.
             start: if end == FlowEnd::From { flow.start_ns } else { 0 },
             stop: flow.stop_ns,
             stalls: flow.stalls.iter().copied().filter(|stall| stall.end == end).collect(),
@@ -77,7 +77,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the stream from `at` on, as the end `writer` writes them.
+    /// Returns the bytes that endpoint `writer` writes from stream offset `at` on.
     fn bytes(writer: FlowEnd, at: u64) -> &'static [u8] {
         let offset = if writer == FlowEnd::From { 0 } else { BACK_OFFSET };
         &PATTERN[(at as usize + offset) % PATTERN.len()..]
@@ -110,7 +110,7 @@ impl Exchange {
     fn read(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         if self.is_stalled(StallKind::Read, cx.now) {
-            // The end of the stall is the time of the next read.
+            // The end of the stall schedules the next read.
             self.next_read = u64::MAX;
             return;
         }
@@ -149,7 +149,7 @@ impl Exchange {
         }
     }
 
-    /// Closes when both directions are at their end.
+    /// Closes the connection once both directions have ended.
     fn end_if_done(&mut self, cx: &mut ProgramContext<'_>) {
         if self.has_all && self.written == self.to_write && self.is_connected {
             self.end(cx, LeaveKind::Close);
@@ -194,7 +194,7 @@ impl Program for Exchange {
         match event {
             NodeEvent::Connected(_) => self.is_connected = true,
             NodeEvent::Incoming(listener) => {
-                // Each flow has a listener of its own, and connects once.
+                // Close the listener, because a flow connects only once.
                 if let Some(child) = cx.accept(listener) {
                     (self.connection, self.is_connected) = (Some(child), true);
                     self.listener = None;

@@ -1,4 +1,4 @@
-//! Programs of the hosts: each flow has one at either end.
+//! Programs on the hosts: each flow has one at either endpoint.
 
 mod connection;
 mod datagrams;
@@ -21,11 +21,11 @@ use program::{Program, ProgramContext};
 use requests::{Requester, Responder};
 use streams::{StreamSender, StreamSink};
 
-/// The programs of a host.
+/// Programs of a host.
 pub struct Programs {
     programs: Vec<RunningProgram>,
     owners: Vec<u32>,
-    /// No program's time comes before this one.
+    /// Lower bound of all programs' due times.
     due: u64,
 }
 
@@ -33,26 +33,27 @@ struct RunningProgram {
     program: Box<dyn Program>,
     dice: Dice,
     flow: usize,
-    /// The end that starts the flow.
+    /// Whether this is the source of the flow.
     is_source: bool,
 }
 
-/// Port at which the far end of a flow listens.
+/// Returns the port on which the destination of a flow listens.
 pub fn port_of(flow: usize) -> u16 {
     FIRST_PORT + flow as u16
 }
 
-/// Port of the first flow; there are no more than 20,000. Wireshark has no protocol at this one and
-/// 1600 behind it: at 5000 a capture would be full of malformed packets of others.
+/// Port of the first flow. Wireshark assigns no protocol to this port and the next 1600; at 5000,
+/// for example, it would show payload as malformed packets of another protocol.
 const FIRST_PORT: u16 = 14_100;
 
-/// The flow of a port.
+/// Returns the flow of a port.
 pub fn flow_of(port: u16) -> Option<usize> {
     port.checked_sub(FIRST_PORT).map(usize::from)
 }
 
 impl Programs {
-    /// The programs of host `host`. Each flow has a stream of `seed` of its own.
+    /// Creates the programs of host `host`. Each flow has its own random stream derived from
+    /// `seed`.
     pub fn new(plan: &Plan, host: usize, seed: u64) -> Self {
         let mut programs = Vec::new();
         for (number, flow) in plan.flows.iter().enumerate() {
@@ -80,7 +81,7 @@ impl Programs {
         Self { programs, owners: Vec::new(), due: 0 }
     }
 
-    /// Hands an event to the program that it is for.
+    /// Passes an event to the program that owns the socket.
     pub fn on_event(&mut self, node: &mut Node<SimPort>, now: u64, event: NodeEvent) {
         let (NodeEvent::Connected(handle)
         | NodeEvent::Incoming(handle)
@@ -102,7 +103,7 @@ impl Programs {
         self.due = self.due.min(program.due());
     }
 
-    /// Calls the programs whose time has come. False when there were none.
+    /// Calls the programs that are due. Returns false if there were none.
     pub fn on_timeout(&mut self, node: &mut Node<SimPort>, now: u64) -> bool {
         if self.due > now {
             return false;
@@ -126,17 +127,18 @@ impl Programs {
         any
     }
 
-    /// The time of the next program; `u64::MAX` for none.
+    /// Returns the time of the next program; `u64::MAX` for none.
     pub fn due(&self) -> u64 {
         self.due
     }
 
-    /// Bytes of what the programs have measured.
+    /// Returns the memory of the programs' measurements in bytes.
     pub fn memory_bytes(&mut self) -> u64 {
         self.programs.iter_mut().map(|running| running.program.tally().memory_bytes()).sum()
     }
 
-    /// Each program's flow, whether it is the source, and its tally with TCP's figures as of now.
+    /// Returns each program's flow, whether it is the source, and its tally with the current TCP
+    /// state.
     pub fn tallies(
         &mut self,
         node: &Node<SimPort>,
@@ -151,7 +153,7 @@ impl Programs {
     }
 }
 
-/// Streams of dice: links have those below.
+/// First random stream of flows. Links use the streams below.
 pub const FLOW_STREAMS: u64 = 1 << 32;
 
 fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
@@ -185,7 +187,7 @@ fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>>
         }
         Traffic::Exchange { .. } => Box::new(Exchange::new(flow, FlowEnd::To, local)),
         Traffic::Cbr { .. } => Box::new(CbrSink::new(local)),
-        // The stack itself answers echo requests.
+        // The destination's stack answers echo requests without a program.
         Traffic::Ping { .. } => return None,
     })
 }

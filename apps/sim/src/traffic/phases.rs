@@ -1,14 +1,14 @@
-//! Times in which on-off traffic is sent, and times in which it is not.
+//! On and off phases of traffic.
 
 use super::program::ProgramContext;
 use crate::scenario::PhasesPlan;
 
-/// The phases of a flow, from its first call on.
+/// Phases of a flow; the first one starts with the first call.
 #[derive(Debug)]
 pub(super) struct Phases {
     plan: PhasesPlan,
     is_on: bool,
-    /// Time at which the phase ends.
+    /// End of the current phase.
     until: u64,
 }
 
@@ -21,12 +21,12 @@ impl Phases {
         self.is_on
     }
 
-    /// Time of the next change; `u64::MAX` for traffic that stays on.
+    /// Returns the time of the next change; `u64::MAX` for traffic that stays on.
     pub fn until(&self) -> u64 {
         self.until
     }
 
-    /// Changes the phase if its time is over; true when it did.
+    /// Starts the next phase if the current one is over. Returns whether it did.
     pub fn advance(&mut self, cx: &mut ProgramContext<'_>) -> bool {
         if self.until > cx.now {
             return false;

@@ -1,4 +1,4 @@
-//! A program of a host, and its surroundings.
+//! Interface between a program and its host.
 
 use towpath_direct::{Node, NodeEvent, SocketHandle};
 use towpath_qdisc::Dice;
@@ -7,39 +7,39 @@ use towpath_tcp::Info;
 use crate::histogram::NumberHistogram;
 use crate::packet::SimPort;
 
-/// Points of a flow's latencies that are kept for the charts.
+/// Maximum number of a flow's latencies that are kept for charts.
 const POINTS_MAX: usize = 20_000;
 
-/// Counts and times of one end of a flow.
+/// Measurements of one endpoint of a flow.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Bytes of payload that arrived.
+    /// Payload bytes received.
     pub bytes: u64,
-    /// Messages that were sent: requests, datagrams, echo requests.
+    /// Messages sent: requests, datagrams, or echo requests.
     pub sent: u64,
-    /// Messages that arrived: responses, datagrams, echo replies.
+    /// Messages received: responses, datagrams, or echo replies.
     pub received: u64,
-    /// Time of the first byte or message that arrived.
+    /// Time of the first byte or message received.
     pub first_ns: Option<u64>,
-    /// Time of the last one.
+    /// Time of the last byte or message received.
     pub last_ns: u64,
-    /// Round trips of requests and echoes, one-way delays of datagrams.
+    /// Round-trip times of requests and echoes, or one-way delays of datagrams.
     pub latencies: NumberHistogram,
-    /// The same as points: when, and how long.
+    /// Latencies as points: time of arrival, and latency.
     pub points: Vec<(u64, u64)>,
-    /// Time at which the last byte of all arrived.
+    /// Time at which all bytes had arrived.
     pub completed_ns: Option<u64>,
     /// Reason for which the flow ended.
     pub failure: Option<String>,
-    /// Time at which it ended for that.
+    /// Time of the failure.
     pub failed_ns: Option<u64>,
     /// Time at which the program left early.
     pub left_ns: Option<u64>,
-    /// Bytes at which the peer's stream ended, and those that it should have had.
+    /// Number of bytes at which the peer's stream ended early, and the expected number.
     pub ended_early: Option<(u64, u64)>,
-    /// Place of the first byte that is not what the peer wrote.
+    /// Description of the first byte that differs from what the peer wrote.
     pub wrong_bytes: Option<String>,
-    /// TCP's figures, as they were last seen.
+    /// Last known TCP state.
     pub tcp: Option<Info>,
 }
 
@@ -50,13 +50,13 @@ impl Tally {
         self.last_ns = now;
     }
 
-    /// The flow has failed.
+    /// Records a failure of the flow.
     pub(super) fn fail(&mut self, now: u64, reason: String) {
         self.failure = Some(reason);
         self.failed_ns = Some(now);
     }
 
-    /// Bytes of the measured times.
+    /// Returns the memory of the measurements in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.latencies.memory_bytes() + (self.points.capacity() * size_of::<(u64, u64)>()) as u64
     }
@@ -69,22 +69,22 @@ impl Tally {
     }
 }
 
-/// Surroundings of a program when it is called.
+/// Context passed to a program's calls.
 pub struct ProgramContext<'a> {
-    /// The host.
+    /// Node of the host.
     pub node: &'a mut Node<SimPort>,
-    /// Numbers of this program alone.
+    /// Random generator of this program.
     pub dice: &'a mut Dice,
-    /// Time.
+    /// Current virtual time in ns.
     pub now: u64,
-    /// Programs by the index of their sockets' handles.
+    /// Index of the owning program, by index of the socket handle.
     pub(super) owners: &'a mut Vec<u32>,
-    /// Number of this program.
+    /// Index of this program.
     pub(super) own: u32,
 }
 
 impl ProgramContext<'_> {
-    /// Events of the socket come to this program.
+    /// Makes this program the receiver of the socket's events.
     pub(super) fn own(&mut self, handle: SocketHandle) {
         let at = handle.index();
         if at >= self.owners.len() {
@@ -93,35 +93,35 @@ impl ProgramContext<'_> {
         self.owners[at] = self.own;
     }
 
-    /// A time of exponential length around a mean, at most 20 times as long.
+    /// Returns an exponentially distributed time, at most 20 times the mean.
     pub(super) fn exponential(&mut self, mean_ns: u64) -> u64 {
         let unit = 1. - self.dice.unit();
         (-ln(unit) * mean_ns as f64).min(mean_ns as f64 * 20.) as u64
     }
 }
 
-/// A program: events and times in, calls on the node out.
+/// A program is called on events and timeouts, and calls the node.
 pub(super) trait Program {
-    /// An event of a socket of the program.
+    /// Handles an event of one of the program's sockets.
     fn on_event(&mut self, cx: &mut ProgramContext<'_>, event: NodeEvent);
-    /// The time of [`Program::due`] has come.
+    /// Called at the time returned by [`Program::due`].
     fn on_timeout(&mut self, cx: &mut ProgramContext<'_>);
-    /// Next time at which the program wants to be called; `u64::MAX` for none.
+    /// Returns the next time at which the program must be called; `u64::MAX` for none.
     fn due(&self) -> u64;
     fn tally(&mut self) -> &mut Tally;
-    /// The connection whose figures are shown.
+    /// Returns the connection whose TCP state is reported.
     fn connection(&self) -> Option<SocketHandle> {
         None
     }
 }
 
-/// The natural logarithm of a number above 0, by additions and multiplications alone. A library's
-/// may differ in its last bit from machine to machine, and the run with it.
+/// Returns the natural logarithm of a positive number using only additions and multiplications. A
+/// library function may differ between machines in its last bit, so that runs would differ.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i64 - 1023;
     let mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
-    // ln m = 2 artanh((m - 1) / (m + 1)), with m from 1 to 2: 20 terms leave nothing.
+    // ln m = 2 artanh((m - 1) / (m + 1)), with m from 1 to 2: 20 terms reach full precision.
     let s = (mantissa - 1.) / (mantissa + 1.);
     let (mut power, mut sum) = (s, 0.);
     for n in 0..20 {

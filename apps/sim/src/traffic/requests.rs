@@ -9,21 +9,21 @@ use super::connection::FarEnd;
 use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind};
 
-/// The end that asks.
+/// Client that sends requests.
 pub(super) struct Requester {
     remote: SocketAddr,
     congestion: CongestionKind,
     request: u64,
     response: u64,
     think: u64,
-    /// Time of the connect, then that of the next request.
+    /// Time of the connect, and later that of the next request.
     next: u64,
     stop: u64,
     connection: Option<SocketHandle>,
     is_connected: bool,
-    /// Bytes of the request that are not written yet.
+    /// Bytes of the request not written yet.
     unsent: u64,
-    /// Bytes of the response that have not come yet.
+    /// Bytes of the response not received yet.
     missing: u64,
     asked_at: u64,
     tally: Tally,
@@ -70,7 +70,7 @@ impl Requester {
             if self.missing == 0 && self.next == u64::MAX {
                 self.tally.received += 1;
                 self.tally.latency(cx.now, cx.now - self.asked_at);
-                // A response without a pause after it is followed by the next request at once.
+                // Send the next request at once if there is no think time.
                 self.next = cx.now + if self.think > 0 { cx.exponential(self.think) } else { 0 };
             }
         }
@@ -132,12 +132,12 @@ impl Program for Requester {
     }
 }
 
-/// The end that answers.
+/// Server that sends responses.
 pub(super) struct Responder {
     far_end: FarEnd,
     request: u64,
     response: u64,
-    /// Bytes of the next request that have come.
+    /// Bytes of the next request received so far.
     got: u64,
     unsent: u64,
     connection: Option<SocketHandle>,

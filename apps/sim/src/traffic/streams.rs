@@ -1,4 +1,4 @@
-//! Bulk and on-off: a connection that carries bytes in one direction.
+//! Bulk and on-off traffic: a connection that transfers bytes in one direction.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,13 @@ use super::phases::Phases;
 use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind, Traffic};
 
-/// Bytes that an on-off flow with a rate writes at once: a segment of Ethernet.
+/// Bytes per write of an on-off flow with a rate: one Ethernet segment.
 const WRITE: u64 = 1448;
 
-/// Bytes that a sink reads at once: three segments, and the processor's nearest cache holds them.
+/// Bytes per read of a sink: three segments, which fit into the L1 cache.
 const READ: usize = 4_344;
 
-/// The end that sends.
+/// Sender of a stream.
 pub(super) struct StreamSender {
     remote: SocketAddr,
     congestion: CongestionKind,
@@ -24,7 +24,7 @@ pub(super) struct StreamSender {
     is_connected: bool,
     start: u64,
     stop: u64,
-    /// Bytes that are left to write, and those written.
+    /// Bytes left to write, and bytes written.
     left: u64,
     written: usize,
     pattern: SendPattern,
@@ -36,7 +36,7 @@ enum SendPattern {
     Bulk,
     OnOff {
         phases: Phases,
-        /// Time between two writes; 0 for as much as the connection takes.
+        /// Interval in ns between two writes; 0 means as fast as the connection accepts data.
         every: u64,
         next_write: u64,
     },
@@ -68,7 +68,7 @@ impl StreamSender {
         }
     }
 
-    /// Writes what the pattern allows and the connection takes.
+    /// Writes as much as the pattern allows and the connection accepts.
     fn write(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         let mut allowed = match &mut self.pattern {
@@ -110,7 +110,7 @@ impl Program for StreamSender {
                 self.write(cx);
             }
             NodeEvent::Writable(_) => self.write(cx),
-            // The sink closes when it has all.
+            // The sink closes after receiving all bytes.
             NodeEvent::PeerClosed(_) => self.end(cx, LeaveKind::Close),
             NodeEvent::Failed(_, error) => {
                 self.tally.failure = Some(format!("{error:?}"));
@@ -153,7 +153,7 @@ impl Program for StreamSender {
             _ if self.start != u64::MAX => self.start,
             SendPattern::Bulk => self.stop,
             SendPattern::OnOff { phases, next_write, .. } => {
-                // Without a connection nothing can be written yet.
+                // Writes are possible only once connected.
                 let next = if self.is_connected { *next_write } else { u64::MAX };
                 self.stop.min(phases.until()).min(next)
             }
@@ -169,10 +169,10 @@ impl Program for StreamSender {
     }
 }
 
-/// The end that receives.
+/// Receiver of a stream.
 pub(super) struct StreamSink {
     far_end: FarEnd,
-    /// Bytes that the flow has in all.
+    /// Total number of bytes of the flow.
     bytes: Option<u64>,
     connection: Option<SocketHandle>,
     tally: Tally,
