@@ -1,7 +1,9 @@
-//! Sockets that the process which started towpath hands over, as systemd does (sd_listen_fds(3)).
+//! Socket activation: sockets passed by the process that started towpath, such as systemd
+//! (sd_listen_fds(3)).
 //!
-//! PROGRAM gets those that no `-p fd:` takes, from descriptor 3 on and with the variables that tell
-//! of them. LISTEN_PID is PROGRAM's own process id there; otherwise sd_listen_fds(3) sees none.
+//! Sockets that no `-p fd:` takes are passed on to PROGRAM, starting at descriptor 3, with the
+//! corresponding variables. LISTEN_PID must be PROGRAM's own process id, otherwise sd_listen_fds(3)
+//! ignores the sockets.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -19,20 +21,20 @@ use towpath_uplink::{Plan, Protocol, Publish, PublishedRange};
 
 use crate::error::{ExitCode, Failure};
 
-/// Sockets for PROGRAM, from descriptor 3 on.
+/// Sockets to pass to PROGRAM, starting at descriptor 3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activation {
     count: usize,
-    /// LISTEN_FDNAMES, cut at its colons. None: there is no such variable.
+    /// Names of LISTEN_FDNAMES, separated by colons there. None if the variable is not set.
     names: Option<Vec<OsString>>,
 }
 
-/// The words of one `-p`.
+/// Parsed value of `-p`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublishArg {
-    /// Ports that towpath binds.
+    /// Range of ports that towpath binds.
     Bind(PublishedRange),
-    /// Sockets that were handed over.
+    /// Sockets passed to towpath.
     Passed(PassedArg),
 }
 
@@ -41,7 +43,7 @@ pub enum PublishArg {
 pub struct PassedArg {
     which: Which,
     port: u16,
-    /// None: the socket's own.
+    /// Protocol; None means that of the socket.
     protocol: Option<Protocol>,
 }
 
@@ -51,9 +53,9 @@ enum Which {
     Name(String),
 }
 
-/// SD_LISTEN_FDS_START.
+/// SD_LISTEN_FDS_START: number of the first passed descriptor.
 const FIRST: RawFd = 3;
-/// Sockets that a process may be handed; systemd gives as many as a unit has, which are few.
+/// Maximum number of passed sockets. systemd passes the sockets of a unit, which are few.
 const COUNT_MAX: usize = 4096;
 
 impl FromStr for PublishArg {
@@ -88,7 +90,7 @@ impl FromStr for PublishArg {
 }
 
 impl Activation {
-    /// Sockets that are this process's by LISTEN_PID and LISTEN_FDS.
+    /// Returns the sockets that LISTEN_PID and LISTEN_FDS assign to this process.
     pub fn at_start() -> Option<Self> {
         let own = std::env::var("LISTEN_PID").ok()?.parse() == Ok(std::process::id());
         let count = std::env::var("LISTEN_FDS").ok()?.parse().ok()?;
@@ -96,7 +98,7 @@ impl Activation {
         (own && (1..=COUNT_MAX).contains(&count)).then_some(Self { count, names })
     }
 
-    /// Word of a job: the number and the names.
+    /// Encodes number and names as an argument for the guardian.
     pub fn encode(&self) -> OsString {
         let mut word = OsString::from(self.count.to_string());
         for name in self.names.iter().flatten() {
@@ -106,7 +108,7 @@ impl Activation {
         word
     }
 
-    /// The opposite of [`Self::encode`].
+    /// Decodes the result of [`Self::encode`].
     pub fn decode(word: &OsStr) -> Option<Self> {
         let mut parts = split(word).into_iter();
         let count = parts.next()?.to_str()?.parse().ok()?;
@@ -114,7 +116,7 @@ impl Activation {
         Some(Self { count, names: (!names.is_empty()).then_some(names) })
     }
 
-    /// Variables of PROGRAM; None: it shall not have this one.
+    /// Returns variables for PROGRAM's environment; a value of None removes the variable.
     pub fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
         let some = self.count > 0;
         let names = self.names.as_ref().map(|names| join(names)).filter(|_| some);
@@ -122,23 +124,23 @@ impl Activation {
             ("LISTEN_PID", None),
             ("LISTEN_FDS", some.then(|| self.count.to_string().into())),
             ("LISTEN_FDNAMES", names),
-            // Names the pidfd of the process that the sockets were for, since systemd 259.
+            // Refers to a pidfd of towpath; set by systemd 259 and later.
             ("LISTEN_PIDFDID", None),
         ]
     }
 
-    /// The variable that says whose the sockets are.
+    /// Returns the variable to be set to PROGRAM's process id.
     pub fn process_id(&self) -> Option<CString> {
         (self.count > 0).then(|| c"LISTEN_PID".to_owned())
     }
 
-    /// Numbers of the sockets with this name.
+    /// Returns the numbers of the sockets with this name.
     fn numbered(&self, name: &str) -> Vec<RawFd> {
         let names = self.names.iter().flatten().take(self.count);
         (FIRST..).zip(names).filter(|(_, is)| *is == name).map(|(number, _)| number).collect()
     }
 
-    /// Leaves PROGRAM all but the sockets that were `taken`.
+    /// Removes the sockets in `taken`, and renumbers the remaining ones for PROGRAM.
     fn leave(&mut self, taken: &[RawFd]) -> io::Result<()> {
         let end = FIRST + self.count as RawFd;
         let kept: Vec<_> = (FIRST..end).filter(|number| !taken.contains(number)).collect();
@@ -152,10 +154,10 @@ impl Activation {
     }
 }
 
-/// Puts the ports of `-p` into `plan`. The sockets among them are PROGRAM's no more.
+/// Adds the ports of `-p` to `plan`. Passed sockets among them are not passed on to PROGRAM.
 ///
 /// # Errors
-/// A socket is not there, or is not one that can be a published port.
+/// A socket does not exist, or cannot be used as a published port.
 pub fn publish(
     args: &[PublishArg],
     activation: &mut Option<Activation>,
@@ -203,7 +205,7 @@ impl PassedArg {
         }
     }
 
-    /// Numbers of the descriptors that are meant.
+    /// Returns the numbers of the descriptors that the argument selects.
     fn numbers(&self, activation: Option<&Activation>) -> Result<Vec<RawFd>> {
         let name = match &self.which {
             Which::Number(number) => return Ok(vec![*number]),
@@ -212,7 +214,8 @@ impl PassedArg {
         let mut numbers = activation.map(|all| all.numbered(name)).unwrap_or_default();
         if let Some(protocol) = self.protocol {
             let is_it = |number: &RawFd| {
-                // A descriptor that cannot be looked at is named by the error of `take`.
+                // Keep a descriptor that cannot be inspected, because `take` returns a specific
+                // error.
                 kind_of(*number).is_none_or(|is| is == protocol)
             };
             numbers.retain(is_it);
@@ -228,10 +231,10 @@ impl PassedArg {
         Ok(numbers)
     }
 
-    /// The socket, if it can be a published port.
+    /// Takes ownership of the socket if it can be a published port.
     ///
     /// # Errors
-    /// The rest of a sentence that says why it cannot.
+    /// The predicate of a sentence that explains why it cannot.
     fn take(&self, number: RawFd) -> Result<(Publish, OwnedFd), String> {
         let socket =
             caller::take_inherited(number).map_err(|error| match error.raw_os_error() {
@@ -249,7 +252,7 @@ impl PassedArg {
     }
 }
 
-/// Protocol of the open socket `number`, by a duplicate: the descriptor stays as it is.
+/// Returns the protocol of socket `number`. Inspects a duplicate, so the descriptor stays open.
 fn kind_of(number: RawFd) -> Option<Protocol> {
     let pid = rustix::process::getpid();
     let own = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
@@ -262,7 +265,7 @@ fn kind_of(number: RawFd) -> Option<Protocol> {
     }
 }
 
-/// Protocol and address of a socket that clients can reach.
+/// Returns protocol and address of a socket that clients can reach.
 fn inspect(socket: &OwnedFd) -> Result<(Protocol, SocketAddr), String> {
     let fd = socket.as_fd();
     let failed = |error: Errno| match error {

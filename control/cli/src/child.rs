@@ -1,4 +1,4 @@
-//! PROGRAM and everything that it starts, by way of the guardian: started, signalled, ended.
+//! Controls PROGRAM and its descendants through the guardian: start, signals, and end.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,52 +20,52 @@ use crate::guardian::{
 };
 use towpath_model::wait::wait;
 
-/// A running PROGRAM, and what it started.
+/// A running PROGRAM with its descendants.
 pub struct ProgramChild {
     guardian: Pid,
-    /// PROGRAM's process id.
+    /// Process id of PROGRAM.
     program: u32,
     link: Link,
-    /// Children that this process had before: the program that it was before it executed towpath
-    /// had started them.
+    /// Children of this process that are not part of the run: a program that executes towpath keeps
+    /// its children.
     others: Vec<Pid>,
-    /// The write end of the parent-death pipe, of which the guardian has one, too.
+    /// Write end of the parent-death pipe; the guardian has another one.
     lifeline: OwnedFd,
 }
 
-/// How PROGRAM ended.
+/// Exit status of PROGRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself, with this status.
+    /// Exited with this status.
     Exited(u8),
-    /// By this signal.
+    /// Killed by this signal.
     Killed(i32),
 }
 
-/// News of PROGRAM and the processes of its run.
+/// Event of PROGRAM and its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildEvent {
     /// PROGRAM has ended.
     Ended(Ended),
     /// PROGRAM is stopped, as [`ProgramChild::await_stop`] asked.
     Stopped,
-    /// Nothing that it started lives any more.
+    /// No descendant of PROGRAM is alive.
     Alone,
 }
 
 impl ProgramChild {
-    /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the pipe that
-    /// programs hold.
+    /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the
+    /// parent-death pipe.
     pub fn start(job: &Job, control: BorrowedFd<'_>, lifeline: OwnedFd) -> Result<Self> {
         let mut child = Self::begin(job, Some(control), lifeline)?;
         child.await_program(job)?;
         Ok(child)
     }
 
-    /// Has the guardian make a namespace. PROGRAM starts there with [`Self::go`].
+    /// Starts the guardian in a new network namespace. [`Self::go`] then starts PROGRAM there.
     ///
     /// # Errors
-    /// There can be none, with the sentence for the user.
+    /// The namespace cannot be created. The error has a message for the user.
     pub fn in_namespace(job: &Job, lifeline: OwnedFd) -> Result<(Self, Device)> {
         let child = Self::begin(job, None, lifeline)?;
         match guardian::receive_device(child.link.fd())? {
@@ -74,7 +74,7 @@ impl ProgramChild {
         }
     }
 
-    /// Starts PROGRAM in its namespace.
+    /// Starts PROGRAM in the namespace.
     ///
     /// # Errors
     /// PROGRAM cannot be executed.
@@ -83,14 +83,16 @@ impl ProgramChild {
         self.await_program(job)
     }
 
-    /// Process id of the guardian, which is in PROGRAM's namespaces until [`Self::finish`].
+    /// Returns the process id of the guardian, which stays in PROGRAM's namespaces until
+    /// [`Self::finish`].
     pub fn guardian(&self) -> Pid {
         self.guardian
     }
 
     fn begin(job: &Job, control: Option<BorrowedFd<'_>>, lifeline: OwnedFd) -> Result<Self> {
         caller::expect_children();
-        // For what the guardian leaves behind if somebody kills it.
+        // Become the parent of orphaned processes, so that these can be ended if the guardian is
+        // killed.
         let own = Some(rustix::process::getpid());
         rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
         let child = start_guardian(lifeline).context("the guardian of the run")?;
@@ -119,7 +121,7 @@ impl ProgramChild {
         }
     }
 
-    /// Waits for it; the guardian ends or answers.
+    /// Waits for the guardian's first report, or its end.
     fn first_report(&self) -> Result<GuardianReport> {
         loop {
             wait(&mut [PollFd::new(&self.link.fd(), PollFlags::IN)], None)?;
@@ -131,17 +133,17 @@ impl ProgramChild {
         }
     }
 
-    /// PROGRAM's process id.
+    /// Returns the process id of PROGRAM.
     pub fn program(&self) -> u32 {
         self.program
     }
 
-    /// Becomes readable when there is an event.
+    /// Returns the descriptor that becomes readable when there is an event.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.link.fd()
     }
 
-    /// Sends PROGRAM a signal; one that ended meanwhile needs none.
+    /// Sends PROGRAM a signal. Has no effect if it has ended.
     pub fn send(&self, signal: Signal) {
         self.link.command(GuardianCommand::Signal(signal as i32));
     }
@@ -151,16 +153,16 @@ impl ProgramChild {
         self.link.command(GuardianCommand::AwaitStop);
     }
 
-    /// Ends what is left of the run: SIGTERM, and after the grace SIGKILL.
+    /// Ends the remaining processes of the run: SIGTERM, and SIGKILL after the grace period.
     pub fn end(&self, grace: Duration) {
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
         self.link.command(GuardianCommand::End { grace_ms });
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     ///
     /// # Errors
-    /// The guardian was killed: towpath has ended the processes of the run itself.
+    /// The guardian was killed. The error is returned after ending the processes of the run itself.
     pub fn next(&self) -> Result<Option<ChildEvent>> {
         let news = match self.link.report()? {
             Received::Nothing => return Ok(None),
@@ -178,14 +180,14 @@ impl ProgramChild {
         }))
     }
 
-    /// Lets the guardian go, which has nothing left to guard.
+    /// Waits until the guardian has exited. No process may be left in the run.
     pub fn finish(self) {
         let Self { guardian, link, .. } = self;
         drop(link);
         while let Err(Errno::INTR) = waitpid(Some(guardian), WaitOptions::empty()) {}
     }
 
-    /// Does the guardian's last duty for it.
+    /// Ends the processes of the run in place of the guardian, which is gone.
     fn guardian_has_gone(&self) -> anyhow::Error {
         let left = if guardian::end_children(&self.others, KILL_PATIENCE) {
             "has been ended"
@@ -205,12 +207,12 @@ fn start_guardian(lifeline: OwnedFd) -> Result<ProgramChild> {
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut actions = PosixSpawnFileActions::init()?;
     actions.add_dup2(its.as_fd().as_raw_fd(), rustix::stdio::raw_stdin())?;
-    // Signals that PROGRAM may not have stay blocked until the guardian has blocked all of them.
+    // Keep all signals blocked that are blocked now; the guardian restores the mask for PROGRAM.
     let attributes = PosixSpawnAttr::init()?;
     let name = CString::new(guardian::name(std::process::id()))?;
     let environment: Vec<CString> =
         std::env::vars_os().map(|(name, value)| assignment(name, &value)).collect::<Result<_>>()?;
-    // Not by its path: somebody may replace the file while this one runs.
+    // Use /proc/self/exe, because the file at our path may have been replaced meanwhile.
     let file = c"/proc/self/exe";
     let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
     let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;

@@ -25,7 +25,7 @@ pub struct StatsArgs {
     pub watch: Option<Duration>,
 }
 
-/// Counters with their names, as `layer.name`, in the order of the run.
+/// Counters named `layer.name`, in the order of the run's answer.
 type Counted = Vec<(String, u64)>;
 
 /// Runs the command.
@@ -62,7 +62,7 @@ fn failure(error: Error) -> anyhow::Error {
     Failure::error(ExitCode::Usage, text)
 }
 
-/// Counters of the layers, then of each interface.
+/// Queries the counters of the layers, followed by those of each interface.
 fn counted(client: &Client) -> Result<Counted, Error> {
     let layers = client.counters()?;
     let of_layers = layers.iter().flat_map(|Layer { name, counters }| {
@@ -86,7 +86,7 @@ fn of_interface(interface: &Interface) -> Counted {
     counters.into_iter().map(named).collect()
 }
 
-/// JSON has every counter, the list for people those that are not zero.
+/// Prints the counters. JSON includes all of them, text only those that are not zero.
 fn print(counted: &Counted, json: bool, periods: bool) -> Result<()> {
     match json {
         true => output::write_json(&document(counted)?),

@@ -1,28 +1,27 @@
-//! Failures with the exit code that tells them apart.
+//! Errors with an exit code.
 
 use std::fmt;
 
 use rustix::io::Errno;
 
-/// Exit status of `towpath` where it is not PROGRAM's own. `run` has 125, 126 and 127 as env(1),
-/// timeout(1) and docker have them, and no other: PROGRAM may well exit with 2.
+/// Exit status of `towpath` if it is not PROGRAM's own. `run` uses 125, 126 and 127, as env(1),
+/// timeout(1) and docker do. Other values would be ambiguous, because PROGRAM may return them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Something on the command line is wrong, of `ip`, as of ip(8), whose 2 is the stack's
-    /// refusal.
+    /// Invalid command line of `ip`, as in ip(8), which uses 2 for errors of the kernel.
     IpUsage = 1,
-    /// Something on the command line is wrong, of all commands but `run` and `ip`.
+    /// Invalid command line of all commands except `run` and `ip`.
     Usage = 2,
-    /// A bound of `load --assert` is not kept.
+    /// A bound of `load --assert` was violated.
     BoundMissed = 3,
-    /// The server of `load` had no connection, or no answer.
+    /// The server of `load` accepted no connection, or sent no answer.
     NoAnswer = 4,
     /// `load --search` ended because the tester fell behind.
     TesterBehind = 5,
-    /// Towpath itself failed.
+    /// Internal error, or a resource was not available.
     Failed = 125,
-    /// PROGRAM was found but cannot be executed.
+    /// PROGRAM cannot be executed.
     NotExecutable = 126,
     /// PROGRAM was not found.
     NotFound = 127,
@@ -43,7 +42,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error with `message`, which says whatever there is to say, and the exit code.
+    /// Creates an error with a complete message and an exit code.
     pub fn error(code: ExitCode, message: impl Into<String>) -> anyhow::Error {
         Self { code, message: message.into() }.into()
     }
@@ -57,14 +56,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The exit code of any error: [`ExitCode::Failed`] unless it says otherwise.
+/// Returns the exit code of an error; [`ExitCode::Failed`] if it has none.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<Failure>().map_or(ExitCode::Failed, |failure| failure.code) as u8
 }
 
-/// Advice behind a message, where the system's error alone does not say what to do.
+/// Returns advice to append to a message, if the system's error alone is not helpful.
 pub fn advice(error: &anyhow::Error) -> &'static str {
-    // Errors of several crates and of threads end in the words of std.
+    // Compare the text, because errors of several crates and threads arrive as text.
     let full = format!("(os error {})", Errno::MFILE.raw_os_error());
     match format!("{error:#}").contains(&full) {
         true => ": raise the limit of open files, as with `ulimit -n 1024`",

@@ -1,7 +1,8 @@
-//! Why clients of a published port are turned away, as far as the program's sockets tell.
+//! Explains to the user why clients of a published port were refused, using the program's sockets.
 //!
-//! The gateway has the program's packets, but does not know its sockets. Its notices come from the
-//! engine's thread, which cannot wait for an answer about sockets. So a separate thread asks.
+//! The gateway sees the packets, but does not know the program's sockets. Its notices are created
+//! on the engine's thread, which must not wait for a query of sockets. A separate thread therefore
+//! sends the query.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,10 +15,11 @@ use towpath_gateway::{ForwardProtocol, Notice};
 
 use crate::messages::Messages;
 
-/// Starts the thread that tells the user of `notices`. The thread ends when no sender is left.
+/// Starts the thread that reports `notices` to the user. The thread ends when all senders are
+/// dropped.
 ///
 /// # Errors
-/// There can be no more threads.
+/// The thread could not be created.
 pub fn start(
     notices: Receiver<Notice>,
     remote: Remote,
@@ -40,7 +42,7 @@ pub fn start(
                 },
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            // An engine that ends does not answer; the notice says what the gateway knows.
+            // If the engine has ended, report the notice without information about sockets.
             let sockets = remote.sockets().unwrap_or_default();
             if let Some(text) = text(notice, &sockets, name) {
                 messages.post(&text);
@@ -49,11 +51,11 @@ pub fn start(
     })
 }
 
-/// Time for a server to listen at further addresses. Some begin with one of the loopback.
+/// Time for a server to listen on further addresses, because some servers start with loopback.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// The notice; with the socket that the user meant, if that takes connections of the program's own
-/// loopback only. None: the program has mended it.
+/// Returns the text of a notice. Names the program's socket if it accepts only connections from the
+/// program's own loopback. None if the program has opened a suitable socket meanwhile.
 fn text(
     notice: Notice,
     sockets: &[SocketEntry],
@@ -77,7 +79,7 @@ fn text(
     };
     let mut found = sockets.iter().filter_map(|entry| Some((on_port(entry)?, entry))).peekable();
     let Some(&(local, server)) = found.peek() else { return plain() };
-    // Another one may be there by now, for the next client.
+    // The program may have opened a suitable socket meanwhile, which serves the next client.
     if !found.all(|(local, _)| local.ip().to_canonical().is_loopback()) {
         return plain();
     }
@@ -97,7 +99,8 @@ fn text(
     ))
 }
 
-/// Name of a process. The name may contain control sequences of a terminal.
+/// Returns the name of a process, with control characters escaped, because a terminal would
+/// interpret them.
 fn name(pid: u32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().escape_debug().to_string())
@@ -150,7 +153,7 @@ mod tests {
         ];
         assert_eq!(tcp(&others), None);
         assert_eq!(tcp(&[]), None);
-        // A listener has come meanwhile.
+        // A suitable listener was opened meanwhile.
         assert_eq!(tcp(&[loopback(), socket("tcp", "LISTEN", "0.0.0.0:80")]), None);
 
         let mut nameless = socket("udp", "UNCONN", "[::1]:53");

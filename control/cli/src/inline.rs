@@ -1,5 +1,5 @@
-//! A stack in PROGRAM's own process (`--inline`): towpath sends its parts there, and receives its
-//! reports.
+//! Towpath's side of a stack in PROGRAM's own process (`--inline`): sends the launch spec, and
+//! receives reports.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -27,36 +27,35 @@ use crate::served::is_somewhere;
 use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, device_gone, in_options};
 
-/// Time that PROGRAM's process may take to say which sockets it has. The process answers at once,
-/// unless it was stopped.
+/// Timeout for a request to PROGRAM's process. The process answers at once, unless it is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Layers of a stack that are believed, and counters of each.
+/// Limits on reported layers and counters, because PROGRAM's process is not trusted.
 const LAYERS_MAX: usize = 16;
 const COUNTERS_MAX: usize = 1024;
 
-/// A stack to be.
+/// A stack that PROGRAM's process will run.
 pub struct Begun {
-    /// As for any stack.
+    /// Description of the uplink for the user.
     pub facts: String,
-    /// Descriptor that PROGRAM finds in the place of a control socket.
+    /// Descriptor that PROGRAM receives in place of a control socket.
     pub control: OwnedFd,
-    /// To ask it.
+    /// Client for requests to PROGRAM's process.
     pub desk: LaunchServer,
-    /// For the thread that hears it.
+    /// Receiver, to run on a thread of its own.
     pub listener: Listener,
-    /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered.
+    /// Readable while PROGRAM is in exit(3), where its process delivers unsent bytes.
     pub leaves: OwnedFd,
-    /// Interface whose MTU the stack is to follow.
+    /// Interface whose MTU the stack should follow.
     pub followed: Option<Followed>,
 }
 
-/// Where PROGRAM's process is asked.
+/// Client for requests to PROGRAM's process.
 #[derive(Clone)]
 pub struct LaunchServer {
     home: LaunchSocket,
-    /// PROGRAM's process id; 0 before it has one.
+    /// Process id of PROGRAM; 0 until it is known.
     program: Arc<AtomicU32>,
-    /// Answers of the process, under a lock so that a single thread asks at a time.
+    /// Answers from the process. The lock ensures that one request is pending at a time.
     answers: Arc<Mutex<Answers>>,
 }
 
@@ -70,18 +69,17 @@ pub struct Listener {
     home: LaunchSocket,
     messages: Messages,
     gate: ExecGate,
-    /// The device, as "the TAP device tw0", if there is one.
+    /// Description of the device, as "the TAP device tw0"; may be empty.
     device: String,
     sockets: Sender<Vec<Value>>,
     unsent: Sender<u64>,
     leaves: OwnedFd,
-    /// Launch spec for each program that begins: PROGRAM, and a program that it executes in its own
-    /// place.
+    /// Launch spec for each program image that starts: PROGRAM, and a program that it executes.
     outfit: LaunchSpec,
     descriptors: Vec<OwnedFd>,
 }
 
-/// Opens the link of the stack, for the process that becomes PROGRAM.
+/// Prepares the link of the stack for the process that becomes PROGRAM.
 pub fn begin(
     plan: &Plan,
     messages: &Messages,
@@ -124,22 +122,22 @@ pub fn begin(
 }
 
 impl LaunchServer {
-    /// Stops the stack: bytes that are not delivered are cut off.
+    /// Stops the stack. Bytes that are not delivered are discarded.
     pub fn stop(&self) {
         self.home.mention(&LaunchMessage::Stop);
     }
 
-    /// Tells the stack the longest IP packet that its interface takes from now on.
+    /// Sets the MTU of the stack's interface in bytes.
     pub fn set_mtu(&self, mtu: u32) {
         self.home.mention(&LaunchMessage::SetMtu(mtu));
     }
 
-    /// From now on there is a process.
+    /// Sets PROGRAM's process id.
     pub fn set_program(&self, pid: u32) {
         self.program.store(pid, Relaxed);
     }
 
-    /// Answers a request, as far as PROGRAM's process can.
+    /// Answers a request, if PROGRAM's process can.
     pub fn answer(&self, call: &Call, reply: &mut Reply) {
         let done = match call {
             Call::Info => Ok(()),
@@ -160,10 +158,10 @@ impl LaunchServer {
         reply.error = done.err();
     }
 
-    /// All sockets.
+    /// Queries all sockets.
     ///
     /// # Errors
-    /// The rest of a sentence that begins with the run: why there are none to be had.
+    /// The predicate of a sentence about the run that explains the failure.
     fn sockets(&self) -> Result<Vec<ShownSocket>, String> {
         let entries = self.ask(LaunchMessage::Sockets, |answers| &answers.sockets);
         let entries = entries.map_err(|why| match why {
@@ -177,19 +175,19 @@ impl LaunchServer {
         Ok(entries.into_iter().filter_map(socket).collect())
     }
 
-    /// Why nothing comes.
+    /// Explains why the process does not answer.
     fn silence(&self) -> String {
         let pid = self.program.load(Relaxed);
         let why = if is_stopped(pid) { "is stopped" } else { "does not answer" };
         format!("has its stack in PROGRAM's process (--inline), process {pid}, which {why}")
     }
 
-    /// Bytes that are not delivered. None: it does not answer.
+    /// Returns the number of undelivered bytes. None if the process does not answer.
     pub fn unsent(&self) -> Option<u64> {
         self.ask(LaunchMessage::Unsent, |answers| &answers.unsent).ok()
     }
 
-    /// Disconnected: the stack has ended.
+    /// Sends a request and waits for its answer. Fails with `Disconnected` if the stack has ended.
     fn ask<T>(
         &self,
         what: LaunchMessage,
@@ -197,22 +195,22 @@ impl LaunchServer {
     ) -> Result<T, RecvTimeoutError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = which(&answers);
-        // Discard an answer that came too late for its request.
+        // Discard late answers to earlier requests.
         receiver.try_iter().for_each(drop);
         self.home.mention(&what);
         receiver.recv_timeout(PATIENCE)
     }
 }
 
-/// Whether a process was stopped, by a signal or by a debugger: proc_pid_stat(5).
+/// Returns whether a process was stopped by a signal or a debugger (proc_pid_stat(5)).
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Its name comes before, in brackets, and may have any.
+    // Skip the process's name, which is in parentheses and may contain any characters.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))
 }
 
-/// An entry as `towpath_engine::SocketEntry` is written.
+/// Converts a serialized `towpath_engine::SocketEntry`.
 fn socket(mut entry: Value) -> Option<ShownSocket> {
     let fields = entry.as_object_mut()?;
     let holders = fields.remove("pids")?;
@@ -224,7 +222,7 @@ fn socket(mut entry: Value) -> Option<ShownSocket> {
 }
 
 impl Listener {
-    /// Receives until PROGRAM's process has ended, or sends an invalid message.
+    /// Receives messages until PROGRAM's process has ended, or sends an invalid one.
     pub fn hear(mut self) -> Outcome {
         let mut outcome = Outcome { attached: false, layers: Vec::new() };
         let mut entries = Vec::new();
@@ -240,7 +238,7 @@ impl Listener {
                 Said::Notice(notice) => self.messages.post(&notice.to_string()),
                 Said::Conflict { addr, mac, is_given_up } => {
                     let mac = mac.map(MacAddr);
-                    // The message names no interface.
+                    // The message does not name the interface.
                     let iface = IfaceId::LOOPBACK;
                     let found = Conflict { iface, addr, mac, is_given_up };
                     self.messages.post(&conflict(&found));
@@ -259,16 +257,16 @@ impl Listener {
                     entries.extend(some);
                     entries.truncate(SLOTS_MAX as usize);
                     if last {
-                        // The thread that asked may have given up.
+                        // The requesting thread may have timed out.
                         let _ = self.sockets.send(std::mem::take(&mut entries));
                     }
                 }
                 Said::Leaves => {
-                    // Once is enough, and the counter takes 2^64 of them.
+                    // Ignore an error: the eventfd's counter cannot overflow.
                     let _ = rustix::io::write(&self.leaves, &1u64.to_ne_bytes());
                 }
                 Said::Unsent(bytes) => {
-                    // The receiver has gone when it has waited long enough.
+                    // The requesting thread may have timed out.
                     let _ = self.unsent.send(bytes);
                 }
                 Said::Counters(layers) => outcome.layers = believed(layers),
@@ -286,7 +284,7 @@ impl Listener {
     }
 }
 
-/// Layers of a report that may be shown on a terminal.
+/// Filters a report: limits its size, and removes names that are unsafe to print on a terminal.
 fn believed(mut layers: Vec<Layer>) -> Vec<Layer> {
     let is_word = |name: &str| name.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
     layers.truncate(LAYERS_MAX);

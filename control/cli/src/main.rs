@@ -1,15 +1,17 @@
 //! `towpath`: run programs on a TCP/IP stack of their own.
 //!
-//! `run` is the largest part. First it examines PROGRAM (`program`), builds the stack and its
+//! `run` is the largest command. The command checks PROGRAM (`program`), starts the stack and its
 //! uplink on a thread (`uplink`), and starts PROGRAM with the preload library (`preload`, `child`).
-//! PROGRAM is below a process that ends what PROGRAM leaves behind (`guardian`). Then `run` stays
-//! between it and the outside until all have ended (`supervise`, `signals`).
+//! PROGRAM is a child of the guardian, which ends processes that PROGRAM leaves behind
+//! (`guardian`). `run` then passes on signals, and waits until all have ended (`supervise`,
+//! `signals`).
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `router`
-//! forwards packets between networks (`apps/router`). `ss`, `ip`, `acl`, `port` and `stats` ask
-//! running ones over the sockets of `towpath-model`, which `served` answers. `load` measures
-//! servers, `sim` simulates networks. Files lie in folders that are this user's alone
-//! (`towpath_model::folder`); messages go by way of `messages`, which nothing waits for.
+//! forwards packets between networks (`apps/router`). `ss`, `ip`, `acl`, `port` and `stats` query
+//! running instances over the sockets of `towpath-model`, which `served` answers. `load` measures
+//! servers, `sim` simulates networks. Files are stored in private directories of the user
+//! (`towpath_model::folder`). Messages are printed by a separate thread (`messages`), so that a
+//! blocked terminal delays nothing.
 
 #![forbid(unsafe_code)]
 
@@ -95,15 +97,15 @@ fn parse() -> Cli {
                  {word}"
             ));
         } else {
-            // A closed standard error leaves nobody to tell.
+            // Ignore an error, because standard error may be closed.
             let _ = error.print();
         }
         std::process::exit(code)
     })
 }
 
-/// `Err` when this program was given rights that its user does not have. PROGRAM and the
-/// environment are the user's choice, so the rights would be the user's.
+/// Fails if this program is set-user-ID or set-group-ID. PROGRAM and the environment are the user's
+/// choice, so that the user would gain these privileges.
 fn unprivileged() -> anyhow::Result<()> {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     let raised = getuid() != geteuid() || getgid() != getegid();

@@ -1,4 +1,4 @@
-//! `towpath man`: the manual pages, made of what `--help` says.
+//! `towpath man`: generates manual pages from the help texts.
 
 use anyhow::{Result, bail};
 use clap::CommandFactory;
@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use crate::args::Cli;
 use crate::output;
 
-/// Prints the page of towpath, or of one of its commands.
+/// Prints the manual page of towpath, or of one of its commands.
 pub fn man(of: &[String]) -> Result<()> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command(of)?).render(&mut page)?;
@@ -15,7 +15,7 @@ pub fn man(of: &[String]) -> Result<()> {
 
 fn command(of: &[String]) -> Result<clap::Command> {
     let mut all = Cli::command();
-    // Gives the commands the names and options that they have below towpath.
+    // Let clap compute the full names and inherited options of all commands.
     all.build();
     let mut found = &all;
     // `sim tc` and `sim-tc` name the same page.
@@ -27,7 +27,7 @@ fn command(of: &[String]) -> Result<clap::Command> {
         };
         found = command;
     }
-    // The name is towpath-NAME then, as git and cargo call theirs.
+    // Pages are named towpath-NAME, as those of git and cargo.
     Ok(found.clone())
 }
 

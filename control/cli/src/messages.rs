@@ -1,9 +1,9 @@
 //! Messages to the user, on standard error.
 //!
-//! Standard error may be closed: then the message is lost, and nothing else happens (`eprintln!`
-//! would panic). Or it is a pipe that nobody reads: a write to it waits, possibly for ever. While
-//! PROGRAM runs, neither the engine's thread may wait so, which serves connections, nor the main
-//! thread, which passes signals on. So a separate thread writes.
+//! Standard error may be closed: the message is then lost without an error (`eprintln!` would
+//! panic). Standard error may also be a full pipe, on which a write blocks, possibly forever. While
+//! PROGRAM runs, neither the engine's thread, which serves connections, nor the main thread, which
+//! passes on signals, may block. Therefore a separate thread writes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,34 +11,34 @@ use std::time::{Duration, Instant};
 
 use towpath_model::printable;
 
-/// Messages that wait while standard error takes nothing. A run has a handful to tell.
+/// Maximum number of queued messages. A run usually prints a handful.
 const QUEUE_MAX: usize = 64;
-/// How long [`Messages::say`] waits for its line to be written: enough for any reader that is
-/// there.
+/// Maximum time that [`Messages::say`] waits for its line to be written, enough for any active
+/// reader.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often [`Messages::finish`] asks whether it shall go on.
+/// Interval at which [`Messages::finish`] checks whether to continue.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Writes to standard error on this thread, which may wait for the reader: only before PROGRAM
+/// Writes to standard error on this thread. May block, so it must only be used before PROGRAM
 /// starts and after the run has ended.
 pub fn write(text: &str) {
-    // A closed standard error leaves nobody to tell.
+    // Ignore an error, because standard error may be closed.
     let _ = crate::output::write_all(rustix::stdio::stderr(), text.as_bytes());
 }
 
-/// A line as the user sees it, or several. Control characters are replaced, since names in it may
-/// come from a peer, a file or another user.
+/// Formats one or more lines with a prefix. Replaces control characters, because names may come
+/// from a peer, a file or another user.
 fn line(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(printable).collect();
     format!("towpath: {}\n", lines.join("\n"))
 }
 
-/// Tells the user why nothing came of the command.
+/// Prints the error that ended the command.
 pub fn error(text: &str) {
     write(&line(text));
 }
 
-/// Lines on their way to standard error; a handle that can be cloned and sent.
+/// Queue of messages for standard error. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Messages {
     shared: Arc<Shared>,
@@ -54,15 +54,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<String>,
-    /// The thread has taken a message and not written it yet.
+    /// Whether the thread is writing a message that it has taken from the queue.
     writing: bool,
-    /// A message is more than a remark: see [`Messages::put`].
+    /// Whether any message must be written before the end: see [`Messages::put`].
     awaited: bool,
     lost: u64,
 }
 
 impl Messages {
-    /// Starts the thread that writes; with `quiet` remarks are not told.
+    /// Starts the writing thread. With `quiet`, remarks are suppressed.
     pub fn start(quiet: bool) -> std::io::Result<Self> {
         Self::start_with(quiet, write)
     }
@@ -76,22 +76,22 @@ impl Messages {
         Ok(Self { shared, quiet })
     }
 
-    /// A remark, from any thread: this does not wait for standard error.
+    /// Queues a remark without waiting. May be called from any thread.
     pub fn post(&self, text: &str) {
         if !self.quiet {
             self.queue(line(text), false);
         }
     }
 
-    /// A remark that is to appear before PROGRAM's own output: waits for it to be written,
-    /// [`PATIENCE`] at most.
+    /// Queues a remark that should precede PROGRAM's output. Waits until it is written, at most
+    /// [`PATIENCE`].
     pub fn say(&self, text: &str) {
         self.post(text);
         self.wait_until(patience());
     }
 
-    /// Text that the user asked for (counters) or must know (errors), without a prefix, and with
-    /// `--quiet`, too. [`Self::finish`] waits for it.
+    /// Queues text that the user requested (counters) or must see (errors), without a prefix, and
+    /// even with `--quiet`. [`Self::finish`] waits until it is written.
     pub fn put(&self, text: String) {
         self.queue(text, true);
     }
@@ -107,13 +107,13 @@ impl Messages {
         self.shared.changed.notify_all();
     }
 
-    /// As [`Self::put`], for a line about something that went wrong.
+    /// Queues an error message, as [`Self::put`].
     pub fn put_error(&self, text: &str) {
         self.put(line(text));
     }
 
-    /// Waits until everything is written: for what was [put](Self::put) as long as `go_on` says so,
-    /// for mere remarks not long.
+    /// Waits until all messages are written. For messages of [`Self::put`] waits while `go_on`
+    /// returns true, for remarks at most [`PATIENCE`].
     pub fn finish(&self, go_on: impl FnMut() -> bool) {
         let awaited = self.shared.lock().awaited;
         if awaited { self.wait_until(go_on) } else { self.wait_until(patience()) }
@@ -128,7 +128,7 @@ impl Messages {
     }
 }
 
-/// True for [`PATIENCE`] from now on.
+/// Returns a condition that is true for [`PATIENCE`].
 fn patience() -> impl FnMut() -> bool {
     let end = Instant::now() + PATIENCE;
     move || Instant::now() < end
@@ -139,7 +139,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: ends with the process.
+    /// Loop of the writing thread, which ends with the process.
     fn write_all(&self, write: impl Fn(&str)) {
         loop {
             let mut queue = self.lock();
@@ -180,7 +180,7 @@ mod tests {
             let _ = sender.send(text.to_owned());
         })
         .unwrap();
-        // The first message is being written, the queue is full, two find no room.
+        // The first message is being written, the queue fills up, and two messages are lost.
         messages.post("0");
         begun.recv().unwrap();
         messages.say("1");

@@ -1,4 +1,4 @@
-//! Bytes for the standard streams.
+//! Writes to the standard streams.
 
 use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Writes all of `text` to standard output. A pipe that its reader has closed (`| head`) is not an
-/// error.
+/// Writes `text` to standard output. A closed pipe (`| head`) is not an error.
 pub fn write(text: &[u8]) -> Result<()> {
     match write_all(rustix::stdio::stdout(), text) {
         Err(Errno::PIPE) => Ok(()),
@@ -16,15 +15,15 @@ pub fn write(text: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes a text with names of other processes, users or peers. Control characters but line breaks
-/// and tabs become U+FFFD: a terminal would obey them.
+/// Writes text that may contain names of other processes, users or peers. Replaces control
+/// characters except line breaks and tabs by U+FFFD, because a terminal would interpret them.
 pub fn write_text(text: &str) -> Result<()> {
     let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     write(text.replace(|c| !is_plain(c), "\u{fffd}").as_bytes())
 }
 
-/// Writes JSON with such names. Its strings may have control characters beyond ASCII, which become
-/// escapes that mean the same.
+/// Writes JSON that may contain such names. Control characters beyond ASCII in strings are replaced
+/// by equivalent escapes.
 pub fn write_json(json: &str) -> Result<()> {
     write(escaped(json).as_bytes())
 }
@@ -42,16 +41,16 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// Writes all of `text`, and waits where the stream takes no more, also if O_NONBLOCK is set. The
-/// flag belongs to the open file: PROGRAM and towpath's caller have it, too, and may set it. (std's
-/// `write_all` returns EAGAIN then, and the rest is lost.)
+/// Writes `text` completely. Waits while the stream is full, even if O_NONBLOCK is set: the flag
+/// belongs to the open file description, which PROGRAM and towpath's caller share. std's
+/// `write_all` would fail with EAGAIN and lose the remaining text.
 pub fn write_all(to: BorrowedFd<'_>, mut text: &[u8]) -> Result<(), Errno> {
     while !text.is_empty() {
         match rustix::io::write(to, text) {
             Ok(written) => text = &text[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Its result does not matter: the next write gets the error, if there is one.
+                // Ignore the result: the next write returns the error, if there is one.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
             Err(error) => return Err(error),

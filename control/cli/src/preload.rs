@@ -1,5 +1,5 @@
-//! The libraries for programs: carried in this binary, written to files that the dynamic loader can
-//! map.
+//! Installs the libraries for programs: copies them from this binary to files that the dynamic
+//! loader can map.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,36 +13,36 @@ use towpath_model::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
 use towpath_shm::image;
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
-/// The one for a PROGRAM with the engine in itself.
+/// Library for a PROGRAM with the engine in its own process.
 static INLINE: &[u8] = include_bytes!(env!("TOWPATH_INLINE_LIBRARY"));
 
-/// Name of the files of a version. The name comes from the content: runs of different versions do
-/// not disturb each other. A program that executes another one later still finds its own version.
+/// File name without extension, derived from the content. Runs of different versions therefore do
+/// not interfere, and a program that executes another one later still finds its own version.
 const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 
-/// The library's file, which stays where it is as long as this is not dropped.
+/// Installed library, whose file is kept while this value is alive.
 #[derive(Debug)]
 pub struct PreloadFile {
     path: PathBuf,
-    /// The library for a PROGRAM with the engine in itself, if it was asked for.
+    /// Library for a PROGRAM with the engine in its own process, if requested.
     inline: Option<PathBuf>,
     refusals: Vec<Refusal>,
-    // The sign that a run uses it.
+    // Shared lock that marks the version as used.
     _used: Option<Lock>,
 }
 
 impl PreloadFile {
-    /// Where it is.
+    /// Returns the path of the library for descendants.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The one for PROGRAM: where the other is, as a rule.
+    /// Returns the path of the library for PROGRAM, which is the same one without `--inline`.
     pub fn of_program(&self) -> &Path {
         self.inline.as_deref().unwrap_or(&self.path)
     }
 
-    /// Remarks for the user about refused folders that would have come first.
+    /// Returns remarks for the user about preferred directories that were refused.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         let notable = self.refusals.iter().filter(|refusal| refusal.is_notable());
         let folder = self.path.parent().unwrap_or(&self.path).display();
@@ -50,8 +50,8 @@ impl PreloadFile {
     }
 }
 
-/// The library: TOWPATH_PRELOAD, or the built-in one in a file. With `inline` the built-in one for
-/// such a PROGRAM, too.
+/// Returns the library: that of TOWPATH_PRELOAD, or the built-in one, written to a file. With
+/// `inline` also writes the built-in library for such a PROGRAM.
 pub fn library(inline: bool) -> Result<PreloadFile> {
     let own = std::env::var_os("TOWPATH_PRELOAD").map(|path| {
         let path = Path::new(&path);
@@ -83,8 +83,8 @@ fn advice() -> &'static str {
     }
 }
 
-/// LD_PRELOAD with the library in front of what was there. A runtime of AddressSanitizer that
-/// `program` is linked with goes in front of both.
+/// Returns the value of LD_PRELOAD: the library, followed by the previous value. A runtime of
+/// AddressSanitizer that `program` is linked with must precede both.
 pub fn environment(library: &Path, before: Option<OsString>, program: &Path) -> OsString {
     let runtime = image::open(program).ok().and_then(|file| image::sanitizer(&*file));
     let before = before.unwrap_or_default();
@@ -103,7 +103,7 @@ fn install(folder: &Folder) -> Result<PreloadFile, Unfit> {
             Ok(PreloadFile { path, inline: None, refusals: Vec::new(), _used: used })
         }
         Err(error) => {
-            // The lock's file as well.
+            // Also removes the lock's file.
             drop(used);
             remove_unused(folder, None);
             Err(error.into())
@@ -111,7 +111,7 @@ fn install(folder: &Folder) -> Result<PreloadFile, Unfit> {
     }
 }
 
-/// The one for PROGRAM beside it.
+/// Installs both libraries.
 fn install_both(folder: &Folder) -> Result<PreloadFile, Unfit> {
     let library = install(folder)?;
     let file = inline_of(VERSION);
@@ -119,7 +119,7 @@ fn install_both(folder: &Folder) -> Result<PreloadFile, Unfit> {
     Ok(PreloadFile { inline: Some(folder.path().join(file)), ..library })
 }
 
-/// Makes sure that the file is there with the library in it.
+/// Ensures that the file exists with the library as its content.
 fn write(folder: &Folder, file: &str, library: &[u8]) -> io::Result<()> {
     for _ in 0..INSTALLS_MAX {
         if folder.read(file, library.len()).is_ok_and(|content| content == library) {
@@ -130,14 +130,13 @@ fn write(folder: &Folder, file: &str, library: &[u8]) -> io::Result<()> {
     Err(io::Error::other("the library does not stay as it was written"))
 }
 
-/// Two starters may write the file at once, which ends with the same content.
+/// Maximum number of attempts. Concurrent runs may write the file, with the same content.
 const INSTALLS_MAX: u32 = 8;
 
-/// Says that a run uses this version.
+/// Marks this version as used by a run.
 ///
-/// None where a file system has no locks, or where a process of this very user sits on the lock.
-/// Then the worst is that a run of another version takes the library for unused while this one goes
-/// on.
+/// Returns None if the file system does not support locks, or if another process of the user keeps
+/// the lock. A run of another version may then remove the library during this run.
 fn in_use(folder: &Folder) -> Option<Lock> {
     for _ in 0..LOCK_TRIES {
         match folder.lock_shared(&lock_of(VERSION)) {
@@ -149,8 +148,8 @@ fn in_use(folder: &Folder) -> Option<Lock> {
     None
 }
 
-/// A run that holds the lock exclusively removes two files and lets it go: far less than all tries
-/// take.
+/// Maximum attempts to lock. A run that holds the exclusive lock only removes two files, which
+/// takes much less time than all attempts.
 const LOCK_TRIES: u32 = 20;
 const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -166,25 +165,25 @@ fn lock_of(version: &str) -> String {
     format!("{version}.lock")
 }
 
-/// Removes what runs of this version wrote half of when they were killed. Best effort: it only
-/// takes up room.
+/// Removes partially written files of this version, which killed runs have left. Errors are
+/// ignored, because these files only occupy space.
 fn remove_torn(folder: &Folder) {
     let names = folder.names().unwrap_or_default();
-    // See `Folder::replace`.
+    // Name prefix of temporary files, see `Folder::replace`.
     let halves = [library_of(VERSION), inline_of(VERSION)].map(|file| file + ".");
     let is_torn = |name: &&String| halves.iter().any(|half| name.starts_with(half));
     let mut torn = names.iter().filter(is_torn).peekable();
     if torn.peek().is_none() {
         return;
     }
-    // A run that is writing one has the lock.
+    // A run that is writing such a file holds the lock.
     if let Ok(Some(_unused)) = folder.lock_exclusive(&lock_of(VERSION)) {
         torn.for_each(|name| folder.remove(name));
     }
 }
 
-/// Removes the libraries of other versions that no run uses, and what was left half-written of
-/// them. Best effort: they only take up room.
+/// Removes unused libraries of other versions, and their partially written files. Errors are
+/// ignored, because these files only occupy space.
 fn remove_unused(folder: &Folder, keep: Option<&str>) {
     let names = folder.names().unwrap_or_default();
     let version_of = |name: &str| -> Option<String> {
@@ -219,7 +218,7 @@ mod tests {
         assert_eq!(with("/run/lib.so:/a.so"), "/run/lib.so:/a.so");
     }
 
-    /// A folder of this test's own, and where it is.
+    /// Returns a private directory for this test, and its path.
     fn scratch(name: &str) -> (PathBuf, Folder) {
         let path = std::env::temp_dir().join(format!("towpath-{name}-{}", std::process::id()));
         let folder = Folder::make(&path).unwrap();
@@ -231,7 +230,7 @@ mod tests {
         let (root, folder) = scratch("preload");
         let path = install(&folder).unwrap().path;
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
-        // A torn or foreign file is replaced, and so is a link that leads elsewhere.
+        // A truncated or foreign file is replaced, and so is a symbolic link.
         std::fs::write(&path, &LIBRARY[1..]).unwrap();
         assert_eq!(install(&folder).unwrap().path(), path);
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
@@ -239,7 +238,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
         install(&folder).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
-        // A file that others can write to is replaced, even with the right content.
+        // A file that other users can write to is replaced, even if its content is correct.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
         std::fs::set_permissions(&path, open).unwrap();
         install(&folder).unwrap();
@@ -307,7 +306,7 @@ mod tests {
         assert_eq!(there(), ([false, false, false, true, true], true));
         drop(its_run);
         drop(second);
-        // Another version's starter leaves the library alone, because it is in use.
+        // A run of another version keeps the library, because the library is in use.
         remove_unused(&folder, Some("libtowpath-3"));
         assert_eq!(there(), ([false, false, false, false, true], true));
         let path = run.path().to_owned();

@@ -1,7 +1,7 @@
-//! Looking at PROGRAM before it runs: is it there, and can a library be loaded into it?
+//! Checks PROGRAM before it runs: whether it exists, and whether a library can be preloaded.
 //!
-//! The dynamic loader ignores LD_PRELOAD where it does not apply, without an error: the program
-//! would run on the kernel's sockets and nobody would notice. So it is checked beforehand.
+//! The dynamic loader silently ignores LD_PRELOAD where it is not applicable. The program would
+//! then use the kernel's sockets without notice.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
@@ -14,31 +14,31 @@ use towpath_shm::image::{self, Content, Elf, Outside};
 
 use crate::error::{ExitCode, Failure};
 
-/// Finds `program` as a shell does and checks that it can be preloaded. Returns its path.
+/// Finds `program` as a shell does, and checks that the library can be preloaded. Returns its path.
 ///
 /// # Errors
-/// [`Failure`] with the exit status of env(1): 127 where it is not found, 126 where it cannot be
-/// executed. 125 where the library cannot be loaded into it.
+/// [`Failure`] with the exit status of env(1): 127 if not found, 126 if not executable. 125 if the
+/// library cannot be loaded.
 pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     let path = find(program, std::env::var_os("PATH"))?;
     check(&path, program, SCRIPT_DEPTH_MAX)?;
     Ok(path)
 }
 
-/// Finds `program` as a shell does, whatever is in it.
+/// Finds `program` as a shell does, without checking its content.
 ///
 /// # Errors
-/// As [`preflight`], but for those about the library.
+/// Same as [`preflight`], except the errors about the library.
 pub fn locate(program: &OsStr) -> Result<PathBuf> {
     find(program, std::env::var_os("PATH"))
 }
 
-/// Whether a shell would find a program of that name.
+/// Returns whether a shell would find a program of this name.
 pub fn exists(program: &OsStr) -> bool {
     find(program, std::env::var_os("PATH")).is_ok()
 }
 
-/// Scripts whose interpreter is a script: Linux follows four (BINPRM limit in fs/exec.c).
+/// Maximum depth of scripts whose interpreter is a script, as in Linux (fs/exec.c).
 const SCRIPT_DEPTH_MAX: u32 = 4;
 
 fn find(program: &OsStr, search_path: Option<OsString>) -> Result<PathBuf> {
@@ -91,11 +91,11 @@ fn executable(path: &Path, metadata: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// Follows scripts to their interpreter and checks the program there.
+/// Checks the program, or for a script its interpreter.
 fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     let name = program.to_string_lossy();
     let Ok(file) = image::open(path) else {
-        // Executable but not readable: nobody can tell what is in it.
+        // Executable but not readable, so the content cannot be checked.
         return Ok(());
     };
     let elf = match image::content(&*file) {
@@ -134,7 +134,7 @@ fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     Err(Failure::error(ExitCode::Failed, why))
 }
 
-/// The interpreter of a script; `env NAME` is looked up like a command.
+/// Returns the interpreter of a script; for `env NAME` looks up the command.
 fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     let missing = |what: &[u8]| {
         let hint = if what.ends_with(b"\r") {
@@ -161,8 +161,7 @@ fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     if path.exists() { Ok(path.to_owned()) } else { Err(missing(path.as_os_str().as_bytes())) }
 }
 
-/// The rest of the sentence that says why a program's sockets cannot be taken over: what the user
-/// can do.
+/// Returns the end of the sentence about a program that cannot be intercepted, with advice.
 fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
     let text = match outside {
         Outside::OtherMachine => " than towpath: use a build for this one",
@@ -199,7 +198,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
-    /// A folder of this test's own, removed with it.
+    /// Private directory of a test, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -230,7 +229,7 @@ mod tests {
         (crate::error::exit_code(&error), error.to_string())
     }
 
-    /// The file of the present test, changed: without PT_INTERP it looks like a static program.
+    /// Returns this test's executable with a change. Without PT_INTERP it looks statically linked.
     fn changed(change: impl Fn(&mut [u8])) -> Vec<u8> {
         let mut bytes = std::fs::read("/proc/self/exe").unwrap();
         let table = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;

@@ -1,4 +1,4 @@
-//! `--pcap`: where the capture goes, and what the user is told about it.
+//! `--pcap`: opens the capture file, and reports problems to the user.
 
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,12 +10,12 @@ use towpath_pcap::{CaptureFile, Limits, RecordFile, Warning};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
-/// Whether `--pcap` means standard output.
+/// Returns whether the path of `--pcap` means standard output.
 pub fn is_output(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens the file of `--pcap`. The open of a FIFO waits for a reader (fifo(7)).
+/// Opens the file of `--pcap`. Opening a FIFO waits for a reader (fifo(7)).
 pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     if is_output(path) {
         if rustix::termios::isatty(rustix::stdio::stdout()) {
@@ -25,14 +25,15 @@ pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
         }
         return Ok(Box::new(Output));
     }
-    // The packets contain what the program says in confidence: readable by this user alone.
+    // Only this user may read the file, because packets contain confidential data.
     let file =
         std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let file = file.with_context(|| format!("--pcap {}", path.display()))?;
     Ok(Box::new(RecordFile::new(file)))
 }
 
-/// Standard output. Not std's: O_NONBLOCK may be set, see [`crate::output::write_all`].
+/// Standard output as a writer. std's own cannot be used, because O_NONBLOCK may be set: see
+/// [`crate::output::write_all`].
 struct Output;
 
 impl Write for Output {
@@ -46,7 +47,7 @@ impl Write for Output {
     }
 }
 
-/// Starts to record, with the most bytes of a packet and of all of them, 0 for no limit.
+/// Starts the capture with limits on the bytes per packet and in total; 0 means no limit.
 pub fn start(
     (snaplen, size): (u32, u64),
     out: Box<dyn Write + Send>,
@@ -69,9 +70,8 @@ pub fn start(
     CaptureFile::new(out, limits, tell).context("--pcap")
 }
 
-/// Waits until the capture is written, as long as `go_on` says true, and tells the user what is
-/// missing in it. Returns false if the file could not be written, which the user was told when it
-/// happened.
+/// Waits until the capture is written, while `go_on` returns true. Tells the user which packets are
+/// missing. Returns false if the file could not be written, which was reported when it happened.
 pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) -> bool {
     let is_written = match capture.finish(go_on) {
         Ok(()) => true,
@@ -88,10 +88,10 @@ pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() ->
     is_written
 }
 
-/// The error of a command whose capture could not be written: a script would take it for whole.
+/// Fails a command whose capture is incomplete, because a script would assume it to be complete.
 ///
 /// # Errors
-/// Unless it `is_recorded`.
+/// Fails unless `is_recorded`.
 pub fn check(is_recorded: bool) -> Result<()> {
     let error = || Failure::error(ExitCode::Failed, "the capture (--pcap) is incomplete");
     is_recorded.then_some(()).ok_or_else(error)

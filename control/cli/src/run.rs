@@ -30,8 +30,8 @@ use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, in_options, plan};
 use crate::{program, recording, stats};
 
-/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same
-/// one here.
+/// Runs PROGRAM. Returns its exit status. If a signal killed PROGRAM, this process kills itself by
+/// the same signal.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
     args.check_inline()?;
@@ -40,14 +40,14 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
-        // The caller writes the error to standard error, which may wait for a reader: Ctrl-C must
-        // end that.
+        // The caller prints the error to standard error, which may block: Ctrl-C must then end
+        // towpath.
         signals.unblock();
     }
     result
 }
 
-/// The run, while signals are blocked and read as data: they are passed on to PROGRAM.
+/// Executes the run with signals blocked, and passes them on to PROGRAM.
 fn run_beside(
     args: &RunArgs,
     path: &Path,
@@ -71,7 +71,7 @@ fn run_beside(
 
     let job = job(args, path, library, (signals, activation));
     let child = {
-        // PROGRAM gets the limit that towpath was started with.
+        // PROGRAM inherits the descriptor limit that towpath was started with.
         let _own = limit.lowered();
         ProgramChild::start(&job, stack.control.as_fd(), keep)?
     };
@@ -103,8 +103,7 @@ fn run_beside(
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on)
     });
-    // However slowly standard error is read, the rest of the messages is written, unless a signal
-    // ends that.
+    // Wait until all messages are written, however slow the reader is, unless a signal arrives.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
     if alone {
@@ -114,14 +113,14 @@ fn run_beside(
         return Ok(ExitCode::Failed as u8);
     }
     Ok(match ended {
-        // A script would take the capture for whole.
+        // Report the incomplete capture, because a script would assume it to be complete.
         Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
 }
 
-/// The error about a PROGRAM without the library.
+/// Returns the error for a PROGRAM that did not load the library.
 fn never_used(name: &str, library: &PreloadFile) -> String {
     let library = library.of_program().display();
     format!(
@@ -129,7 +128,7 @@ fn never_used(name: &str, library: &PreloadFile) -> String {
     )
 }
 
-/// Starts the stack, and says where it is.
+/// Starts the stack, and prints its addresses.
 fn begin_stack(
     args: &RunArgs,
     plan: &Plan,
@@ -148,7 +147,7 @@ fn begin_stack(
     Ok(stack)
 }
 
-/// The guardian's job: the program to start, and how.
+/// Returns the guardian's job: the program to start, and its environment.
 fn job(
     args: &RunArgs,
     path: &Path,
@@ -166,8 +165,8 @@ fn job(
     }
 }
 
-/// Prints the counters for `--stats`, if it was given. Where PROGRAM's process took them with it,
-/// the message says `how` it ended.
+/// Prints the counters if `--stats` was given. If PROGRAM's process ended without reporting them,
+/// prints a message with its status `how`.
 fn put_stats(
     args: &RunArgs,
     messages: &Messages,
@@ -183,7 +182,8 @@ fn put_stats(
     Ok(())
 }
 
-/// The error about PROGRAM; where it was meant as the value of an option, with a word about that.
+/// Extends an error about PROGRAM with advice, if the word was probably meant as the value of an
+/// option.
 fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     let [value, dashes, ..] = &args.program[..] else { return error };
     let options = [("--tap", args.device.is_tap()), ("--stats", args.stats.is_some())];
@@ -196,40 +196,40 @@ fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     }
 }
 
-/// The parent-death pipe, a pipe that ends programs when towpath and the guardian are killed at
-/// once. Programs get the read end; towpath keeps the write end.
+/// Creates the parent-death pipe, which ends programs if towpath and the guardian are both killed.
+/// Programs inherit the read end; towpath keeps the write end.
 pub fn parent_death_pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // Each process opens the pipe anew, also one that has become another user's; and none can open
-    // it to write.
+    // Processes reopen the pipe, possibly after changing their user. No process may open it for
+    // writing.
     rustix::fs::fchmod(&read, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
     Ok((read, write))
 }
 
-/// Whether any process ever asked the engine for something, as the library does when it is loaded.
+/// Returns whether any process attached to the engine, as the library does when it is loaded.
 fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
-/// Remains of a stack that has ended.
+/// Results of a stack that has ended.
 pub struct Outcome {
-    /// PROGRAM has used it.
+    /// Whether PROGRAM has used the stack.
     pub attached: bool,
-    /// Counters; empty where the stack ended without a report.
+    /// Counters; empty if the stack ended without a report.
     pub layers: Vec<Layer>,
 }
 
-/// Process that turns the stack.
+/// Process that runs the stack.
 #[derive(Clone)]
 enum Host {
     /// A thread of this process.
     Here(Remote),
-    /// PROGRAM's process.
+    /// PROGRAM's process (`--inline`).
     There(LaunchServer),
 }
 
-/// The thread that turns the stack, or hears of it, as long as this process has PROGRAM's end of
-/// the control socket.
+/// Thread that runs the stack, or receives its reports. Includes PROGRAM's end of the control
+/// socket, which is not passed on yet.
 struct StackThread {
     facts: String,
     followed: Option<Followed>,
@@ -238,16 +238,16 @@ struct StackThread {
     rest: RunningStack,
 }
 
-/// The same thread, when PROGRAM has the control socket.
+/// Running stack whose control socket PROGRAM has received.
 struct RunningStack {
-    /// Hangs up when the stack has ended, however that came.
+    /// Pipe that hangs up when the stack has ended for any reason.
     ended: OwnedFd,
-    /// See [`Run::leaves`].
+    /// Event of [`Run::leaves`].
     leaves: Option<OwnedFd>,
     thread: JoinHandle<Outcome>,
 }
 
-/// Report of the stack's thread when the uplink is ready.
+/// Report of the stack's thread that the uplink is ready.
 struct UplinkReady {
     facts: String,
     followed: Option<Followed>,
@@ -256,8 +256,8 @@ struct UplinkReady {
 }
 
 impl StackThread {
-    /// Returns when the uplink is ready. The uplink is built on the thread because a `Port` cannot
-    /// go to another one.
+    /// Starts the stack on a thread, and waits until its uplink is ready. The uplink is created on
+    /// the thread because a `Port` is not `Send`.
     fn start(plan: Plan, messages: Messages, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
@@ -280,8 +280,8 @@ impl StackThread {
         })
     }
 
-    /// The stack is to be in PROGRAM's process, which finds there what it is made of. `library` is
-    /// for what that starts.
+    /// Prepares a stack in PROGRAM's process, which receives its launch spec. `library` is for
+    /// programs that PROGRAM starts.
     fn inline(
         plan: &Plan,
         messages: &Messages,
@@ -300,7 +300,7 @@ impl StackThread {
         Ok(Self { facts, followed, host, control, rest: RunningStack { ended, leaves, thread } })
     }
 
-    /// Has the stack follow the MTU of its interface, if the kernel has one below it.
+    /// Starts following the MTU of the stack's interface, if the kernel has an interface below.
     fn follow_mtu(&self, messages: &Messages) -> Option<MtuFollower> {
         let (followed, messages) = (self.followed.clone()?, messages.clone());
         let failed = messages.clone();
@@ -318,8 +318,8 @@ impl StackThread {
         follower.map_err(say).ok()
     }
 
-    /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as
-    /// one is open.
+    /// Closes this process's copy of PROGRAM's control socket, because the stack counts as used
+    /// while any copy is open.
     fn handed_over(self) -> RunningStack {
         drop(self.control);
         self.rest
@@ -327,7 +327,7 @@ impl StackThread {
 }
 
 impl RunningStack {
-    /// Tells the stack to end, and waits for its report.
+    /// Stops the stack, and waits for its report.
     fn finish(self, host: &Host) -> Result<Outcome> {
         host.stop();
         self.thread.join().map_err(|_| anyhow!("internal error: the stack's thread panicked"))
@@ -373,10 +373,10 @@ fn turn(
         Ok((engine, ready, reporters)) => (Some(engine), Ok(ready), reporters),
         Err(error) => (None, Err(error), Vec::new()),
     };
-    // `send` cannot fail: the receiver waits for this message.
+    // Cannot fail, because the receiver waits for this message.
     let _ = ready.send(first);
     let report = engine.map_or_else(Report::default, Engine::run);
-    // The ports have gone with the engine: their last messages are posted before the run ends.
+    // The engine has dropped its ports, so these threads end after posting their last messages.
     reporters.into_iter().for_each(|thread| drop(thread.join()));
     report
 }
@@ -389,7 +389,7 @@ impl Host {
         }
     }
 
-    /// Bytes that are not delivered. None: there is no stack any more.
+    /// Returns the number of undelivered bytes. None if the stack has ended.
     fn unsent(&self) -> Option<u64> {
         match self {
             Self::Here(remote) => remote.left().ok().map(|Left { unsent, .. }| unsent),
@@ -434,7 +434,7 @@ impl Observer for RunObserver<'_> {
     }
 }
 
-/// Answers requests about the run from now on, with its name if it has one.
+/// Starts to answer requests about the run. Returns its instance, under its name if given.
 fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result<Option<Instance>> {
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
     let program: Vec<String> = words.collect();
@@ -462,14 +462,14 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result
     Ok(Some(instance.context("a thread for answers")?))
 }
 
-/// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs
-/// one per flow.
+/// Descriptor limit (RLIMIT_NOFILE), raised to the hard limit because the gateway needs one
+/// descriptor per flow.
 pub struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,
 }
 
-/// Raises the limit, for as long as the process lives.
+/// Raises the soft limit to the hard limit.
 pub fn raise_descriptor_limit() -> DescriptorLimit {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
@@ -479,7 +479,7 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
 }
 
 impl DescriptorLimit {
-    /// As it was before, until the result is dropped. Descriptors beyond it stay open.
+    /// Restores the previous limit until the result is dropped. Descriptors above it stay open.
     pub fn lowered(&self) -> impl Drop + use<'_> {
         struct Raise<'a>(&'a DescriptorLimit);
         impl Drop for Raise<'_> {
@@ -492,8 +492,7 @@ impl DescriptorLimit {
     }
 
     fn set(&self, limit: Rlimit) {
-        // The soft limit may always move below the hard one; where it may not, the gateway has
-        // fewer flows.
+        // Ignore an error: the gateway then supports fewer flows.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }

@@ -1,4 +1,4 @@
-//! Signals: received as data, passed on to PROGRAM, or died of.
+//! Signals: received through a signalfd, and passed on to PROGRAM.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -6,7 +6,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit};
 use towpath_engine::caller::SignalState;
 
-/// Signals that are passed on to PROGRAM. All others do to towpath what they do by default.
+/// Signals passed on to PROGRAM. All other signals have their default action in towpath.
 const FORWARDED: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -19,24 +19,25 @@ const FORWARDED: [Signal; 9] = [
     Signal::SIGTSTP,
 ];
 
-/// The forwarded signals, blocked in this thread and all that it starts, and readable instead.
+/// The forwarded signals, blocked in this thread and its descendants, and read from a descriptor.
 pub struct Signals {
     fd: SignalFd,
     original: SigSet,
     at_start: SignalState,
 }
 
-/// A signal that arrived.
+/// A received signal.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
     /// The signal.
     pub signal: Signal,
-    /// The terminal sent it, to the whole foreground process group: PROGRAM has it already.
+    /// Whether the terminal sent the signal to the foreground process group, so that PROGRAM has
+    /// received it, too.
     pub from_terminal: bool,
 }
 
 impl Signals {
-    /// To be called before any thread is started.
+    /// Blocks the signals. Must be called before any thread is started.
     pub fn block() -> Result<Self> {
         let set: SigSet = FORWARDED.into_iter().collect();
         let original = SigSet::thread_get_mask()?;
@@ -45,25 +46,25 @@ impl Signals {
         Ok(Self { fd, original, at_start: SignalState::at_start() })
     }
 
-    /// Ends the blocking: they do again what they did before.
+    /// Restores the original mask, so that signals have their default actions again.
     pub fn unblock(&self) {
-        // Fails for a bad argument only, and this is a mask that the kernel gave.
+        // Cannot fail, because the mask was returned by the kernel.
         let _ = self.original.thread_set_mask();
     }
 
-    /// Signal state that PROGRAM starts with.
+    /// Returns the signal state for PROGRAM.
     pub fn at_start(&self) -> SignalState {
         self.at_start
     }
 
-    /// Becomes readable when one arrives.
+    /// Returns the descriptor that becomes readable when a signal arrives.
     pub fn fd(&self) -> &SignalFd {
         &self.fd
     }
 
-    /// The next that arrived.
+    /// Returns the next signal, if one has arrived.
     pub fn next(&self) -> Result<Option<Arrived>> {
-        /// `si_code` of what the kernel itself sends; a process's kill() has another.
+        /// `si_code` of signals sent by the kernel, unlike those of kill(2).
         const SI_KERNEL: i32 = 0x80;
         let info = self.fd.read_signal().context("signalfd")?;
         Ok(info.and_then(|info| {
@@ -72,33 +73,33 @@ impl Signals {
         }))
     }
 
-    /// Whether it was set to be ignored when towpath started, as nohup does with SIGHUP.
+    /// Returns whether the signal was ignored when towpath started, as SIGHUP is by nohup.
     pub fn is_ignored(&self, signal: Signal) -> bool {
         self.at_start.ignores(signal as i32)
     }
 }
 
-/// Performs the default action of `signal` now: a stop signal stops this process. The kernel does
-/// not stop an orphaned process group, which no shell could continue.
+/// Performs the default action of `signal`: a stop signal stops this process. The kernel does not
+/// stop an orphaned process group, because no shell could continue it.
 pub fn act(signal: Signal) -> Result<()> {
     let set = SigSet::from(signal);
     raise(signal)?;
     set.thread_unblock()?;
-    // Between the two calls the process is stopped, until somebody continues it.
+    // While stopped, the process waits between these calls until it is continued.
     set.thread_block()?;
     Ok(())
 }
 
-/// Ends this process as PROGRAM ended, so that the process that waits for it sees the same; a core
-/// dump of towpath would only mislead. Returns the shell's code for it where that is not possible:
-/// a signal that is ignored here (SIGPIPE) or unknown.
+/// Ends this process by the signal that killed PROGRAM, so that its parent sees the same status.
+/// Disables core dumps, which would be of towpath. Returns the shell's exit code if the signal does
+/// not end this process, because it is ignored (SIGPIPE) or unknown.
 pub fn die(number: i32) -> u8 {
     let no_core = Rlimit { current: Some(0), maximum: Some(0) };
     if let (Ok(signal), Ok(())) =
         (Signal::try_from(number), rustix::process::setrlimit(Resource::Core, no_core))
     {
-        // Twice: the first SIGSEGV only takes the Rust runtime's handler off.
-        // If neither ends the process, the caller exits.
+        // Raise the signal twice, because the first SIGSEGV only removes the Rust runtime's
+        // handler. If this process survives, the caller exits.
         for _ in 0..2 {
             let _ = SigSet::from(signal).thread_unblock();
             let _ = raise(signal);

@@ -1,4 +1,4 @@
-//! The counters of a run at its end.
+//! Counters of a run at its end.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use towpath_uplink::Layer;
 use crate::args::StatsFormat;
 use crate::child::Ended;
 
-/// Why there are none: the stack that has them was in the process of PROGRAM (`--inline`), which
-/// says them in exit(3).
+/// Explains why counters are missing: with `--inline` PROGRAM's process has them, and reports them
+/// in exit(3).
 pub fn missing(program: &str, ended: Ended) -> String {
     let how = match ended {
         Ended::Killed(signal) => format!("signal {signal} ended {program}"),
@@ -18,7 +18,7 @@ pub fn missing(program: &str, ended: Ended) -> String {
     format!("no counters: {how}, and with it the stack in its process")
 }
 
-/// All counters in one text: JSON has every one, the list for people those that are not zero.
+/// Formats all counters. JSON includes all of them, text only those that are not zero.
 pub fn render(format: StatsFormat, layers: &[Layer]) -> Result<String> {
     match format {
         StatsFormat::Json => json(layers),

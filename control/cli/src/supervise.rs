@@ -1,27 +1,27 @@
-//! Between PROGRAM and the outside: passes signals on, and waits until the run has ended.
+//! Supervises PROGRAM: passes on signals, and waits until the run has ended.
 //!
 //! ```text
 //!             TERM, INT, HUP, QUIT: asked     PROGRAM has ended
-//!   running ─────────────────────────► running ──────────────► ending: SIGTERM for what is left,
-//!      │                                                       SIGKILL after the grace; then what
-//!      │ PROGRAM has ended                  asked              was written has the rest of it
-//!      └──────────────────► lingering ───────────────────────► ending: the same, and what was
-//!                              │                               written is cut off when nothing
-//!                              │                               is left
-//!                              └──► nothing left, all delivered: the end
+//!   running ─────────────────────────► running ──────────────► ending: SIGTERM to all processes,
+//!      │                                                       SIGKILL after the grace; pending
+//!      │ PROGRAM has ended                  asked              bytes have until the grace ends
+//!      └──────────────────► lingering ───────────────────────► ending: the same, but pending
+//!                              │                               bytes are discarded once all
+//!                              │                               processes have ended
+//!                              └──► no process left, all bytes delivered: the end
 //! ```
 //!
-//! With `--inline`, PROGRAM's own process delivers the written bytes in exit(3), and ends then.
-//! PROGRAM counts as ended from its exit(3) on. Its children, whose stack is in the same process,
-//! are asked to end only when the process has ended.
+//! With `--inline`, PROGRAM's own process delivers pending bytes in exit(3) before it ends. PROGRAM
+//! counts as ended from its call of exit(3). Its descendants, whose stack is in the same process,
+//! receive SIGTERM only after that process has ended.
 //!
-//! A second signal while the run is ending says that its sender does not want to wait: SIGKILL, and
-//! bytes are cut off.
+//! A second signal while the run is ending means that the user does not want to wait: the processes
+//! are killed, and pending bytes discarded.
 //!
-//! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one
-//! command, a server SIGHUP for "read the configuration again", Java SIGQUIT for a question. Each
-//! goes on. PROGRAM's end is put down to a signal that came shortly before
-//! ([`Run::survived_after`]); otherwise PROGRAM ended by itself.
+//! Only SIGTERM unambiguously requests PROGRAM to end. An interpreter may handle SIGINT by aborting
+//! a command, a server SIGHUP by reloading its configuration, and Java SIGQUIT by dumping threads.
+//! The end of PROGRAM is attributed to a signal only if the signal arrived shortly before
+//! ([`Run::survived_after`]).
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -35,83 +35,83 @@ use crate::guardian::KILL_PATIENCE;
 use crate::signals::{Arrived, Signals, act};
 use towpath_model::wait::wait;
 
-/// How long background processes, or bytes not yet delivered, may keep the run after PROGRAM's end
-/// before it is mentioned.
+/// Time after PROGRAM's end at which the user is told that background processes or undelivered
+/// bytes keep the run.
 const MENTION_AFTER: Duration = Duration::from_secs(2);
 
-/// Receiver of news while the run is waited for.
+/// Observer of events while a run is supervised.
 pub trait Observer {
-    /// PROGRAM ended some time ago, and the run goes on; `delivers`: for bytes that are not
-    /// delivered yet.
+    /// PROGRAM ended some time ago, and the run continues. `delivers` if only undelivered bytes
+    /// remain.
     fn lingering(&self, delivers: bool);
-    /// The stack shall end now.
+    /// The stack should end now.
     fn stop(&self);
-    /// Processes of the run cannot be ended.
+    /// Some processes of the run cannot be ended.
     fn left_behind(&self);
-    /// Nothing that PROGRAM started lives any more.
+    /// All descendants of PROGRAM have ended.
     fn alone(&self) {}
 }
 
-/// A run, and the descriptors by which to wait for it.
+/// A run, with the descriptors to wait on.
 pub struct Run<'a, O> {
-    /// PROGRAM, and what it started.
+    /// PROGRAM and its descendants.
     pub child: &'a ProgramChild,
-    /// Hangs up at the end of the stack.
+    /// Descriptor that hangs up when the stack has ended.
     pub stack: BorrowedFd<'a>,
-    /// Readable when PROGRAM is in exit(3), where its process sends what is not delivered. None:
-    /// the stack is here.
+    /// Readable while PROGRAM is in exit(3), where its process delivers pending bytes. None if the
+    /// stack is in this process.
     pub leaves: Option<BorrowedFd<'a>>,
-    /// Signals that towpath receives.
+    /// Signals received by towpath.
     pub signals: &'a Signals,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// PROGRAM's end follows a signal that asked for it sooner than this. By default as long as
-    /// `grace`.
+    /// Maximum time between a signal and PROGRAM's end for which the signal counts as a request to
+    /// end the run. Defaults to `grace`.
     pub survived_after: Duration,
-    /// Receiver of news about the run.
+    /// Observer of events.
     pub observer: &'a O,
 }
 
-/// Progress of the run's end.
+/// State of the run's end.
 #[derive(Debug, Default)]
 struct EndProgress {
     ended: Option<Ended>,
-    /// PROGRAM is in exit(3).
+    /// Whether PROGRAM is in exit(3).
     leaves: bool,
-    /// Nothing that PROGRAM started lives.
+    /// Whether all descendants of PROGRAM have ended.
     alone: bool,
     stack_ended: bool,
-    /// A signal has asked for the run's end.
+    /// Request to end the run by a signal.
     asked: Option<Asked>,
-    /// Time at which undelivered bytes are cut off.
+    /// Time at which undelivered bytes are discarded.
     deliver_until: Option<Instant>,
     mention_at: Option<Instant>,
-    /// Time at which processes that still live are given up.
+    /// Time after which remaining processes are abandoned.
     give_up_at: Option<Instant>,
     stopped: bool,
 }
 
 impl EndProgress {
-    /// Whether the run only delivers bytes: no process writes any more.
+    /// Returns whether the run only delivers bytes, because no process can write any more.
     fn only_delivers(&self) -> bool {
         self.alone || self.leaves && self.ended.is_none()
     }
 }
 
-/// A wish that the run ends.
+/// Request to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// By a signal that PROGRAM may take for something else, at this time.
+    /// A signal that PROGRAM may handle differently, received at this time.
     Perhaps(Instant),
-    /// By a signal that means nothing else, or when PROGRAM had ended already.
+    /// An unambiguous signal, or any signal after PROGRAM had ended.
     Certainly,
 }
 
 impl Asked {
-    /// By the arrival of `arrived`, which is not the first wish after `before`.
+    /// Updates the request `before` by the signal `arrived`.
     fn after(before: Option<Self>, arrived: Arrived, now: Instant) -> Self {
-        // A terminal that hangs up is gone; kill(1) with the same signal is how servers are told to
-        // reload.
+        // SIGHUP from the terminal means that the terminal is gone. From kill(1) the signal usually
+        // requests a server to reload.
         let hung_up = arrived.signal == Signal::SIGHUP && arrived.from_terminal;
         let certain = arrived.signal == Signal::SIGTERM || hung_up;
         if certain || before == Some(Self::Certainly) {
@@ -121,7 +121,7 @@ impl Asked {
         }
     }
 
-    /// Whether the wish is about an end of PROGRAM that comes now.
+    /// Returns whether the request applies to PROGRAM's end at time `now`.
     fn counts(self, now: Instant, survived_after: Duration) -> bool {
         match self {
             Self::Perhaps(at) => now.saturating_duration_since(at) < survived_after,
@@ -131,14 +131,14 @@ impl Asked {
 }
 
 impl<O: Observer> Run<'_, O> {
-    /// Waits until PROGRAM has ended, and all that it started, and the stack. False: something is
-    /// left that cannot be ended.
+    /// Waits until PROGRAM, its descendants, and the stack have ended. Returns false if processes
+    /// remain that cannot be ended.
     pub fn supervise(&self) -> Result<(Ended, bool)> {
         let mut at = EndProgress::default();
         loop {
             let leaves = self.wait(&mut at)?;
-            // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to
-            // end, too.
+            // Handle signals first: PROGRAM's end may be caused by a Ctrl-C, which also requests
+            // the run to end.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
             }
@@ -163,7 +163,7 @@ impl<O: Observer> Run<'_, O> {
         }
     }
 
-    /// True: PROGRAM has begun to leave.
+    /// Waits for the next event. Returns whether PROGRAM has entered exit(3).
     fn wait(&self, at: &mut EndProgress) -> Result<bool> {
         let program = self.child.fd();
         let deliver_until = at.deliver_until.filter(|_| at.only_delivers() && !at.stopped);
@@ -174,8 +174,9 @@ impl<O: Observer> Run<'_, O> {
         if !at.alone {
             waits.push(PollFd::new(&program, PollFlags::IN));
         }
-        // The stack may end before PROGRAM does, when no process of the run has its channel open
-        // any more (as without the library). Its end must not wake up towpath then.
+        // Ignore the stack's end while PROGRAM runs. The stack ends as soon as no process has a
+        // channel, as without the library, and a hung-up descriptor would wake this loop
+        // continuously.
         let leaves = self.leaves.filter(|_| at.ended.is_none() && !at.leaves);
         let leaves_at = waits.len();
         waits.extend(leaves.as_ref().map(|leaves| PollFd::new(leaves, PollFlags::IN)));
@@ -204,13 +205,12 @@ impl<O: Observer> Run<'_, O> {
         if at.ended.is_some() {
             let again = at.asked.replace(Asked::Certainly).is_some();
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
-            // PROGRAM has ended, so bytes are all that the run may wait for: a signal now cuts them
-            // off.
+            // PROGRAM has ended, so this signal discards undelivered bytes.
             at.deliver_until = Some(now);
         } else if at.leaves {
             at.asked = Some(Asked::Certainly);
             if at.stopped {
-                // Its process does not end as it should.
+                // PROGRAM's process is stuck in exit(3), so kill it.
                 self.end(at, now, Duration::ZERO);
             }
             at.deliver_until = Some(now);
@@ -247,14 +247,15 @@ impl<O: Observer> Run<'_, O> {
         Ok(())
     }
 
-    /// PROGRAM has ended, or is in exit(3).
+    /// Handles that PROGRAM has ended, or has entered exit(3).
     fn note_end(&self, at: &mut EndProgress, now: Instant) {
         at.mention_at = Some(now + MENTION_AFTER);
         at.asked = at.asked.filter(|asked| asked.counts(now, self.survived_after));
         if at.asked.is_none() {
             return;
         }
-        // Delivery may take longer than `survived_after`, so the wish is certain from now on.
+        // The request is certain from now on, because delivery may take longer than
+        // `survived_after`.
         at.asked = Some(Asked::Certainly);
         at.deliver_until = at.deliver_until.or(Some(now + self.grace));
         if at.ended.is_some() {
@@ -272,7 +273,8 @@ impl<O: Observer> Run<'_, O> {
             at.mention_at = None;
             self.observer.lingering(at.only_delivers());
         }
-        // Processes need the stack until they have ended; after that none writes any more.
+        // Stop the stack only when no process can write any more, because processes need it until
+        // they end.
         let due = at.deliver_until.is_some_and(|time| time <= now);
         if at.only_delivers() && due && !std::mem::replace(&mut at.stopped, true) {
             self.observer.stop();
@@ -280,16 +282,15 @@ impl<O: Observer> Run<'_, O> {
     }
 }
 
-/// Whether a signal asks for the end of the run: not where it was ignored when towpath started, as
-/// nohup(1) has it with SIGHUP.
+/// Returns whether a signal requests the end of the run. A signal that was ignored when towpath
+/// started does not, e.g. SIGHUP under nohup(1).
 fn asks_to_end(signals: &Signals, signal: Signal) -> bool {
     let ends =
         matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP);
     ends && !signals.is_ignored(signal)
 }
 
-/// Whether a signal has arrived that ends towpath, now that the run has ended; the first of
-/// several.
+/// Returns whether a signal that ends towpath has arrived after the run's end.
 pub fn asked_to_end(signals: &Signals) -> Result<bool> {
     while let Some(Arrived { signal, .. }) = signals.next()? {
         if signal == Signal::SIGTSTP {

@@ -1,5 +1,5 @@
-//! Programs of the run whose sockets are the kernel's: named once each, or with `--strict` not let
-//! run.
+//! Programs of the run that use the kernel's sockets: each is reported once, or refused with
+//! `--strict`.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,10 @@ use towpath_engine::UninterceptedProgram;
 
 use crate::messages::Messages;
 
-/// Programs that are named, each once. A run with more of them has been told of enough; the counter
-/// `outsiders` goes on.
+/// Maximum number of programs that are reported. The counter `outsiders` includes further ones.
 const NAMED_MAX: usize = 64;
 
-/// Is told of each such program before it is executed, and decides.
+/// Decides whether an unintercepted program may be executed, and reports it.
 pub struct ExecGate {
     messages: Messages,
     strict: bool,
@@ -19,12 +18,12 @@ pub struct ExecGate {
 }
 
 impl ExecGate {
-    /// With `strict` none may pass.
+    /// Creates the gate. With `strict` every such program is refused.
     pub fn new(messages: Messages, strict: bool) -> Self {
         Self { messages, strict, named: HashSet::new() }
     }
 
-    /// Whether it may be executed. Never waits.
+    /// Returns whether the program may be executed. Does not block.
     pub fn may_pass(&mut self, outsider: UninterceptedProgram<'_>) -> bool {
         if !self.named.contains(outsider.path) && self.named.len() < NAMED_MAX {
             self.named.insert(outsider.path.to_owned());
@@ -34,7 +33,7 @@ impl ExecGate {
     }
 
     fn tell(&self, UninterceptedProgram { pid, path, why }: UninterceptedProgram<'_>) {
-        // The path may contain control sequences of a terminal.
+        // Escape control characters, which a terminal would interpret.
         let path = String::from_utf8_lossy(path);
         let path = path.escape_debug();
         if self.strict {

@@ -1,12 +1,12 @@
-//! Errors of the command line that need more words than clap has.
+//! Extends clap's errors about the command line.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory};
 
 use crate::args::Cli;
 
-/// Has an error about an unknown option name the commands that have it. Clap would advise to pass
-/// it to PROGRAM.
+/// Adds the commands that support an unknown option to its error. clap would advise to pass the
+/// option to PROGRAM.
 pub fn name_owners(error: &mut clap::Error) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let option = given.split(['=', ' ']).next().unwrap_or_default().to_owned();
@@ -19,7 +19,7 @@ pub fn name_owners(error: &mut clap::Error) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// Collects commands below `command` that have the option.
+/// Collects the commands below `command` that support the option.
 fn find_owners(command: &Command, path: &str, option: &str, owners: &mut Vec<String>) {
     for command in command.get_subcommands() {
         let path = format!("{path} {}", command.get_name());
