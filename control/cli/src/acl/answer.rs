@@ -1,4 +1,4 @@
-//! The access list of a stack, as requests see it and change it.
+//! Requests about the access list of this process's stack: show and change.
 
 use towpath_engine::Gone;
 use towpath_filter::{Action, CompileError, Hook, Hooks, Rule, RuleList, Rules};
@@ -6,7 +6,7 @@ use towpath_model::{Acl, AclChange, AclDefault, AclRule, RequestFault, Word};
 
 use crate::served::{Stack, gone};
 
-/// The list in force, with what was counted.
+/// Returns the current list with its counters.
 pub fn shown(stack: &impl Stack) -> Result<Acl, Gone> {
     let Some(set) = stack.rules()? else { return Ok(Acl::default()) };
     let rules = (0..).zip(set.rules().iter()).map(|(place, rule)| {
@@ -25,9 +25,10 @@ pub fn shown(stack: &impl Stack) -> Result<Acl, Gone> {
     Ok(Acl { rules: rules.collect(), defaults: defaults.collect() })
 }
 
-/// Makes all of several changes, or none of them, and returns their number.
+/// Applies all changes, or none on an error. Returns their number.
 pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, RequestFault> {
-    // Held to the end: its memory is given back on this thread, and not on the stack's.
+    // Keep the previous list alive to the end, so that it is freed on this thread rather than the
+    // stack's.
     let before = stack.rules().map_err(gone)?;
     let mut list = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
     for (at, change) in changes.iter().enumerate() {
@@ -82,7 +83,7 @@ fn make(list: &mut RuleList, change: &AclChange) -> Result<(), String> {
     Ok(())
 }
 
-/// Hooks and an action by their names.
+/// Parses hooks and an action by their names.
 pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), String> {
     let mut all = Hooks::NONE;
     for name in hooks {
@@ -97,13 +98,14 @@ pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), Strin
     Ok((all, action?))
 }
 
-/// The change that a rule of the list comes from; none if it was there before.
+/// Returns the index of the change that added a rule. None if the rule was there before.
 fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
     let brings = |change: &AclChange| match change {
         AclChange::AddRule { rule } | AclChange::ReplaceRule { rule } => {
             rule.parse::<Rule>().is_ok_and(|rule| rule.id == id)
         }
-        // A rule that no later change brings is of this list: no earlier one is left.
+        // A rule that no later change added comes from this list, because a load replaces all
+        // rules.
         AclChange::Load { .. } => true,
         _ => false,
     };
@@ -129,7 +131,7 @@ fn compile(
     })
 }
 
-/// The word of an action.
+/// Returns the name of an action.
 pub fn action_word(action: Action) -> &'static str {
     match action {
         Action::Accept => "accept",

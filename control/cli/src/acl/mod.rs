@@ -1,6 +1,6 @@
 //! `towpath acl`: the access list of a running router or run, shown and changed.
 //!
-//! `answer` is the other end: the list of the stack of this process.
+//! `answer` implements the requests in the process that has the stack.
 
 mod answer;
 
@@ -30,7 +30,7 @@ pub struct AclArgs {
     pub words: Vec<String>,
 }
 
-/// Text of `towpath acl --help` in front of the options.
+/// Text of `towpath acl --help` before the options.
 pub const ABOUT: &str = "\
 Show and change the access list of a running router or run.
 
@@ -46,7 +46,7 @@ stay the same go on. What `show` prints, `load` reads.
   load FILE                 the list of a file in the place of all (- is standard input)
   flush                     no rules, and all packets pass";
 
-/// Text of `towpath acl --help` behind the options.
+/// Text of `towpath acl --help` after the options.
 pub const AFTER: &str = "\
 Examples:
   towpath acl add id 25 in wan src 198.51.100.0/24 action drop
@@ -66,7 +66,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Any error, with a message for the user.
 pub fn acl(args: &AclArgs) -> Result<()> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     match parse(&words)? {
@@ -141,12 +141,12 @@ fn default(hooks: &str, action: &str) -> Result<AclChange, String> {
     Ok(AclChange::SetDefault { hooks, action: word(action)? })
 }
 
-/// The list as a file of rules, with the counters as comments.
+/// Formats the list as a file of rules, with the counters as comments.
 fn text(list: &Acl) -> String {
     let mut out = String::new();
     let width = list.rules.iter().map(|known| known.rule.chars().count()).max().unwrap_or(0);
     for known in &list.rules {
-        // A rule comes from another process, and a line break in it would make two.
+        // Replace line breaks, because a rule comes from another process and must stay on one line.
         let rule = printable(&known.rule);
         let (packets, bytes) = (known.packets, known.bytes);
         // Writing to a String cannot fail.
@@ -163,7 +163,7 @@ fn text(list: &Acl) -> String {
     out
 }
 
-/// An object for each rule, with its words as keys.
+/// Formats the list as JSON, with an object per rule.
 fn json(list: &Acl) -> Result<String> {
     let counts = |packets: u64, bytes: u64| {
         [("packets".to_owned(), Value::from(packets)), ("bytes".to_owned(), bytes.into())]

@@ -1,8 +1,8 @@
-//! `towpath completions`: scripts for shells, which ask for the names of live runs.
+//! `towpath completions`: completion scripts for shells, which query the names of live runs.
 //!
-//! `clap_complete` makes the scripts of the options alone. Its scripts have a place for the value
-//! of `--name` and of `--run`, which gets the list of `towpath completions --live`. The place for
-//! the words of `ip`, `acl` and `port` gets the list of `--next` (`next`).
+//! `clap_complete` generates scripts for options only. The values of `--name` and `--run` are
+//! completed from `towpath completions --live`, and the words of `ip`, `acl` and `port` from
+//! `--next` (`next`).
 
 mod next;
 
@@ -38,10 +38,10 @@ pub enum LiveArg {
     Pids,
 }
 
-/// Commands whose `--name` and `--run` mean a live run.
+/// Commands whose options `--name` and `--run` select a live run.
 const COMMANDS: &str = "ip acl port stats";
 
-/// Prints a script, or the live runs.
+/// Prints a completion script, or a list for one.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -67,7 +67,7 @@ fn listed(live: LiveArg, runs: &[Client]) -> String {
     words.map(|word| word + "\n").collect()
 }
 
-/// The script with lists of live runs.
+/// Adds the completion of live runs to a script.
 fn with_runs(shell: Shell, script: String) -> String {
     match shell {
         Shell::Bash => script.replace("complete -F _towpath ", "complete -F _towpath_live ") + BASH,
@@ -77,8 +77,8 @@ fn with_runs(shell: Shell, script: String) -> String {
     }
 }
 
-/// Wraps the function of the script: the word behind `--name`, the first one behind `ss`, and those
-/// of `ip`, `acl` and `port`.
+/// Wraps the generated function: completes the value of `--name`, the first word after `ss`, and
+/// the words of `ip`, `acl` and `port`.
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""
@@ -118,8 +118,8 @@ fn fish() -> String {
     let of_commands = COMMANDS.split(' ').flat_map(|command| {
         [line(command, "-l name -r", "names"), line(command, "-l run -r", "pids")]
     });
-    // `string length -q` offers words only if there are some. Otherwise -f would keep fish from
-    // offering files to `acl load`.
+    // `string length -q` ensures that the rule applies only if there are words. Otherwise -f would
+    // suppress the completion of files for `acl load`.
     const NEXT: &str = "towpath completions --next (commandline -opc)[2..-1] 2>/dev/null";
     let words = ["ip", "acl", "port"].map(|command| {
         format!(
@@ -130,7 +130,7 @@ fn fish() -> String {
     of_commands.chain([line("ss", "", "pids")]).chain(words).collect()
 }
 
-/// Options that mean a live run get an action of their own, which needs a function.
+/// Replaces the actions of options that select a live run by functions.
 fn zsh(script: &str) -> String {
     const FUNCTION: &str = r#"_towpath_live() {
     local -a live
@@ -168,7 +168,7 @@ _towpath_next() {
 mod tests {
     use super::*;
 
-    /// The places in the scripts of `clap_complete` are those that are expected.
+    /// Checks that the scripts of `clap_complete` contain the patterns that are replaced.
     #[test]
     fn each_script_asks_for_live_runs() {
         let script = |shell| {
@@ -192,7 +192,7 @@ mod tests {
         }
         let fish = script(Shell::Fish);
         assert_eq!(fish.matches("--live names").count(), commands);
-        // Files are offered where `--next` has no words.
+        // Files are completed if `--next` returns no words.
         assert_eq!(fish.matches("| string length -q\" -f").count(), 3, "{fish}");
         assert!(zsh.contains("_default\n    fi"), "{zsh}");
     }

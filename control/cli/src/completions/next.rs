@@ -1,17 +1,17 @@
-//! Words that may come next in `towpath ip`, `acl` and `port`, which clap sees as any words.
+//! Completion of words of `towpath ip`, `acl` and `port`, whose grammar clap does not know.
 
 use towpath_model::user_id;
 
 use crate::ip::{WhichRun, object_verbs, objects};
 
-/// Options of these commands whose value is the next word.
+/// Options of these commands that take a value.
 const WITH_VALUE: [&str; 5] = ["--run", "--name", "--user", "-b", "--batch"];
 
-/// Words that may follow `line`, the command and what is behind it. Empty where files or values of
-/// options are meant, or anything.
+/// Returns the words that may follow `line`, which starts with the command. Empty if a file, the
+/// value of an option, or free text is expected.
 pub fn next(line: &[String]) -> Vec<String> {
     let Some((command, rest)) = line.split_first() else { return Vec::new() };
-    // bash takes `--name=web` apart.
+    // bash splits `--name=web` into three words.
     let mut rest = rest.iter().map(String::as_str).filter(|word| *word != "=");
     let mut which = WhichRun { run: None, name: None, user: None };
     let mut words = Vec::new();
@@ -40,7 +40,7 @@ pub fn next(line: &[String]) -> Vec<String> {
     }
 }
 
-/// Names of the ports of the run that is meant; none if it does not answer.
+/// Returns the names of the ports of the selected run. Empty if the run does not answer.
 fn ports(which: &WhichRun) -> Vec<String> {
     let ports = which.client_to_look_quietly().and_then(|client| client.ports());
     ports.into_iter().flatten().map(|port| port.name.to_string()).collect()

@@ -1,15 +1,15 @@
-//! Files of /etc that a run has of its own, bound over those of the host.
+//! Private files in /etc of a run, bind-mounted over those of the host.
 //!
-//! The kernel takes a mount off a file that the host renames another one over, or unlinks, in all
-//! mount namespaces. Network managers do that at each change of a network. So a thread of the
-//! guardian watches the folders, and binds the run's file again to what has come in its place.
+//! If the host renames another file over a mount point, or unlinks it, the kernel removes the mount
+//! in all mount namespaces. Network managers do so on every change. A thread of the guardian
+//! therefore watches the directories, and binds the run's file over the new file.
 //!
-//! The files are in a tmpfs that is mounted on /etc. The host's /etc is bound on top of it, so that
-//! no path leads to the tmpfs. The guardian finds its files by their descriptors:
+//! The files are stored in a tmpfs mounted on /etc. The host's /etc is mounted on top of it again,
+//! so that no path leads to the tmpfs. The guardian accesses its files through descriptors:
 //!
 //! ```text
 //!   /etc of the host, bound ◄── a file of the tmpfs is bound to each path
-//!   tmpfs "towpath"             (found by descriptors alone)
+//!   tmpfs "towpath"             (accessible through descriptors only)
 //!   /etc of the host
 //! ```
 
@@ -26,30 +26,30 @@ use rustix::mount::{
     open_tree, unmount,
 };
 
-/// Folder of all the files. Every system has it.
+/// Directory of all the files, which exists on every system.
 const FOLDER: &str = "/etc";
-/// Bytes of events that are read at once; their number does not matter.
+/// Size of the event buffer in bytes. Events only wake the thread, so their content is ignored.
 const EVENTS_LEN: usize = 4096;
 
-/// A file of the run, and its path.
+/// A private file of the run, and the path that it covers.
 #[derive(Debug)]
 struct Cover {
     path: &'static str,
     file: OwnedFd,
 }
 
-/// The files of a run that has entered its mount namespace.
+/// Private files of a run, in its mount namespace.
 #[derive(Debug, Default)]
 pub struct Covers {
     covers: Vec<Cover>,
 }
 
 impl Covers {
-    /// Binds files with these contents over those at their paths in /etc, for all processes of this
-    /// mount namespace. Returns them with the paths at which there is no file yet.
+    /// Binds files with these contents over their paths in /etc, for all processes of this mount
+    /// namespace. Returns them, and the paths at which no file exists yet.
     ///
     /// # Errors
-    /// The kernel refuses to mount.
+    /// The kernel refuses a mount.
     pub fn new(files: &[(&'static str, Vec<u8>)]) -> Result<(Self, Vec<&'static str>)> {
         if files.is_empty() {
             return Ok((Self::default(), Vec::new()));
@@ -64,10 +64,10 @@ impl Covers {
         Ok((covers, missing))
     }
 
-    /// Keeps the files in place from now on, by a thread that lives as long as this process.
+    /// Starts a thread that keeps the files in place until this process ends.
     ///
     /// # Errors
-    /// The system gives no thread, or no descriptor to watch the folders with.
+    /// The thread, or its inotify instance, cannot be created.
     pub fn keep(self) -> Result<()> {
         if self.covers.is_empty() {
             return Ok(());
@@ -76,11 +76,12 @@ impl Covers {
         let keep = move || {
             let mut events = [0; EVENTS_LEN];
             loop {
-                // Twice: a file that is replaced before its folder is watched gives no event.
+                // Bind again after adding the watches: a file that was replaced before causes no
+                // event.
                 self.bind_all();
                 self.watch(&watch);
                 self.bind_all();
-                // Events may have been lost, so all files are looked at.
+                // Check all files, because events may have been lost.
                 if rustix::io::retry_on_intr(|| rustix::io::read(&watch, &mut events)).is_err() {
                     break;
                 }
@@ -92,25 +93,25 @@ impl Covers {
 
     fn bind_all(&self) {
         for cover in &self.covers {
-            // Where it fails, the program has the host's file, and the next event tries again.
+            // Ignore an error: the program sees the host's file, and the next event tries again.
             let _ = cover.bind();
         }
     }
 
-    /// Watches the folders in which the paths, and the ends of links there, are.
+    /// Watches the directories of the paths, and of the files that symbolic links lead to.
     fn watch(&self, watch: &OwnedFd) {
         let ends = self.covers.iter().filter_map(|cover| cover.folder_of_end());
         let changes = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
         for folder in ends.chain([PathBuf::from(FOLDER)]) {
-            // A folder that has just gone has no file to be covered.
+            // Ignore an error: a removed directory has no file to cover.
             let _ = inotify::add_watch(watch, &folder, changes);
         }
     }
 }
 
 impl Cover {
-    /// Binds the file to its path, or to the end of a link there, unless it is there. False: the
-    /// path leads to no file.
+    /// Binds the file to its path, or to the target of a symbolic link, unless it is bound already.
+    /// Returns false if the path leads to no file.
     fn bind(&self) -> Result<bool, Errno> {
         let own = fstat(&self.file)?;
         match stat(self.path) {
@@ -121,7 +122,8 @@ impl Cover {
         }
     }
 
-    /// Folder of the file to which a link at the path leads, or would lead if it were there.
+    /// Returns the directory of the file that a symbolic link at the path leads to, even if that
+    /// file does not exist.
     fn folder_of_end(&self) -> Option<PathBuf> {
         let end = fs::canonicalize(self.path);
         let end = end.or_else(|_| fs::read_link(self.path).map(|to| Path::new(FOLDER).join(to)));
@@ -129,12 +131,12 @@ impl Cover {
     }
 }
 
-/// Makes the files, out of the reach of paths.
+/// Creates the files in a tmpfs that no path leads to.
 fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
     let here = std::env::current_dir().ok().filter(|here| here.starts_with(FOLDER));
     let open = |path: &str, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
-    // A copy of the folder's mounts from before: a bind mount made later would contain the tmpfs,
-    // where the folder is a mount itself.
+    // Copy the mounts of /etc before the tmpfs is mounted. If /etc is a mount point, a later bind
+    // mount would contain the tmpfs.
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
@@ -151,10 +153,10 @@ fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
         Ok(covers)
     });
     if covers.is_err() {
-        // The program does not start, and nobody else sees the mount.
+        // Ignore an error: PROGRAM will not start, and no other process sees the mount.
         let _ = unmount(FOLDER, UnmountFlags::DETACH);
     }
-    // A folder that was entered before is below the mounts.
+    // A working directory entered before refers to the covered mount, so enter its path again.
     if let Some(here) = here {
         std::env::set_current_dir(&here).with_context(|| here.display().to_string())?;
     }

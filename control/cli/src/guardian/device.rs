@@ -1,6 +1,6 @@
-//! The device of a new namespace on its way from the guardian, which made it there, to towpath.
+//! Transfer of the TAP device that the guardian creates in a new namespace to towpath.
 //!
-//! The packet has the descriptors and a JSON object, or the sentence why there is no device.
+//! The packet contains the descriptors, and a JSON object or an error message.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,28 +17,28 @@ use towpath_tap::Parts;
 
 use super::sock_diag::{Facts, SockDiag};
 
-/// A device, with its namespace.
+/// TAP device of a namespace.
 #[derive(Debug)]
 pub struct Device {
-    /// Parts of the TAP device.
+    /// Name and descriptors of the TAP device.
     pub parts: Parts,
-    /// The namespace's kernel, to be asked for sockets.
+    /// Socket to query the namespace's kernel for sockets.
     pub sockets: Option<SockDiag>,
-    /// Sentences for the user.
+    /// Remarks for the user.
     pub remarks: Vec<String>,
 }
 
-/// [`Device`] without its descriptors, or an error.
+/// [`Device`] without its descriptors, or an error message.
 #[derive(Debug, Serialize, Deserialize)]
 enum Words {
     Made { name: String, udp_segmentation: bool, sockets: Option<Facts>, remarks: Vec<String> },
     Failed(String),
 }
 
-/// Most bytes of the words. Longer ones do not arrive whole and are refused.
+/// Maximum length of the JSON in bytes. Longer ones are truncated by the kernel and refused.
 const WORDS_MAX: usize = 16 << 10;
 
-/// Sends the device, or why there is none.
+/// Sends the device, or the error that prevented it.
 pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> Result<()> {
     let words = match device {
         Ok(Device { parts, sockets, remarks }) => Words::Made {
@@ -65,10 +65,10 @@ pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> R
     Ok(())
 }
 
-/// Waits for the device. None: the guardian has ended.
+/// Waits for the device. None if the guardian has ended.
 ///
 /// # Errors
-/// The guardian's sentence why there is none.
+/// The guardian's error message.
 pub fn receive(guardian: BorrowedFd<'_>) -> Result<Option<Device>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

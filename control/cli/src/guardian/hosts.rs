@@ -1,9 +1,9 @@
-//! The names that PROGRAM finds in namespaces of its own: that of the machine, and /etc/hosts.
+//! Hostname and /etc/hosts in PROGRAM's own namespaces.
 
 pub const PATH: &str = "/etc/hosts";
 pub const FILE_OF_NAME: &str = "/etc/hostname";
 
-/// Remark for the user where there is no /etc/hosts.
+/// Returns the remark for the user if /etc/hosts does not exist.
 pub fn missing() -> String {
     format!("{PATH} is missing: programs do not know the names of --add-host")
 }

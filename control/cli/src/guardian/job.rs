@@ -1,6 +1,6 @@
-//! The job of a guardian. Towpath writes it into a memory file, which goes over the socket.
-//! Descriptors go along: PROGRAM's standard input, the write end of the run's parent-death pipe,
-//! and the control socket, if any. The guardian's own standard input is the socket.
+//! Job of a guardian. Towpath writes it to a memory file, and sends the file over the socket.
+//! Further descriptors are PROGRAM's standard input, the write end of the run's parent-death pipe,
+//! and optionally the control socket. The guardian's own standard input is the socket.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -26,46 +26,47 @@ use crate::activation::Activation;
 use crate::guardian::namespace::Namespace;
 use crate::preload;
 
-/// A program, and what it gets.
+/// Program to start, and its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// The file to execute.
+    /// File to execute.
     pub path: PathBuf,
-    /// PROGRAM and its arguments as they were given.
+    /// PROGRAM and its arguments as given.
     pub words: Vec<OsString>,
-    /// How its sockets come to the stack.
+    /// Method by which PROGRAM's sockets reach the stack.
     pub way: Way,
-    /// The signals as towpath's caller had them.
+    /// Signal state of towpath's caller.
     pub signals: SignalState,
-    /// Its standard output is towpath's standard error: the capture goes to standard output.
+    /// Whether PROGRAM's standard output is redirected to standard error, because the capture is
+    /// written to standard output.
     pub output_to_error: bool,
-    /// Sockets that PROGRAM gets from the process that started towpath. None: the variables of its
-    /// environment that tell of such sockets stay as they are.
+    /// Sockets passed to PROGRAM. None leaves the environment's variables for such sockets
+    /// unchanged.
     pub activation: Option<Activation>,
-    /// HOSTNAME of its environment; None: as it is.
+    /// Value of HOSTNAME in PROGRAM's environment. None leaves it unchanged.
     pub hostname: Option<String>,
 }
 
-/// How the sockets of a program come to the stack.
+/// Method by which a program's sockets reach the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// By the preload library at this path.
+    /// The preload library at this path.
     Library(PathBuf),
-    /// By the kernel, which has them in a namespace that leads to the stack.
+    /// The kernel's sockets in a namespace whose device leads to the stack.
     Namespace(Namespace),
 }
 
-/// A job with the descriptors that PROGRAM gets.
+/// Received job, with the descriptors for PROGRAM.
 pub struct Received {
     job: Job,
     stdin: OwnedFd,
-    /// None: PROGRAM knows nothing of the stack.
+    /// Control socket; None if PROGRAM does not use the library.
     control: Option<OwnedFd>,
 }
 
 impl Job {
-    /// Gives it to a guardian, with PROGRAM's control socket and an end of the parent-death pipe to
-    /// keep.
+    /// Sends the job to a guardian, with PROGRAM's control socket and a write end of the
+    /// parent-death pipe.
     pub fn send(
         &self,
         guardian: BorrowedFd<'_>,
@@ -86,7 +87,7 @@ impl Job {
         Ok(())
     }
 
-    /// Waits for a job, and the parent-death pipe; None when towpath has ended before it had one.
+    /// Waits for a job and the parent-death pipe. None if towpath has ended before sending one.
     pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<(Received, OwnedFd)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -112,7 +113,7 @@ impl Job {
         Ok(Some((Received { job, stdin, control }, lifeline)))
     }
 
-    /// Strings with a NUL behind each, which none of them can contain.
+    /// Encodes the job as NUL-terminated strings, which cannot contain NUL themselves.
     fn encode(&self) -> Vec<u8> {
         let numbers = [self.signals.ignored, self.signals.blocked, u64::from(self.output_to_error)];
         let numbers = numbers.map(|number| OsString::from(number.to_string()));
@@ -152,12 +153,12 @@ impl Job {
     }
 }
 
-/// Names of [`Way`] in a job.
+/// Names of the variants of [`Way`] in an encoded job.
 const LIBRARY: &str = "library";
 const NAMESPACE: &str = "namespace";
 
 impl Received {
-    /// The namespace in which PROGRAM is to be.
+    /// Returns the namespace to start PROGRAM in, if there is one.
     pub fn namespace(&self) -> Option<&Namespace> {
         match &self.job.way {
             Way::Namespace(namespace) => Some(namespace),
@@ -168,8 +169,8 @@ impl Received {
     /// Starts PROGRAM.
     pub fn start(self) -> std::io::Result<Pid> {
         let Self { job, stdin, control } = self;
-        // Without a slash it would be looked up in PATH; it was found in an empty entry, which is
-        // this folder.
+        // Add a slash, otherwise the file would be searched in PATH. Its path has none if it was
+        // found through an empty entry of PATH, which means the current directory.
         let path = if job.path.as_os_str().as_bytes().contains(&b'/') {
             job.path
         } else {
@@ -203,7 +204,7 @@ impl Received {
             let before = std::env::var_os("LD_PRELOAD");
             put("LD_PRELOAD", Some(preload::environment(library, before, &path)))?;
             put(ENV_CONTROL, Some(control_number().to_string().into()))?;
-            // libuv's io_uring would take file and socket calls past the C library.
+            // libuv's io_uring would bypass the C library for file and socket calls.
             put("UV_USE_IO_URING", Some("0".into()))?;
         }
         caller::set_environment(&mut command, environment, process_id);
@@ -218,11 +219,11 @@ impl Received {
     }
 }
 
-/// Where PROGRAM finds the control socket: high, where no program expects a number to be free, and
-/// below its limit.
+/// Returns the number of PROGRAM's control socket: high, because programs expect low numbers to be
+/// free, and below the descriptor limit.
 fn control_number() -> i32 {
     const PREFERRED: u64 = 1000;
-    /// Room above it for the descriptors that the preload library opens itself.
+    /// Numbers above it that the preload library needs for its own descriptors.
     const ABOVE: u64 = 16;
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     PREFERRED.min(limit.saturating_sub(ABOVE).max(3)) as i32

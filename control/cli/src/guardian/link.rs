@@ -1,4 +1,4 @@
-//! Messages between towpath and its guardian, a packet of five bytes each.
+//! Messages between towpath and its guardian: packets of five bytes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,37 +9,37 @@ use rustix::net::{RecvFlags, SendFlags, recv, send as send_packet};
 
 use towpath_model::wait::wait;
 
-/// Order of towpath to its guardian.
+/// Command of towpath to its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianCommand {
-    /// A signal for PROGRAM, by its number.
+    /// Send this signal to PROGRAM.
     Signal(i32),
-    /// Everything shall end: SIGTERM, and after the grace SIGKILL.
+    /// End all processes: SIGTERM, and SIGKILL after the grace period.
     End { grace_ms: u32 },
     /// Report once when PROGRAM is stopped, which it may be already.
     AwaitStop,
-    /// The gateway stands behind the device: PROGRAM may start.
+    /// The gateway is connected to the device, so PROGRAM may start.
     Go,
 }
 
 /// Report of the guardian to towpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianReport {
-    /// PROGRAM's process id. The first of all, unless it is [`Self::Refused`].
+    /// Process id of PROGRAM. Sent first, unless [`Self::Refused`] is.
     Started(u32),
-    /// PROGRAM could not be executed: the errno. The last of all.
+    /// PROGRAM could not be executed, with the errno. Sent last.
     Refused(i32),
-    /// PROGRAM has ended.
+    /// PROGRAM has exited with this status.
     Exited(u8),
-    /// A signal has ended PROGRAM.
+    /// PROGRAM was killed by this signal.
     Killed(i32),
     /// PROGRAM is stopped, as [`GuardianCommand::AwaitStop`] asked.
     Stopped,
-    /// Nothing that PROGRAM started lives any more. The last of all.
+    /// No descendant of PROGRAM is alive. Sent last.
     Alone,
 }
 
-/// Orders and reports are sent as a kind and a number.
+/// Message encoded as a kind and a number.
 pub trait Message: Sized {
     fn encode(self) -> (u8, u32);
     fn decode(kind: u8, number: u32) -> Option<Self>;
@@ -91,14 +91,14 @@ impl Message for GuardianReport {
     }
 }
 
-/// Result of a look into the socket.
+/// Result of a non-blocking receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<T> {
-    /// No message is there yet.
+    /// No message is available.
     Nothing,
-    /// The next one.
+    /// A message.
     Message(T),
-    /// The other process has ended.
+    /// The peer process has ended.
     End,
 }
 
@@ -107,31 +107,33 @@ pub enum Received<T> {
 pub struct Link(OwnedFd);
 
 impl Link {
-    /// `socket` is of type SOCK_SEQPACKET: each message comes whole.
+    /// Creates the link. `socket` must be of type SOCK_SEQPACKET, which preserves message
+    /// boundaries.
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
-    /// Becomes readable when there are news, or the guardian has ended.
+    /// Returns the descriptor that becomes readable when a message arrives, or the guardian ends.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Sends a command. The end of the guardian is reported by [`Self::report`], not here.
+    /// Sends a command. Ignores errors, because [`Self::report`] detects the end of the guardian.
     pub fn command(&self, order: GuardianCommand) {
         let _ = send(self.fd(), order);
     }
 
-    /// The next of the guardian's messages.
+    /// Returns the guardian's next message.
     ///
     /// # Errors
-    /// Something else came, or the socket failed.
+    /// The message is invalid, or the socket failed.
     pub fn report(&self) -> Result<Received<GuardianReport>> {
         receive(self.fd())
     }
 }
 
-/// Waits for [`GuardianCommand::Go`]; false: towpath does not want PROGRAM to start, or has ended.
+/// Waits for [`GuardianCommand::Go`]. Returns false if PROGRAM should not start, or towpath has
+/// ended.
 pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
     loop {
         wait(&mut [PollFd::new(&owner, PollFlags::IN)], None)?;
@@ -143,10 +145,10 @@ pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-/// Sends one message, without waiting.
+/// Sends a message without blocking.
 ///
 /// # Errors
-/// EAGAIN when hundreds of messages lie unread, which takes a stopped receiver; EPIPE when it has
+/// EAGAIN if hundreds of messages are unread, because the receiver is stopped; EPIPE if it has
 /// ended.
 pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
     let (kind, number) = message.encode();
@@ -155,7 +157,7 @@ pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> 
     send_packet(socket, &[kind, a, b, c, d], flags).map(drop)
 }
 
-/// Takes one message, if there is one.
+/// Receives a message, if one is available.
 pub fn receive<T: Message>(socket: BorrowedFd<'_>) -> Result<Received<T>> {
     let mut packet = [0; 5];
     loop {

@@ -1,24 +1,24 @@
-//! The guardian: a small process between towpath and PROGRAM that ends whatever PROGRAM started.
+//! The guardian: a small process between towpath and PROGRAM that ends all processes of the run.
 //!
-//! The guardian is PROGRAM's parent and a child subreaper (prctl(2)). A process whose parent has
-//! ended becomes the guardian's child instead of init's, in any session or process group. So each
-//! process of the run is always the guardian's child, or a descendant of one. The guardian has no
-//! child left exactly when nothing of the run lives. Only a child's own parent can make its number
-//! free for another process, so to kill a child by its number cannot hit a stranger.
+//! The guardian is PROGRAM's parent and a child subreaper (prctl(2)). An orphaned process becomes
+//! the guardian's child instead of init's, in any session or process group. Each process of the run
+//! is therefore a descendant of the guardian, and the run has ended exactly when the guardian has
+//! no child. A process number is reused only after the parent has waited for the child. Killing a
+//! child by its number therefore cannot affect an unrelated process.
 //!
-//! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL
-//! too, the kernel closes its end, and the guardian ends the run. A thread of towpath may wait for
-//! a lock of the kernel that a program holds. The kernel cannot end such a thread yet, which keeps
-//! that end open. So a signal also tells the guardian when the first thread ends (PR_SET_PDEATHSIG
-//! of prctl(2)). When the guardian dies, its children become those of towpath, which is a subreaper
-//! for this case alone, and towpath ends the run. When both die at once, the kernel closes the last
-//! write ends of the *parent-death pipe*, a pipe. Every process with the preload library has a read
-//! end, by which the kernel kills it (client/src/parent_death.rs).
+//! Towpath and the guardian monitor each other through a socket pair. When towpath dies, even by
+//! SIGKILL, the kernel closes its end, and the guardian ends the run. The close is delayed if a
+//! thread of towpath is blocked on a kernel lock that a program holds. Therefore a signal also
+//! notifies the guardian when towpath's first thread ends (PR_SET_PDEATHSIG of prctl(2)). When the
+//! guardian dies, its children become towpath's, which is a subreaper for this case only, and
+//! towpath ends the run. When both die at once, the kernel closes the last write ends of the
+//! *parent-death pipe*. Every process with the preload library has a read end, by which the kernel
+//! kills it (client/src/parent_death.rs).
 //!
-//! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither
-//! a Ctrl-C nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM
-//! is would be in an orphaned process group, where the kernel allows no job control. See
-//! docs/decisions/0006-how-a-run-ends.md.
+//! The guardian leaves the process group of towpath and PROGRAM and blocks all signals, so that
+//! neither Ctrl-C nor `kill -9 -- -GROUP` affects it. The guardian stays in their session.
+//! Otherwise a shell started as PROGRAM would be in an orphaned process group, where the kernel
+//! allows no job control. See docs/decisions/0006-how-a-run-ends.md.
 
 mod covers;
 mod device;
@@ -48,26 +48,25 @@ pub use link::{GuardianCommand, GuardianReport, Link};
 pub use sock_diag::SockDiag;
 pub use tree::{children, end_children};
 
-/// Time between SIGTERM and SIGKILL of a run whose towpath has died. Within a second of that death
-/// everything has ended, on a busy machine too.
+/// Time between SIGTERM and SIGKILL of a run whose towpath has died. All processes should end
+/// within a second of that death, even on a busy machine.
 const ORPHANED_GRACE: Duration = Duration::from_millis(500);
-/// Time that a process may take to vanish after SIGKILL before it is left behind. A process that
-/// waits for a dead disk cannot be killed, nor may a user kill one that runs as another user
-/// (sudo).
+/// Time after SIGKILL at which a process is abandoned. A process blocked on a failed disk cannot be
+/// killed, and the user may not kill a process of another user (sudo).
 pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tells that the thread of towpath has ended that started the guardian, its first one.
+/// Signal sent by the kernel when the thread of towpath ends that started the guardian.
 const OWNER_ENDS: Signal = Signal::SIGUSR1;
 
-/// Name of the guardian's process, with the id of its run. The name lacks the word "towpath",
-/// because `pkill -9 -f towpath` would kill both at once, and leave the run.
+/// Returns the name of the guardian's process, with the id of its run. The name must not contain
+/// "towpath", because `pkill -9 -f towpath` would kill both at once, and leave the run alive.
 pub fn name(of: u32) -> String {
     format!("{NAME}{of}")
 }
 
 const NAME: &str = "guardian of run ";
 
-/// Whether this process was started to be a guardian.
+/// Returns whether this process was started as a guardian.
 pub fn is_this() -> bool {
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
@@ -89,23 +88,23 @@ fn guard() -> Result<()> {
     SigSet::all().thread_block()?;
     let own = Some(rustix::process::getpid());
     rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
-    // The name is for ps(1) alone.
+    // Ignore an error: the name is only displayed by ps(1).
     let _ = rustix::thread::set_name(c"guardian");
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let heard = [Signal::SIGCHLD, OWNER_ENDS].into_iter().collect::<SigSet>();
     let signals = SignalFd::with_flags(&heard, flags)?;
     nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
     let owner = rustix::stdio::stdin();
-    // The parent-death pipe is open until this process has ended.
+    // Keep the parent-death pipe open until this process ends.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
     let mut covers = covers::Covers::default();
     if let Some(namespace) = job.namespace() {
-        // Towpath gets the device of the new namespace, or the error that prevented it.
+        // Send towpath the device of the new namespace, or the error that prevented it.
         let entered = namespace.enter();
         device::send(owner, entered.as_ref().map(|(device, _)| device))?;
-        // The device is towpath's from here on.
+        // Drop the guardian's descriptors of the device.
         covers = entered.map(|(_, covers)| covers).unwrap_or_default();
-        // Some changes of credentials take it back (PR_SET_PDEATHSIG of prctl(2)).
+        // Set again, because some changes of credentials clear it (PR_SET_PDEATHSIG of prctl(2)).
         nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
         if !link::may_go(owner)? {
             return Ok(());
@@ -115,43 +114,43 @@ fn guard() -> Result<()> {
         Ok(program) => program,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            // Towpath may have died meanwhile, and gets no report then.
+            // Ignore an error: towpath may have died meanwhile.
             let _ = link::send(owner, GuardianReport::Refused(errno));
             return Ok(());
         }
     };
-    // Not before: PROGRAM is started by a process of one thread.
+    // Start the thread only now, because PROGRAM must be forked by a single-threaded process.
     if let Err(error) = covers.keep() {
         crate::messages::error(&format!("changed files of /etc will be the host's: {error:#}"));
     }
-    // `setpgid` fails for a session leader only, which a process that was just started is not.
+    // `setpgid` fails only for a session leader, which a new process is not.
     let _ = rustix::process::setpgid(None, None);
     Guardian::new(owner, signals, program).run()
 }
 
-/// How far the end of the run is.
+/// Progress of the run's end.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The end was not asked for.
+    /// No end was requested.
     NotYet,
-    /// SIGTERM was sent; the time of SIGKILL.
+    /// SIGTERM was sent; SIGKILL follows at this time.
     Asked(Instant),
-    /// SIGKILL is sent again and again, until then.
+    /// SIGKILL is sent repeatedly until this time.
     Forced(Instant),
 }
 
 struct Guardian {
     owner: BorrowedFd<'static>,
     owner_lives: bool,
-    /// SIGCHLD and [`OWNER_ENDS`].
+    /// Receives SIGCHLD and [`OWNER_ENDS`].
     signals: SignalFd,
-    /// None: it has ended.
+    /// PROGRAM; None once it has ended.
     program: Option<Pid>,
     /// PROGRAM is stopped by a signal.
     program_stopped: bool,
     /// Towpath wants a report when PROGRAM is stopped.
     stop_awaited: bool,
-    /// There is no child left.
+    /// Whether no child is left.
     alone: bool,
     end: End,
 }
@@ -172,13 +171,13 @@ impl Guardian {
         guardian
     }
 
-    /// Until towpath has gone and nothing of the run is left.
+    /// Runs until towpath has gone and no process of the run is left.
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // The signals only wake. A SIGCHLD may stand for several children: wait(2) says which
-            // have ended. Any process of the user can send the other signal, so the end of towpath
-            // is looked up.
+            // Signals only wake this thread. A SIGCHLD may stand for several children, so wait(2)
+            // determines which have ended. Any process of the user can send OWNER_ENDS, so the end
+            // of towpath is verified.
             let mut ends = false;
             while let Ok(Some(signal)) = self.signals.read_signal() {
                 ends |= signal.ssi_signo == OWNER_ENDS as u32;
@@ -213,7 +212,7 @@ impl Guardian {
         wait(&mut waits, left).context("poll")
     }
 
-    /// Reaps each process that has ended, and notes whether PROGRAM is stopped.
+    /// Waits for all children that have ended.
     fn reap(&mut self) -> Result<()> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         loop {
@@ -239,7 +238,7 @@ impl Guardian {
         }
     }
 
-    /// Does what towpath has ordered, and ends the run if towpath has died.
+    /// Executes towpath's commands, and ends the run if towpath has died.
     fn obey(&mut self) -> Result<()> {
         while self.owner_lives {
             match link::receive(self.owner)? {
@@ -256,7 +255,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Towpath has died: the guardian ends the run.
+    /// Ends the run, because towpath has died.
     fn abandoned(&mut self) {
         self.owner_lives = false;
         self.end_within(ORPHANED_GRACE);
@@ -266,12 +265,12 @@ impl Guardian {
         if let (Some(program), Some(signal)) =
             (self.program, rustix::process::Signal::from_named_raw(signal))
         {
-            // PROGRAM may have made itself another user's.
+            // Ignore an error: PROGRAM may have changed its user.
             let _ = rustix::process::kill_process(program, signal);
         }
     }
 
-    /// Asks everything to end, now or sooner than before.
+    /// Requests all processes to end, now or earlier than requested before.
     fn end_within(&mut self, grace: Duration) {
         let until = Instant::now() + grace;
         self.end = match self.end {
@@ -282,7 +281,7 @@ impl Guardian {
             }
             End::NotYet => End::Asked(until),
             End::Asked(before) => End::Asked(before.min(until)),
-            // SIGKILL is sent already, and nothing is stronger.
+            // SIGKILL has been sent already.
             forced => forced,
         };
     }
@@ -304,7 +303,7 @@ impl Guardian {
     }
 
     fn tell(&self, news: GuardianReport) {
-        // Towpath may have died: its end of the socket says so next.
+        // Ignore an error: if towpath has died, the socket reports so next.
         let _ = link::send(self.owner, news);
     }
 }

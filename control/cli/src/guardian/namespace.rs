@@ -1,13 +1,13 @@
-//! Namespaces of `towpath proxy run`, which the guardian makes before it starts PROGRAM.
+//! Namespaces of `towpath proxy run`, created by the guardian before it starts PROGRAM.
 //!
-//! - A user namespace gives the guardian the rights to make the others.
-//! - A network namespace has a TAP device as its only way out.
-//! - In a mount namespace /etc/resolv.conf is another file, and /etc/hosts where it has more hosts.
-//! - In a UTS namespace the machine has another name, where one was asked for.
+//! - The user namespace provides the capabilities to create the other ones.
+//! - The network namespace has a TAP device as its only uplink.
+//! - The mount namespace replaces /etc/resolv.conf, and /etc/hosts if hosts were added.
+//! - The UTS namespace has another hostname, if requested.
 //!
-//! PROGRAM gets no rights by them: execve(2) takes capabilities from a user other than root. The
-//! user namespace has one user and one group, so set-user-ID has no effect. All these namespaces
-//! end with their last process and the device's descriptor.
+//! PROGRAM gains no privileges: execve(2) drops the capabilities of a user other than root. The
+//! user namespace maps a single user and group, so set-user-ID has no effect. The namespaces end
+//! with their last process and the device's descriptor.
 
 use std::fs;
 use std::io;
@@ -27,49 +27,50 @@ use super::device::Device;
 use super::sock_diag::SockDiag;
 use super::{hosts, resolv_conf};
 
-/// A network namespace to be.
+/// Configuration of a new network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Longest IP packet of the device, in bytes.
+    /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Addresses of the device, each with the length of its network.
+    /// Addresses of the device with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// The gateway's addresses, one of each family.
+    /// Addresses of the gateway, one per family.
     pub routers: Vec<IpAddr>,
-    /// Nameservers that programs find; none: those of the host.
+    /// Nameservers for programs; empty keeps those of the host.
     pub nameservers: Vec<IpAddr>,
-    /// Name of the machine; None: the host's.
+    /// Hostname; None keeps that of the host.
     pub hostname: Option<String>,
-    /// Lines of hosts(5) in front of those of the host.
+    /// Lines of hosts(5) to insert before those of the host.
     pub hosts: String,
-    /// Whether towpath will ask for the sockets of the namespace.
+    /// Whether towpath will query the sockets of the namespace.
     pub asked_for_sockets: bool,
 }
 
-/// Name of the device, as slirp4netns calls its.
+/// Name of the device, the same as slirp4netns uses.
 const DEVICE: &str = "tap0";
 /// MTU of Linux's loopback.
 const LOOPBACK_MTU: u32 = 65_536;
 
 impl Namespace {
-    /// As text without a NUL.
+    /// Encodes the configuration as text without NUL.
     pub fn encode(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads what [`Self::encode`] wrote.
+    /// Decodes the result of [`Self::encode`].
     pub fn decode(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// Moves this process into new namespaces and makes the device there, and files of the run.
+    /// Moves this process into new namespaces. Creates the device and the private files of the run
+    /// there.
     ///
     /// # Errors
-    /// With the sentence for the user.
+    /// Any error, with a message for the user.
     pub fn enter(&self) -> Result<(Device, Covers)> {
         let user = leave(self.hostname.is_some())?;
         let device = self.furnish();
-        // AppArmor lets the namespace be made, and takes the rights in it away.
+        // AppArmor allows the namespace to be created, but denies its capabilities.
         let forbidden = |error: &anyhow::Error| error.chain().any(is_forbidden);
         device.map_err(|error| match user && forbidden(&error) {
             true => error.context(Refusal::of_system(None).to_string()),
@@ -78,11 +79,12 @@ impl Namespace {
     }
 
     fn furnish(&self) -> Result<(Device, Covers)> {
-        // Nothing that is mounted from here on is seen outside.
+        // Make all mounts slaves, so that changes here are invisible outside.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).context("cannot keep mounts apart from the host's")?;
         let mut remarks = Vec::new();
-        // Read-only in some containers, where PROGRAM then has what Linux starts with.
+        // Ignore errors: the settings are read-only in some containers, which then keep Linux's
+        // defaults.
         for (name, value) in settings() {
             let _ = fs::write(Path::new("/proc/sys/net").join(name), value);
         }
@@ -104,13 +106,13 @@ impl Namespace {
         }
         let (covers, missing) = Covers::new(&self.files())?;
         remarks.extend(missing.into_iter().filter_map(|path| self.remark_without(path)));
-        // Without it towpath says what that means for the ports.
+        // Ignore an error: towpath then explains the consequence for published ports.
         let sockets =
             self.asked_for_sockets.then(|| SockDiag::open(tap.name())).and_then(Result::ok);
         Ok((Device { parts: tap.into_parts(), sockets, remarks }, covers))
     }
 
-    /// Files of /etc that differ from the host's.
+    /// Returns the files of /etc that differ from the host's.
     fn files(&self) -> Vec<(&'static str, Vec<u8>)> {
         let mut files = Vec::new();
         if !self.nameservers.is_empty() {
@@ -128,7 +130,7 @@ impl Namespace {
         files
     }
 
-    /// Returns the remark for the user where one of these is missing.
+    /// Returns the remark for the user if one of these files does not exist.
     fn remark_without(&self, path: &str) -> Option<String> {
         match path {
             resolv_conf::PATH => Some(resolv_conf::missing(&self.nameservers)),
@@ -138,21 +140,21 @@ impl Namespace {
     }
 }
 
-/// Settings of a new network namespace: what `towpath run` lets programs do as well.
+/// Returns settings for a new network namespace, which permit the same as `towpath run` does.
 fn settings() -> [(&'static str, String); 4] {
     let group = getegid().as_raw();
     [
-        // Any port may be listened on, and pings may be sent.
+        // Allow unprivileged programs to listen on any port, and to send pings.
         ("ipv4/ip_unprivileged_port_start", "0".to_owned()),
         ("ipv4/ping_group_range", format!("{group} {group}")),
-        // The gateway knows its link: no router needs to be asked for.
+        // No router advertisements are needed, because the gateway is configured.
         ("ipv6/conf/default/accept_ra", "0".to_owned()),
         ("ipv6/conf/default/disable_ipv6", "0".to_owned()),
     ]
 }
 
-/// Leaves the namespaces of the host, also that of its `name`; true where a user namespace was
-/// needed for that.
+/// Leaves the host's network and mount namespaces, and the UTS namespace if `name`. Returns whether
+/// a user namespace was needed.
 fn leave(name: bool) -> Result<bool> {
     let mut all = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
     all.set(CloneFlags::CLONE_NEWUTS, name);
@@ -162,8 +164,7 @@ fn leave(name: bool) -> Result<bool> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     unshare(all | CloneFlags::CLONE_NEWUSER)
         .map_err(|errno| anyhow::Error::new(Refusal::of_system(Some(errno as i32))))?;
-    // A group may be mapped by its own member only where groups cannot be dropped
-    // (user_namespaces(7)).
+    // Unprivileged users may map their group only if setgroups(2) is denied (user_namespaces(7)).
     let maps = [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{user} {user} 1")),
@@ -190,7 +191,7 @@ fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
             .is_some_and(|error| matches!(error, towpath_tap::OpenError::NotPermitted { .. }))
 }
 
-/// Why user namespaces are forbidden, and the command that allows them.
+/// Reason for which user namespaces are forbidden, with the command that allows them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error(

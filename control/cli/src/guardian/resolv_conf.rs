@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 pub const PATH: &str = "/etc/resolv.conf";
 
-/// Remark for the user where there is no such file.
+/// Returns the remark for the user if the file does not exist.
 pub fn missing(nameservers: &[IpAddr]) -> String {
     let nameservers = nameservers.iter().map(IpAddr::to_string).collect::<Vec<_>>();
     format!(
@@ -14,7 +14,7 @@ pub fn missing(nameservers: &[IpAddr]) -> String {
     )
 }
 
-/// The new file: the nameservers, and what the old one says of names.
+/// Returns the new file: the nameservers, and the search and option lines of the old file.
 pub fn contents(nameservers: &[IpAddr], before: &str) -> String {
     let mut text = String::new();
     for ip in nameservers {

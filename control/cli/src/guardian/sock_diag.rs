@@ -1,9 +1,9 @@
-//! Sockets of a network namespace, by sock_diag(7): one lookup for each question.
+//! Queries the sockets of a network namespace using sock_diag(7), with one lookup per question.
 //!
-//! A lookup by SOCK_DIAG_BY_FAMILY finds the socket that the kernel would give an arriving packet:
-//! addresses, IPV6_V6ONLY, SO_BINDTODEVICE and SO_REUSEPORT have their meaning. The cost of a
-//! lookup does not grow with the sockets of the host, as that of /proc/net/tcp does. A netlink
-//! socket stays in the namespace that it was made in, and lookups need no rights.
+//! A lookup by SOCK_DIAG_BY_FAMILY finds the socket to which the kernel would deliver an arriving
+//! packet. The kernel applies addresses, IPV6_V6ONLY, SO_BINDTODEVICE and SO_REUSEPORT. Unlike
+//! /proc/net/tcp, the cost of a lookup does not depend on the number of sockets on the host. A
+//! netlink socket stays in the namespace in which it was created, and lookups need no privileges.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -17,34 +17,34 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use towpath_gateway::{ForwardProtocol, ProgramKernel, SocketQuestion};
 
-/// A namespace to be asked.
+/// Client for queries of a namespace.
 #[derive(Debug)]
 pub struct SockDiag {
-    /// Netlink socket made in the namespace.
+    /// Netlink socket created in the namespace.
     pub socket: OwnedFd,
-    /// Facts about the namespace.
+    /// Properties of the namespace.
     pub facts: Facts,
-    /// Number of the newest request.
+    /// Sequence number of the newest request.
     seq: u32,
 }
 
-/// Facts about a namespace, for another process.
+/// Properties of a namespace, which can be sent to another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Index of the device by which packets of clients come.
+    /// Index of the device that receives the clients' packets.
     device: u32,
-    /// Whether the kernel answers for TCP (CONFIG_INET_TCP_DIAG).
+    /// Whether the kernel supports queries for TCP (CONFIG_INET_TCP_DIAG).
     tcp: bool,
-    /// Whether the kernel answers for UDP (CONFIG_INET_UDP_DIAG).
+    /// Whether the kernel supports queries for UDP (CONFIG_INET_UDP_DIAG).
     udp: bool,
 }
 
-/// Questions in one packet. Their answers have to fit into the socket's buffer of 208 KiB, where
-/// each takes about 1 KiB.
+/// Maximum number of questions per packet. Their answers must fit into the socket's buffer of 208
+/// KiB, where each uses about 1 KiB.
 const QUESTIONS_PER_PACKET: usize = 32;
 /// Index of the loopback interface in any namespace (LOOPBACK_IFINDEX).
 const LOOPBACK: u32 = 1;
-/// Bytes of the longest packet of answers (netlink(7) recommends 8192).
+/// Maximum length of a packet of answers in bytes (netlink(7) recommends 8192).
 const ANSWERS_LEN: usize = 8192;
 
 // <linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>
@@ -54,27 +54,28 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_DUMP: u16 = 0x300;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Bytes of `struct inet_diag_req_v2`.
+/// Size of `struct inet_diag_req_v2`.
 const REQUEST_LEN: usize = 56;
 const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
-/// States of `enum` in <net/tcp_states.h>, as bits.
+/// TCP states of <net/tcp_states.h> as bits.
 const ESTABLISHED: u32 = 1 << 1;
 const ANY_STATE: u32 = u32::MAX;
 
 impl SockDiag {
-    /// For the namespace of this process, to which clients come by `device`.
+    /// Opens a socket in the namespace of this process; clients arrive on `device`.
     ///
     /// # Errors
-    /// The kernel has no sock_diag at all, or no such device.
+    /// The kernel does not support sock_diag, or the device does not exist.
     pub fn open(device: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::NETLINK;
         let socket = socket_with(family, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
         let device = netdevice::name_to_index(&socket, device)?;
         let mut own = Self::new(socket, Facts { device, tcp: false, udp: false });
-        // Without a protocol's module the kernel says ENOENT, as where there is no socket.
+        // Test each protocol with a socket of our own: without the protocol's module the kernel
+        // returns ENOENT, the same as for a missing socket.
         let ip = Ipv4Addr::LOCALHOST;
         let listener = TcpListener::bind((ip, 0))?;
         let datagrams = UdpSocket::bind((ip, 0))?;
@@ -83,12 +84,12 @@ impl SockDiag {
         Ok(own)
     }
 
-    /// With a socket and facts of another process's [`Self::open`].
+    /// Creates a client from the result of [`Self::open`] in another process.
     pub fn new(socket: OwnedFd, facts: Facts) -> Self {
         Self { socket, facts, seq: 0 }
     }
 
-    /// Whether the kernel answers for a protocol.
+    /// Returns whether the kernel supports queries for a protocol.
     pub fn answers_for(&self, protocol: ForwardProtocol) -> bool {
         match protocol {
             ForwardProtocol::Tcp => self.facts.tcp,
@@ -100,13 +101,13 @@ impl SockDiag {
         self.reached(&[SocketQuestion { protocol, program }]).is_ok_and(|answers| answers == [true])
     }
 
-    /// Sends one packet, whose answers are there when it returns.
+    /// Sends a packet. The kernel queues all answers before this call returns.
     fn ask(&self, packet: &[u8]) -> io::Result<()> {
         send(&self.socket, packet, SendFlags::empty())?;
         Ok(())
     }
 
-    /// Receives messages and gives type, number and body to `hear` until that says true.
+    /// Receives messages, and calls `hear` with type, number and body until it returns true.
     fn hear(&self, mut hear: impl FnMut(u16, u32, &[u8]) -> bool) -> io::Result<()> {
         let mut buffer = [0; ANSWERS_LEN];
         loop {
@@ -137,7 +138,7 @@ impl ProgramKernel for SockDiag {
             let mut answers = vec![None; questions.len()];
             let mut left = questions.len();
             self.hear(|kind, seq, _| {
-                // An answer to an earlier packet is of none of these.
+                // Ignore an answer to an earlier packet.
                 let Some(answer) = answers.get_mut(seq.wrapping_sub(first) as usize) else {
                     return false;
                 };
@@ -151,7 +152,7 @@ impl ProgramKernel for SockDiag {
 
     fn has_peer(&mut self, program: SocketAddr) -> io::Result<bool> {
         let mut has = false;
-        // A socket of IPv6 may have a peer of IPv4.
+        // An IPv6 socket may have an IPv4 peer.
         let families = match program {
             SocketAddr::V4(_) => &[AddressFamily::INET, AddressFamily::INET6][..],
             SocketAddr::V6(_) => &[AddressFamily::INET6],
@@ -186,11 +187,11 @@ impl ProgramKernel for SockDiag {
     }
 }
 
-/// The request that looks for the socket a packet to `program` would find.
+/// Creates the request for the socket that would receive a packet to `program`.
 fn lookup(question: &SocketQuestion, device: u32) -> [u8; REQUEST_LEN] {
     let program = question.program;
     let family = if program.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // No packet comes from port 0, so that no connection is found.
+    // Port 0 matches no connection, because no packet comes from it.
     let (own, client) = ((program.ip(), program.port()), (unspecified(family), 0));
     let interface = if program.ip().is_loopback() { LOOPBACK } else { device };
     let (protocol, ends) = match question.protocol {
@@ -201,7 +202,7 @@ fn lookup(question: &SocketQuestion, device: u32) -> [u8; REQUEST_LEN] {
     request([family_number(family), protocol], ANY_STATE, ends, interface)
 }
 
-/// `struct inet_diag_req_v2`.
+/// Encodes a `struct inet_diag_req_v2`.
 fn request(
     [family, protocol]: [u8; 2],
     states: u32,
@@ -233,7 +234,7 @@ fn put(packet: &mut Vec<u8>, flags: u16, seq: u32, body: &[u8]) {
     packet.extend(body);
 }
 
-/// Type, number and body of the first message, and the rest behind it.
+/// Returns type, number and body of the first message, and the following bytes.
 fn split(packet: &[u8]) -> Option<(u16, u32, &[u8], &[u8])> {
     let u32_at = |at| Some(u32::from_ne_bytes(packet.get(at..at + 4)?.try_into().ok()?));
     let len = u32_at(0)? as usize;
@@ -243,7 +244,7 @@ fn split(packet: &[u8]) -> Option<(u16, u32, &[u8], &[u8])> {
     Some((kind, u32_at(8)?, body, behind))
 }
 
-/// The local address in `struct inet_diag_msg`; an IPv4-mapped one as IPv4.
+/// Returns the local address in a `struct inet_diag_msg`; IPv4-mapped addresses become IPv4.
 fn source(body: &[u8]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
     let ip: [u8; 16] = body.get(8..24)?.try_into().ok()?;
@@ -255,7 +256,7 @@ fn source(body: &[u8]) -> Option<SocketAddr> {
 }
 
 fn family_number(family: AddressFamily) -> u8 {
-    // Numbers of address families are small.
+    // Lossless, because numbers of address families are small.
     family.as_raw() as u8
 }
 

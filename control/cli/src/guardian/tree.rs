@@ -1,9 +1,9 @@
-//! The processes below this one, found and ended without hitting a stranger.
+//! Finds and ends the descendants of this process, without affecting unrelated processes.
 //!
-//! A process id is free for another process only when the parent has waited for its former owner.
-//! For its own children this process is that parent, and does not wait between looking and killing.
-//! All other processes are held by a pidfd (pidfd_open(2)), which never changes its process. Once a
-//! pidfd is there, its process is looked at again.
+//! A process number is reused only after the process's parent has waited for it. For its own
+//! children this process is that parent, and does not wait between lookup and kill. Other
+//! descendants are held by a pidfd (pidfd_open(2)), which never refers to another process. After
+//! opening a pidfd, the process is verified again.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,40 +15,39 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// Passes over /proc; each may find children that were forked during the previous one. Programs
-/// that fork faster get SIGKILL without a SIGTERM.
+/// Maximum number of passes over /proc. Each may find children forked during the previous one.
+/// Programs that fork faster receive SIGKILL without SIGTERM.
 const PASSES_MAX: u32 = 8;
-/// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the
-/// next one.
+/// Interval between rounds of SIGKILL. A round finds the children that killed processes forked
+/// before they died.
 pub(super) const KILL_EVERY: Duration = Duration::from_millis(20);
 
-/// Asks every process below this one to end, each once. A stopped one is continued, or it could
-/// not.
+/// Sends SIGTERM to every descendant once, and SIGCONT so that a stopped one can react.
 pub fn ask_all_to_end() {
     for process in descendants().into_values() {
-        // The process may have ended, or be another user's.
+        // Ignore errors: the process may have ended, or belong to another user.
         let _ = pidfd_send_signal(&process, Signal::TERM);
         let _ = pidfd_send_signal(&process, Signal::CONT);
     }
 }
 
-/// The children of this process that have not been waited for.
+/// Returns the children of this process that have not been waited for.
 pub fn children() -> Vec<Pid> {
     let own = rustix::process::getpid();
     processes().into_iter().filter(|(_, parent)| *parent == own).map(|(pid, _)| pid).collect()
 }
 
-/// Kills the children of this process but `spared`. Their own children become children of this
-/// process, for the next round.
+/// Kills the children of this process except `spared`. Their own children become children of this
+/// process, and are killed in the next round.
 pub fn kill_children(spared: &[Pid]) {
     for pid in children().into_iter().filter(|pid| !spared.contains(pid)) {
-        // The child may have ended.
+        // Ignore an error: the child may have ended.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Ends all that is below this process but its children `spared`. False: something is left after
-/// `patience`.
+/// Ends all descendants of this process except its children `spared`. Returns false if some are
+/// left after `patience`.
 pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     let until = Instant::now() + patience;
     while Instant::now() < until {
@@ -68,7 +67,7 @@ pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     false
 }
 
-/// Every process below this one that has not ended.
+/// Returns all descendants of this process that have not ended.
 fn descendants() -> HashMap<Pid, OwnedFd> {
     let own = rustix::process::getpid();
     let mut found: HashMap<Pid, OwnedFd> = HashMap::new();
@@ -80,9 +79,9 @@ fn descendants() -> HashMap<Pid, OwnedFd> {
                 continue;
             }
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // The number may have changed hands since it was listed, and so may its parent's. A
-            // process that has not ended has its number still, so what is read before that is known
-            // is about it.
+            // Since the listing, both the number and the parent's number may have been reused. A
+            // process that has not ended still has its number, so values read before that check
+            // belong to it.
             let still = parent_of(pid) == Some(parent);
             let parent_lives = parent == own || found.get(&parent).is_some_and(lives);
             if still && lives(&process) && parent_lives {
@@ -101,8 +100,8 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
 }
 
-/// All processes that can be seen, with their parents. None where /proc is of another PID
-/// namespace: its numbers are other processes' here.
+/// Returns all visible processes with their parents. Empty if /proc belongs to another PID
+/// namespace, because its numbers would mean other processes here.
 fn processes() -> Vec<(Pid, Pid)> {
     let own = rustix::process::getpid().as_raw_pid().to_string();
     if std::fs::read_link("/proc/self").ok().is_none_or(|link| link.as_os_str() != own.as_str()) {
@@ -121,22 +120,21 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     parent_in(&stat)
 }
 
-/// The parent in proc_pid_stat(5): after the name, which is in brackets and may have brackets
-/// itself, come the state and the parent.
+/// Parses the parent from proc_pid_stat(5). The name in parentheses may itself contain parentheses;
+/// state and parent follow.
 fn parent_in(stat: &[u8]) -> Option<Pid> {
     Pid::from_raw(field(stat, 1)?.parse().ok()?)
 }
 
-/// A field of /proc/PID/stat (proc(5)), counted from behind the name: its state is 0.
+/// Returns a field of /proc/PID/stat (proc(5)), counted from the state, which is 0.
 fn field(stat: &[u8], n: usize) -> Option<&str> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
     rest.split_ascii_whitespace().nth(n)
 }
 
-/// Whether the first thread of this process's parent has ended, other threads of it or not. The
-/// kernel sends the signal that tells of it a moment before it shows, so that it is looked up more
-/// than once.
+/// Returns whether the first thread of this process's parent has ended; other threads may live.
+/// Checks repeatedly, because the kernel sends the signal slightly before the change is visible.
 pub(super) fn parent_ends() -> bool {
     let ended = || {
         let Some(parent) = rustix::process::getppid() else { return true };

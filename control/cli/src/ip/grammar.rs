@@ -1,19 +1,19 @@
-//! The grammar of ip(8), as far as the stack has its objects.
+//! Parser for the grammar of ip(8), limited to the objects that the stack has.
 
 use std::net::IpAddr;
 
 use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, Word};
 
-/// A command.
+/// Parsed command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Prints something.
+    /// Prints objects.
     Show(Look),
-    /// Changes something.
+    /// Changes objects.
     Change(Vec<Change>),
 }
 
-/// Part of the net that is printed.
+/// Objects to print.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look {
     /// `ip addr show`.
@@ -26,35 +26,35 @@ pub enum Look {
     Neighbors { dev: Option<String>, to: Option<IpAddr> },
 }
 
-/// Routes that are asked for.
+/// Filter of routes to print.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Only those by this interface.
+    /// Outgoing interface.
     pub dev: Option<String>,
-    /// Destinations that a route is compared with.
+    /// Destination, with the method of comparison.
     pub to: Option<(Prefix, PrefixMatch)>,
-    /// Only those by this router.
+    /// Address of the router.
     pub via: Option<IpAddr>,
-    /// Only those of this kind.
+    /// Kind of the route.
     pub kind: Option<RouteKind>,
-    /// Only those of this maker.
+    /// Origin of the route.
     pub origin: Option<Origin>,
 }
 
-/// Way in which the destinations of a route are compared with those that are asked for.
+/// Method to compare a route's destination with the requested one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PrefixMatch {
-    /// The same.
+    /// Equal prefixes.
     #[default]
     Exact,
-    /// `root`: the same, or a part of them.
+    /// `root`: equal to, or contained in, the requested prefix.
     Within,
-    /// `match`: the same, or more than them.
+    /// `match`: equal to, or containing, the requested prefix.
     Around,
 }
 
 impl PrefixMatch {
-    /// Whether a route to `route` is one that is asked for by `asked`.
+    /// Returns whether a route to `route` matches the requested prefix `asked`.
     pub fn takes(self, route: Prefix, asked: Prefix) -> bool {
         let contains = |outer: Prefix, inner: Prefix| {
             outer.len() <= inner.len() && outer.contains(inner.addr())
@@ -68,7 +68,7 @@ impl PrefixMatch {
 }
 
 impl Look {
-    /// The interface that is asked for.
+    /// Returns the requested interface.
     pub fn dev(&self) -> Option<&str> {
         match self {
             Self::Addresses { dev, .. } | Self::Links { dev, .. } | Self::Neighbors { dev, .. } => {
@@ -79,7 +79,7 @@ impl Look {
     }
 }
 
-/// A family of addresses.
+/// Address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -87,13 +87,13 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether an address is of it.
+    /// Returns whether an address belongs to the family.
     pub fn has(self, addr: IpAddr) -> bool {
         (self == Self::V4) == addr.is_ipv4()
     }
 }
 
-/// An object of ip(8).
+/// Object type of ip(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Object {
     Address,
@@ -102,9 +102,9 @@ pub enum Object {
     Link,
 }
 
-/// The object that a word names, or the beginning of whose name it is.
+/// Returns the object whose name starts with `word`.
 pub fn object(word: &str) -> Option<Object> {
-    // In ip's order, by which `n` is a neighbour and `l` a link.
+    // In ip's order, so that `n` means neighbour and `l` means link.
     let objects = [
         ("address", Object::Address),
         ("neighbor", Object::Neighbor),
@@ -116,12 +116,12 @@ pub fn object(word: &str) -> Option<Object> {
     found.map(|(_, object)| *object)
 }
 
-/// Names of the objects.
+/// Returns the names of the objects.
 pub fn objects() -> [&'static str; 4] {
     ["addr", "route", "neigh", "link"]
 }
 
-/// Verbs of the object that a word names; none if it names none.
+/// Returns the verbs of the object with a name; empty if there is no such object.
 pub fn object_verbs(word: &str) -> &'static [&'static str] {
     match object(word) {
         Some(Object::Address) => &["show", "add", "del"],
@@ -132,7 +132,7 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
     }
 }
 
-/// Words that are not read yet.
+/// Words not parsed yet.
 struct Words<'a>(std::slice::Iter<'a, &'a str>);
 
 impl<'a> Words<'a> {
@@ -140,12 +140,12 @@ impl<'a> Words<'a> {
         self.0.next().copied()
     }
 
-    /// The next word, which stays there.
+    /// Returns the next word without consuming it.
     fn peek(&self) -> Option<&'a str> {
         self.0.clone().next().copied()
     }
 
-    /// The value of a word.
+    /// Returns the value after a word.
     fn value(&mut self) -> Result<&'a str, String> {
         self.next().ok_or_else(|| "Command line is not complete. Try option \"help\"".to_owned())
     }
@@ -153,7 +153,7 @@ impl<'a> Words<'a> {
 
 type Parsed<T> = Result<T, String>;
 
-/// The command that the words are, after the options.
+/// Parses the words after the options.
 pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
     let mut words = Words(words.iter());
     let name = words.next().unwrap_or_default();
@@ -169,7 +169,7 @@ pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
     }
 }
 
-/// The verb among those of an object that a word names, or the beginning of whose name it is.
+/// Returns the verb whose name starts with `word`.
 fn verb<'a>(word: Option<&str>, all: &[&'a str], object: &str) -> Parsed<&'a str> {
     let Some(word) = word else { return Ok("show") };
     let shows = ["show", "list", "lst"];
@@ -241,7 +241,7 @@ fn scope(word: &str) -> Parsed<&'static str> {
     known.ok_or_else(|| wrong("scope", word))
 }
 
-/// The words of `ip route show`.
+/// Parses the words of `ip route show`.
 fn routes_shown(mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let mut shown = Selection::default();
     let mut compared = PrefixMatch::Exact;
@@ -292,7 +292,7 @@ fn kind_of(word: &str) -> Option<RouteKind> {
     }
 }
 
-/// The maker of routes that Linux has a protocol for: those of the operator are `boot` there.
+/// Returns the origin for a protocol of Linux: `boot` means routes added by the operator.
 fn maker_of(protocol: &str) -> Option<Origin> {
     match protocol {
         "boot" => Some(Origin::Static),
@@ -356,7 +356,7 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     route.to = to.ok_or("Not enough information: the destination of the route is required.")?;
     route.via = via;
     route.dev = dev.map(device).transpose()?;
-    // Linux takes 0 for the default of IPv6.
+    // Linux treats metric 0 of IPv6 as the default.
     route.metric = metric.filter(|metric| *metric > 0 || route.to.addr().is_ipv4());
     if hops.is_empty() {
         return Ok(Command::Change(vec![route_change(verb, route, true)]));
@@ -371,7 +371,8 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     changes.collect::<Parsed<Vec<_>>>().map(Command::Change)
 }
 
-/// The change of a verb. Next hops after the first join the route that the first makes.
+/// Returns the change for a verb. Next hops after the first are added to the route created by the
+/// first.
 fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
     let how = match verb {
         "delete" => return Change::DeleteRoute { route },
@@ -384,14 +385,14 @@ fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
     Change::SetRoute { route, how }
 }
 
-/// Part of a route with several next hops.
+/// Next hop of a multipath route.
 struct NextHopWords<'a> {
     via: Option<IpAddr>,
     dev: Option<&'a str>,
     weight: Option<u16>,
 }
 
-/// The words of a next hop, up to the next one.
+/// Parses the words of a next hop, up to the following one.
 fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<NextHopWords<'a>> {
     let (mut via, mut dev, mut weight) = (None, None, None);
     while let Some(word) = words.peek() {
@@ -419,7 +420,7 @@ fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<NextHopWords<'a>> {
     }
 }
 
-/// The address behind `via`, whose family may stand in front of it.
+/// Parses the address after `via`, which may be preceded by a family.
 fn router(words: &mut Words<'_>) -> Parsed<IpAddr> {
     let mut text = words.value()?;
     if ["inet", "inet6"].contains(&text) {
@@ -505,7 +506,7 @@ fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     Ok(Command::Change(mtu.into_iter().chain(up).collect()))
 }
 
-/// Sets a value that may be given once, by the word `word`.
+/// Sets a value that may be given only once; `word` is its name.
 fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
     match to.replace(value) {
         None => Ok(()),
@@ -525,7 +526,7 @@ fn address(text: &str) -> Parsed<IpAddr> {
     text.parse().map_err(|_| format!("any valid address is expected rather than \"{text}\"."))
 }
 
-/// A prefix, or an address alone.
+/// Parses a prefix, or an address without a length.
 fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
     if text == "default" {
         let v6 = family == Some(Family::V6);

@@ -1,4 +1,4 @@
-//! The JSON of ip -j: the same keys, for what a stack has.
+//! JSON output with the keys of ip -j, limited to the attributes that a stack has.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use towpath_model::{Address, Interface, Neighbor, Net, Route};
 use super::grammar::Look;
 use super::text::{self, Shape};
 
-/// The part of the net that is asked for: an array.
+/// Formats the requested objects as an array.
 pub fn document(look: &Look, net: &Net, shape: Shape) -> Result<String> {
     let rows: Vec<Value> = match look {
         Look::Addresses { .. } => {
@@ -101,7 +101,7 @@ fn brief_address(address: &Address) -> Value {
 }
 
 fn full_address(address: &Address, interface: &Interface) -> Value {
-    // A lifetime without an end is all ones in netlink, and so in ip's JSON.
+    // Netlink, and therefore ip, represents an infinite lifetime by all ones.
     let left = |seconds: Option<u64>| seconds.unwrap_or(u32::MAX.into());
     let (prefix, addr) = (address.address, address.address.addr());
     let mut row = Map::new();
@@ -121,7 +121,7 @@ fn full_address(address: &Address, interface: &Interface) -> Value {
     row.into()
 }
 
-/// A route with one next hop, or with several.
+/// Formats a route with one or several next hops.
 fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
     let route = hops.first()?;
     let is_one = hops.len() == 1;

@@ -1,7 +1,7 @@
-//! `towpath ip`: addresses, routes, neighbours and links of a running stack, in the grammar and the
+//! `towpath ip`: addresses, routes, neighbours and links of a running stack, with the grammar and
 //! output of ip(8).
 //!
-//! `grammar` reads the words, `text` and `json` print as iproute2 does.
+//! `grammar` parses the words, `text` and `json` print as iproute2 does.
 
 mod args;
 mod grammar;
@@ -17,7 +17,7 @@ pub use args::{IpArgs, WhichRun, as_options};
 use grammar::{Command, Look};
 pub use grammar::{object_verbs, objects};
 
-/// Commands of a batch, all of which are one change. As many fit into one request.
+/// Maximum number of commands of a batch, which must fit into one request.
 const BATCH_MAX: usize = 50_000;
 
 /// Runs the command, and returns its exit status.
@@ -73,7 +73,7 @@ fn show(args: &IpArgs, look: &Look, net: &Net) -> Result<u8> {
     Ok(0)
 }
 
-/// All lines of a file as one change: every one of them, or none.
+/// Applies all lines of a file as one change, or none of them on an error.
 fn batch(args: &IpArgs, file: &str) -> Result<u8> {
     if !args.words.is_empty() {
         return Err(usage(format!(
@@ -125,8 +125,8 @@ fn batch(args: &IpArgs, file: &str) -> Result<u8> {
     }
 }
 
-/// The stack refused a change: ip's exit status for an answer of the kernel, or for a device that
-/// is not there.
+/// Returns the error for a refused change, with ip's exit status for errors of the kernel, or for a
+/// missing device.
 fn refused(fault: &RequestFault, why: &str) -> Result<u8> {
     match fault.code.as_str() {
         "no-device" => Err(usage(why.to_owned())),
@@ -138,7 +138,7 @@ fn usage(why: String) -> anyhow::Error {
     Failure::error(ExitCode::IpUsage, why)
 }
 
-/// A run that is not there or does not answer, with the exit status for that.
+/// Adds the exit status to the error about a run that does not exist or does not answer.
 pub fn no_answer(error: Error) -> anyhow::Error {
     let code = match error {
         Error::NoRun(_) | Error::Several(_) | Error::NotRoot(_) | Error::Foreign(_) => {
@@ -154,11 +154,11 @@ pub fn no_answer(error: Error) -> anyhow::Error {
 }
 
 impl WhichRun {
-    /// The run that is meant for a look. Runs that do not answer are named, and left out where
-    /// exactly one does.
+    /// Returns the selected run for a query. If runs do not answer and exactly one does, returns
+    /// that one and reports the others to the user.
     ///
     /// # Errors
-    /// There is none, or several and none was named.
+    /// No run exists, or several exist and none was selected.
     pub fn client_to_look(&self) -> Result<Client, Error> {
         let (client, silent) = self.to_look()?;
         for error in silent {
@@ -167,10 +167,10 @@ impl WhichRun {
         Ok(client)
     }
 
-    /// The same, without a word about runs that do not answer.
+    /// Same as [`WhichRun::client_to_look`], without reporting runs that do not answer.
     ///
     /// # Errors
-    /// As [`WhichRun::client_to_look`].
+    /// Same as [`WhichRun::client_to_look`].
     pub fn client_to_look_quietly(&self) -> Result<Client, Error> {
         self.to_look().map(|(client, _)| client)
     }
@@ -182,10 +182,10 @@ impl WhichRun {
         }
     }
 
-    /// The run that is meant for a change, which no other run may be.
+    /// Returns the selected run for a change, which must be unambiguous.
     ///
     /// # Errors
-    /// There is none, or several and none was named; or runs of another user are meant.
+    /// No run exists, several exist and none was selected, or runs of another user were selected.
     pub fn client(&self) -> Result<Client, Error> {
         match self.user {
             Some(user) if self.runs() != Runs::own() => Err(Error::Foreign(user)),

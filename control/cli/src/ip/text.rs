@@ -1,5 +1,5 @@
-//! The output of ip(8): the same words in the same order. Words for attributes that a stack has not
-//! (qdisc, group, qlen) are left out, as ip(8) leaves out what the kernel does not say.
+//! Text output in the format of ip(8). Attributes that a stack does not have (qdisc, group, qlen)
+//! are omitted, as ip(8) omits attributes that the kernel does not report.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ use towpath_model::{
 
 use super::grammar::{Family, Look, Selection};
 
-/// How something is to be printed.
+/// Output options.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Family to show; None: all.
+    /// Family to show; None means all.
     pub family: Option<Family>,
-    /// A line for each.
+    /// Whether to print one brief line per object.
     pub brief: bool,
-    /// A line for each, all words of it in one.
+    /// Whether to print each object completely on one line.
     pub oneline: bool,
-    /// With packets and bytes.
+    /// Whether to include packet and byte counters.
     pub statistics: bool,
-    /// JSON in lines of their own.
+    /// Whether to indent JSON.
     pub pretty: bool,
 }
 
-/// The part of the net that is asked for.
+/// Formats the requested objects.
 pub fn document(look: &Look, net: &Net, shape: Shape) -> String {
     let mut out = String::new();
     let mut entry = |put: &mut dyn FnMut(&mut String)| {
@@ -82,14 +82,14 @@ fn is_asked(name: &str, look: &Look) -> bool {
     look.dev().is_none_or(|dev| dev == name)
 }
 
-/// The interfaces that are to be shown.
+/// Returns the interfaces to show.
 pub(super) fn interfaces_of<'a>(look: &Look, net: &'a Net) -> impl Iterator<Item = &'a Interface> {
     let up_only = matches!(look, Look::Addresses { up: true, .. } | Look::Links { up: true, .. });
     let interfaces = net.interfaces.iter().filter(move |interface| interface.up || !up_only);
     interfaces.filter(|interface| is_asked(interface.name.as_str(), look))
 }
 
-/// Interfaces with the addresses that are to be shown of each.
+/// Returns the interfaces with their addresses to show.
 pub(super) fn addresses_of<'a>(
     look: &Look,
     net: &'a Net,
@@ -104,7 +104,7 @@ pub(super) fn addresses_of<'a>(
     };
     let all = interfaces_of(look, net).map(|interface| {
         let mut addresses: Vec<_> = interface.addresses.iter().filter(is_wanted).collect();
-        // As of the kernel: IPv4 first.
+        // As in the kernel, IPv4 comes first.
         addresses.sort_by_key(|address| address.address.addr().is_ipv6());
         (interface, addresses)
     });
@@ -112,7 +112,7 @@ pub(super) fn addresses_of<'a>(
     all.filter(|(_, addresses)| !restricted || !addresses.is_empty()).collect()
 }
 
-/// The routes that are to be shown, in the kernel's order. IPv4 unless IPv6 is asked for.
+/// Returns the routes to show, in the kernel's order. IPv4 unless IPv6 was requested.
 pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Route> {
     let Look::Routes(Selection { to, via, kind: of_kind, origin, .. }) = look else {
         return Vec::new();
@@ -129,14 +129,14 @@ pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a 
             && origin.is_none_or(|origin| origin == route.origin)
     });
     let mut routes: Vec<_> = routes.collect();
-    // Linux shows the IPv4 default route first, that of IPv6 last.
+    // Linux shows the default route first for IPv4, and last for IPv6.
     routes.sort_by_key(|route| {
         (v6 && route.to.len() == 0, route.to.network(), route.to.len(), metric(route))
     });
     if look.dev().is_none() && via.is_none() {
         return routes;
     }
-    // ip(8) finds no route with several next hops by one of them.
+    // ip(8) does not match multipath routes by a next hop.
     let alone = next_hops(&routes).filter_map(|hops| match hops {
         [route] => Some(*route),
         _ => None,
@@ -148,12 +148,12 @@ pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a 
     alone.filter(is_wanted).collect()
 }
 
-/// Routes, each with all routes that share its flows.
+/// Groups routes that share flows: each group is one multipath route.
 pub(super) fn next_hops<'a, 'b>(routes: &'b [&'a Route]) -> impl Iterator<Item = &'b [&'a Route]> {
     routes.chunk_by(|one, next| one.shares_with(next))
 }
 
-/// The router of a route with one, unless it was asked for by that.
+/// Returns the router of a route with one next hop, unless it was part of the filter.
 pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
     match (hops, look) {
         ([route], Look::Routes(Selection { via: None, .. })) => route.via,
@@ -161,14 +161,14 @@ pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
     }
 }
 
-/// Whether a route is that of an address of the loopback interface: Linux has it in the table
-/// `local`.
+/// Returns whether a route belongs to an address of the loopback interface, because Linux has it in
+/// the table `local`.
 fn is_of_loopback(route: &Route, net: &Net) -> bool {
     let of = net.interfaces.iter().find(|it| Some(&it.name) == route.dev.as_ref());
     route.origin == Origin::Link && of.is_some_and(|it| it.kind == Kind::Loopback)
 }
 
-/// The neighbours that are to be shown.
+/// Returns the neighbours to show.
 pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&'a Neighbor> {
     let Look::Neighbors { to, .. } = look else { return Vec::new() };
     let known = net.neighbors.iter().filter(|known| {
@@ -181,7 +181,7 @@ pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape) -> Vec<&
     known
 }
 
-/// Flags as `ip link` names them.
+/// Returns the flags as named by `ip link`.
 pub(super) fn flags(interface: &Interface) -> Vec<&'static str> {
     let kind: &[&str] = match interface.kind {
         Kind::Loopback => &["LOOPBACK"],
@@ -196,18 +196,18 @@ pub(super) fn flags(interface: &Interface) -> Vec<&'static str> {
     [none, kind, up].concat()
 }
 
-/// State as `ip link` names it.
+/// Returns the state as named by `ip link`.
 pub(super) fn state(interface: &Interface) -> &'static str {
     match (interface.up, interface.kind) {
         (false, _) => "DOWN",
         _ if interface.carrier == Some(false) => "DOWN",
         (true, Kind::Ethernet) => "UP",
-        // The kernel does not know it of these, either.
+        // As in the kernel, the state of these interfaces is unknown.
         (true, Kind::Loopback | Kind::Ip) => "UNKNOWN",
     }
 }
 
-/// Type of the link, with its address and that of all stations.
+/// Returns the link type, with the hardware and broadcast addresses.
 pub(super) fn link(interface: &Interface) -> (&'static str, Option<(MacAddr, MacAddr)>) {
     const ALL: MacAddr = MacAddr([0xff; 6]);
     match interface.kind {
@@ -217,7 +217,7 @@ pub(super) fn link(interface: &Interface) -> (&'static str, Option<(MacAddr, Mac
     }
 }
 
-/// Scope of an address.
+/// Returns the scope of an address.
 pub(super) fn scope(addr: IpAddr) -> &'static str {
     match addr {
         addr if addr.is_loopback() => "host",
@@ -226,7 +226,7 @@ pub(super) fn scope(addr: IpAddr) -> &'static str {
     }
 }
 
-/// Flags of an address.
+/// Returns the flags of an address.
 pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
     let state: &[_] = match address.state {
         AddressState::Tentative => &["tentative"],
@@ -239,9 +239,9 @@ pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
     state.iter().copied().chain(lasting).collect()
 }
 
-/// Metric that Linux has for a route.
+/// Returns the metric that Linux assigns to a route.
 pub(super) fn metric(route: &Route) -> u32 {
-    // IP6_RT_PRIO_ADDRCONF and IP6_RT_PRIO_USER in ipv6_route.h.
+    // IP6_RT_PRIO_ADDRCONF and IP6_RT_PRIO_USER of ipv6_route.h.
     const LINK_V6: u32 = 256;
     const USER_V6: u32 = 1024;
     match (route.metric.unwrap_or(0), route.origin) {
@@ -251,7 +251,7 @@ pub(super) fn metric(route: &Route) -> u32 {
     }
 }
 
-/// Kind of a route, unless it is a unicast one.
+/// Returns the kind of a route; None for unicast.
 pub(super) fn kind(route: &Route) -> Option<&'static str> {
     match route.kind? {
         RouteKind::Unicast => None,
@@ -261,8 +261,8 @@ pub(super) fn kind(route: &Route) -> Option<&'static str> {
     }
 }
 
-/// Flags of a route whose interface has no link. A router behind it is not used as long as the
-/// route has another one.
+/// Returns the flags of a route whose interface has no carrier. The stack does not use a router
+/// behind such an interface while the route has another next hop.
 pub(super) fn route_flags(route: &Route, net: &Net) -> &'static [&'static str] {
     let is_its = |it: &&Interface| Some(&it.name) == route.dev.as_ref();
     let has_lost = |it: &Interface| it.carrier == Some(false);
@@ -273,14 +273,14 @@ pub(super) fn route_flags(route: &Route, net: &Net) -> &'static [&'static str] {
     }
 }
 
-/// Interface of a route. Linux has none of an IPv4 route that leads nowhere, and `lo` of an IPv6
-/// one.
+/// Returns the interface of a route. As in Linux, an unreachable or similar IPv4 route has none,
+/// and an IPv6 one has `lo`.
 pub(super) fn device(route: &Route) -> Option<&str> {
     let leads_nowhere = kind(route).is_some() && route.to.addr().is_ipv4();
     route.dev.as_ref().filter(|_| !leads_nowhere).map(Word::as_str)
 }
 
-/// Maker of a route, unless it is the operator.
+/// Returns the protocol of a route; None if the operator added it.
 pub(super) fn protocol(route: &Route) -> Option<&'static str> {
     match route.origin {
         Origin::Static => None,
@@ -289,13 +289,13 @@ pub(super) fn protocol(route: &Route) -> Option<&'static str> {
     }
 }
 
-/// Scope of a route, unless it is a global one.
+/// Returns the scope of a route; None for global scope.
 pub(super) fn route_scope(route: &Route) -> Option<&'static str> {
     let is_on_link = route.via.is_none() && kind(route).is_none();
     (is_on_link && route.to.addr().is_ipv4()).then_some("link")
 }
 
-/// The address that an IPv4 route to a link comes from, which is its source as well.
+/// Returns the source address of an on-link IPv4 route: the address that created it.
 pub(super) fn source(route: &Route, net: &Net) -> Option<IpAddr> {
     if route.origin != Origin::Link || route.to.addr().is_ipv6() {
         return None;
@@ -305,7 +305,8 @@ pub(super) fn source(route: &Route, net: &Net) -> Option<IpAddr> {
     Some(own.address.addr())
 }
 
-/// Preference of an IPv6 route, which a router's metric stands for.
+/// Returns the preference of an IPv6 route, derived from its metric if it was learned from a router
+/// advertisement.
 pub(super) fn preference(route: &Route) -> Option<&'static str> {
     if route.to.addr().is_ipv4() {
         return None;
@@ -317,7 +318,7 @@ pub(super) fn preference(route: &Route) -> Option<&'static str> {
     })
 }
 
-/// Destinations as ip(8) writes them.
+/// Formats a destination as ip(8) does.
 pub(super) fn destination(to: Prefix) -> String {
     match to {
         to if to.len() == 0 => "default".to_owned(),
@@ -326,7 +327,7 @@ pub(super) fn destination(to: Prefix) -> String {
     }
 }
 
-/// State of a neighbour in capitals.
+/// Returns the state of a neighbour in capital letters.
 pub(super) fn neighbor_state(state: NeighborState) -> &'static str {
     match state {
         NeighborState::Incomplete => "INCOMPLETE",
@@ -338,7 +339,7 @@ pub(super) fn neighbor_state(state: NeighborState) -> &'static str {
     }
 }
 
-// Writing to a String cannot fail, so that results are not looked at below.
+// Writing to a String cannot fail, so that results are ignored below.
 
 fn header(out: &mut String, interface: &Interface) {
     let Interface { index, name, mtu, .. } = interface;
@@ -421,7 +422,7 @@ fn brief_link(out: &mut String, interface: &Interface) {
     let _ = writeln!(out, "<{flags}> ");
 }
 
-/// Tables of ip -s, with the columns that a stack counts.
+/// Formats the tables of ip -s, with the counters that a stack has.
 fn statistics(out: &mut String, interface: &Interface) {
     let traffic = interface.traffic;
     let rows = [
@@ -443,7 +444,7 @@ fn statistics(out: &mut String, interface: &Interface) {
     }
 }
 
-/// A route with one next hop, or with several in lines of their own.
+/// Formats a route with one next hop, or with several on separate lines.
 fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
     let Some(route) = hops.first() else { return };
     let is_one = hops.len() == 1;

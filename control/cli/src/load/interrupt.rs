@@ -1,4 +1,5 @@
-//! Ctrl-C and its kin: the first ends the run with the figures so far, the second ends towpath.
+//! Handles Ctrl-C and similar signals: the first stops the run and reports its figures, the second
+//! ends towpath.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +12,14 @@ use super::live::Screen;
 use crate::signals::{self, Signals};
 use towpath_model::wait::wait;
 
-/// A thread that waits for signals.
+/// Thread that waits for signals.
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Starts the thread. To be called before all others are, which inherit the blocked signals.
+    /// Starts the thread. Must be called before other threads are started, because they inherit the
+    /// blocked signals.
     pub fn start(screen: &Arc<Screen>) -> Result<Self> {
         let signals = Signals::block()?;
         let stop = Arc::<AtomicBool>::default();
@@ -27,12 +29,12 @@ impl Interrupt {
         Ok(Self { stop })
     }
 
-    /// Set once a signal asked for the end.
+    /// Returns the flag that is set once a signal requested the end.
     pub fn stop(&self) -> &AtomicBool {
         &self.stop
     }
 
-    /// Whether a signal asked for the end.
+    /// Returns whether a signal requested the end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -43,7 +45,7 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
         let arrived = match signals.next() {
             Ok(Some(arrived)) => arrived,
             Ok(None) => {
-                // An error here shows again in the read.
+                // Ignore an error, because the next read returns it again.
                 let _ = wait(&mut [PollFd::new(signals.fd(), PollFlags::IN)], None);
                 continue;
             }
@@ -60,7 +62,7 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
                     end(signal, screen);
                 }
             }
-            // Stops this process until somebody continues it.
+            // Stops this process until it is continued.
             Signal::SIGTSTP => screen.while_left(|| drop(signals::act(signal))),
             Signal::SIGUSR1 | Signal::SIGUSR2 => end(signal, screen),
             _ => {}
@@ -68,7 +70,7 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
     }
 }
 
-/// Ends this process by the signal, with the terminal as it was.
+/// Ends this process by the signal, after restoring the terminal.
 fn end(signal: Signal, screen: &Screen) -> ! {
     screen.leave_at_once();
     let code = signals::die(signal as i32);

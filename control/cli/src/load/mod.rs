@@ -1,7 +1,7 @@
-//! `towpath load`: the face of the load tester.
+//! `towpath load`: command line of the load tester.
 //!
-//! `args` makes plans of options, `session` runs plans with progress (`live`) and an end at Ctrl-C
-//! (`interrupt`). `place` puts the tester on Towpath. `sinks` writes the results, which
+//! `args` converts options to plans. `session` runs the plans, with progress (`live`) and Ctrl-C
+//! (`interrupt`). `place` runs the tester on a Towpath stack. `sinks` writes the results, which
 //! [`towpath_load::results`] computes and formats.
 
 mod args;
@@ -59,7 +59,7 @@ pub fn load(args: &LoadArgs) -> Result<u8> {
     Ok(verdict(&document))
 }
 
-/// The exit code, and a line for each reason that it is not 0.
+/// Returns the exit code. Prints a line per reason if it is not 0.
 fn verdict(document: &Document) -> u8 {
     for run in document.outcome.runs() {
         if let Some(mark) = &run.report.fell_behind {
@@ -105,7 +105,7 @@ fn verdict(document: &Document) -> u8 {
     code
 }
 
-/// The first failure, and what to do about it.
+/// Describes the first failure, with advice.
 fn no_answer(document: &Document) -> String {
     let runs = document.outcome.runs();
     let Some(run) = runs.first() else {

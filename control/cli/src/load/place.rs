@@ -1,4 +1,4 @@
-//! `--on`: the tester again, as the program of a `towpath run`.
+//! `--on`: runs the tester itself as the program of `towpath run`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,18 +9,18 @@ use towpath_load::results::values::Place;
 
 use super::args::LoadArgs;
 
-/// The option that tells the tester where it is.
+/// Hidden option that tells the restarted tester which stack it uses.
 const INSIDE: &str = "--inside";
 
-/// Whether the users' sockets are to be where this process has none.
+/// Returns whether the users' sockets require a restart under `towpath run`.
 pub fn is_elsewhere(args: &LoadArgs) -> bool {
     args.on != Place::Kernel && args.inside.is_none()
 }
 
-/// Becomes `towpath run`, which starts this command again on its stack.
+/// Executes `towpath run`, which starts this command again on its stack.
 ///
 /// # Errors
-/// The kernel's, if it cannot execute this program.
+/// The kernel cannot execute this program.
 pub fn restart(args: &LoadArgs) -> Result<u8> {
     let own = std::env::current_exe().context("the path of towpath itself")?;
     let words = command(args, own.as_os_str(), std::env::args_os().skip(1));
@@ -28,7 +28,7 @@ pub fn restart(args: &LoadArgs) -> Result<u8> {
     Err(error).with_context(|| format!("cannot execute {}", own.display()))
 }
 
-/// Words of the `towpath run` for a command with these words behind `towpath`.
+/// Returns the arguments of `towpath run` that start a command with these arguments.
 fn command(
     args: &LoadArgs,
     own: &std::ffi::OsStr,
@@ -46,12 +46,12 @@ fn command(
     run
 }
 
-/// Words of the command as the user gave them.
+/// Returns the arguments as the user gave them.
 pub fn argv() -> Vec<String> {
     as_given(std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-/// Without the option that [`restart`] added.
+/// Removes the option that [`restart`] added.
 fn as_given(mut words: Vec<String>) -> Vec<String> {
     if let [.., option, _] = &words[..]
         && option == INSIDE

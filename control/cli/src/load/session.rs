@@ -1,4 +1,4 @@
-//! The runs of a command, one after the other.
+//! Executes the runs of a command one after the other.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,25 +15,25 @@ use super::interrupt::Interrupt;
 use super::live::{Heading, Live};
 use crate::error::{ExitCode, Failure};
 
-/// The options of the command, and how its progress is shown.
+/// Options of the command, and the display of its progress.
 pub struct Session<'a> {
     args: &'a LoadArgs,
     interrupt: &'a Interrupt,
     live: Live,
 }
 
-/// The servers of a command, each with the plan for it.
+/// Plans for the servers of a command.
 pub enum Targets {
-    /// The one of `--host`.
+    /// The server of `--host`.
     One(Box<Plan>),
-    /// The two of `--compare`.
+    /// The two servers of `--compare`.
     Two(Box<[Plan; 2]>),
 }
 
-/// Looks the servers up, and checks the options against them.
+/// Resolves the servers, and checks the options.
 ///
 /// # Errors
-/// A name without an address, and options that contradict each other.
+/// A name has no address, or options are inconsistent.
 pub fn targets(args: &LoadArgs, on: &Place) -> Result<Targets> {
     let plan = |name: &str| {
         let url = HttpUrl::parse(name).map_err(|error| usage(error.to_string()))?;
@@ -55,7 +55,7 @@ pub fn targets(args: &LoadArgs, on: &Place) -> Result<Targets> {
     }
 }
 
-/// Looks up a server as the users' stack reaches it.
+/// Resolves a server to addresses that the users' stack can reach.
 fn target(name: &str, on: &Place) -> Result<Target> {
     let mut target = Target::resolve(name).map_err(|error| usage(error.to_string()))?;
     if target.addresses.iter().any(|address| address.port() == 0) {
@@ -78,7 +78,8 @@ fn target(name: &str, on: &Place) -> Result<Target> {
     Ok(target)
 }
 
-/// Replaces this machine's loopback by the gateway's address, behind which it is.
+/// Replaces a loopback address by that of the gateway, through which the stack reaches this
+/// machine.
 fn through_gateway(address: &mut SocketAddr) {
     if address.ip().is_loopback() {
         address.set_ip(match address.ip() {
@@ -89,15 +90,15 @@ fn through_gateway(address: &mut SocketAddr) {
 }
 
 impl<'a> Session<'a> {
-    /// A session without runs.
+    /// Creates a session.
     pub fn new(args: &'a LoadArgs, interrupt: &'a Interrupt, live: Live) -> Self {
         Self { args, interrupt, live }
     }
 
-    /// Does all runs.
+    /// Executes all runs.
     ///
     /// # Errors
-    /// Reasons for which a run does not begin.
+    /// A run could not begin.
     pub fn outcome(&mut self, targets: Targets) -> Result<Outcome> {
         match (targets, &self.args.search) {
             (Targets::Two(plans), _) => {
@@ -122,14 +123,14 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Runs A B A B; a run that was stopped counts for nothing.
+    /// Alternates runs of A and B. A stopped run is discarded.
     fn compare(&mut self, mut plans: [Plan; 2]) -> Result<Comparison> {
         let rounds = self.args.rounds;
         let mut runs = [Vec::new(), Vec::new()];
         'rounds: for round in 1..=rounds {
             for (side, name) in ["A", "B"].into_iter().enumerate() {
                 let plan = &mut plans[side];
-                // Equal for both sides of a round, and another one for the next round.
+                // Use the same seed for both servers of a round, and another one in the next round.
                 plan.seed = self.args.seed.wrapping_add(round.into());
                 let report =
                     self.run(&plans[side], format!("{name}, round {round} of {rounds}"))?;
@@ -140,7 +141,7 @@ impl<'a> Session<'a> {
                 runs[side].push(report);
             }
         }
-        // Rounds that only A finished would give A one more chance than B.
+        // Discard an incomplete round, otherwise A would have one run more than B.
         let both = runs[1].len();
         runs[0].truncate(both);
         let names = plans.map(|plan| plan.target.name);
@@ -156,7 +157,7 @@ impl<'a> Session<'a> {
             let mut step = Step::new(rate, limit, self.run(&plan, words.clone())?);
             self.live.tell(&step.line());
             if step.missed == Some(Missed::TesterBehind) {
-                // Another program may have held the tester up: a second try tells.
+                // Repeat the step, because another program may have delayed the tester.
                 step = Step::new(rate, limit, self.run(&plan, format!("{words}, again"))?);
                 self.live.tell(&step.line());
             }
@@ -170,7 +171,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Figures of a run among several.
+/// Formats the figures of one of several runs.
 fn line(report: &Report) -> String {
     let kinds = if report.plan.shape.is_stream() {
         &[ComparedFigure::Bits][..]

@@ -1,4 +1,4 @@
-//! Where the figures go: standard output and files, which are opened before the first run.
+//! Output of the figures: standard output and files. Files are opened before the first run.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,20 +11,20 @@ use towpath_load::results::{page, tables, text};
 
 use crate::error::{ExitCode, Failure};
 
-/// Outputs in the order in which they were given.
+/// Outputs in the order given.
 pub struct Sinks(Vec<Sink>);
 
 struct Sink {
     format: ResultFormat,
-    /// The file and its name; standard output without one.
+    /// File with its path; None means standard output.
     file: Option<(File, PathBuf)>,
 }
 
 impl Sinks {
-    /// Opens the files. Their content stays until the figures are there.
+    /// Opens the files. Their content is kept until the figures are written.
     ///
     /// # Errors
-    /// A file that cannot be written: better now than after an hour.
+    /// A file cannot be opened for writing, which is reported before the runs start.
     pub fn open(outputs: Vec<Output>) -> Result<Self> {
         let open = |Output { format, file }: Output| {
             let Some(path) = file else { return Ok(Sink { format, file: None }) };
@@ -35,12 +35,13 @@ impl Sinks {
         outputs.into_iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// Writes the figures everywhere.
+    /// Writes the figures to all outputs.
     ///
     /// # Errors
-    /// A file or standard output that takes no more.
+    /// An output cannot be written.
     pub fn write(self, document: &Document) -> Result<()> {
-        // A full disk must not cost the text on standard output.
+        // Continue after an error, so that a full disk does not prevent the text on standard
+        // output.
         let results: Vec<_> = self.0.into_iter().map(|sink| sink.write(document)).collect();
         results.into_iter().collect()
     }
@@ -62,9 +63,9 @@ impl Sink {
     }
 }
 
-/// Writes the text in place of the file's content.
+/// Replaces the file's content by the text.
 fn replace(mut file: File, text: &str) -> std::io::Result<()> {
-    // A device or a pipe has no length to cut.
+    // Devices and pipes cannot be truncated.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }

@@ -1,31 +1,32 @@
-//! The ports of a stack, as requests see them.
+//! Requests about the ports of this process's stack.
 
 use nix::net::if_::InterfaceFlags;
 use towpath_model::{Interface, Port, Word};
 use towpath_uplink::{PortCounters, Tally};
 
-/// A port as its owner knows it.
+/// Port as known to its owner.
 #[derive(Debug, Clone)]
 pub struct Device {
     /// Name of the port.
     pub name: String,
     /// Kind of the device.
     pub driver: String,
-    /// The host's device, or the ports that this one stands on.
+    /// Device of the host, or the ports below this one.
     pub device: Option<String>,
-    /// The kernel's interfaces below, of which one has to have a link; empty: there are none.
+    /// Kernel interfaces below the port; it has a link if any of them does. Empty if there are
+    /// none.
     pub links: Vec<String>,
     /// Counters of the device.
     pub counters: Vec<(String, u64)>,
 }
 
-/// A tally's view of a port: the kind and name of its device, and its counters.
+/// Device of a port and its counters, read from a tally.
 pub struct OfTally {
     /// Kind of the device.
     pub driver: String,
     /// Name of the host's device.
     pub device: Option<String>,
-    /// Counters, with their layer in front where that is not the device's own.
+    /// Counters; those of other layers are prefixed by the layer's name.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -49,7 +50,7 @@ fn named(layers: &PortCounters) -> Vec<(String, u64)> {
     all
 }
 
-/// The ports as the protocol has them, each with its interface.
+/// Converts ports for the protocol, and adds their interfaces.
 pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
     let running = running();
     let word = |name: String| Word::try_from(name).ok();
@@ -69,7 +70,7 @@ pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
     shown.collect()
 }
 
-/// Notes for each interface whether its port has a link, where that is known.
+/// Sets the carrier state of each interface if its port's link state is known.
 pub fn put_carriers(links: &[(String, Vec<String>)], interfaces: &mut [Interface]) {
     let running = running();
     for interface in interfaces {
@@ -78,18 +79,19 @@ pub fn put_carriers(links: &[(String, Vec<String>)], interfaces: &mut [Interface
     }
 }
 
-/// Whether each port has a link, by the kernel's interfaces below it, where that is known.
+/// Returns the link state of each port, if known, from the kernel interfaces below.
 pub fn carriers(below: &[Vec<String>]) -> Vec<Option<bool>> {
     let running = running();
     below.iter().map(|below| has_link(&running, below)).collect()
 }
 
-/// Whether one of the kernel's interfaces below a port has a link, if there are any.
+/// Returns whether any kernel interface below a port has a link. None if there are no such
+/// interfaces.
 fn has_link(running: &[String], below: &[String]) -> Option<bool> {
     (!below.is_empty()).then(|| below.iter().any(|name| running.contains(name)))
 }
 
-/// The kernel's interfaces that have a link.
+/// Returns the kernel's interfaces that have a link.
 fn running() -> Vec<String> {
     let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let running = all.filter(|known| known.flags.contains(InterfaceFlags::IFF_RUNNING));

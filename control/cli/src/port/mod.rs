@@ -1,6 +1,6 @@
 //! `towpath port`: the ports of a running router or run, with what their devices count.
 //!
-//! `answer` is the other end: the ports of the stack of this process.
+//! `answer` implements the requests in the process that has the stack.
 
 mod answer;
 
@@ -29,7 +29,7 @@ pub struct PortArgs {
     pub words: Vec<String>,
 }
 
-/// Text of `towpath port --help` in front of the options.
+/// Text of `towpath port --help` before the options.
 pub const ABOUT: &str = "\
 Show the ports of a running router or run.
 
@@ -40,7 +40,7 @@ their segments where they are sent. Parts \
 of a bridge are ports without an interface of the stack. The state of the link is unknown where \
 the device has none that the kernel knows.";
 
-/// Text of `towpath port --help` behind the options.
+/// Text of `towpath port --help` after the options.
 pub const AFTER: &str = "\
 Examples:
   towpath port
@@ -55,7 +55,7 @@ Exit status:
 /// Runs the command.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Any error, with a message for the user.
 pub fn port(args: &PortArgs) -> Result<()> {
     let usage = |why: String| Failure::error(ExitCode::IpUsage, why);
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
@@ -83,7 +83,7 @@ pub fn port(args: &PortArgs) -> Result<()> {
     }
 }
 
-/// Word for the state of a link.
+/// Describes the state of a link.
 fn link(port: &Port) -> &'static str {
     match port.link {
         Some(true) => "up",
@@ -92,7 +92,7 @@ fn link(port: &Port) -> &'static str {
     }
 }
 
-/// A port for people.
+/// Formats a port as text.
 fn text(port: &Port) -> String {
     let mut out = format!("{}: {}", port.name, port.driver);
     // Writing to a String cannot fail.
@@ -110,7 +110,7 @@ fn text(port: &Port) -> String {
         }
         let traffic = interface.traffic;
         let ways = [
-            // Merged packets count as one, those that the device cuts as their segments.
+            // Merged packets count once; packets that the device segments count as their segments.
             ("rx", traffic.rx_packets, "merged", traffic.rx_bytes, traffic.rx_dropped),
             ("tx", traffic.tx_packets, "segments", traffic.tx_bytes, traffic.tx_dropped),
         ];
@@ -126,7 +126,7 @@ fn text(port: &Port) -> String {
     out
 }
 
-/// An object for each port.
+/// Formats the ports as JSON, with an object per port.
 fn json(ports: &[Port]) -> Result<String> {
     let ports = ports.iter().map(|port| {
         let mut all = Map::new();
