@@ -207,7 +207,7 @@ fn start_guardian(lifeline: OwnedFd) -> Result<ProgramChild> {
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut actions = PosixSpawnFileActions::init()?;
     actions.add_dup2(its.as_fd().as_raw_fd(), rustix::stdio::raw_stdin())?;
-    // Keep all signals blocked that are blocked now; the guardian restores the mask for PROGRAM.
+    // The guardian inherits the blocked signals, so that none ends it before it has blocked all.
     let attributes = PosixSpawnAttr::init()?;
     let name = CString::new(guardian::name(std::process::id()))?;
     let environment: Vec<CString> =

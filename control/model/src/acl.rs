@@ -1,73 +1,73 @@
-//! The access list of a run, and changes of it, as they are written in JSON. Rules are texts in the
-//! grammar of docs/acl.md.
+//! Access list of a run, and changes to it, as serialized to JSON. Rules are strings in the grammar
+//! of docs/acl.md.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sockets::Word;
 
-/// Rules by which packets are judged, with counters.
+/// Rules that filter packets, with counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acl {
-    /// All rules, the lowest number first.
+    /// All rules, in ascending order of their numbers.
     pub rules: Vec<AclRule>,
-    /// Fate of packets that no rule matches, for each hook.
+    /// Default actions for packets that match no rule, one per hook.
     pub defaults: Vec<AclDefault>,
 }
 
-/// A rule.
+/// Rule of an access list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AclRule {
-    /// The rule, from `id` on: "id 10 in wan proto tcp action drop".
+    /// Text of the rule, starting with `id`: "id 10 in wan proto tcp action drop".
     pub rule: String,
-    /// Packets that it decided about since it is in force.
+    /// Packets that the rule has matched since it was added.
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
 }
 
-/// A default.
+/// Default action of a hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AclDefault {
     /// The hook: `prerouting`, `input`, `forward`, `output` or `postrouting`.
     pub hook: Word,
-    /// The fate: `accept`, `drop` or `reject`.
+    /// The action: `accept`, `drop` or `reject`.
     pub action: Word,
-    /// Packets that no rule matched there, since this default is in force.
+    /// Packets that matched no rule at this hook since the default was set.
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
 }
 
-/// A change of the access list of a run.
+/// Change to the access list of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum AclChange {
-    /// Adds a rule. A rule with its number is a fault.
+    /// Adds a rule. Fails if a rule with this number exists.
     AddRule {
-        /// The rule, from `id` on.
+        /// Text of the rule, starting with `id`.
         rule: String,
     },
-    /// Adds a rule, in the place of one with its number.
+    /// Adds a rule, or replaces the rule with its number.
     ReplaceRule {
-        /// The rule, from `id` on.
+        /// Text of the rule, starting with `id`.
         rule: String,
     },
     /// Deletes a rule.
     DeleteRule {
-        /// Its number.
+        /// Number of the rule.
         id: u32,
     },
-    /// Sets the fate of packets that no rule matches.
+    /// Sets the default action for packets that match no rule.
     SetDefault {
-        /// Hooks at which they are.
+        /// Hooks to change.
         hooks: Vec<Word>,
-        /// Their fate.
+        /// Default action.
         action: Word,
     },
-    /// Puts a whole list in the place of what is there.
+    /// Replaces the whole list.
     Load {
-        /// The list, a rule or a default a line.
+        /// The new list, one rule or default per line.
         text: String,
     },
 }

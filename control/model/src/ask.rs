@@ -1,7 +1,7 @@
-//! Several runs asked at the same time, so that the waits for slow ones do not add up.
+//! Queries several runs concurrently, so that timeouts of slow runs do not add up.
 //!
-//! The answers of a user about itself are not trusted: they are limited in size and time here, and
-//! checked by their readers.
+//! Answers of other users' runs are not trusted: their size and time are limited here, and readers
+//! must validate the content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,24 +21,24 @@ use crate::sockets::Word;
 use crate::user::user_name;
 use crate::wait::wait;
 
-/// Reason why a run told nothing.
+/// Reason for which a run did not answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// The socket's other end is not the user in whose folder it is.
+    /// The peer of the socket is not the user who owns the directory.
     Stranger,
-    /// The run did not take the question, or stopped in its answer, for two seconds.
+    /// For two seconds, the run did not accept the request, or paused in its answer.
     Silent,
-    /// The run did not say within eight seconds that it made a change.
+    /// The run did not confirm a change within eight seconds.
     SilentChange,
-    /// The answers of its user's runs exceeded this limit in bytes.
+    /// The answers of the user's runs exceeded this limit in bytes.
     TooLong(usize),
-    /// The answer had no end after ten seconds.
+    /// The answer was not complete after ten seconds.
     TooSlow,
-    /// Its user has more runs than are asked.
+    /// The user has more runs than are queried.
     TooMany {
-        /// Runs of its user that were asked.
+        /// Number of the user's runs that were queried.
         asked: usize,
-        /// Runs that were not asked either.
+        /// Number of further runs that were not queried.
         more: usize,
     },
     /// A system call failed.
@@ -76,59 +76,60 @@ impl From<Errno> for NoAnswer {
     }
 }
 
-/// Limit on the time in which all runs that are asked together answer.
+/// Timeout for the answers of all runs that are queried together.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Limit on the wait for a change: a list of some hundred thousand rules is compiled meanwhile.
+/// Timeout for a change. Compiling a list of some hundred thousand rules takes seconds.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(8);
 
-/// How much of one user's runs is asked and heard.
+/// Limits on the queries of a user's runs.
 #[derive(Debug, Clone, Copy)]
 struct Share {
-    /// Runs that are asked.
+    /// Maximum number of runs queried.
     runs: usize,
-    /// Bytes of all their answers.
+    /// Maximum length of all their answers in bytes.
     bytes: usize,
 }
 
 impl Share {
-    /// Share of own runs: a quarter of the descriptors that a process has by default. A connection
-    /// takes some 800 bytes of JSON; a third of a million of them fit.
+    /// Limits for own runs. The number of runs is a quarter of the default descriptor limit. A
+    /// connection takes some 800 bytes of JSON, so a third of a million of them fit.
     const OWN: Self = Self { runs: 256, bytes: 256 << 20 };
-    /// Share of another user, whose runs root asks by `--user` and who chooses their answers.
+    /// Limits for the runs of another user selected by root's `--user`. Their answers are not
+    /// trusted.
     const NAMED: Self = Self { runs: 256, bytes: 64 << 20 };
-    /// Share of another user in a list of all users.
+    /// Limits for each user in a list of all users.
     const LISTED: Self = Self { runs: 32, bytes: 16 << 20 };
 }
 
-/// Runs of other users that are asked in a list of all.
+/// Maximum number of other users' runs queried for a list of all users.
 const LISTED_RUNS_MAX: usize = 256;
 
-/// A run, and its answer.
+/// A run with its answer.
 pub type Told = (Run, Result<Vec<u8>, NoAnswer>);
 
-/// A run that has a socket. Its identity is the owner of the folder and the name of its files
-/// there. Any user can choose a name and a process id for files of its own.
+/// A run that has a socket, identified by the owner of the directory and the name of its files. Any
+/// user can choose a name and a process id for files of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// User whose folder its socket is in.
+    /// Owner of the directory that contains the socket.
     pub owner: u32,
     /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
-    /// Name that `--name` gave.
+    /// Name given by `--name`.
     pub name: Option<Word>,
     files: String,
 }
 
 impl Run {
-    /// Whether it is a run of another user than this process.
+    /// Returns whether the run belongs to another user than this process.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.owner != geteuid().as_raw()
     }
 }
 
-/// The run as the beginning of a sentence.
+/// Formats the run as the beginning of a sentence.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the run with process id {}", self.pid)?;
@@ -139,7 +140,8 @@ impl fmt::Display for Run {
     }
 }
 
-/// All runs of a user that have a socket. None is asked. Only root finds those of another user.
+/// Lists all runs of a user that have a socket, without querying them. Only root finds those of
+/// another user.
 #[must_use]
 pub fn runs_of(owner: u32) -> Vec<Run> {
     let folders = folder::of_user(owner);
@@ -148,8 +150,8 @@ pub fn runs_of(owner: u32) -> Vec<Run> {
     runs
 }
 
-/// The answer of each run of a user that is wanted, by process id, of which there may be several in
-/// PID namespaces.
+/// Queries the wanted runs of a user, in the order of process ids. Several runs may have the same
+/// id because of PID namespaces.
 #[must_use]
 pub fn ask_user(owner: u32, wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<Told> {
     let is_own = owner == geteuid().as_raw();
@@ -157,7 +159,8 @@ pub fn ask_user(owner: u32, wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<T
     ask(&[owner], wanted, share, share.runs, call)
 }
 
-/// The answers of runs of all other users, by user and process id. Empty unless this user is root.
+/// Queries the runs of all other users, in the order of users and process ids. Empty unless this
+/// user is root.
 #[must_use]
 pub fn ask_other_users(call: &Call) -> Vec<Told> {
     ask(&folder::other_users(), |_| true, Share::LISTED, LISTED_RUNS_MAX, call)
@@ -171,7 +174,7 @@ fn ask(
     call: &Call,
 ) -> Vec<Told> {
     let request = Request { version: VERSION, call: call.clone() };
-    // Numbers, words and addresses can all be written as JSON.
+    // Serialization cannot fail: the request has only numbers, strings and addresses.
     let mut line = serde_json::to_vec(&request).unwrap_or_default();
     line.push(b'\n');
     let mut told = Vec::new();
@@ -188,7 +191,7 @@ fn ask(
     told
 }
 
-/// Asks the wanted runs of a user, at most `runs_max`.
+/// Sends the request to the wanted runs of a user, at most `runs_max`.
 fn ask_runs<'a>(
     owner: u32,
     wanted: &impl Fn(&Run) -> bool,
@@ -204,7 +207,7 @@ fn ask_runs<'a>(
     for (folder, run) in runs.by_ref().take(runs_max) {
         match AskedRun::new(folder, &run, line) {
             Ok(question) => questions.push(question),
-            // The run ended meanwhile, or was killed.
+            // Skip a run that has ended meanwhile, or was killed.
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 remove_if_dead(folder, &run.files);
@@ -217,7 +220,7 @@ fn ask_runs<'a>(
     }
 }
 
-/// The runs that have a socket in a folder.
+/// Lists the runs that have a socket in a directory.
 fn runs_in(folder: &Folder) -> Vec<Run> {
     let files = folder.names().unwrap_or_default();
     let runs = files.iter().filter_map(|file| {
@@ -230,11 +233,11 @@ fn runs_in(folder: &Folder) -> Vec<Run> {
     runs
 }
 
-/// A run that was asked.
+/// A run to which the request was sent.
 struct AskedRun<'a> {
     run: Run,
     socket: OwnedFd,
-    /// Bytes of the request that the run has not taken yet.
+    /// Bytes of the request not sent yet.
     unsent: &'a [u8],
     heard: Vec<u8>,
     silent_from: Instant,
@@ -244,7 +247,8 @@ struct AskedRun<'a> {
 impl<'a> AskedRun<'a> {
     fn new(folder: &Folder, run: &Run, line: &'a [u8]) -> Result<Self, NoAnswer> {
         let there = folder.socket(&socket_of(&run.files)).map_err(NoAnswer::Io)?;
-        // A run that is stopped accepts nothing, and has room for so many connections only.
+        // A stopped run accepts no connections, and its backlog is limited, so connect must not
+        // block.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         match connect(&socket, &SocketAddrUnix::new(own_path_of(&there))?) {
@@ -259,7 +263,7 @@ impl<'a> AskedRun<'a> {
         Ok(Self { run, socket, unsent: line, heard: Vec::new(), silent_from, end: None })
     }
 
-    /// Sends as much of the request as the run takes.
+    /// Sends as much of the request as the socket accepts.
     fn write(&mut self) {
         match rustix::io::write(&self.socket, self.unsent) {
             Ok(len) => {
@@ -267,19 +271,20 @@ impl<'a> AskedRun<'a> {
                 self.silent_from = Instant::now();
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // The run may have answered before it read all, and closed.
+            // Ignore the error, because the run may have answered and closed before reading the
+            // whole request.
             Err(_) => self.unsent = &[],
         }
     }
 
-    /// Takes what there is, and returns its length. `used` of the `bytes_max` of its user's runs
-    /// came before.
+    /// Reads available bytes, and returns their number. `used` of `bytes_max` bytes were already
+    /// received from runs of this user.
     fn read(&mut self, used: usize, bytes_max: usize) -> usize {
         const CHUNK: usize = 64 << 10;
         let (before, room) = (self.heard.len(), bytes_max - used);
-        // Reads one byte beyond the limit, to tell the end from an answer that goes on.
+        // Read one byte more than allowed, to distinguish a complete answer from a longer one.
         let len_max = CHUNK.min(room + 1);
-        // Doubling would take twice the memory of the answer, and three times while it is moved.
+        // Grow exactly, because doubling would need up to three times the memory of the answer.
         self.heard.reserve_exact(len_max);
         self.heard.resize(before + len_max, 0);
         let result = rustix::io::read(&self.socket, &mut self.heard[before..]);
@@ -290,8 +295,8 @@ impl<'a> AskedRun<'a> {
             Ok(len) if len > room => self.end = Some(Err(NoAnswer::TooLong(bytes_max))),
             Ok(_) => self.silent_from = Instant::now(),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // A run that is busy answers, and closes before it has read the request. Its answer
-            // comes first, then the reset. Readers find out whether the answer is whole.
+            // A busy run answers and closes before it has read the request, so that a reset follows
+            // its answer. Readers detect an incomplete answer.
             Err(Errno::CONNRESET) if before > 0 => self.end = Some(Ok(())),
             Err(error) => self.end = Some(Err(error.into())),
         }
@@ -310,8 +315,8 @@ impl<'a> AskedRun<'a> {
     }
 }
 
-/// Reads all answers at the same time, so that the waits for slow runs do not add up. Takes
-/// `bytes_max` of each user's runs.
+/// Reads all answers concurrently, so that timeouts of slow runs do not add up. Accepts at most
+/// `bytes_max` bytes from each user's runs.
 fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut heard = BTreeMap::<u32, usize>::new();
@@ -319,7 +324,7 @@ fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
         let now = Instant::now();
         let mut next = until;
         for question in questions.iter_mut().filter(|question| question.end.is_none()) {
-            // A run that takes no question does not begin a change either.
+            // A run that has not accepted the whole request does not start a change either.
             let is_taken = is_change && question.unsent.is_empty();
             let patience = if is_taken { CHANGE_PATIENCE } else { PATIENCE };
             let deadline = question.silent_from + patience;
@@ -340,7 +345,7 @@ fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
                 PollFd::from_borrowed_fd(q.socket.as_fd(), PollFlags::IN | writes)
             })
             .collect();
-        // After a wait that failed no socket is ready, and the deadlines go on.
+        // Ignore an error: no socket is then ready, and the deadlines still apply.
         let _ = wait(&mut polls, Some(next.saturating_duration_since(now)));
         let ready: Vec<_> = polls.iter().map(PollFd::revents).collect();
         for (question, ready) in open.iter_mut().zip(ready) {

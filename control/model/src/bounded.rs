@@ -1,8 +1,10 @@
-//! Lists in requests and answers, read so that memory stays in proportion to values that are kept.
+//! Bounded deserialization of lists in requests and answers, so that memory is proportional to the
+//! values kept.
 //!
-//! serde buffers tagged enums and flattened structs whole before it knows their type, with unknown
-//! fields. The buffer takes some 16 bytes for each byte of JSON. So an element of such a list is
-//! limited before it is read: by its length in a request, by its parts in an answer.
+//! serde buffers tagged enums and flattened structs completely, including unknown fields, before it
+//! knows their type. The buffer needs some 16 bytes per byte of JSON. Elements of such lists are
+//! therefore limited before they are deserialized: by length in requests, by number of parts in
+//! answers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,22 +14,22 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Words of PROGRAM's command line that are kept.
+/// Maximum number of words of PROGRAM's command line that are kept.
 const WORDS_MAX: usize = 65_536;
-/// Fields of an element of an answer that are looked at. A socket has some 60.
+/// Maximum number of fields of an element that are read. A socket has some 60.
 const FIELDS_MAX: usize = 128;
-/// Values in an array of such a field.
+/// Maximum number of values in an array of such a field.
 const VALUES_MAX: usize = 64;
-/// Bytes of a text in such a field.
+/// Maximum length of a string in such a field, in bytes.
 const TEXT_LEN_MAX: usize = 256;
 
-/// An element of a list in a request.
+/// Element of a list in a request.
 pub(crate) trait Change: DeserializeOwned {
-    /// Reads one from its JSON.
+    /// Deserializes an element from JSON.
     fn read(json: &str) -> serde_json::Result<Self>;
 }
 
-/// Reads the changes of a request.
+/// Deserializes the changes of a request.
 pub(crate) fn changes<'de, T: Change, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(BoundedChanges(PhantomData))
 }
@@ -52,7 +54,7 @@ impl<'de, T: Change> Visitor<'de> for BoundedChanges<T> {
     }
 }
 
-/// Reads a list of an answer, each element from [`Small`].
+/// Deserializes a list of an answer, each element through [`Small`].
 pub(crate) fn list<'de, T, D>(from: D) -> Result<Option<Vec<T>>, D::Error>
 where
     T: DeserializeOwned,
@@ -71,7 +73,7 @@ where
     Ok(list.map(|list| list.into_iter().map(|Element(element)| element).collect()))
 }
 
-/// Reads the first [`WORDS_MAX`] words of a command line.
+/// Deserializes the first [`WORDS_MAX`] words of a command line.
 pub(crate) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     struct Words;
 
@@ -96,8 +98,7 @@ pub(crate) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
     from.deserialize_seq(Words)
 }
 
-/// An object of numbers, texts and arrays of numbers. Everything that is larger or deeper becomes
-/// null.
+/// Object of numbers, strings and arrays of numbers. Larger or nested values become null.
 struct Small(Value);
 
 impl<'de> Deserialize<'de> for Small {
@@ -186,7 +187,7 @@ impl<'de> Visitor<'de> for Field {
     }
 }
 
-/// A number of an array, or null.
+/// Number in an array, or null.
 struct BoundedNumber(Value);
 
 impl<'de> Deserialize<'de> for BoundedNumber {

@@ -1,4 +1,4 @@
-//! A client of one run.
+//! Client for the control socket of a run.
 
 use std::fmt;
 
@@ -14,26 +14,26 @@ use crate::sockets::ShownSocket;
 use crate::text::printable;
 use crate::user::user_name;
 
-/// A run that answers requests. Each request is a connection of its own.
+/// Client of a run. Each request uses a connection of its own.
 #[derive(Debug, Clone)]
 pub struct Client {
     run: Run,
 }
 
-/// Reason why a request has no answer.
+/// Reason for which a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No run of the user is the one that was named.
+    /// The user has no matching run.
     #[error("{0}")]
     NoRun(Missing),
-    /// There are several runs, and none was named.
+    /// Several runs match, and none was selected.
     #[error("several runs may be meant: name one by --run PID or --name NAME{0}")]
     Several(Several),
-    /// Runs of another user are meant, and this user is not root.
+    /// Runs of another user were selected, and this user is not root.
     #[error("runs of user {} answer that user and root only", user_name(*.0))]
     NotRoot(u32),
-    /// The run is another user's, and requests of this kind change it.
+    /// The run belongs to another user, who alone may change it.
     #[error(
         "runs of user {user} can be shown, not changed: make the change as that user, as by \
          `sudo -u {user} towpath ...`",
@@ -43,21 +43,21 @@ pub enum Error {
     /// The run did not answer.
     #[error("{0} {1}")]
     NoAnswer(Run, NoAnswer),
-    /// The answer is not one of this version of the protocol.
+    /// The answer is invalid, or of another version of the protocol.
     #[error("{0} gave no readable answer; is it another version?")]
     Unreadable(Run),
-    /// The run did not do what was asked.
+    /// The run refused the request.
     #[error("{}", .0.message)]
     Refused(RequestFault),
 }
 
-/// A run that a user does not have.
+/// Description of a run that a user does not have.
 #[derive(Debug)]
 pub struct Missing {
     owner: u32,
-    /// Rest of a sentence that begins with the run.
+    /// Predicate of a sentence about the run.
     what: String,
-    /// Other users with such a run, if root asks.
+    /// Other users that have such a run; filled for root only.
     elsewhere: Vec<u32>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Runs of which one has to be named.
+/// Runs of which one must be selected.
 #[derive(Debug)]
 pub struct Several {
     runs: Vec<(Run, Reply)>,
@@ -100,43 +100,43 @@ impl fmt::Display for Several {
     }
 }
 
-/// The runs, routers and proxies of one user.
+/// Runs, routers and proxies of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runs {
     owner: u32,
 }
 
-/// Wanted runs that answer, and those that do not.
+/// Matching runs that answer, and errors of those that do not.
 type Survey = (Vec<(Run, Reply)>, Vec<Error>);
 
-/// Users that are named where a run is missing.
+/// Maximum number of other users named in the message about a missing run.
 const ELSEWHERE_MAX: usize = 4;
 
 impl Runs {
-    /// Runs of this user.
+    /// Returns the runs of this user.
     #[must_use]
     pub fn own() -> Self {
         Self { owner: geteuid().as_raw() }
     }
 
-    /// Runs of a user, which only root can find and only that user can change.
+    /// Returns the runs of a user. Only root can find them, and only that user can change them.
     #[must_use]
     pub fn of_user(owner: u32) -> Self {
         Self { owner }
     }
 
-    /// All of them that are alive, whether they answer or not.
+    /// Lists all runs that are alive, including those that do not answer.
     #[must_use]
     pub fn list(self) -> Vec<Client> {
         let told = ask_user(self.owner, |_| true, &Call::Info);
         told.into_iter().map(|(run, _)| Client { run }).collect()
     }
 
-    /// The only `towpath run` or `router`. Proxies do not count.
+    /// Returns the only `towpath run` or `router`. Ignores proxies.
     ///
     /// # Errors
-    /// There is none, or there are several. A run that does not answer may be the one that is
-    /// meant, so that none is the only one beside it.
+    /// There is no run, or there are several. A run that does not answer counts, because the user
+    /// may mean that one.
     pub fn only(self) -> Result<Client, Error> {
         let (mut runs, silent) = self.survey_of_stacks()?;
         match (runs.len(), silent.len()) {
@@ -146,11 +146,11 @@ impl Runs {
         }
     }
 
-    /// The only one that answers, and those that do not, with the reason: for a look, which is
-    /// harmless in the wrong run.
+    /// Returns the only run that answers, and the errors of those that do not. Intended for
+    /// queries, which are harmless if sent to the wrong run.
     ///
     /// # Errors
-    /// None answers, or several do.
+    /// No run answers, or several do.
     pub fn only_that_answers(self) -> Result<(Client, Vec<Error>), Error> {
         let (mut runs, silent) = self.survey_of_stacks()?;
         match (runs.len(), silent.len()) {
@@ -160,24 +160,24 @@ impl Runs {
         }
     }
 
-    /// The run with this name.
+    /// Returns the run with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such run.
     pub fn named(self, name: &str) -> Result<Client, Error> {
         let is_it = |run: &Run| run.name.as_ref().is_some_and(|known| known.as_str() == name);
         self.find(format!("has the name {name:?}"), is_it)
     }
 
-    /// The run with this process id.
+    /// Returns the run with this process id.
     ///
     /// # Errors
-    /// There is none, or there are several, in PID namespaces of their own.
+    /// There is no such run, or there are several in different PID namespaces.
     pub fn of_process(self, pid: u32) -> Result<Client, Error> {
         self.find(format!("has process id {pid}"), |run| run.pid == pid)
     }
 
-    /// The run of which `is_it` is true, if it was not killed.
+    /// Returns the run for which `is_it` is true, unless it was killed.
     fn find(self, what: String, is_it: impl Fn(&Run) -> bool) -> Result<Client, Error> {
         let (mut runs, mut silent) = self.survey(&is_it)?;
         match (runs.len(), silent.len()) {
@@ -195,7 +195,7 @@ impl Runs {
         Error::NoRun(Missing { owner: self.owner, what, elsewhere })
     }
 
-    /// Runs and routers that answer, and all runs that do not.
+    /// Returns runs and routers that answer, and the errors of all runs that do not.
     fn survey_of_stacks(self) -> Result<Survey, Error> {
         let (mut runs, silent) = self.survey(|_| true)?;
         runs.retain(|(_, reply)| reply.kind != RunKind::Proxy);
@@ -222,57 +222,58 @@ impl Runs {
 }
 
 impl Client {
-    /// The only `towpath run` or `router` of this user. Proxies do not count.
+    /// Returns the only `towpath run` or `router` of this user. Ignores proxies.
     ///
     /// # Errors
-    /// As [`Runs::only`].
+    /// See [`Runs::only`].
     pub fn only() -> Result<Self, Error> {
         Runs::own().only()
     }
 
-    /// The run of this user with this name.
+    /// Returns the run of this user with this name.
     ///
     /// # Errors
-    /// As [`Runs::named`].
+    /// See [`Runs::named`].
     pub fn named(name: &str) -> Result<Self, Error> {
         Runs::own().named(name)
     }
 
-    /// The run of this user with this process id.
+    /// Returns the run of this user with this process id.
     ///
     /// # Errors
-    /// As [`Runs::of_process`].
+    /// See [`Runs::of_process`].
     pub fn of_process(pid: u32) -> Result<Self, Error> {
         Runs::own().of_process(pid)
     }
 
-    /// User whose run it is.
+    /// Returns the user who owns the run.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.run.owner
     }
 
-    /// Its process id.
+    /// Returns the process id of the run.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.run.pid
     }
 
-    /// Its name, if it has one.
+    /// Returns the name of the run, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.run.name.as_ref().map(crate::Word::as_str)
     }
 
-    /// Its interfaces, routes and neighbours.
+    /// Queries the interfaces, routes and neighbours of the run.
     ///
     /// # Errors
-    /// The run does not answer, or has none: a proxy, or a run with its stack in PROGRAM's process.
+    /// The run does not answer, or does not support this request, as a proxy or a run with its
+    /// stack in PROGRAM's process.
     pub fn net(&self) -> Result<Net, Error> {
         self.ask(&Call::Net)?.net.ok_or_else(|| self.unreadable())
     }
 
-    /// Its sockets, or the flows of a proxy.
+    /// Queries the sockets of the run, or the flows of a proxy.
     ///
     /// # Errors
     /// The run does not answer.
@@ -280,44 +281,45 @@ impl Client {
         self.ask(&Call::Sockets)?.sockets.ok_or_else(|| self.unreadable())
     }
 
-    /// Its counters since it began.
+    /// Queries the counters since the start of the run.
     ///
     /// # Errors
-    /// As [`Client::net`].
+    /// See [`Client::net`].
     pub fn counters(&self) -> Result<Vec<Layer>, Error> {
         self.ask(&Call::Counters)?.counters.ok_or_else(|| self.unreadable())
     }
 
-    /// Its ports, each with its device, its interface and its counters.
+    /// Queries the ports of the run, each with its device, its interface and its counters.
     ///
     /// # Errors
-    /// As [`Client::net`].
+    /// See [`Client::net`].
     pub fn ports(&self) -> Result<Vec<Port>, Error> {
         self.ask(&Call::Ports)?.ports.ok_or_else(|| self.unreadable())
     }
 
-    /// Makes all of several changes, for each packet at one moment, and returns their number.
+    /// Applies several changes atomically, also with respect to each packet. Returns their number.
     ///
     /// # Errors
-    /// None was made: [`RequestFault::at`] says which one cannot be.
+    /// No change was applied; [`RequestFault::at`] is the index of the invalid one.
     pub fn apply(&self, changes: &[Change]) -> Result<usize, Error> {
         let call = Call::Apply { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
-    /// Its access list, with what each rule counted.
+    /// Queries the access list, with the counters of each rule.
     ///
     /// # Errors
-    /// As [`Client::net`].
+    /// See [`Client::net`].
     pub fn acl(&self) -> Result<Acl, Error> {
         self.ask(&Call::Acl)?.acl.ok_or_else(|| self.unreadable())
     }
 
-    /// Makes all of several changes of the access list, and returns their number. Each packet is
-    /// judged by the list before or the one after.
+    /// Applies several changes to the access list atomically, and returns their number. Each packet
+    /// is filtered by either the old or the new list.
     ///
     /// # Errors
-    /// None was made: the fault names the rule, and [`RequestFault::at`] the change.
+    /// No change was applied. The fault names the rule, and [`RequestFault::at`] is the index of
+    /// the change.
     pub fn apply_acl(&self, changes: &[AclChange]) -> Result<usize, Error> {
         let call = Call::ApplyAcl { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
@@ -327,10 +329,10 @@ impl Client {
         Error::Unreadable(self.run.clone())
     }
 
-    /// Any request, and its answer.
+    /// Sends a request, and returns its answer.
     ///
     /// # Errors
-    /// The run does not answer, or refuses; or the request changes a run of another user.
+    /// The run does not answer, or refuses; or the request would change a run of another user.
     pub fn ask(&self, call: &Call) -> Result<Reply, Error> {
         if call.is_change() && self.run.is_foreign() {
             return Err(Error::Foreign(self.run.owner));
@@ -353,7 +355,7 @@ impl Client {
     }
 }
 
-/// Longest message of a run that is shown.
+/// Maximum length of a displayed message of a run in characters.
 const MESSAGE_MAX: usize = 500;
 
 fn read(run: &Run, bytes: &[u8]) -> Result<Reply, Error> {

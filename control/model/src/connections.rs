@@ -1,8 +1,9 @@
-//! Connections of a run's control socket, all on one thread. Each has a state of its own, so that a
-//! client that is silent or slow delays no other client.
+//! Connections to a run's control socket, all handled by one thread. Each has a state of its own,
+//! so that a slow client does not delay other clients.
 //!
-//! Limits are per user, since the run's own user and root may both ask. Neither can use up the
-//! connections or the memory of the other. A request beyond a limit has the fault `busy`.
+//! Limits apply per user, because both the run's user and root may send requests: neither can
+//! exhaust the connections or memory of the other. A request beyond a limit fails with the fault
+//! `busy`.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -16,14 +17,14 @@ use crate::request::{Call, Reply, RequestFault};
 use crate::server::{PATIENCE, user_behind};
 use crate::wait::wait;
 
-/// Limits on the time that a client may take.
+/// Timeouts of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    /// From one byte to the next, either way.
+    /// Maximum time between two bytes, in either direction.
     silence: Duration,
-    /// To send its request.
+    /// Maximum time to send the request.
     request: Duration,
-    /// To take its answer.
+    /// Maximum time to receive the answer.
     answer: Duration,
 }
 
@@ -35,20 +36,21 @@ impl Times {
     };
 }
 
-/// Bytes of a request: 60,000 changes fit.
+/// Maximum length of a request in bytes; 60,000 changes fit.
 const REQUEST_LEN_MAX: usize = 8 << 20;
-/// Connections of one user.
+/// Maximum number of connections per user.
 const CONNECTIONS_MAX: usize = 16;
-/// Bytes of incomplete requests of one user.
+/// Maximum length of all incomplete requests of a user in bytes.
 const REQUESTS_LEN_MAX: usize = 2 * REQUEST_LEN_MAX;
-/// Bytes of answers that clients of one user have not taken: further requests are refused.
+/// Maximum length of unsent answers of a user in bytes; further requests are refused.
 const UNSENT_LEN_MAX: usize = 64 << 20;
-/// An engine with many connections may use up all descriptors for a while.
+/// Pause before accepting again, because an engine with many connections may exhaust all
+/// descriptors for a while.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Bytes that are read at once.
+/// Maximum length of a read in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// Answers requests by `answer`, for as long as the process lives.
+/// Answers requests using `answer`, as long as the process lives.
 pub(crate) fn serve(
     listener: &UnixListener,
     times: Times,
@@ -65,9 +67,9 @@ pub(crate) fn serve(
 struct Connections<A> {
     list: Vec<ConnectionLine>,
     times: Times,
-    /// End of a pause in accepting, while no descriptor is free.
+    /// End of a pause in accepting because no descriptor was available.
     paused_until: Option<Instant>,
-    /// An answer with nothing in it.
+    /// Empty answer, used as a template.
     empty: Reply,
     answer: A,
     chunk: Box<[u8]>,
@@ -77,17 +79,17 @@ struct ConnectionLine {
     stream: UnixStream,
     user: u32,
     times: Times,
-    /// Time of the last byte in or out.
+    /// Time of the last byte received or sent.
     progress: Instant,
-    /// Time at which the request or the answer has to be complete.
+    /// Time at which the request or the answer must be complete.
     until: Instant,
     state: State,
 }
 
 enum State {
-    /// Bytes of a request so far.
+    /// Bytes of the request received so far.
     Request(Vec<u8>),
-    /// Bytes of an answer, and the number of those that were sent.
+    /// Bytes of the answer, and how many of them were sent.
     Answer(Vec<u8>, usize),
     Done,
 }
@@ -97,7 +99,7 @@ impl ConnectionLine {
         self.until.min(self.progress + self.times.silence)
     }
 
-    /// Answer that waits to be sent.
+    /// Returns the number of unsent bytes of the answer.
     fn unsent(&self) -> usize {
         match &self.state {
             State::Answer(bytes, sent) => bytes.len() - sent,
@@ -112,7 +114,7 @@ impl ConnectionLine {
         }
     }
 
-    /// Takes what the client has sent. Returns the request once it is complete.
+    /// Reads available bytes. Returns the request once it is complete.
     fn read(&mut self, chunk: &mut [u8], room: usize) -> Option<Result<Vec<u8>, RequestFault>> {
         let State::Request(line) = &mut self.state else { return None };
         let none = |why: &dyn std::fmt::Display| {
@@ -139,7 +141,7 @@ impl ConnectionLine {
         end.map(|_| Ok(std::mem::take(line)))
     }
 
-    /// Begins to send an answer.
+    /// Starts to send an answer.
     fn answer(&mut self, bytes: Vec<u8>) {
         let now = Instant::now();
         (self.progress, self.until) = (now, now + self.times.answer);
@@ -147,7 +149,7 @@ impl ConnectionLine {
         self.write();
     }
 
-    /// Sends what the client takes.
+    /// Sends as much of the answer as the socket accepts.
     fn write(&mut self) {
         let State::Answer(bytes, sent) = &mut self.state else { return };
         match self.stream.write(&bytes[*sent..]) {
@@ -159,7 +161,7 @@ impl ConnectionLine {
                 }
             }
             Err(error) if is_later(&error) => {}
-            // A client that goes away is no concern of the run.
+            // Ignore the error, because the client has gone.
             Err(_) => self.state = State::Done,
         }
     }
@@ -170,7 +172,7 @@ fn is_later(error: &io::Error) -> bool {
 }
 
 impl<A: Fn(Call, &mut Reply)> Connections<A> {
-    /// Waits for clients, and does what they are ready for.
+    /// Waits for clients, and serves those that are ready.
     fn turn(&mut self, listener: &UnixListener) {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| *until > now);
@@ -187,7 +189,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         if self.paused_until.is_none() {
             polls.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
         }
-        // After a wait that failed no client is ready, and the deadlines go on.
+        // Ignore an error: no client is then ready, and the deadlines still apply.
         let _ = wait(&mut polls, left);
         let ready: Vec<_> = polls.iter().map(|poll| !poll.revents().is_empty()).collect();
         for (at, is_ready) in ready.iter().take(self.list.len()).enumerate() {
@@ -207,7 +209,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if is_later(&error) => return,
-            // No descriptor is free: the next poll would find the connection again at once.
+            // No descriptor is available. Pause, otherwise poll would return immediately again.
             Err(_) => {
                 self.paused_until = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
                 return;
@@ -229,7 +231,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         }
     }
 
-    /// Reads or writes if the client is ready, and ends the connection at its deadline.
+    /// Reads or writes if the client is ready, and closes the connection at its deadline.
     fn go_on(&mut self, at: usize, is_ready: bool) {
         let user = self.list[at].user;
         let unread: usize = self.of_user(user).map(ConnectionLine::unread).sum();
@@ -266,7 +268,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
     fn reply(&self, call: Call) -> Vec<u8> {
         let mut reply = self.empty.clone();
         (self.answer)(call, &mut reply);
-        // Numbers, words and addresses can all be written as JSON.
+        // Serialization cannot fail: the reply has only numbers, strings and addresses.
         serde_json::to_vec(&reply).unwrap_or_default()
     }
 
@@ -289,8 +291,7 @@ mod tests {
     use super::*;
     use crate::request::RunKind;
 
-    /// The limits on time are far off: whoever waits for a silent client waits until the test is
-    /// ended from outside.
+    /// The timeouts are so long that a server which waits for a silent client would hang this test.
     #[test]
     fn silent_clients_delay_no_answer_and_use_up_places_of_their_user() {
         let path = std::env::temp_dir().join(format!("towpath-silent-{}", std::process::id()));

@@ -1,41 +1,28 @@
-//! The control protocol of a running `towpath run`, `router` or `proxy`: its types, and a client.
+//! Control protocol of a running `towpath run`, `router` or `proxy`: its types, and a client.
 //!
-//! Each run has a socket in a private folder of its user. A client sends one request, a line of
-//! JSON; the run answers with one JSON document and closes. docs/control.md is the description for
-//! other languages. The kernel tells both ends who the other is. A run answers its own user and
-//! root; a client believes the user whose folder the socket is in. A run is known by that user and
-//! its files there. Names and process ids mean runs of this user, unless [`Runs::of_user`] is given
+//! Each run has a socket in a private directory of its user. A client sends one request as a line
+//! of JSON; the run answers with one JSON document and closes. docs/control.md describes the
+//! protocol for other languages. The kernel authenticates both ends. A run answers its own user and
+//! root. A client trusts the owner of the directory. A run is identified by that user and its
+//! files. Names and process ids refer to runs of this user, unless [`Runs::of_user`] selects
 //! another one.
 //!
 //! ```no_run
 //! use towpath_model::{Change, Client, How, Route};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // The only run or router of this user. Others: `Client::named("web")`,
-//!     // `Client::of_process(1234)`.
+//! The only run or router of this user. Alternatives: `Client::named("web")`,
+//! `Client::of_process(1234)`.
 //!     let client = Client::only()?;
 //!     for interface in client.net()?.interfaces {
 //!         println!("{} has {} addresses", interface.name, interface.addresses.len());
 //!     }
-//!     // Both changes or none, at one moment for each packet.
-//!     client.apply(&[
-//!         Change::AddAddress { dev: "eth0".try_into()?, address: "10.9.0.1/24".parse()? },
-//!         Change::SetRoute {
-//!             route: Route {
-//!                 to: "10.8.0.0/16".parse()?,
-//!                 via: Some("10.9.0.2".parse()?),
-//!                 ..Route::default()
-//!             },
-//!             how: How::Add,
-//!         },
-//!     ])?;
-//!     Ok(())
-//! }
+//! Both changes are applied atomically, or none is.
 //! ```
 //!
-//! Reading order: `request`, `net`, `ports` and `acl` (the types), `client`. Then `server` and
-//! `connections` (the run's end), `ask` (several runs at once), `bounded` (memory of what is read)
-//! and `folder` (where their sockets lie).
+//! Reading order: `request`, `net`, `ports` and `acl` (types), `client`. Then `server` and
+//! `connections` (the run's end), `ask` (concurrent queries), `bounded` (limits on memory) and
+//! `folder` (directories of the sockets).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! The net of a run, and changes of it, as they are written in JSON.
+//! Network configuration of a run, and changes to it, as serialized to JSON.
 
 use std::net::IpAddr;
 
@@ -8,39 +8,39 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::sockets::Word;
 use crate::text;
 
-/// Interfaces, routes and neighbours of a run.
+/// Network configuration of a run: interfaces, routes and neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Net {
-    /// All interfaces, the loopback interface first.
+    /// All interfaces; the loopback interface comes first.
     pub interfaces: Vec<Interface>,
-    /// All routes, in order of adding.
+    /// All routes, in the order in which they were added.
     pub routes: Vec<Route>,
-    /// All neighbours, by interface and address.
+    /// All neighbours, sorted by interface and address.
     pub neighbors: Vec<Neighbor>,
 }
 
-/// An interface.
+/// Network interface of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Number of the interface, from 1.
     pub index: u32,
-    /// Its name.
+    /// Name of the interface.
     pub name: Word,
-    /// Its kind.
+    /// Kind of the interface.
     pub kind: Kind,
-    /// Its Ethernet address; none unless it is an Ethernet interface.
+    /// Ethernet address. None unless this is an Ethernet interface.
     #[serde(with = "text::option")]
     pub mac: Option<MacAddr>,
-    /// Longest IP packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Whether it is up.
+    /// Whether the interface is up.
     pub up: bool,
-    /// Whether its device has a link; none where no device of the kernel is below.
+    /// Whether the device has a link. None if there is no kernel device below.
     #[serde(default)]
     pub carrier: Option<bool>,
-    /// Its addresses, in order of adding.
+    /// Addresses, in the order in which they were added.
     pub addresses: Vec<Address>,
-    /// Its traffic since the run began.
+    /// Traffic since the start of the run.
     pub traffic: Traffic,
 }
 
@@ -48,107 +48,108 @@ pub struct Interface {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// `lo`, within the stack.
+    /// `lo`, inside the stack.
     Loopback,
-    /// Frames with Ethernet addresses.
+    /// Ethernet frames.
     Ethernet,
     /// IP packets without a link header.
     Ip,
 }
 
-/// An address of an interface.
+/// Address of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// The address with the length of its network.
+    /// The address with its prefix length.
     #[serde(with = "text")]
     pub address: Prefix,
-    /// How far it may be used.
+    /// State of the address.
     pub state: AddressState,
-    /// Its maker.
+    /// Origin of the address.
     pub origin: Origin,
-    /// Seconds for which it exists; none: for ever.
+    /// Valid lifetime in seconds; None means infinite.
     pub valid_s: Option<u64>,
-    /// Seconds for which new connections should use it; none: for ever.
+    /// Preferred lifetime in seconds; None means infinite.
     pub preferred_s: Option<u64>,
 }
 
-/// How far an address may be used (RFC 4862, RFC 4429).
+/// State of an address (RFC 4862, RFC 4429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddressState {
-    /// Duplicate address detection has not finished: not at all.
+    /// Duplicate address detection is in progress; the address is not used yet.
     Tentative,
-    /// Duplicate address detection has not finished: it is used all the same.
+    /// Duplicate address detection is in progress; the address is used with restrictions (RFC
+    /// 4429).
     Optimistic,
-    /// In use.
+    /// Usable without restriction.
     Preferred,
-    /// For connections that have it.
+    /// Used by existing connections only.
     Deprecated,
-    /// Not at all: duplicate address detection found another host that has it.
+    /// Unusable, because duplicate address detection found another host with the address.
     DadFailed,
 }
 
-/// Maker of an address or a route.
+/// Origin of an address or a route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// The operator, when the run began or since.
+    /// Configured by the operator.
     #[default]
     Static,
-    /// The stack itself: the link of an address, or `fe80::`.
+    /// Created by the stack itself: the route to an address's link, or a link-local address.
     Link,
-    /// The advertisement of a router.
+    /// Learned from a router advertisement.
     Router,
 }
 
-/// Packets and bytes of an interface.
+/// Traffic counters of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Packets received, each as one if it was merged of several.
+    /// Packets received. Merged packets count once.
     pub rx_packets: u64,
-    /// Bytes received, with link headers.
+    /// Bytes received, including link headers.
     pub rx_bytes: u64,
-    /// Packets dropped after they came in.
+    /// Received packets that were dropped.
     pub rx_dropped: u64,
-    /// Packets sent, as they are on the wire.
+    /// Packets sent, counted as on the wire.
     pub tx_packets: u64,
-    /// Bytes sent, with link headers.
+    /// Bytes sent, including link headers.
     pub tx_bytes: u64,
-    /// Packets dropped on their way out.
+    /// Outgoing packets that were dropped.
     pub tx_dropped: u64,
 }
 
-/// A route: as it is, as it shall be, or as much of it as names the one to delete.
+/// A route: existing, to be added, or a pattern for deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Destinations, without host bits; 0.0.0.0/0 and ::/0 are the default routes.
+    /// Destination prefix without host bits; 0.0.0.0/0 and ::/0 are the default routes.
     #[serde(with = "text")]
     pub to: Prefix,
-    /// The router; none: the destinations are on the link, or, to delete, any router.
+    /// Address of the router. None: the destination is on-link; for deletion, any router.
     #[serde(default)]
     pub via: Option<IpAddr>,
-    /// The interface; none: that of the router's link, or, to delete, any.
+    /// Outgoing interface. None: that of the router's link; for deletion, any interface.
     #[serde(default)]
     pub dev: Option<Word>,
-    /// The metric; none: the default, or, to delete, any.
+    /// Metric. None: the default; for deletion, any metric.
     #[serde(default)]
     pub metric: Option<u32>,
-    /// Fate of packets that take it; none: unicast, or, to delete, any. Routes that are not unicast
-    /// have neither a router nor an interface.
+    /// Kind of the route. None: unicast; for deletion, any kind. Routes that are not unicast have
+    /// neither a router nor an interface.
     #[serde(default)]
     pub kind: Option<RouteKind>,
-    /// Longest IP packet in bytes that takes it; none: that of the link, or, to delete, any.
+    /// Path MTU in bytes. None: that of the link; for deletion, any.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// Share of flows among routes to the same network, 1 to 256; none: 1, or, to delete, any.
+    /// Weight among the next hops of a multipath route, 1 to 256. None: 1; for deletion, any.
     #[serde(default)]
     pub weight: Option<u16>,
-    /// The maker of a route that is there. Changes do not look at it.
+    /// Origin of an existing route. Ignored in changes.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// The IPv4 default route without a router, of which each field can be set.
+/// The on-link IPv4 default route, as a base for struct update syntax.
 impl Default for Route {
     fn default() -> Self {
         let (to, origin) = (Prefix::ALL_V4, Origin::Static);
@@ -158,8 +159,8 @@ impl Default for Route {
 }
 
 impl Route {
-    /// Whether packets to the same network are shared out between both, so that ip-route(8) shows
-    /// them as one route with several next hops.
+    /// Returns whether both routes are next hops of the same multipath route, which ip-route(8)
+    /// shows as one route.
     pub fn shares_with(&self, other: &Self) -> bool {
         let is_routed = |route: &Self| {
             route.via.is_some() && route.kind.is_none_or(|kind| kind == RouteKind::Unicast)
@@ -170,75 +171,75 @@ impl Route {
     }
 }
 
-/// Fate of packets that take a route, as ip-route(8) names it.
+/// Kind of a route, named as in ip-route(8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteKind {
-    /// Sent to the router, or on the link.
+    /// Packets are sent to the router, or on-link.
     #[default]
     Unicast,
-    /// Dropped in silence.
+    /// Packets are dropped silently.
     Blackhole,
-    /// Refused: the host is unreachable.
+    /// Packets are rejected: host unreachable.
     Unreachable,
-    /// Refused: communication is prohibited.
+    /// Packets are rejected: communication prohibited.
     Prohibit,
 }
 
-/// A neighbour.
+/// Neighbour on a link (ARP or NDP).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbor {
-    /// Its IP address.
+    /// IP address of the neighbour.
     pub address: IpAddr,
-    /// The interface of its link.
+    /// Interface of the link.
     pub dev: Word,
-    /// Its Ethernet address, once known.
+    /// Ethernet address, once known.
     #[serde(with = "text::option")]
     pub mac: Option<MacAddr>,
-    /// How sure that is.
+    /// State of the entry.
     pub state: NeighborState,
-    /// Whether it forwards packets.
+    /// Whether the neighbour is a router.
     pub router: bool,
 }
 
-/// State of a neighbour, as iproute2 names it.
+/// State of a neighbour, named as in iproute2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NeighborState {
-    /// Being asked for.
+    /// Address resolution is in progress.
     Incomplete,
-    /// Confirmed not long ago.
+    /// Reachability was confirmed recently.
     Reachable,
-    /// Known and not confirmed.
+    /// Reachability is unconfirmed.
     Stale,
-    /// In use; a connection may still confirm it.
+    /// Used while unconfirmed; waiting for a confirmation by a connection.
     Delay,
-    /// In use and being asked.
+    /// Used while unconfirmed; being probed.
     Probe,
-    /// Given by the operator.
+    /// Configured by the operator.
     Permanent,
 }
 
-/// A change of the net of a run.
+/// Change to the network configuration of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Change {
-    /// Gives an interface an address, and the route to its link.
+    /// Adds an address to an interface, and a route to its link.
     AddAddress {
-        /// The interface.
+        /// Name of the interface.
         dev: Word,
-        /// The address with the length of its network.
+        /// The address with its prefix length.
         #[serde(with = "text")]
         address: Prefix,
     },
-    /// Takes an address away.
+    /// Deletes an address.
     DeleteAddress {
-        /// The interface.
+        /// Name of the interface.
         dev: Word,
         /// The address.
         address: IpAddr,
-        /// Length of its network, where that has to be right, too.
+        /// Prefix length, if it must match as well.
         #[serde(default)]
         length: Option<u8>,
     },
@@ -246,60 +247,61 @@ pub enum Change {
     SetRoute {
         /// The route.
         route: Route,
-        /// Meaning of a route to the same network with the same metric that is there.
+        /// Handling of an existing route to the same network with the same metric.
         how: How,
     },
-    /// Deletes the best route that has everything that is given. Without a router given, those
-    /// that share its flows go as well.
+    /// Deletes the best route that matches all given fields. Without a router, also deletes the
+    /// other next hops of the same multipath route.
     DeleteRoute {
-        /// As much as is known of it.
+        /// Fields that must match.
         route: Route,
     },
-    /// Says where a neighbour is, for ever.
+    /// Adds a permanent neighbour entry.
     SetNeighbor {
-        /// The interface of its link.
+        /// Interface of the link.
         dev: Word,
-        /// Its IP address.
+        /// IP address of the neighbour.
         address: IpAddr,
-        /// Its Ethernet address.
+        /// Ethernet address of the neighbour.
         #[serde(with = "text")]
         mac: MacAddr,
-        /// Meaning of an entry that is there.
+        /// Handling of an existing entry.
         how: How,
     },
-    /// Deletes the entry of a neighbour.
+    /// Deletes a neighbour entry.
     DeleteNeighbor {
-        /// The interface of its link.
+        /// Interface of the link.
         dev: Word,
-        /// Its IP address.
+        /// IP address of the neighbour.
         address: IpAddr,
     },
     /// Sets an interface up or down.
     SetLink {
-        /// The interface.
+        /// Name of the interface.
         dev: Word,
-        /// Up, or down.
+        /// Whether the interface should be up.
         up: bool,
     },
-    /// Sets the longest IP packet that an interface sends.
+    /// Sets the MTU of an interface.
     SetMtu {
-        /// The interface.
+        /// Name of the interface.
         dev: Word,
-        /// Bytes, 1280 to what its device takes.
+        /// MTU in bytes, from 1280 to the maximum of the device.
         mtu: u32,
     },
 }
 
-/// Meaning of an entry that is there already.
+/// Handling of an existing entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// A fault.
+    /// Fails if the entry exists.
     Add,
-    /// The route is one more beside those: routes of one metric through routers share the flows.
+    /// Adds the route as a further next hop. Routes with the same metric through routers share the
+    /// flows.
     Append,
-    /// The entry is replaced.
+    /// Replaces an existing entry, or adds a new one.
     Replace,
-    /// The entry is replaced, and a fault if it is missing.
+    /// Replaces the entry; fails if it does not exist.
     Change,
 }

@@ -1,4 +1,4 @@
-//! Requests and answers, as they are written in JSON.
+//! Requests and answers, as serialized to JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::sockets::{ShownSocket, Word};
 /// Version of the protocol. A run refuses requests of another version.
 pub const VERSION: u32 = 1;
 
-/// A request: one line.
+/// A request, sent as one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Request {
     pub version: u32,
@@ -19,44 +19,44 @@ pub(crate) struct Request {
     pub call: Call,
 }
 
-/// A client's wish.
+/// Request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Call {
-    /// Nothing but the run's name and program.
+    /// Queries only the run's name and program.
     Info,
-    /// Its sockets, or the flows of a proxy.
+    /// Queries the sockets, or the flows of a proxy.
     Sockets,
-    /// Its interfaces, routes and neighbours.
+    /// Queries the interfaces, routes and neighbours.
     Net,
-    /// Its counters.
+    /// Queries the counters.
     Counters,
-    /// Its ports, each with its device, its interface and its counters.
+    /// Queries the ports, each with its device, interface and counters.
     Ports,
-    /// All of these changes, or none.
+    /// Applies all changes, or none.
     Apply {
-        /// Changes, in order.
+        /// Changes in order.
         changes: Vec<Change>,
     },
-    /// Its access list, with counters.
+    /// Queries the access list with its counters.
     Acl,
-    /// All of these changes of its access list, or none.
+    /// Applies all changes to the access list, or none.
     #[serde(rename = "apply-acl")]
     ApplyAcl {
-        /// Changes, in order.
+        /// Changes in order.
         changes: Vec<AclChange>,
     },
 }
 
 impl Call {
-    /// Whether the run is another one afterwards.
+    /// Returns whether the request modifies the run.
     #[must_use]
     pub fn is_change(&self) -> bool {
         matches!(self, Self::Apply { .. } | Self::ApplyAcl { .. })
     }
 
-    /// Reads a request. Fields that are not known take no memory, however large they are.
+    /// Parses a request. Unknown fields need no memory, regardless of their size.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, RequestFault> {
         let fault = |why: String| RequestFault::new("request", why);
         let head: RequestHead = serde_json::from_slice(line)
@@ -103,7 +103,7 @@ struct Name {
     request: Kind,
 }
 
-/// The name of a [`Call`].
+/// Name of a [`Call`].
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -124,7 +124,7 @@ struct Changes<T: bounded::Change> {
     changes: Vec<T>,
 }
 
-/// Bytes of a change in JSON, unless it is a whole access list.
+/// Maximum length of a change in JSON, in bytes; access lists have another limit.
 const CHANGE_LEN_MAX: usize = 4096;
 
 impl bounded::Change for Change {
@@ -144,7 +144,7 @@ impl bounded::Change for AclChange {
     }
 }
 
-/// [`AclChange::Load`], which serde reads without a buffer.
+/// Same as [`AclChange::Load`], but serde can deserialize it without a buffer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Load {
@@ -163,14 +163,14 @@ fn too_long(json: &str) -> serde_json::Error {
     serde::de::Error::custom(format!("it has {len} bytes; {CHANGE_LEN_MAX} are allowed"))
 }
 
-/// Answer to a request: the first five fields, and the one that was asked for, or `error`.
+/// Answer to a request: the first five fields, and either the requested one or `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// Version of the protocol.
     pub version: u32,
     /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
-    /// Name that `--name` gave.
+    /// Name given by `--name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Word>,
     /// Kind of the run.
@@ -178,26 +178,26 @@ pub struct Reply {
     /// PROGRAM and its arguments.
     #[serde(deserialize_with = "bounded::words")]
     pub program: Vec<String>,
-    /// To [`Call::Sockets`].
+    /// Answer to [`Call::Sockets`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "bounded::list")]
     pub sockets: Option<Vec<ShownSocket>>,
-    /// To [`Call::Net`].
+    /// Answer to [`Call::Net`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<Net>,
-    /// To [`Call::Counters`].
+    /// Answer to [`Call::Counters`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<Layer>>,
-    /// To [`Call::Ports`].
+    /// Answer to [`Call::Ports`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<Port>>,
-    /// To [`Call::Acl`].
+    /// Answer to [`Call::Acl`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<Acl>,
-    /// To [`Call::Apply`] and [`Call::ApplyAcl`]: changes made.
+    /// Answer to [`Call::Apply`] and [`Call::ApplyAcl`]: number of changes applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<usize>,
-    /// Reason why there is no answer.
+    /// Reason for which the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RequestFault>,
 }
@@ -219,32 +219,32 @@ pub enum RunKind {
 pub struct Layer {
     /// Name of the layer.
     pub name: Word,
-    /// Names and values.
+    /// Counters: names and values.
     pub counters: Vec<(Word, u64)>,
 }
 
-/// Reason why a run did not do what a request wanted.
+/// Reason for which a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestFault {
-    /// Word for programs: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
+    /// Code for programs: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
     /// `no-device`, `refused`.
     pub code: Word,
-    /// Sentence for people.
+    /// Message for people.
     pub message: String,
-    /// Place of the first change that cannot be made, from 0: with `no-device` and `refused`.
+    /// Index of the first invalid change, from 0; set with `no-device` and `refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<usize>,
 }
 
 impl RequestFault {
-    /// A fault with a code and a message.
+    /// Creates a fault with a code and a message.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code: Word::known(code), message: message.into(), at: None }
     }
 }
 
 impl Reply {
-    /// An answer with nothing in it.
+    /// Creates an empty answer.
     pub fn new(kind: RunKind, program: Vec<String>) -> Self {
         Self {
             version: VERSION,

@@ -1,13 +1,14 @@
-//! The socket on which a run answers requests.
+//! Socket on which a run answers requests.
 //!
-//! A connection carries a line of JSON one way and a JSON document the other way, and is closed.
-//! The socket lies in a private [`Folder`]. The kernel says who the client is: a run answers its
-//! own user and root. Requests are limited in size and in time (`connections`).
+//! A connection transfers one line of JSON and one JSON document in return, and is closed. The
+//! socket is in a private [`Folder`]. The kernel authenticates the client: a run answers its own
+//! user and root. Requests are limited in size and time (`connections`).
 //!
-//! A run has two files, `RUN.sock`, which is called `RUN.new` before it listens, and `RUN.lock`,
-//! which it holds. RUN is `PID-RANDOM` or `PID-RANDOM-NAME`: another process may have the same id
-//! in a PID namespace of its own, and share the folder. A run with a name holds `NAME.name`, too.
-//! Files of a killed run go when the next run starts, or when a client finds that nobody listens.
+//! A run has two files: `RUN.sock`, named `RUN.new` until it listens, and `RUN.lock`, which the run
+//! keeps locked. RUN is `PID-RANDOM` or `PID-RANDOM-NAME`, because a process in another PID
+//! namespace may have the same id and share the directory. A run with a name also locks
+//! `NAME.name`. Files of a killed run are removed when the next run starts, or when a client finds
+//! that no process listens.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,33 +24,33 @@ use crate::folder::{self, FOR_OWNER, Folder, Lock, Unfit, is_unguessable, ungues
 use crate::request::{Call, Reply, RunKind};
 use crate::sockets::Word;
 
-/// Limit on the wait of either side for the other's next byte.
+/// Maximum time that either side waits for the next byte.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// A served socket; its files go with it.
+/// A served socket. Its files are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Instance {
     folder: Folder,
     run: String,
-    // Held as long as the run lives, so that others leave its files alone.
+    // Lock held while the run lives, so that other runs keep its files.
     _lives: Option<Lock>,
     name: Option<(Word, Lock)>,
 }
 
-/// Reason why there is no socket.
+/// Reason for which the socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NoInstance {
     /// Another run of this user has the name.
     #[error("--name {0}: another run of this user has this name; `towpath ss` shows all runs")]
     NameTaken(Word),
-    /// No folder will do.
+    /// No directory is suitable.
     #[error("no folder for the control socket: {0}")]
     NoFolder(String),
-    /// There is no thread to answer.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Whether runs may have this name: letters, digits and underscores, at most 32.
+/// Returns whether a run may have this name: at most 32 letters, digits and underscores.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     const LEN_MAX: usize = 32;
@@ -58,15 +59,16 @@ pub fn is_name(text: &str) -> bool {
 }
 
 impl Instance {
-    /// Makes the socket, of a run with a name if one is given. [`Listening::serve`] answers on it.
+    /// Creates the socket of a run, with a name if given. [`Listening::serve`] then answers
+    /// requests.
     ///
     /// # Errors
-    /// No folder can have it, or the name is another run's.
+    /// No directory is suitable, or another run has the name.
     pub fn open(name: Option<Word>) -> Result<Listening, NoInstance> {
         let mut is_taken = false;
         let bound = folder::first_that(|folder| {
             let held = match &name {
-                // A name is taken in the first folder that will do.
+                // The name must be locked in the first suitable directory.
                 Some(_) if is_taken => {
                     return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
                 }
@@ -95,12 +97,12 @@ impl Instance {
         remove_dead(folder);
         let (run, lives) = new_run(folder, name.as_ref().map(|(name, _)| name.as_str()))?;
         let folder = folder.try_clone()?;
-        // Its drop removes what follows if that fails.
+        // Dropping the instance removes the files created below if an error occurs.
         let instance = Self { folder, run, _lives: lives, name };
         let (new, socket) = (new_of(&instance.run), socket_of(&instance.run));
         let listener = UnixListener::bind(instance.folder.own_path(&new)).and_then(|listener| {
             instance.folder.set_mode(&new, FOR_OWNER)?;
-            // A refused connection means from here on that nobody listens any more.
+            // From now on, a refused connection means that the run is dead.
             instance.folder.rename(&new, &socket)?;
             Ok(listener)
         });
@@ -111,7 +113,7 @@ impl Instance {
     }
 }
 
-/// A socket that nobody answers on yet.
+/// A socket without a thread that answers requests.
 #[derive(Debug)]
 pub struct Listening {
     instance: Instance,
@@ -119,10 +121,10 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Answers requests by `answer`, on a thread that lives as long as the process.
+    /// Answers requests using `answer`, on a thread that lives as long as the process.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be created.
     pub fn serve(
         self,
         kind: RunKind,
@@ -142,7 +144,8 @@ impl Listening {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // In this order: a socket is not taken for a dead run's while its lock is held.
+        // Remove the socket before the lock. Otherwise another run could lock the file, and take
+        // the socket for that of a dead run.
         self.folder.remove(&socket_of(&self.run));
         self.folder.remove(&lock_of(&self.run));
         if let Some((name, _)) = &self.name {
@@ -151,8 +154,10 @@ impl Drop for Instance {
     }
 }
 
-/// The files' name for this run, and its lock. None: others took all that were tried for files of
-/// dead runs, and will remove this run's, too.
+/// Returns the file name of this run, and its lock.
+///
+/// Returns no lock if other runs removed the files at every attempt, because they assumed a dead
+/// run. This run's files will be removed, too.
 fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lock>)> {
     let mut tries = NAMES_TRIED_MAX;
     loop {
@@ -169,7 +174,8 @@ fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lo
     }
 }
 
-/// Another run looks at a folder once, when it starts, so a second name is nearly always enough.
+/// Maximum number of names tried. A run cleans up a directory only once, when it starts, so that a
+/// second name is nearly always sufficient.
 const NAMES_TRIED_MAX: u32 = 8;
 
 fn new_of(run: &str) -> String {
@@ -188,14 +194,15 @@ fn name_of(name: &str) -> String {
     format!("{name}.name")
 }
 
-/// The user at the other end of a Unix socket: of a listener, its user when it began to listen.
-/// rustix's `socket_peercred` fails where this PID namespace does not show the process.
+/// Returns the user of a Unix socket's peer; for a listener, its user at the call of listen.
+/// rustix's `socket_peercred` cannot be used, because it fails if the process is not visible in
+/// this PID namespace.
 pub(crate) fn user_behind(socket: &impl AsFd) -> Result<u32, Errno> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials);
     credentials.map(|peer| peer.uid()).map_err(|error| Errno::from_raw_os_error(error as i32))
 }
 
-/// Process id and name of a run, from the name of its files.
+/// Parses process id and name of a run from the name of its files.
 pub(crate) fn run_of(run: &str) -> Option<(u32, Option<Word>)> {
     let (pid, rest) = run.split_once('-')?;
     let (random, name) = match rest.split_once('-') {
@@ -208,7 +215,7 @@ pub(crate) fn run_of(run: &str) -> Option<(u32, Option<Word>)> {
     Some((pid.parse().ok()?, name.and_then(|name| Word::try_from(name).ok())))
 }
 
-/// Removes what runs have left in a folder that were killed, at whatever point.
+/// Removes the files of killed runs in a directory.
 fn remove_dead(folder: &Folder) {
     let files = folder.names().unwrap_or_default();
     let runs = files.iter().filter_map(|file| {
@@ -229,7 +236,7 @@ fn remove_dead(folder: &Folder) {
     }
 }
 
-/// Removes the files of a run if nobody holds its lock.
+/// Removes the files of a run if no process holds its lock.
 pub(crate) fn remove_if_dead(folder: &Folder, run: &str) {
     if folder.owner() != geteuid().as_raw() {
         return;
@@ -252,7 +259,7 @@ mod tests {
     use crate::client::{Client, Error, Runs};
     use crate::request::RequestFault;
 
-    /// The tests are threads of one process, which answers by its id.
+    /// Serializes the tests, because they share one process and are identified by its id.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
@@ -285,7 +292,7 @@ mod tests {
         let folder = instance.folder.try_clone().unwrap();
         drop(instance);
         assert!(ask(pid).is_empty());
-        // Files of a killed run are removed by the next one that looks. No process has this number.
+        // The next run removes the files of a killed run. No process can have this id.
         let name = format!("4194304-{}", unguessable().unwrap());
         let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
         drop(UnixListener::bind(folder.own_path(&socket_of(&name))).unwrap());

@@ -1,4 +1,4 @@
-//! Sockets of a run, as they are written in JSON.
+//! Sockets of a run, as serialized to JSON.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use towpath_engine::TcpFigures;
 
-/// Sockets of a run, as `towpath ss` shows them.
+/// Sockets of a run, as shown by `towpath ss`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// User whose run it is.
+    /// User who owns the run.
     pub owner: u32,
     /// Process id of `towpath run`.
     pub pid: u32,
@@ -19,57 +19,58 @@ pub struct Answer {
     pub sockets: Vec<ShownSocket>,
 }
 
-/// A socket, as `towpath_engine::SocketEntry` is written in JSON. `towpath ss -j` prints the same
-/// fields, with the run in front.
+/// A socket, in the JSON format of `towpath_engine::SocketEntry`. `towpath ss -j` prints the same
+/// fields, preceded by the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSocket {
-    /// Its protocol.
+    /// Protocol of the socket.
     pub proto: Proto,
-    /// As ss(8) spells it: ESTAB, LISTEN, UNCONN, TIME-WAIT, …
+    /// State as in ss(8): ESTAB, LISTEN, UNCONN, TIME-WAIT, …
     pub state: Word,
-    /// Unread bytes; of a listener, connections to accept.
+    /// Unread bytes; for a listener, connections to accept.
     pub recv_q: u64,
-    /// Unacknowledged bytes; of a listener, the backlog.
+    /// Unacknowledged bytes; for a listener, the backlog.
     pub send_q: u64,
-    /// None: not bound.
+    /// Local address; None if not bound.
     pub local: Option<SocketAddr>,
-    /// None: not connected.
+    /// Remote address; None if not connected.
     pub remote: Option<SocketAddr>,
-    /// Congestion window in segments; 0 where there is none.
+    /// Congestion window in segments; 0 if there is none.
     pub cwnd: u32,
-    /// Smoothed round trip in microseconds.
+    /// Smoothed round-trip time in microseconds.
     pub rtt_us: u32,
-    /// Congestion control; None where there is none.
+    /// Congestion control algorithm; None if there is none.
     pub congestion: Option<Word>,
-    /// Figures of a connection.
+    /// TCP state of a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// Figures of a flow that a proxy carries; None: a socket of a run.
+    /// Counters of a flow; None unless this is a flow of a proxy.
     #[serde(flatten)]
     pub flow: Option<FlowFigures>,
-    /// Processes that hold it; at most [`towpath_engine::HOLDERS_SHOWN`].
+    /// Processes that hold the socket; at most [`towpath_engine::HOLDERS_SHOWN`].
     pub holders: Vec<u32>,
-    /// Bytes that its receive buffer may hold.
+    /// Size of the receive buffer in bytes.
     pub recv_buffer: u32,
-    /// Bytes that its send buffer may hold.
+    /// Size of the send buffer in bytes.
     pub send_buffer: u32,
-    /// IPV6_V6ONLY.
+    /// Option IPV6_V6ONLY.
     pub v6_only: bool,
-    /// SO_BINDTODEVICE.
+    /// Option SO_BINDTODEVICE.
     pub device: Option<Word>,
-    /// None: half-open or in TIME-WAIT, and no socket of a program.
+    /// Index of the socket's slot. None if no socket belongs to the connection, because it is
+    /// half-open or in TIME-WAIT.
     pub slot: Option<u32>,
 }
 
-/// Figures of a flow of `towpath proxy`. Its client stands in the place of the socket's own
-/// address, and the destination that the client chose in that of the peer.
+/// Counters of a flow of `towpath proxy`. The socket's local address is that of the client, and its
+/// remote address is the destination that the client chose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowFigures {
-    /// Payload taken from the client.
+    /// Payload bytes received from the client.
     pub bytes_to_server: u64,
-    /// Payload that the client has of the server.
+    /// Payload bytes of the server that the client has received.
     pub bytes_to_client: u64,
-    /// Address of the proxy's own socket.
+    /// Local address of the proxy's own socket.
     pub via: Option<SocketAddr>,
 }
 
@@ -81,12 +82,12 @@ pub enum Proto {
     Tcp,
     /// RFC 768.
     Udp,
-    /// Ping sockets, of ICMP and ICMPv6.
+    /// Ping sockets of ICMP and ICMPv6.
     Icmp,
 }
 
 impl Proto {
-    /// Its name.
+    /// Returns the name of the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -96,27 +97,27 @@ impl Proto {
     }
 }
 
-/// A word that a terminal shows as it is: an answer may come from another user, to root.
+/// Printable word without spaces. Validated because an answer to root may come from another user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Word(String);
 
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Padding as of a string.
+        // Pad as a string.
         f.pad(&self.0)
     }
 }
 
 impl Word {
-    /// The word.
+    /// Returns the word as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Word {
-    /// A word of this program's source, which needs no check.
+    /// Creates a word from a string literal, without validation.
     #[must_use]
     pub fn known(text: &'static str) -> Self {
         Self(text.into())
@@ -127,7 +128,7 @@ impl TryFrom<String> for Word {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        // Longer than any state of ss(8), any name of a counter and any name of an interface.
+        // Longer than any state of ss(8), counter name or interface name.
         const LEN_MAX: usize = 64;
         let plain = text.len() <= LEN_MAX && text.bytes().all(|b| b.is_ascii_graphic());
         if plain { Ok(Self(text)) } else { Err("not a word") }

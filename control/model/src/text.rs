@@ -1,13 +1,14 @@
-//! Values that stand in JSON as their text (addresses with a length, link addresses), and text that
-//! is safe to show.
+//! Serialization of values as strings (addresses with a prefix length, link addresses), and
+//! replacement of characters that are unsafe to print.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// Returns `text` with U+FFFD in place of control characters. A terminal obeys these, a line break
-/// forges lines, and XML forbids them. For text of peers, files and other users.
+/// Returns `text` with U+FFFD in place of control characters. Terminals interpret these, line
+/// breaks would forge lines, and XML forbids them. Use it for text from peers, files and other
+/// users.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
@@ -25,7 +26,7 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same of a value that may be missing.
+/// Same for an optional value.
 pub mod option {
     use super::*;
 

@@ -1,6 +1,7 @@
-//! The flows of a running proxy, as `towpath ss` asks for them.
+//! Answers `towpath ss` about the flows of a running proxy.
 //!
-//! The gateway is the runner's, on its thread. So the thread that answers rings there and waits.
+//! The gateway belongs to the runner's thread. The answering thread therefore notifies the runner
+//! through an eventfd, and waits for its answer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,22 +17,22 @@ use towpath_model::{
 
 use crate::messages::Messages;
 
-/// The runner's side: a bell, and the way of the answers.
+/// The runner's end: the eventfd that requests the flows, and the channel for answers.
 pub struct FlowQueries {
     bell: Arc<OwnedFd>,
     answers: Sender<Vec<FlowEntry>>,
     _instance: Option<Instance>,
 }
 
-/// Time for an answer of the runner, less than `towpath ss` has patience.
+/// Timeout for the runner's answer, shorter than that of `towpath ss`.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 impl FlowQueries {
-    /// Answers `towpath ss` from now on, with `program` as the name of this run. Where no folder
-    /// can have the socket for that, the user is told, and the traffic is carried all the same.
+    /// Starts to answer `towpath ss`, with `program` as the name of this run. If no directory is
+    /// suitable for the socket, tells the user; the proxy works without it.
     ///
     /// # Errors
-    /// The system gives no descriptor.
+    /// The eventfd cannot be created.
     pub fn open(program: Vec<String>, messages: &Messages) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags)?);
@@ -46,16 +47,16 @@ impl FlowQueries {
         Ok(Self { bell, answers, _instance: instance })
     }
 
-    /// The descriptor that wakes the runner.
+    /// Returns the descriptor that wakes the runner.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// The bell rang.
+    /// Answers a request after the eventfd became readable.
     pub fn answer(&self, gateway: &Gateway) {
-        // The number says how often the bell rang, and nothing depends on that.
+        // Reset the eventfd; the number of requests does not matter.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        // The receiver lives as long as the process.
+        // Cannot fail, because the receiver lives as long as the process.
         let _ = self.answers.send(gateway.flows());
     }
 }
@@ -70,9 +71,9 @@ fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: 
             return;
         }
     }
-    // Answers to questions that were given up.
+    // Discard answers to requests that timed out.
     while heard.try_recv().is_ok() {}
-    // The counter has room for one more, as the runner reads it.
+    // Cannot fail, because the runner resets the counter long before it could overflow.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     match heard.recv_timeout(PATIENCE) {
         Ok(flows) => reply.sockets = Some(flows.iter().map(shown).collect()),
@@ -80,7 +81,7 @@ fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: 
     }
 }
 
-/// A flow in the place of the client's socket.
+/// Formats a flow as a socket of the client.
 fn shown(flow: &FlowEntry) -> ShownSocket {
     let proto = match flow.protocol {
         FlowProtocol::Tcp => Proto::Tcp,

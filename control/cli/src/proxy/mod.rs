@@ -1,8 +1,8 @@
-//! `towpath proxy`: the traffic of a TUN device carried by connections of this host; or that of a
-//! program in a namespace (`run`, `worker`).
+//! `towpath proxy`: carries the traffic of a TUN device, or of a program in a namespace (`run`,
+//! `worker`), over connections of this host.
 //!
-//! `setup` makes the device and its routes, the gateway carries its flows, and one thread turns
-//! both until a signal comes. Undoing is the kernel's: a device without a process vanishes with its
+//! `setup` creates the device and its routes. A thread runs the gateway until a signal arrives.
+//! No cleanup is needed: when its last descriptor is closed, the kernel removes the device with its
 //! addresses and routes.
 
 pub mod args;
@@ -41,17 +41,17 @@ use crate::{output, recording, stats};
 /// Carries the traffic of a program, or of a device.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Any error, with a message for the user.
 pub fn proxy(args: &Proxy) -> Result<u8> {
     match (&args.command, &args.device) {
         (Some(Command::Run(args)), _) => run::run(args),
         (None, Some(args)) => of_device(args).map(|()| 0),
-        // clap asks for --tun.
+        // Unreachable, because clap requires --tun.
         (None, None) => Err(Failure::error(ExitCode::Usage, "give --tun NAME, or run PROGRAM")),
     }
 }
 
-/// Carries the traffic of a device until a signal ends it.
+/// Carries the traffic of a device until a signal arrives.
 fn of_device(args: &ProxyArgs) -> Result<()> {
     setup::check(args)?;
     if args.dry_run {
@@ -69,7 +69,8 @@ fn of_device(args: &ProxyArgs) -> Result<()> {
     });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
-        // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
+        // The caller prints the error to standard error, which may block: Ctrl-C must then end
+        // towpath.
         signals.unblock();
     }
     result.and_then(|()| recording::check(is_recorded))
@@ -108,7 +109,7 @@ fn carry(
 
     runner.reset_clients();
     let layers = layers_of(runner.gateway());
-    // The device vanishes here, and leaves its counters behind.
+    // Remove the device. Its counters remain in `port_counters`.
     drop(runner);
     put_stats(args, messages, layers, &port_counters)?;
     match ended.context("epoll")? {
@@ -122,7 +123,7 @@ fn carry(
     }
 }
 
-/// The name of this proxy in `towpath ss`.
+/// Returns the name of this proxy in `towpath ss`.
 fn words(args: &ProxyArgs) -> Vec<String> {
     ["proxy", "--tun", &args.tun].map(str::to_owned).into()
 }
@@ -130,7 +131,8 @@ fn words(args: &ProxyArgs) -> Vec<String> {
 fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayConfig> {
     let nameserver = args.dns.map(|ip| SocketAddr::new(ip, 53));
     Ok(GatewayConfig {
-        // Clients have addresses of their own, and the gateway none that stands for another one.
+        // The clients have addresses of their own. The gateway needs no address for the program or
+        // the host.
         program_v4: None,
         program_v6: None,
         gateway_v4: None,
@@ -147,7 +149,7 @@ fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayCo
     })
 }
 
-/// Reads signals: most of them end it.
+/// Handles a signal; most of them stop the proxy.
 fn hear(
     args: &ProxyArgs,
     signals: &Signals,
@@ -162,11 +164,11 @@ fn hear(
                 return ControlFlow::Break(());
             }
             Signal::SIGTSTP => {
-                // Fails for a bad signal number only.
+                // Fails only for an invalid signal.
                 let _ = signals::act(Signal::SIGTSTP);
             }
             Signal::SIGUSR1 => {
-                // Counters that cannot be written as JSON do not exist.
+                // Cannot fail, because counters can always be serialized.
                 let _ = put_stats(args, messages, layers_of(gateway), &Arc::default());
             }
             _ => {}

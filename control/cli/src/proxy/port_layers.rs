@@ -1,4 +1,4 @@
-//! The device of a gateway, recorded and counted.
+//! Wraps the device of a gateway to capture and count its packets.
 
 use towpath_gateway::Gateway;
 use towpath_pcap::CaptureFile;
@@ -6,7 +6,7 @@ use towpath_pool::Port;
 use towpath_tap::Tap;
 use towpath_uplink::{Counting, Layer, PortCounters};
 
-/// A device whose packets are recorded if there is a capture.
+/// Wraps a device to capture its packets, if there is a capture.
 pub fn captured(
     capture: Option<&CaptureFile>,
     name: &str,
@@ -18,7 +18,7 @@ pub fn captured(
     })
 }
 
-/// Counters of the gateway and of the stack inside.
+/// Returns the counters of the gateway and of its stack.
 pub fn layers_of(gateway: &Gateway) -> Vec<Layer> {
     let layer = |name: &str, list: &mut dyn Iterator<Item = (&'static str, u64)>| Layer {
         name: name.to_owned(),
@@ -34,7 +34,7 @@ pub fn layers_of(gateway: &Gateway) -> Vec<Layer> {
     ]
 }
 
-/// Layers with those of the ports behind them.
+/// Appends the counters of the ports.
 pub fn with_ports(mut layers: Vec<Layer>, ports: &PortCounters) -> Vec<Layer> {
     layers.extend(ports.iter().map(|(name, list)| Layer {
         name: (*name).to_owned(),

@@ -1,11 +1,11 @@
-//! The thread of `towpath proxy run` that opens and shuts published ports, as sockets in the
-//! namespace come and go.
+//! Thread of `towpath proxy run` that opens and closes published ports, depending on the sockets in
+//! the namespace.
 //!
-//! Linux tells nobody of a new listener, so the thread asks again and again. A thread of its own is
-//! neither held up by the gateway's traffic, nor holds that up.
+//! Linux does not notify of new listeners, so the thread polls. A separate thread neither delays
+//! the gateway's traffic nor is delayed by it.
 //!
-//! Most of a look's cost is the wake-up: 0.15 ms for one port where the processor was idle. So the
-//! looks become rare when nothing changes for a while.
+//! Most of the cost of a poll is the wake-up: 0.15 ms for one port if the processor was idle. The
+//! interval therefore grows when no port changes for a while.
 
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
@@ -18,18 +18,19 @@ use towpath_gateway::PolledPorts;
 use crate::guardian::SockDiag;
 use towpath_model::wait::wait;
 
-/// Between two looks at the sockets of the namespace. A client that comes within this time after
-/// the program began to listen is refused.
+/// Polling interval. A client that connects within this time after the program began to listen is
+/// refused.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The same when no port was opened or shut for [`CALM_AFTER`].
+/// Polling interval after [`CALM_AFTER`] without a change.
 const LOOK_EVERY_WHEN_CALM: Duration = Duration::from_millis(100);
-/// A server listens soon after its start, and listens again soon after a restart.
+/// Time without a change after which the interval grows. Servers usually listen soon after a start
+/// or restart.
 const CALM_AFTER: Duration = Duration::from_secs(10);
 
-/// Starts the thread, which ends when `ended` hangs up. None: no port needs it.
+/// Starts the thread, which ends when `ended` hangs up. Returns None if no port needs it.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The thread cannot be created.
 pub fn start(
     mut ports: PolledPorts,
     mut kernel: SockDiag,
@@ -41,7 +42,8 @@ pub fn start(
     let thread = std::thread::Builder::new().name("towpath-ports".into()).spawn(move || {
         let mut changed_at = Instant::now();
         loop {
-            // Where the kernel has no memory for an answer, ports stay as they are until the next.
+            // If the kernel has no memory for an answer, keep the state of all ports until the next
+            // poll.
             if ports.look(&mut kernel).unwrap_or(true) {
                 changed_at = Instant::now();
             }

@@ -1,8 +1,8 @@
-//! `towpath proxy run`: PROGRAM in a network namespace whose device leads to the gateway here.
+//! `towpath proxy run`: runs PROGRAM in a network namespace whose device leads to our gateway.
 //!
-//! The guardian makes the namespaces and the device, and hands the device out. A thread of this
-//! process joins the gateway to it, in the host's namespace. The run is supervised, signalled and
-//! ended as any other.
+//! The guardian creates the namespaces and the device, and sends the device to towpath. A thread of
+//! this process connects the gateway to the device, in the host's namespace. Supervision, signals
+//! and the end of the run work as in `towpath run`.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -26,21 +26,22 @@ use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::in_options;
 use crate::{program, recording, stats};
 
-/// The largest MTU that Linux lets a TAP device have (MAX_MTU in drivers/net/tun.c).
+/// Maximum MTU of a TAP device in bytes (MAX_MTU in drivers/net/tun.c).
 const MTU_MAX: u32 = 65_521;
 
-/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same
-/// one here.
+/// Runs PROGRAM. Returns its exit status. If a signal killed PROGRAM, this process kills itself by
+/// the same signal.
 ///
 /// # Errors
-/// With the sentence for the user.
+/// Any error, with a message for the user.
 pub fn run(args: &ProxyRunArgs) -> Result<u8> {
     let path = program::locate(&args.program[0])?;
     let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let result = run_beside(args, &path, recording, &signals);
     if result.is_err() {
-        // The caller's write to standard error may wait for a reader: Ctrl-C must end that.
+        // The caller prints the error to standard error, which may block: Ctrl-C must then end
+        // towpath.
         signals.unblock();
     }
     result
@@ -66,14 +67,14 @@ fn run_beside(
         child.finish();
     }
     Ok(match ended {
-        // A script would take the capture for whole.
+        // Report the incomplete capture, because a script would assume it to be complete.
         Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
 }
 
-/// The run, to its end. With the child if nothing is left of it.
+/// Executes the run. Returns the child as well if none of its processes is left.
 fn within(
     args: &ProxyRunArgs,
     path: &Path,
@@ -97,7 +98,7 @@ fn within(
     let limit = raise_descriptor_limit();
     let (_programs_end, keep) = parent_death_pipe()?;
     let (mut child, device) = {
-        // PROGRAM gets the limit that towpath was started with.
+        // PROGRAM inherits the descriptor limit that towpath was started with.
         let _own = limit.lowered();
         ProgramChild::in_namespace(&job, keep)?
     };
@@ -143,7 +144,7 @@ fn words(args: &ProxyRunArgs) -> Vec<String> {
     ["proxy", "run", "--"].map(str::to_owned).into_iter().chain(program).collect()
 }
 
-/// The namespace of PROGRAM.
+/// Returns the configuration of PROGRAM's namespace.
 fn namespace(args: &ProxyRunArgs, namespaced: &Namespaced) -> Namespace {
     let pair = |own: &Prefix| (own.addr(), own.len());
     Namespace {
@@ -157,7 +158,7 @@ fn namespace(args: &ProxyRunArgs, namespaced: &Namespaced) -> Namespace {
     }
 }
 
-/// Checks options against each other.
+/// Builds the plan, after checking that options are consistent.
 fn plan(
     args: &ProxyRunArgs,
     activation: &mut Option<Activation>,
@@ -184,7 +185,7 @@ fn plan(
     Ok(plan)
 }
 
-/// Tells the user, and the worker, how the run goes.
+/// Reports events of the run to the user and the worker.
 struct WorkObserver<'a> {
     worker: &'a ProxyWorker,
     messages: &'a Messages,

@@ -1,4 +1,5 @@
-//! The device of `towpath proxy`: its addresses and routes, and towpath's own way past them.
+//! Sets up the device of `towpath proxy`: its addresses and routes, and the egress of towpath's own
+//! connections.
 
 use std::fmt::Write;
 use std::io;
@@ -16,14 +17,14 @@ use super::args::{self, ProxyArgs};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
-/// Addresses of this host on a device that has none. The first is of the block for tests of network
-/// devices (RFC 2544). Each is a network of one host, so that no route follows from it.
+/// Default addresses of this host on the device. The first is from the block for device tests (RFC
+/// 2544). Each is a network of one host, so that the kernel adds no route.
 const ADDRESSES_DEFAULT: [&str; 2] = ["198.18.0.1/32", "fd00:18::1/128"];
 
-/// Checks what options say about each other.
+/// Checks that options are consistent.
 ///
 /// # Errors
-/// Two of them contradict each other; the error is the sentence for the user.
+/// Options contradict each other. The error has a message for the user.
 pub fn check(args: &ProxyArgs) -> Result<()> {
     if let Some(number) = args.tun.strip_prefix(BY_DESCRIPTOR) {
         descriptor(args)?;
@@ -69,10 +70,10 @@ pub fn check(args: &ProxyArgs) -> Result<()> {
     Ok(())
 }
 
-/// The way of towpath's own connections, which is tried.
+/// Returns the egress of towpath's own connections, after testing it.
 ///
 /// # Errors
-/// There is no such way, or this process may not go it.
+/// The egress does not exist, or this process may not use it.
 pub fn egress(args: &ProxyArgs) -> Result<Egress> {
     let egress = Egress { mark: args.mark, interface: args.interface.clone() };
     let interface = args.interface.as_deref().unwrap_or_default();
@@ -91,14 +92,14 @@ pub fn egress(args: &ProxyArgs) -> Result<Egress> {
     Ok(egress)
 }
 
-/// errno(3): EPERM and ENODEV.
+/// Error numbers EPERM and ENODEV.
 const PERM: i32 = 1;
 const NODEV: i32 = 19;
 
-/// Opens the device and sets up this host's end.
+/// Opens the device and configures it.
 ///
 /// # Errors
-/// With the sentence for the user. A device that was made has vanished again.
+/// Any error, with a message for the user. A device that was created has been removed again.
 pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     if let Some(number) = descriptor(args)? {
         return inherited(number).with_context(|| format!("--tun {}", args.tun));
@@ -128,9 +129,10 @@ pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     Ok(tun)
 }
 
-/// Refuses an address that another interface of this host has: its clients would be this host.
+/// Refuses an address that another interface of this host has, because clients with it would be
+/// this host itself.
 fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
-    // Where interfaces cannot be listed, the kernel decides alone.
+    // If interfaces cannot be listed, leave the decision to the kernel.
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Ok(()) };
     for entry in all.filter(|entry| entry.interface_name != device) {
         let Some(address) = entry.address else { continue };
@@ -147,7 +149,7 @@ fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tells what to do where the kernel refuses a second default route.
+/// Adds advice to the error if the kernel refuses a second default route.
 fn instead_of_default(error: HostError) -> anyhow::Error {
     let HostError::RouteTaken { name, ip, len: 0 } = error else { return error.into() };
     let message = format!(
@@ -158,9 +160,9 @@ fn instead_of_default(error: HostError) -> anyhow::Error {
     Failure::error(ExitCode::Failed, message)
 }
 
-/// Lets forwarded clients hear ICMP errors of this host itself. Their source is an address of this
-/// host, and from a device the kernel takes none of these unless it is told to. IPv6 has no such
-/// rule. The setting of a device that towpath makes vanishes with it.
+/// Enables delivery of this host's own ICMP errors to forwarded clients. Their source is an address
+/// of this host, which the kernel does not accept from a device by default. IPv6 has no such rule.
+/// The setting of a created device is removed together with the device.
 fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
     let folder = std::path::Path::new("/proc/sys/net/ipv4");
     let is_set = |file: &str| {
@@ -171,7 +173,7 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
         return;
     }
     let is_made = !stays && std::fs::write(folder.join(&setting), "1").is_ok();
-    // Programs of this host hear the errors anyway.
+    // Programs of this host receive the errors in any case.
     if !is_made && is_set("ip_forward") {
         messages.say(&format!(
             "clients that this host forwards do not hear its own ICMP errors: \
@@ -181,13 +183,13 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
     }
 }
 
-/// The setting by which the kernel takes own addresses as sources, as sysctl(8) writes it. A name
-/// may have dots.
+/// Returns the setting that accepts own addresses as sources, in the syntax of sysctl(8) for names
+/// that contain dots.
 fn accept_local(name: &str) -> String {
     format!("net/ipv4/conf/{name}/accept_local=1")
 }
 
-/// Warns where routes lead the answers of this host's own services into the device.
+/// Warns if routes lead the answers of this host's own services into the device.
 fn warn_of_services(args: &ProxyArgs, name: &str, messages: &Messages) {
     for is_v4 in [true, false] {
         let leads = |route: &&Prefix| route.len() <= 1 && route.network().is_ipv4() == is_v4;
@@ -203,10 +205,10 @@ fn warn_of_services(args: &ProxyArgs, name: &str, messages: &Messages) {
     }
 }
 
-/// Beginning of a device that is given by its descriptor.
+/// Prefix of a device given by its descriptor.
 const BY_DESCRIPTOR: &str = "fd:";
 
-/// The descriptor in the place of a device's name, if there is one.
+/// Returns the descriptor given as the device, if any.
 fn descriptor(args: &ProxyArgs) -> Result<Option<i32>> {
     let Some(text) = args.tun.strip_prefix(BY_DESCRIPTOR) else { return Ok(None) };
     let number = text.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
@@ -216,10 +218,10 @@ fn descriptor(args: &ProxyArgs) -> Result<Option<i32>> {
     Ok(Some(number))
 }
 
-/// The device of a descriptor that this process was started with.
+/// Opens the device of an inherited descriptor.
 fn inherited(number: i32) -> Result<Tap> {
     let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("pidfd_open")?;
-    // A duplicate has an owner, where the number has none.
+    // Duplicate the descriptor, because an inherited number has no owner in Rust's sense.
     let duplicate = pidfd_getfd(own, number, PidfdGetfdFlags::empty())
         .with_context(|| format!("descriptor {number}"))?;
     Ok(Tap::from_descriptor(duplicate.into(), Kind::Tun)?)
@@ -233,7 +235,7 @@ fn addresses(args: &ProxyArgs, stays: bool) -> Result<Vec<Prefix>> {
     parsed.collect::<Result<Vec<_>, _>>().context("defaults")
 }
 
-/// Refuses to start where towpath's own connections to a network would come back.
+/// Refuses a route that would lead towpath's own connections back into the device.
 fn check_way(args: &ProxyArgs, name: &str, route: &Prefix, messages: &Messages) -> Result<()> {
     let marks = Marks { mark: args.mark, interface: args.interface.as_deref() };
     let to = probe(route);
@@ -266,7 +268,7 @@ fn no_way(args: &ProxyArgs, route: &Prefix, error: &io::Error) -> String {
     )
 }
 
-/// An address of a network that stands for all of it: a public one where the network has one.
+/// Returns an address that represents a network: a public one if the network contains one.
 fn probe(network: &Prefix) -> IpAddr {
     let public = ["1.0.0.1", "192.0.2.1", "2001:db8::1"];
     let mut known = public.iter().filter_map(|text| text.parse::<IpAddr>().ok());
@@ -277,7 +279,7 @@ fn probe(network: &Prefix) -> IpAddr {
     })
 }
 
-/// The commands that come to the same set-up, a line each.
+/// Formats the commands that perform the same set-up, one per line.
 pub fn commands(args: &ProxyArgs) -> Result<String> {
     let name = &args.tun;
     let device = std::path::Path::new("/sys/class/net").join(name);
@@ -311,17 +313,17 @@ pub fn commands(args: &ProxyArgs) -> Result<String> {
     Ok(out)
 }
 
-/// Whether an interface is a TUN device, as its folder in /sys tells.
+/// Returns whether an interface is a TUN device, according to /sys.
 fn is_tun(device: &std::path::Path) -> bool {
     let flags = std::fs::read_to_string(device.join("tun_flags")).unwrap_or_default();
     let flags = flags.trim().strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
     matches!(flags, Some(Ok(flags)) if flags & IFF_TUN != 0)
 }
 
-/// From linux/if_tun.h; a TAP device has IFF_TAP in its place.
+/// Flag of linux/if_tun.h. A TAP device has IFF_TAP instead.
 const IFF_TUN: u32 = 1;
 
-/// A line for the user.
+/// Describes the device in a line for the user.
 pub fn facts(args: &ProxyArgs, name: &str) -> String {
     let mut out = format!("{name} is up");
     let routes: Vec<_> = args.route.iter().map(Prefix::to_string).collect();

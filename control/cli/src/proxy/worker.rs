@@ -1,8 +1,9 @@
-//! The thread of `towpath proxy run` that turns the gateway on the device of PROGRAM's namespace,
-//! and the one that watches published ports ([`port_watch`]).
+//! Thread of `towpath proxy run` that runs the gateway on the device of PROGRAM's namespace, and
+//! the thread that watches published ports ([`port_watch`]).
 //!
-//! When no process of the namespace lives any more, its kernel and the gateway may still have bytes
-//! to send. The worker looks every [`LOOK_EVERY`] and ends when all are delivered.
+//! When all processes of the namespace have ended, the namespace's kernel and the gateway may still
+//! have bytes to send. The worker checks every [`LOOK_EVERY`], and ends when all bytes are
+//! delivered.
 
 use std::fs;
 use std::io;
@@ -34,52 +35,53 @@ use super::port_watch;
 use crate::guardian::SockDiag;
 use crate::messages::Messages;
 
-/// Between two looks at what is not delivered.
+/// Interval between checks for undelivered bytes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Looks in a row that find nothing: a packet may be on its way between the kernel and the gateway.
+/// Required number of consecutive checks without undelivered bytes, because a packet may be in
+/// transit between the kernel and the gateway.
 const LOOKS_IN_VAIN: u32 = 2;
 
-/// Things that the thread needs.
+/// Input of the thread.
 pub struct Work {
-    /// Words of the user.
+    /// Options of the user.
     pub plan: Plan,
-    /// Both ends of the device.
+    /// Addresses on both sides of the device.
     pub namespaced: Namespaced,
-    /// Ports of the host that lead to PROGRAM.
+    /// Ports of the host that are forwarded to PROGRAM.
     pub published: BoundPorts,
-    /// Parts of the device.
+    /// Name and descriptors of the device.
     pub parts: Parts,
-    /// Kernel of the namespace, to be asked for sockets.
+    /// Client for queries of the namespace's sockets.
     pub sockets: Option<SockDiag>,
-    /// File into which packets are recorded.
+    /// Capture of packets.
     pub capture: Option<CaptureFile>,
-    /// Way to the user.
+    /// Messages to the user.
     pub messages: Messages,
-    /// Process in the namespace, to look there.
+    /// A process in the namespace, to read its /proc/PID/net.
     pub inside: Pid,
-    /// Words by which `towpath ss` names the run.
+    /// Name of the run in `towpath ss`.
     pub words: Vec<String>,
 }
 
-/// The thread, as the main one sees it.
+/// Handle of the thread.
 pub struct ProxyWorker {
     /// Hangs up when the thread has ended.
     ended: OwnedFd,
-    /// Eventfd: the thread is to end now.
+    /// Eventfd that stops the thread.
     stop: OwnedFd,
-    /// Timerfd: the thread looks whether it may end.
+    /// Timerfd that makes the thread check for undelivered bytes.
     look: OwnedFd,
     unsent: Arc<AtomicU64>,
     thread: JoinHandle<Vec<Layer>>,
-    /// Ends with the other thread.
+    /// Port-watching thread, which ends when this thread does.
     ports: Option<JoinHandle<()>>,
 }
 
 impl ProxyWorker {
-    /// Returns when the gateway stands behind the device.
+    /// Starts the thread, and waits until the gateway is connected to the device.
     ///
     /// # Errors
-    /// The gateway cannot be made, or not watch its device.
+    /// The gateway cannot be created, or cannot watch its device.
     pub fn start(mut work: Work) -> Result<Self> {
         let sockets = work.sockets.take();
         let ports = polled(&work, sockets.as_ref())?;
@@ -101,23 +103,23 @@ impl ProxyWorker {
         Ok(Self { ended, stop, look, unsent, thread, ports })
     }
 
-    /// Hangs up when the thread has ended.
+    /// Returns the descriptor that hangs up when the thread has ended.
     pub fn ended(&self) -> &OwnedFd {
         &self.ended
     }
 
-    /// Bytes that are not delivered, when it was last looked.
+    /// Returns the number of undelivered bytes at the last check.
     pub fn unsent(&self) -> u64 {
         self.unsent.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread at once.
+    /// Stops the thread at once.
     pub fn stop(&self) {
-        // Fails when the counter is full, and then the thread has been told.
+        // Ignore an error: a full counter means that the thread was notified already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 
-    /// Ends the thread when all is delivered.
+    /// Stops the thread once all bytes are delivered.
     pub fn drain(&self) {
         let every = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
         let timer = Itimerspec { it_interval: every, it_value: every };
@@ -126,7 +128,7 @@ impl ProxyWorker {
         }
     }
 
-    /// Ends the threads, and returns what was counted.
+    /// Ends the threads, and returns their counters.
     ///
     /// # Errors
     /// A thread panicked.
@@ -141,8 +143,8 @@ impl ProxyWorker {
     }
 }
 
-/// Published ports to watch. Where the namespace's kernel cannot report sockets of a protocol, its
-/// ports are opened for good, and the user is told.
+/// Returns the published ports to watch. If the namespace's kernel does not report sockets of a
+/// protocol, opens the ports of this protocol permanently, and tells the user.
 fn polled(work: &Work, sockets: Option<&SockDiag>) -> Result<PolledPorts> {
     let answers = |protocol| sockets.is_some_and(|sockets| sockets.answers_for(protocol));
     for (protocol, name) in [(ForwardProtocol::Tcp, "TCP"), (ForwardProtocol::Udp, "UDP")] {
@@ -158,7 +160,7 @@ fn polled(work: &Work, sockets: Option<&SockDiag>) -> Result<PolledPorts> {
     Ok(work.plan.polled(&work.namespaced, &work.published, answers, tell)?)
 }
 
-/// The thread.
+/// Main function of the thread.
 fn turn(
     work: Work,
     (stop, look, unsent): (OwnedFd, OwnedFd, Arc<AtomicU64>),
@@ -170,7 +172,7 @@ fn turn(
     let open = || FlowQueries::open(words, &messages).context("eventfd");
     let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
         Ok(both) => {
-            // The receiver waits for this message, here and below.
+            // Cannot fail, because the receiver waits for this message. The same applies below.
             let _ = ready.send(Ok(()));
             both
         }
@@ -189,7 +191,7 @@ fn turn(
                 return ControlFlow::Continue(());
             }
         }
-        // Otherwise the timer stays readable.
+        // Reset the timer, otherwise it stays readable.
         let _ = rustix::io::read(&look, &mut [0; 8]);
         let left = gateway.undelivered() + in_kernel(inside);
         unsent.store(left, Ordering::Relaxed);
@@ -204,7 +206,7 @@ fn turn(
         Err(error) => messages.put_error(&format!("the gateway has ended: {error}")),
     }
     let layers = layers_of(runner.gateway());
-    // The device vanishes here, and leaves its counters behind.
+    // Remove the device. Its counters remain in `ports`.
     drop(runner);
     with_ports(layers, &ports.counted())
 }
@@ -223,14 +225,15 @@ fn join(work: Work) -> Result<Runner<dyn Port + Send>> {
     Runner::new(Joint::new(gateway, device)).context("the device")
 }
 
-/// Bytes of TCP connections in the namespace of a process that are not acknowledged.
+/// Returns the number of unacknowledged bytes of TCP connections in the namespace of process
+/// `inside`.
 fn in_kernel(inside: Pid) -> u64 {
     let tables = ["tcp", "tcp6"].map(|name| format!("/proc/{}/net/{name}", inside.as_raw_pid()));
     let texts = tables.iter().map(fs::read_to_string);
     texts.filter_map(io::Result::ok).map(|text| unacknowledged(&text)).sum()
 }
 
-/// Sum of the column `tx_queue` of /proc/net/tcp (proc_pid_net(5)), the FIN included.
+/// Sums up the column `tx_queue` of /proc/net/tcp (proc_pid_net(5)), which includes the FIN.
 fn unacknowledged(table: &str) -> u64 {
     let queue = |line: &str| {
         let (sent, _) = line.split_ascii_whitespace().nth(4)?.split_once(':')?;

@@ -296,7 +296,7 @@ pub enum ModeArg {
 pub struct MaybeRate(Option<Rate>);
 
 impl ExampleCommand {
-    /// Options of the card, which all examples have.
+    /// Returns the options of the device, which all examples have.
     pub fn card(&self) -> &CardArgs {
         match self {
             Self::Ping(PingArgs { card, .. })
@@ -306,10 +306,10 @@ impl ExampleCommand {
         }
     }
 
-    /// The example.
+    /// Creates the example.
     ///
     /// # Errors
-    /// Options that do not fit together.
+    /// The options are inconsistent.
     pub fn example(&self) -> Result<Example> {
         let example = match self {
             Self::Ping(args) => PingOptions {

@@ -1,4 +1,4 @@
-//! Where the results go: standard output and files, which are opened before the first run.
+//! Output of the results: standard output and files. Files are opened before the first run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use super::args::CommonArgs;
 use crate::error::{ExitCode, Failure};
 use crate::output;
 
-/// Results in all formats.
+/// Results in all output formats.
 pub trait Results {
     fn text(&self) -> String;
     fn html(&self) -> String;
@@ -74,7 +74,7 @@ impl Results for ExampleReport {
     }
 }
 
-/// Form of the results.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
     /// Tables for people.
@@ -99,15 +99,14 @@ pub struct Output {
     file: Option<PathBuf>,
 }
 
-/// The files of `--output`, open.
+/// Opened files of `--output`.
 pub struct Files(Vec<(FileFormat, Option<(File, PathBuf)>)>);
 
 impl Files {
-    /// Opens the files. Their content stays until the results are there.
+    /// Opens the files. Their content is kept until the results are written.
     ///
     /// # Errors
-    /// A file that cannot be written, before the runs rather than after them; and two formats for
-    /// standard output.
+    /// A file cannot be opened for writing, or two formats are requested for standard output.
     pub fn open(args: &CommonArgs) -> Result<Self> {
         if args.output.iter().filter(|output| output.file.is_none()).count() > 1 {
             let message =
@@ -124,15 +123,15 @@ impl Files {
         args.output.iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// Whether a page with charts is among them.
+    /// Returns whether a page with charts is requested.
     pub fn has_page(&self) -> bool {
         self.0.iter().any(|(format, _)| *format == FileFormat::Html)
     }
 
-    /// Writes all files, and the text to standard output unless another format goes there.
+    /// Writes all files, and the text to standard output unless another format is written there.
     ///
     /// # Errors
-    /// The first file that takes no more; the others are written all the same.
+    /// The first file that cannot be written. Writes the other files in spite of it.
     pub fn write(self, results: &impl Results) -> Result<()> {
         let has_text = self.0.iter().all(|(_, file)| file.is_some());
         let mut written: Vec<Result<()>> = Vec::new();
@@ -152,9 +151,9 @@ impl Files {
     }
 }
 
-/// Writes the text in place of the file's content.
+/// Replaces the file's content by the text.
 fn replace(mut file: File, text: &str) -> io::Result<()> {
-    // A device or a pipe has no length to cut.
+    // Devices and pipes cannot be truncated.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }
@@ -166,7 +165,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 impl FileFormat {
-    /// The format of a name, as "html".
+    /// Returns the format of a name, as "html".
     fn named(name: &str) -> Option<Self> {
         match name {
             "text" | "txt" => Some(Self::Text),
@@ -194,7 +193,8 @@ impl FileFormat {
 impl FromStr for Output {
     type Err = String;
 
-    /// "html=FILE", a format alone for standard output, or a file whose name ends with a format.
+    /// Parses "html=FILE", a format alone for standard output, or a file whose extension implies
+    /// the format.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "-" {
             return Ok(Self { format: FileFormat::Json, file: None });

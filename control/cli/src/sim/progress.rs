@@ -1,4 +1,4 @@
-//! How far the runs are, on standard error.
+//! Shows the progress of the runs on standard error.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,8 @@ use towpath_sim::Report;
 
 use crate::messages;
 
-/// A line that is written over and over on a terminal, or a line now and then elsewhere.
+/// Progress display: a line updated in place on a terminal, or a new line from time to time
+/// otherwise.
 pub(super) struct Progress {
     start: Instant,
     every: Duration,
@@ -17,7 +18,7 @@ pub(super) struct Progress {
     told: Mutex<Instant>,
 }
 
-/// Time between two lines on a terminal, and elsewhere.
+/// Interval between lines on a terminal, and otherwise.
 const EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
 
 impl Progress {
@@ -27,7 +28,7 @@ impl Progress {
         Self { start, every, is_terminal, is_quiet, told: Mutex::new(start) }
     }
 
-    /// A share of all runs is done.
+    /// Shows the completed fraction of all runs.
     pub fn at(&self, share: f64) {
         let now = Instant::now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,14 +44,14 @@ impl Progress {
         }
     }
 
-    /// Says how fast the runs were.
+    /// Reports the speed of the runs.
     pub fn tell_speed(&self, report: &Report) {
         if !self.is_quiet {
             messages::write(&format!("towpath: {}\n", speed(report, self.start.elapsed())));
         }
     }
 
-    /// Takes the line off the terminal.
+    /// Clears the line on a terminal.
     pub fn end(&self) {
         if self.is_terminal && !self.is_quiet {
             messages::write("\r\x1b[K");
@@ -58,7 +59,7 @@ impl Progress {
     }
 }
 
-/// Events and simulated seconds, and how many there were in a second of this machine.
+/// Formats events and simulated seconds, with their rates per second of real time.
 fn speed(report: &Report, passed: Duration) -> String {
     let events: u64 = report.runs.iter().map(|run| run.events).sum();
     let (passed_s, runs) = (passed.as_secs_f64().max(1e-3), report.runs.len());

@@ -1,4 +1,4 @@
-//! Choice of the sockets to show: by kind, version, state and an expression, as in ss(8).
+//! Selection of sockets by kind, version, state and expression, as in ss(8).
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::args::SsArgs;
 use super::services::Services;
 use towpath_model::{Proto, ShownSocket};
 
-/// Conditions for a socket to be shown.
+/// Conditions that a socket must meet.
 #[derive(Debug)]
 pub(super) struct Filter {
     protos: Vec<Proto>,
@@ -24,7 +24,7 @@ enum Version {
     V6,
 }
 
-/// Names that `state` takes, each with the state's name in an answer.
+/// Names for `state`, with the state's name in an answer.
 const STATES: [(&str, &str); 11] = [
     ("established", "ESTAB"),
     ("syn-sent", "SYN-SENT"),
@@ -40,14 +40,12 @@ const STATES: [(&str, &str); 11] = [
 ];
 /// States of sockets without a peer, which ss(8) shows with -l.
 const WAITING: [&str; 2] = ["LISTEN", "UNCONN"];
-/// The states that ss(8) calls "bucket": such a connection has no socket, the kernel keeps less of
-/// it.
+/// States that ss(8) calls "bucket": the kernel keeps such a connection without a full socket.
 const BUCKET: [&str; 2] = ["SYN-RECV", "TIME-WAIT"];
-/// Parentheses and `not` within each other. Each is a call on the stack, so there is a limit;
-/// nobody types so many.
+/// Maximum nesting of parentheses and `not`, because each level is a recursive call.
 const DEPTH_MAX: usize = 64;
 
-/// The states that a word stands for.
+/// Returns the states that a word means.
 fn states(word: &str) -> Result<Vec<&'static str>> {
     let all = || STATES.iter().map(|(_, shown)| *shown);
     let spelled = match word {
@@ -77,14 +75,14 @@ fn states(word: &str) -> Result<Vec<&'static str>> {
 }
 
 impl Filter {
-    /// From the options and the words behind the process id.
+    /// Creates the filter from the options and the words after the process id.
     pub fn new(args: &SsArgs, words: &[String], services: &Services) -> Result<Self> {
         let mut tokens = FilterTokens::of(words);
         let default: Vec<&str> = match (args.all, args.listening) {
             (true, _) => states("all")?,
             (_, true) => WAITING.to_vec(),
-            // As ss(8), without TIME-WAIT and SYN-RECV: these belong to no socket, and after many
-            // short connections they would fill the screen.
+            // As in ss(8), exclude TIME-WAIT and SYN-RECV, which belong to no socket and would fill
+            // the screen after many short connections.
             _ => states("big")?.into_iter().filter(|state| !WAITING.contains(state)).collect(),
         };
         let mut named: Option<Vec<&str>> = None;
@@ -122,12 +120,12 @@ impl Filter {
         Ok(Self { protos, versions, states: named.unwrap_or(default), expression })
     }
 
-    /// Whether it is to be shown.
+    /// Returns whether a socket meets the conditions.
     pub fn takes(&self, socket: &ShownSocket) -> bool {
         let version = match socket.local {
             Some(SocketAddr::V6(v6)) if v6.ip().to_ipv4_mapped().is_none() => Version::V6,
             Some(_) => Version::V4,
-            // Without an address it could be of either version: shown with -4 and with -6.
+            // A socket without an address may be of either version, so show it with both -4 and -6.
             None => self.versions[0],
         };
         self.protos.contains(&socket.proto)
@@ -147,14 +145,14 @@ enum Expression {
     Host { end: End, host: Host },
 }
 
-/// End of a connection that is compared: `src` and `sport`, or `dst` and `dport`.
+/// Compared end of a connection: local (`src`, `sport`) or remote (`dst`, `dport`).
 #[derive(Debug, Clone, Copy)]
 enum End {
     Local,
     Remote,
 }
 
-/// How a port is compared.
+/// Comparison operator for ports.
 #[derive(Debug, Clone, Copy)]
 enum PortComparison {
     Equal,
@@ -191,7 +189,7 @@ impl Expression {
     }
 }
 
-/// An address or a network, and a port. Omitted parts match anything.
+/// Address or network with a port. Omitted parts match everything.
 #[derive(Debug, PartialEq, Eq)]
 struct Host {
     net: Option<(IpAddr, u8)>,
@@ -212,13 +210,13 @@ impl Host {
         in_net && self.port.is_none_or(|port| port == addr.port())
     }
 
-    /// ADDRESS, ADDRESS/LENGTH, either with :PORT (IPv6 in brackets then), or :PORT; `*` is any
-    /// address.
+    /// Parses ADDRESS or ADDRESS/LENGTH, optionally followed by :PORT (IPv6 in brackets then), or
+    /// :PORT alone. `*` matches any address.
     fn parse(text: &str, services: &Services) -> Result<Self> {
         let wrong =
             || anyhow!("{text:?} is not an address: ADDRESS[/LENGTH][:PORT], IPv6 in brackets");
         let (host, port) = match text.rsplit_once(':') {
-            // A bare IPv6 address has colons, too: what follows the last one is not a port.
+            // A bare IPv6 address contains colons, so its last part is not a port.
             Some(_) if IpAddr::from_str(text.split('/').next().unwrap_or(text)).is_ok() => {
                 (text, None)
             }
@@ -254,15 +252,15 @@ fn port_of(word: &str, services: &Services) -> Result<u16> {
     }
 }
 
-/// The words of a filter, one after another.
+/// Words of a filter expression.
 struct FilterTokens(Vec<String>);
 
 impl FilterTokens {
     fn of(words: &[String]) -> Self {
         let mut text = words.join(" ");
         for mark in ["(", ")", "!=", "<=", ">=", "==", "=", "<", ">", "!", "&&", "||", "&", "|"] {
-            // Put spaces around each mark. "!=" comes before "=" in the list, and each of its
-            // characters gets a \u{1} in front, so that the search for "=" does not find it again.
+            // Put spaces around each operator. "!=" precedes "=" in the list. Each character of a
+            // separated operator is prefixed by \u{1}, so that the search for "=" skips "!=".
             let apart = mark.chars().map(|c| format!("\u{1}{c}")).collect::<String>();
             text = split_off(&text, mark, &format!(" {apart} "));
         }
@@ -341,7 +339,7 @@ impl FilterTokens {
             Some(">" | "gt") => PortComparison::More,
             Some("<=" | "le" | "leq") => PortComparison::AtMost,
             Some(">=" | "ge" | "geq") => PortComparison::AtLeast,
-            // As ss(8) has it: none is equality.
+            // As in ss(8), the default operator is equality.
             _ => {
                 return Ok(Expression::Port {
                     end,
@@ -369,7 +367,7 @@ impl FilterTokens {
     }
 }
 
-/// Replaces `mark` where none of its characters was written apart before.
+/// Replaces `mark` by `apart`, except where its characters were separated before.
 fn split_off(text: &str, mark: &str, apart: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -413,7 +411,7 @@ mod tests {
         }
     }
 
-    /// As ss(8): iproute2's SS_CONN.
+    /// As in ss(8) (SS_CONN in iproute2).
     #[test]
     fn connections_without_a_socket_are_shown_when_asked_for() {
         let takes = |words: &[&str], state: &'static str| {

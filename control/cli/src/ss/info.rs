@@ -1,10 +1,10 @@
-//! The lines of `ss -i`, `-m` and `-o`.
+//! Output of `ss -i`, `-m` and `-o`.
 
 use towpath_engine::TcpFigures;
 
 use towpath_model::ShownSocket;
 
-/// TCP's figures of a connection, in the spelling and order of `ss -i`.
+/// Formats TCP's state as `ss -i` does.
 pub(super) fn info_line(socket: &ShownSocket) -> Option<String> {
     let congestion = socket.congestion.as_ref()?;
     let mut out = InfoLine(String::new());
@@ -51,7 +51,7 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
         }
     }
     if let Some(rate) = tcp.pacing_rate {
-        // Nothing but the program bounds the rate: the one in use is the one that was set.
+        // The rate in use equals the maximum, because only the program limits it.
         let rate = bits_per_second(rate.get());
         out.flag(&format!("pacing_rate {rate}/{rate}"), true);
     }
@@ -82,7 +82,7 @@ fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
     out.show("rcv_wnd", tcp.rcv_wnd);
 }
 
-/// A rate in bytes a second as `ss` writes it, with three digits.
+/// Formats a rate in bytes per second as `ss` does, in bits with three digits.
 fn bits_per_second(bytes: u64) -> String {
     let (mut value, mut units) = (bytes as f64 * 8., ["", "k", "M", "G", "T"].into_iter());
     let mut unit = units.next().unwrap_or_default();
@@ -100,7 +100,7 @@ fn ms(us: u32) -> f64 {
     f64::from(us) / 1000.0
 }
 
-/// Words with a space between.
+/// Words separated by spaces.
 struct InfoLine(String);
 
 impl InfoLine {
@@ -122,23 +122,23 @@ impl InfoLine {
     }
 }
 
-/// As `ss -m`: unread bytes, the receive buffer, bytes not acknowledged, the send buffer.
+/// Formats memory as `ss -m` does: unread bytes, receive buffer, unacknowledged bytes, send buffer.
 pub(super) fn memory(socket: &ShownSocket) -> String {
     let is_listener = socket.state.as_str() == "LISTEN";
     let (read, sent) = if is_listener { (0, 0) } else { (socket.recv_q, socket.send_q) };
     format!("skmem:(r{read},rb{},w{sent},tb{})", socket.recv_buffer, socket.send_buffer)
 }
 
-/// As `ss -o`: which timer runs, when it fires, and how often it fired in vain.
+/// Formats the timer as `ss -o` does: name, remaining time, and number of backoffs.
 pub(super) fn timer(socket: &ShownSocket) -> Option<String> {
     let tcp = socket.tcp.as_ref()?;
-    // The answer may come from another user: nothing but these is shown.
+    // Accept only these names, because the answer may come from another user.
     let known = ["on", "persist", "keepalive", "timewait"];
     let name = known.into_iter().find(|name| tcp.timer.as_deref() == Some(*name))?;
     Some(format!("timer:({name},{},{})", left(tcp.timer_ms), tcp.backoff))
 }
 
-/// In the largest unit that says something, as ss has it: `119min`, `1.2sec`, `200ms`.
+/// Formats a time in the units of ss: `119min`, `1.2sec`, `200ms`.
 fn left(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),
@@ -152,7 +152,7 @@ fn left(ms: u64) -> String {
     }
 }
 
-/// As `ss -e`: whose it is, its number, and how it is bound.
+/// Formats details as `ss -e` does: owner, number, and bind options.
 pub(super) fn extended(socket: &ShownSocket) -> String {
     use std::os::unix::fs::MetadataExt;
     let owner = |pid: &u32| std::fs::metadata(format!("/proc/{pid}")).ok().map(|it| it.uid());
@@ -176,7 +176,7 @@ pub(super) fn extended(socket: &ShownSocket) -> String {
 mod tests {
     use super::*;
 
-    /// Rates are in bits, as those of iproute2.
+    /// As in iproute2, rates are in bits.
     #[test]
     fn rates_in_the_words_of_ss() {
         let rows = [

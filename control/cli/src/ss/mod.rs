@@ -1,4 +1,4 @@
-//! `towpath ss`: the sockets of running stacks, in the columns and spelling of ss(8).
+//! `towpath ss`: lists sockets of running stacks in the format of ss(8).
 
 mod args;
 mod filter;
@@ -49,7 +49,7 @@ pub fn ss(args: &SsArgs) -> Result<()> {
         }
         return Err(wrong(missing(args.user, pid)));
     }
-    // A run that does not answer, or answers nonsense, does not hide the others.
+    // Continue without runs that do not answer, or send an invalid answer.
     faults.iter().for_each(|fault| messages::error(fault));
     if args.summary {
         return crate::output::write(summary(&answers).as_bytes());
@@ -64,8 +64,8 @@ pub fn ss(args: &SsArgs) -> Result<()> {
     }
 }
 
-/// The answers of the runs that are meant. Without a user and a process id these are all of this
-/// user, and those of other users if this user is root.
+/// Queries the selected runs. Without user and process id, these are all runs of this user, plus
+/// those of other users if this user is root.
 fn ask(user: Option<u32>, pid: Option<u32>) -> Result<Vec<Told>> {
     let own = geteuid().as_raw();
     let user_or_own = user.unwrap_or(own);
@@ -81,7 +81,8 @@ fn ask(user: Option<u32>, pid: Option<u32>) -> Result<Vec<Told>> {
     Ok(told)
 }
 
-/// Says that no run has a process id, and which other users' have, if this user is root.
+/// Returns the message that no run has a process id. For root, names other users that have such a
+/// run.
 fn missing(user: Option<u32>, pid: u32) -> String {
     let whose = user.map_or("this user".to_owned(), |user| format!("user {}", user_name(user)));
     let has_it = |owner: &u32| runs_of(*owner).iter().any(|run| run.pid == pid);
@@ -92,7 +93,7 @@ fn missing(user: Option<u32>, pid: u32) -> String {
     format!("no `towpath run` or `proxy` of {whose} has process id {pid}{elsewhere}")
 }
 
-/// `Err`: the rest of a sentence that begins with the run.
+/// Parses an answer. The error is the predicate of a sentence about the run.
 fn read(owner: u32, pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
     let bytes = told.map_err(|why| why.to_string())?;
     let reply = serde_json::from_slice(&bytes).ok().filter(|reply: &Reply| reply.pid == pid);
@@ -104,7 +105,7 @@ fn read(owner: u32, pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer,
     Ok(Answer { owner, pid, program: reply.program, sockets })
 }
 
-/// The longest reason that is shown.
+/// Maximum length of a displayed reason in characters.
 const WHY_MAX: usize = 200;
 
 fn json(answers: &[Answer]) -> Result<String> {

@@ -1,26 +1,26 @@
-//! Names of ports, as services(5) has them.
+//! Port names from services(5).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use towpath_model::Proto;
 
-/// Names of ports.
+/// Port names by port and protocol.
 #[derive(Default)]
 pub(super) struct Services(BTreeMap<(u16, String), String>);
 
 impl Services {
-    /// The services of this host.
+    /// Reads the services of this host.
     pub fn of_host() -> Self {
         Self::parse(&std::fs::read_to_string("/etc/services").unwrap_or_default())
     }
 
-    /// The port of that name, of whichever protocol has it.
+    /// Returns the port with a name, for any protocol.
     pub fn port(&self, name: &str) -> Option<u16> {
         self.0.iter().find(|(_, known)| *known == name).map(|((port, _), _)| *port)
     }
 
-    /// services(5): `name port/protocol aliases # comment`.
+    /// Parses lines of services(5): `name port/protocol aliases # comment`.
     pub fn parse(text: &str) -> Self {
         let mut names = BTreeMap::new();
         for line in text.lines() {
@@ -37,7 +37,8 @@ impl Services {
         Self(names)
     }
 
-    /// An address with the service's name in place of the port, if it has one; `*` for port 0.
+    /// Formats an address, with the service's name instead of the port if it has one. Port 0 is
+    /// `*`.
     pub fn show(&self, proto: Proto, addr: SocketAddr) -> String {
         let port = match self.0.get(&(addr.port(), proto.name().to_owned())) {
             _ if addr.port() == 0 => "*",

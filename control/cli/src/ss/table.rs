@@ -1,4 +1,4 @@
-//! The table of `towpath ss`, and the numbers of `-s`.
+//! Table of `towpath ss`, and the summary of `-s`.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use towpath_model::{Answer, Proto, ShownSocket, user_name};
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
 
-/// A line for each socket, in the columns of ss(8), as wide as their longest entry.
+/// Formats one line per socket in the columns of ss(8), aligned to the longest entry.
 pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> String {
     let mut rows = Vec::new();
     if !args.no_header {
@@ -37,7 +37,7 @@ pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> S
             rows.push((columns, below));
         }
     }
-    // As ss does: no Netid when only one kind was asked for.
+    // As in ss, omit the Netid column if a single kind was requested.
     let first = usize::from(args.tcp != args.udp);
     let widths: Vec<_> = (0..COLUMNS.len())
         .map(|i| rows.iter().map(|(columns, _)| columns[i].chars().count()).max().unwrap_or(0))
@@ -76,11 +76,11 @@ fn columns(answer: &Answer, socket: &ShownSocket, services: &Services, named: bo
     ]
 }
 
-/// The run of a socket, and with `named` the processes that hold it, in the spelling of ss.
+/// Formats the run of a socket, and with `named` its processes, in the syntax of ss.
 fn process(answer: &Answer, socket: &ShownSocket, named: bool) -> String {
     let run = match answer.owner == geteuid().as_raw() {
         true => format!("towpath={}", answer.pid),
-        // Another user's word, which root does not take for a run of its own.
+        // Name the user, because root must not mistake another user's run for its own.
         false => format!("towpath={},user={}", answer.pid, user_name(answer.owner)),
     };
     let users: Vec<String> = match named {
@@ -95,8 +95,8 @@ fn process(answer: &Answer, socket: &ShownSocket, named: bool) -> String {
     if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
 }
 
-/// Name and number of a process. None: it has ended, or /proc does not show it. Only root's runs
-/// have processes of other users, so that those of others are left out.
+/// Formats name and number of a process. None if it has ended, or is not visible in /proc. Ignores
+/// processes of another user than the run's, unless root is the run's user.
 fn user(pid: u32, owner: u32) -> Option<String> {
     let its_owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     if owner != 0 && its_owner != owner {
@@ -106,7 +106,7 @@ fn user(pid: u32, owner: u32) -> Option<String> {
     Some(format!("({:?},pid={pid})", name.trim_end()))
 }
 
-/// Sockets of all runs, counted by state and by protocol, as `ss -s`.
+/// Counts the sockets of all runs by state and protocol, as `ss -s` does.
 pub(super) fn summary(answers: &[Answer]) -> String {
     let sockets: Vec<&ShownSocket> = answers.iter().flat_map(|answer| &answer.sockets).collect();
     let count =
@@ -171,7 +171,7 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         let connection = &mut answer.sockets[1];
         (connection.congestion, connection.rtt_us, connection.cwnd) =
             (Some(Word::known("cubic")), 250, 10);
-        // A process that is gone is not named.
+        // A process that has ended is omitted.
         connection.holders = vec![u32::MAX, std::process::id()];
         let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
         assert!(text.contains("\n\t cubic\n"), "{text}");

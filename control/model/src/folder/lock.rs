@@ -1,5 +1,5 @@
-//! Locks that say "in use", never waited for. Only its owner and root can open the file of a lock,
-//! so that nobody else can hold one.
+//! Non-blocking locks that mark something as in use. Only the owner and root can open a lock's
+//! file, so no other user can hold the lock.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,23 +9,24 @@ use rustix::io::Errno;
 
 use super::private::{FOR_OWNER, Folder, OPEN, is_file_of};
 
-/// Held until it is dropped, and no longer than the process lives.
+/// A lock, held until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
     _held: OwnedFd,
 }
 
-/// Tries to lock a file. A run that removes the thing that a lock stands for removes the lock's
-/// file, too, perhaps after another run has opened it. Each run that starts does so at most once.
+/// Maximum number of attempts to lock a file. A run that removes an unused item also removes its
+/// lock file, possibly after another run has opened that file. Each starting run does so at most
+/// once.
 const TRIES_MAX: u32 = 8;
 
 impl Folder {
-    /// A lock that several may hold. None: somebody holds it for itself alone.
+    /// Takes a shared lock. None if another process holds an exclusive one.
     pub fn lock_shared(&self, name: &str) -> io::Result<Option<Lock>> {
         self.lock(name, FlockOperation::NonBlockingLockShared)
     }
 
-    /// A lock that nobody else holds. None: somebody does.
+    /// Takes an exclusive lock. None if another process holds the lock.
     pub fn lock_exclusive(&self, name: &str) -> io::Result<Option<Lock>> {
         self.lock(name, FlockOperation::NonBlockingLockExclusive)
     }

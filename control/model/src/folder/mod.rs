@@ -1,18 +1,18 @@
-//! Folders that are this user's alone, for things that live as long as a run: the preload library
-//! and the sockets of runs.
+//! Private directories of this user for the files of runs: the preload library and the control
+//! sockets.
 //!
 //! Rules of every [`Folder`]:
 //!
-//! - Only its owner and root can replace the folder or one above it. Its path leads to it for as
-//!   long as programs may use that path (`walk`).
-//! - Only its owner can write into it. Other users can pass through it, so that their programs find
-//!   the library, but not list it.
-//! - Its files are opened by descriptor and name, never through a link. Their modes are set, not
-//!   left to the umask.
-//! - A lock is on a file that strangers cannot open (`lock`).
+//! - Only its owner and root can replace the directory or a parent. Its path refers to the same
+//!   directory as long as programs may use that path (`walk`).
+//! - Only its owner can write to it. Other users can traverse it, so that their programs can load
+//!   the library, but cannot list it.
+//! - Its files are opened by descriptor and name, never through a symbolic link. Their modes are
+//!   set explicitly, independent of the umask.
+//! - Lock files cannot be opened by other users (`lock`).
 //!
-//! `docs/decisions/0005-a-private-folder.md` says why there is a folder at all. Reading order:
-//! `places` (which folders), `walk` (the way to one), `private` (the folder), `lock`.
+//! `docs/decisions/0005-a-private-folder.md` explains why a directory is needed. Reading order:
+//! `places` (candidates), `walk` (secure path resolution), `private` (the directory), `lock`.
 
 mod lock;
 mod names;

@@ -1,4 +1,4 @@
-//! The folders that a run may use, the preferred first, and those of them that exist.
+//! Candidate directories for runs in order of preference, and those that exist.
 //!
 //! | for | folders |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | others | $XDG_RUNTIME_DIR/towpath, /tmp/towpath-UID |
 //! | all | /tmp/towpath-UID-RANDOM, where somebody else took the name before it |
 //!
-//! Root's programs change to other users, who cannot look into root's XDG_RUNTIME_DIR. After `su`
-//! or `sudo -E` the variable names the folder of another user.
+//! Root does not use XDG_RUNTIME_DIR, because root's programs may change to other users, who cannot
+//! access it. After `su` or `sudo -E` the variable names another user's directory.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -25,21 +25,22 @@ const RUNTIME_DIRS: &str = "/run/user";
 const NAME: &str = "towpath";
 const VARIABLE: &str = "XDG_RUNTIME_DIR";
 
-/// Folders of one user that are looked into: the named ones, and those made in their place.
+/// Maximum number of directories of one user that are searched: the fixed ones, and those with
+/// random names.
 const FOLDERS_MAX: usize = 8;
 
-/// A folder that will not do.
+/// A directory that was refused, with the reason.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The folder, or what the variable says.
+    /// Path of the directory, or value of the variable.
     path: PathBuf,
     from_variable: bool,
     why: Unfit,
 }
 
 impl Refusal {
-    /// Whether the user should know, although another folder does: what was asked for is not used,
-    /// or somebody stands in the way.
+    /// Returns whether the user should be told although another directory is used: the requested
+    /// one was refused, or another user controls it.
     pub fn is_notable(&self) -> bool {
         self.from_variable || matches!(self.why, Unfit::NotPrivate(_))
     }
@@ -54,8 +55,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The result of `with` for the first folder of this user that it accepts, and the folders before.
-/// Folders are made where there are none.
+/// Returns the result of `with` for the first directory of this user that it accepts, and the
+/// refused ones before. Creates missing directories.
 pub fn first_that<T>(
     mut with: impl FnMut(&Folder) -> Result<T, Unfit>,
 ) -> Result<(T, Vec<Refusal>), Vec<Refusal>> {
@@ -74,7 +75,7 @@ pub fn first_that<T>(
     let variable = runtime_dir(uid);
     let in_variable = variable.map(|dir| (dir.join(NAME), Some(dir)));
     let fixed = fixed(uid).into_iter().map(|path| (path, None));
-    // The ones that had to be made when a name was taken are found again by later runs.
+    // Include directories with random names that earlier runs created because a name was taken.
     let instead = || made_instead(uid).into_iter().chain(new_name(uid)).map(|path| (path, None));
     let mut all =
         in_variable.into_iter().chain(fixed).chain(std::iter::once_with(instead).flatten());
@@ -84,8 +85,8 @@ pub fn first_that<T>(
     }
 }
 
-/// Existing folders of one user that may hold sockets of runs. Only root can list those of another
-/// user.
+/// Returns existing directories of one user that may contain sockets of runs. Only root can list
+/// those of another user.
 pub fn of_user(owner: u32) -> Vec<Folder> {
     let uid = geteuid().as_raw();
     let runtime = match owner == uid {
@@ -95,19 +96,19 @@ pub fn of_user(owner: u32) -> Vec<Folder> {
     };
     let runtime = runtime.map(|dir| dir.join(NAME));
     let paths = runtime.into_iter().chain(fixed(owner)).chain(made_instead(owner));
-    // A folder that is missing, or that others control, has no runs of this user.
+    // Skip missing directories, and those that other users control.
     let folders = paths.take(FOLDERS_MAX).filter_map(|path| Folder::open(&path, owner).ok());
     folders.collect()
 }
 
-/// Users other than this one that may have runs, by names of folders; empty unless this user is
-/// root.
+/// Returns users other than this one that may have runs, by names of directories. Empty unless this
+/// user is root.
 pub fn other_users() -> Vec<u32> {
     let uid = geteuid().as_raw();
     if uid == 0 { others() } else { Vec::new() }
 }
 
-/// XDG_RUNTIME_DIR, if it says something that counts for this user.
+/// Returns XDG_RUNTIME_DIR if it is valid for this user.
 fn runtime_dir(uid: u32) -> Option<PathBuf> {
     let value = std::env::var_os(VARIABLE).filter(|value| uid != 0 && !value.is_empty())?;
     Some(value.into())
@@ -122,25 +123,27 @@ fn new_name(uid: u32) -> Option<PathBuf> {
     Some(Path::new(TEMPORARY).join(format!("{NAME}-{uid}-{}", unguessable().ok()?)))
 }
 
-/// The folders with such names, in a fixed order.
+/// Returns existing directories with random names, in a fixed order.
 fn made_instead(uid: u32) -> Vec<PathBuf> {
     let prefix = format!("{NAME}-{uid}-");
     let mut out: Vec<_> = names(TEMPORARY)
         .filter(|name| name.strip_prefix(&prefix).is_some_and(is_unguessable))
         .map(|name| Path::new(TEMPORARY).join(name))
         .collect();
-    // Other users can fill the list with such names, which are not to hide this user's.
+    // Filter by owner, because other users can create many such names, which must not hide this
+    // user's.
     out.retain(|path| Folder::open(path, uid).is_ok());
     out.sort();
     out
 }
 
-/// The users whose names are in those of their folders.
+/// Returns the users whose ids are part of directory names.
 fn others() -> Vec<u32> {
     let in_temporary = names(TEMPORARY).filter_map(|name| {
         let rest = name.strip_prefix(NAME)?.strip_prefix('-')?;
         let uid: u32 = rest.split('-').next()?.parse().ok()?;
-        // Anybody can make thousands of such names, and for each user all names are looked at.
+        // Check the owner, because any user can create thousands of such names, and each listed
+        // user costs a search.
         let path = Path::new(TEMPORARY).join(&name);
         let owner = std::fs::symlink_metadata(path).ok()?.uid();
         (owner == uid).then_some(uid)
@@ -152,7 +155,7 @@ fn others() -> Vec<u32> {
     uids
 }
 
-/// Nothing follows from a name but that it is tried.
+/// Returns the names in a directory. The names are not trusted.
 fn names(folder: &str) -> impl Iterator<Item = String> + use<> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())

@@ -1,4 +1,4 @@
-//! A folder that is its owner's alone, and what is done in it: all by descriptor and name.
+//! A directory private to its owner. All operations use its descriptor and file names.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use super::names::unguessable;
 use super::unfit::Unfit;
 use super::walk::{Walk, by_descriptor, writable_by_others};
 
-/// A folder that nobody but its owner and root can write to or replace.
+/// A directory that only its owner and root can write to or replace.
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
@@ -25,18 +25,19 @@ pub struct Folder {
     owner: u32,
 }
 
-/// Other users pass through it and do not list it.
+/// Mode of directories: other users can traverse, but not list.
 const FOLDER_MODE: Mode = Mode::RWXU.union(Mode::XGRP).union(Mode::XOTH);
-/// The library is for every user's programs to load.
+/// Mode of the library, which programs of all users must be able to load.
 pub const FOR_ALL: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
-/// Everything else.
+/// Mode of all other files.
 pub const FOR_OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// No name in a folder leads elsewhere, no file is waited for, and no program gets it.
+/// Flags for opening: do not follow symbolic links, do not block, and do not leak to executed
+/// programs.
 pub(super) const OPEN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 impl Folder {
-    /// The folder `path` of the user `owner`, which exists.
+    /// Opens the existing directory `path` of user `owner`.
     pub fn open(path: &Path, owner: u32) -> Result<Self, Unfit> {
         let (place, path) = Walk::to(path, owner)?.finish();
         let fd = openat(&place, ".", OFlags::RDONLY | OFlags::DIRECTORY | OPEN, Mode::empty())?;
@@ -44,14 +45,14 @@ impl Folder {
         if stat.st_uid != owner {
             return Err(Unfit::foreign("", &path, stat.st_uid));
         }
-        // The sticky bit does not help here: what others add would be found.
+        // A sticky bit is not sufficient, because files that other users create would be found.
         if writable_by_others(&stat) {
             return Err(Unfit::open_to_all(&path));
         }
         Ok(Self { fd, path, owner })
     }
 
-    /// The folder `path` of this user, which is made if it does not exist.
+    /// Opens the directory `path` of this user; creates it if it does not exist.
     pub fn make(path: &Path) -> Result<Self, Unfit> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::INVAL.into());
@@ -60,10 +61,10 @@ impl Folder {
         let (place, real) = Walk::to(parent, owner)?.finish();
         match mkdirat(&place, name, FOLDER_MODE) {
             Ok(()) | Err(Errno::EXIST) => {}
-            // On a file system without write permission the folder may be there nevertheless.
+            // On a read-only file system the directory may exist nevertheless.
             Err(error) => return Self::open(&real.join(name), owner).map_err(|_| error.into()),
         }
-        // The umask may have closed it so far that it cannot be opened.
+        // A restrictive umask may have made the directory inaccessible to its owner.
         let stat = rustix::fs::statat(&place, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if is_folder_of(&stat, owner) && stat.st_mode & Mode::RWXU.bits() != Mode::RWXU.bits() {
             chmodat(&place, name, FOLDER_MODE, AtFlags::empty())?;
@@ -75,22 +76,22 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it is: a path without links.
+    /// Returns the path of the directory, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The same once more.
+    /// Duplicates the descriptor.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone(), owner: self.owner })
     }
 
-    /// Whom it belongs to.
+    /// Returns the owner.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// `Err` when programs cannot load a library from here.
+    /// Fails if programs cannot load a library from this directory.
     pub fn check_execution(&self) -> Result<(), Unfit> {
         if self.path.as_os_str().as_bytes().iter().any(|b| b":; $".contains(b)) {
             return Err(Unfit::NotLoadable("has a character in it that ends a path in LD_PRELOAD"));
@@ -101,7 +102,8 @@ impl Folder {
         Ok(())
     }
 
-    /// The names in it, 4096 at most: root looks into other users' folders.
+    /// Returns the names in the directory, at most 4096, because root reads other users'
+    /// directories.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let entries = Dir::read_from(&self.fd)?.take(NAMES_MAX);
         let names =
@@ -109,8 +111,8 @@ impl Folder {
         Ok(names.collect())
     }
 
-    /// The content of a file of the owner's that nobody else can write to; at most one byte more
-    /// than `max`.
+    /// Reads a file that belongs to the owner and that only the owner can write to. Returns at most
+    /// `max` + 1 bytes.
     pub fn read(&self, name: &str, max: usize) -> io::Result<Vec<u8>> {
         let fd = openat(&self.fd, name, OFlags::RDONLY | OPEN, Mode::empty())?;
         if !is_file_of(&fstat(&fd)?, self.owner) {
@@ -121,14 +123,14 @@ impl Folder {
         Ok(content)
     }
 
-    /// Makes a file by writing another one and renaming it: nobody ever sees half of it.
+    /// Replaces a file atomically, by writing a temporary file and renaming it.
     pub fn replace(&self, name: &str, content: &[u8], mode: Mode) -> io::Result<()> {
         let temporary = format!("{name}.{}", unguessable()?);
         let result = self
             .write_new(&temporary, content, mode)
             .and_then(|()| Ok(renameat(&self.fd, &temporary, &self.fd, name)?));
         if result.is_err() {
-            // Best effort: the first error is the one to tell.
+            // Ignore an error, because the first one is more relevant.
             self.remove(&temporary);
         }
         result
@@ -141,22 +143,22 @@ impl Folder {
         File::from(fd).write_all(content)
     }
 
-    /// Gives a file another name.
+    /// Renames a file.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Sets the mode of a file that this process has just made here.
+    /// Sets the mode of a file that this process has just created in the directory.
     pub fn set_mode(&self, name: &str, mode: Mode) -> io::Result<()> {
         Ok(chmodat(&self.fd, name, mode, AtFlags::empty())?)
     }
 
-    /// Removes a file if it is there. Best effort: it only takes up room.
+    /// Removes a file if it exists. Errors are ignored, because the file only occupies space.
     pub fn remove(&self, name: &str) {
         let _ = unlinkat(&self.fd, name, AtFlags::empty());
     }
 
-    /// A socket of the owner's, without connecting to it.
+    /// Opens a socket of the owner without connecting.
     pub fn socket(&self, name: &str) -> io::Result<OwnedFd> {
         let fd = openat(
             &self.fd,
@@ -172,14 +174,14 @@ impl Folder {
         Ok(fd)
     }
 
-    /// The path that leads this process, and no other, to `name` in the folder itself. Short enough
-    /// for the address of a socket (108 bytes, unix(7)) wherever the folder is.
+    /// Returns a path to `name` that is valid in this process only. Short enough for a socket
+    /// address (108 bytes, unix(7)) regardless of the directory's path.
     pub fn own_path(&self, name: &str) -> PathBuf {
         by_descriptor(&self.fd).join(name)
     }
 }
 
-/// See [`Folder::own_path`]; of something that is open.
+/// Returns such a path for an open file.
 pub fn own_path_of(fd: &OwnedFd) -> PathBuf {
     by_descriptor(fd)
 }
@@ -190,7 +192,8 @@ impl AsFd for Folder {
     }
 }
 
-/// Entries of a folder that are looked at. A run has two, and a version of the library has two.
+/// Maximum number of entries read from a directory. A run has two, and a version of the library has
+/// two.
 const NAMES_MAX: usize = 4096;
 
 fn is_folder_of(stat: &Stat, owner: u32) -> bool {

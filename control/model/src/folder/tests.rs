@@ -6,7 +6,7 @@ use rustix::process::geteuid;
 
 use super::{FOR_ALL, FOR_OWNER, Folder, unguessable};
 
-/// A folder of this test's own below a folder where only we write, removed with it.
+/// Private directory of a test, removed when dropped. Its parent is writable only by this user.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -44,7 +44,7 @@ fn only_a_folder_that_is_ours_alone_will_do() {
     for wrong in [0o777, 0o770, 0o1777, 0o722] {
         set_mode(&good, wrong);
         assert!(why(&good).contains("can be written to by others"), "{wrong:o}");
-        // A folder above it counts, too, unless it is sticky.
+        // Every parent is checked as well; a sticky one is accepted.
         let below = good.join("below");
         assert_eq!(Folder::make(&below).is_ok(), wrong == 0o1777, "{wrong:o}");
     }
@@ -111,7 +111,7 @@ fn locks_are_never_waited_for() {
     drop(first);
     let alone = folder.lock_exclusive("lock").unwrap().unwrap();
     assert!(folder.lock_shared("lock").unwrap().is_none());
-    // A lock whose file is gone guards nothing: who comes next gets one of its own.
+    // A lock whose file was removed is ineffective: the next run creates a new one.
     folder.remove("lock");
     assert!(folder.lock_exclusive("lock").unwrap().is_some());
     drop(alone);

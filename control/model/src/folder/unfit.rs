@@ -1,4 +1,4 @@
-//! Reasons not to use a folder, in words for the user.
+//! Reasons not to use a directory, with messages for the user.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Why a folder will not do.
+/// Reason for which a directory is unsuitable.
 #[derive(Debug)]
 pub enum Unfit {
-    /// Another user could change its content: a sentence that names the user or the path.
+    /// Another user could change its content. The sentence names the user or the path.
     NotPrivate(String),
-    /// No library can be loaded from it: the rest of a sentence.
+    /// No library can be loaded from it. The text is the predicate of a sentence.
     NotLoadable(&'static str),
-    /// The folder cannot be made, opened or written to.
+    /// The directory cannot be created, opened or written to.
     Io(io::Error),
 }
 
@@ -26,7 +26,7 @@ impl Unfit {
         Self::NotPrivate(format!("{} can be written to by others", path.display()))
     }
 
-    /// The reason as a sentence about `path`.
+    /// Formats the reason as a sentence about `path`.
     pub(super) fn sentence(&self, path: &Path) -> String {
         match self {
             Self::NotPrivate(why) => why.clone(),

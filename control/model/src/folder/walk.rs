@@ -1,6 +1,6 @@
-//! From the root of the file system to a folder, by descriptors. Each step is opened first, without
-//! following a link, and looked at by its descriptor. Between a look at a name and its use another
-//! user could put something else there.
+//! Secure path resolution using descriptors. Each component is opened without following symbolic
+//! links, and then checked through its descriptor. Otherwise another user could replace it between
+//! check and use.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, openat, readlinkat};
 
 use super::unfit::Unfit;
 
-/// Symbolic links on the way: Linux follows as many (MAXSYMLINKS in include/linux/namei.h).
+/// Maximum number of symbolic links, as in Linux (MAXSYMLINKS in include/linux/namei.h).
 const LINKS_MAX: u32 = 40;
 
-/// Opens nothing but a place in the tree: no permission to read it is needed.
+/// Flags that open only a location, for which no read permission is needed.
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A folder that only `owner` and root can replace, with the folders that lead to it.
+/// Path to a directory that only `owner` and root can replace, with its parents.
 pub(super) struct Walk {
     root: OwnedFd,
     steps: Vec<(OsString, OwnedFd)>,
@@ -25,16 +25,16 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Goes to the folder `path`. `Err` unless every folder and every link on the
-    /// way is root's or `owner`'s, and nobody else can rename what lies in them.
+    /// Resolves `path`. Fails unless every directory and symbolic link belongs to root or `owner`,
+    /// and no other user can rename its entries.
     pub(super) fn to(path: &Path, owner: u32) -> Result<Self, Unfit> {
         if !path.is_absolute() {
-            // Its target would change with the working directory.
+            // A relative path would depend on the working directory.
             return Err(Unfit::NotPrivate(format!("{} is not an absolute path", path.display())));
         }
         let root = open("/", STEP | OFlags::DIRECTORY, Mode::empty())?;
-        // In a user namespace root's files belong to the overflow user. The owner of the root
-        // folder could replace the C library as well.
+        // In a user namespace root's files belong to the overflow user. The owner of `/` is
+        // trusted, because that user could replace the C library as well.
         let trusted = [0, owner, fstat(&root)?.st_uid];
         let mut walk = Self { root, steps: Vec::new(), trusted };
         walk.look("/".as_ref(), &fstat(&walk.root)?)?;
@@ -51,7 +51,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Where it came to, and the path to that without links.
+    /// Returns the resolved directory, and its path without symbolic links.
     pub(super) fn finish(mut self) -> (OwnedFd, PathBuf) {
         let path = self.path();
         (self.steps.pop().map_or(self.root, |(_, folder)| folder), path)
@@ -66,7 +66,7 @@ impl Walk {
         self.steps.last().map_or(&self.root, |(_, folder)| folder)
     }
 
-    /// Goes one component further; a link stays where it is and gives its target.
+    /// Resolves one component. Returns the target if it is a symbolic link.
     fn step(&mut self, name: &OsStr) -> Result<Option<PathBuf>, Unfit> {
         match name.as_bytes() {
             b"/" => self.steps.clear(),
@@ -89,9 +89,8 @@ impl Walk {
         Ok(None)
     }
 
-    /// Whether nobody but the trusted can put something else in the place of what lies in a folder.
-    /// (Where a folder has an access control list, the mode's group bits are the list's mask: they
-    /// are set if anybody in it may write.)
+    /// Checks that only trusted users can replace entries of a directory. (With an access control
+    /// list, the group bits of the mode are its mask, and set if any entry may write.)
     fn look(&self, path: &Path, stat: &Stat) -> Result<(), Unfit> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(Unfit::NotPrivate(format!("{} is not a folder", path.display())));
@@ -99,7 +98,7 @@ impl Walk {
         if !self.trusted.contains(&stat.st_uid) {
             return Err(Unfit::foreign("", path, stat.st_uid));
         }
-        // In a sticky folder an entry can be renamed by its owner only, who is looked at next.
+        // In a sticky directory only its owner can rename an entry. The owner is checked next.
         if writable_by_others(stat) && stat.st_mode & Mode::SVTX.bits() == 0 {
             return Err(Unfit::open_to_all(path));
         }
@@ -111,7 +110,7 @@ pub(super) fn writable_by_others(stat: &Stat) -> bool {
     stat.st_mode & (Mode::WGRP | Mode::WOTH).bits() != 0
 }
 
-/// The components of a path, the first at the end.
+/// Returns the components of a path in reverse order.
 fn reversed(path: &Path) -> Vec<OsString> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     let mut parts: Vec<_> = parts.map(|part| part.as_os_str().to_owned()).collect();
@@ -119,7 +118,7 @@ fn reversed(path: &Path) -> Vec<OsString> {
     parts
 }
 
-/// The path by which this process reaches an open file or folder itself, not its name.
+/// Returns the path by which this process can access an open file, independent of its name.
 pub(super) fn by_descriptor(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
