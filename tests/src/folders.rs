@@ -1,13 +1,13 @@
-//! Empty folders in the place of those in which runs keep files, for tests that need a machine on
-//! which nothing else runs.
+//! Script prologue that replaces the directories of runs by empty ones, for tests that require a
+//! machine without other runs.
 
-/// Shell lines for the start of a script in a mount namespace of its own (`unshare -m bash -c`).
+/// Shell lines for the beginning of a script in its own mount namespace (`unshare -m bash -c`).
 ///
-/// `/tmp`, `/run`, `/var/lib` and `/mnt` are empty afterwards, so runs outside are neither seen nor
-/// disturbed. `$T` is a copy of the program named by `$0` that every user may execute: the mounts
-/// hide a checkout below one of these folders.
+/// Mounts empty directories over `/tmp`, `/run`, `/var/lib` and `/mnt`, so that runs outside are
+/// neither visible nor affected. `$T` is a copy of the program named by `$0` that every user may
+/// execute, because the mounts may hide the checkout.
 ///
-/// `as UID WORD...` executes a command as another user without its groups.
+/// `as UID WORD...` executes a command as another user without that user's groups.
 pub const EMPTY_FOLDERS: &str = r#"
     set -eu
     unset XDG_RUNTIME_DIR TOWPATH_PRELOAD LD_PRELOAD

@@ -1,9 +1,9 @@
-//! Parts of the tests with real programs: network namespaces, folders, processes, and the two ways
-//! to reach a program on Towpath.
+//! Support code for tests with real programs: network namespaces, directories, processes, and the
+//! two ways to reach a program on Towpath.
 //!
-//! Everything here undoes itself on drop, by id: a test that fails leaves nothing behind.
+//! Every resource is released on drop, by its id, so that a failing test leaves nothing behind.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stderr)] // For readers of a failed test.
+#![allow(clippy::print_stderr)] // Output for readers of a failed test.
 
 mod folders;
 mod namespace;
@@ -20,21 +20,21 @@ pub use namespace::Namespace;
 pub use process::{Output, Process};
 pub use scratch::Scratch;
 
-/// Limit on every wait. Not a judgement on time: a test that takes a minute is ended from outside,
-/// without a word.
+/// Maximum time of every wait. Not a performance criterion, but shorter than the minute after which
+/// a test is killed without a message.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
-/// How the program's stack is joined to the world.
+/// Connection of the program's stack to the outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Through the gateway: published ports on the host's loopback.
+    /// Through the gateway; ports are published on the host's loopback.
     Rootless,
-    /// Over a TAP device with the kernel as its neighbour.
+    /// Over a TAP device, with the kernel as the neighbour.
     Tap,
 }
 
 impl Mode {
-    /// Both, where we are allowed to make a TAP device; else the one that needs nothing.
+    /// Returns both modes if TAP devices may be created, otherwise only `Rootless`.
     pub fn all() -> &'static [Self] {
         if rustix::process::geteuid().is_root() {
             &[Self::Rootless, Self::Tap]
@@ -43,7 +43,7 @@ impl Mode {
         }
     }
 
-    /// Where `port` of the program is reached from the namespace.
+    /// Returns the address at which the namespace reaches the program.
     pub fn host(self) -> &'static str {
         match self {
             Self::Rootless => "127.0.0.1",
@@ -51,7 +51,7 @@ impl Mode {
         }
     }
 
-    /// Where the program reaches a server of the namespace.
+    /// Returns the address at which the program reaches a server in the namespace.
     pub fn peer(self) -> &'static str {
         match self {
             Self::Rootless => "10.0.2.2",
@@ -59,10 +59,11 @@ impl Mode {
         }
     }
 
-    /// Options of `towpath run` for this mode; `ports` are published under their own numbers.
-    /// `$TOWPATH_TEST_SHARDS` is the number of shards: all tests should pass with any.
-    /// `$TOWPATH_TEST_HOSTING=inline` puts the stack into the program's own process
-    /// ([`is_inline`]): all tests pass, but for those that say why they cannot (decision 9).
+    /// Returns the options of `towpath run` for this mode; `ports` are published under the same
+    /// numbers. `$TOWPATH_TEST_SHARDS` sets the number of shards, with any of which all tests
+    /// should pass. `$TOWPATH_TEST_HOSTING=inline` runs the stack in the program's own process
+    /// ([`is_inline`]). All tests should pass, except those that state why they cannot (decision
+    /// 9).
     pub fn options(self, ports: &[u16]) -> Vec<String> {
         let mut options: Vec<_> = match self {
             Self::Rootless => {
@@ -80,7 +81,7 @@ impl Mode {
     }
 }
 
-/// Whether programs have the stack in their own process.
+/// Returns whether programs run with the stack in their own process.
 pub fn is_inline() -> bool {
     match std::env::var("TOWPATH_TEST_HOSTING").as_deref() {
         Ok("inline") => true,
@@ -89,9 +90,9 @@ pub fn is_inline() -> bool {
     }
 }
 
-/// The `towpath` binary under test: `$TOWPATH_BIN`, or the newer one of this workspace's release
-/// and dev builds. A relative path in the variable is one from the root of the workspace, as cargo
-/// prints it.
+/// Returns the path of the `towpath` binary under test: `$TOWPATH_BIN`, or the newer of this
+/// workspace's release and dev builds. A relative path starts at the root of the workspace, as
+/// cargo prints it.
 pub fn towpath() -> String {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     if let Ok(path) = std::env::var("TOWPATH_BIN") {
@@ -107,12 +108,12 @@ pub fn towpath() -> String {
     path.to_str().expect("plain names").to_owned()
 }
 
-/// A file of `tests/programs`.
+/// Returns the path of a file in `tests/programs`.
 pub fn program(name: &str) -> String {
     format!("{}/programs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Starts `towpath run` with a name and a program in a namespace. No port is published.
+/// Starts `towpath run --name NAME` with a program in a namespace. No port is published.
 pub fn start_named(ns: &Namespace, mode: Mode, name: &str, command: &[&str]) -> Process {
     let (towpath, options) = (towpath(), mode.options(&[]));
     let mut line = vec![towpath.as_str(), "run", "--name", name];
@@ -133,20 +134,20 @@ pub fn start(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Pro
     ns.spawn(&line)
 }
 
-/// Runs a program on Towpath to its end.
+/// Runs a program on Towpath until it ends.
 pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Output {
     start(ns, mode, ports, command).wait(Duration::from_secs(120))
 }
 
-/// Waits until a program on Towpath listens on a port of its own, without a connection that it
-/// would have to serve.
+/// Waits until a program on Towpath listens on a port. Makes no connection, which the program would
+/// have to serve.
 pub fn wait_for_listener(run: &Process, port: u16) {
     let (towpath, id, end) = (towpath(), run.id().to_string(), format!(":{port}"));
     eventually(&format!("something listens on port {port}"), || {
         let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(PATIENCE);
         let sockets: serde_json::Value = serde_json::from_str(&out.stdout).unwrap_or_default();
         let mut all = sockets.as_array().into_iter().flatten();
-        // Sockets that are only bound are shown as well.
+        // The output includes sockets that are bound but do not listen.
         all.any(|socket| {
             let local = socket["local"].as_str().unwrap_or_default();
             socket["state"] == "LISTEN" && local.ends_with(&end)
@@ -154,7 +155,7 @@ pub fn wait_for_listener(run: &Process, port: u16) {
     });
 }
 
-/// Waits until a TCP connection from the namespace is made and stays.
+/// Waits until a TCP connection from the namespace is established and stays open.
 pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
     let script = format!(
         "import socket,sys\n\
@@ -166,7 +167,7 @@ pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
     eventually(&format!("{host}:{port} answers"), || ns.run(&["python3", "-c", &script]).success());
 }
 
-/// Waits until it is so; after `PATIENCE` the test has failed.
+/// Waits until the condition is true. Panics after `PATIENCE`.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use crate::{Output, Process, eventually};
 
-/// A network namespace with loopback up, removed on drop. Without root it belongs to a user
-/// namespace, in which the user is the same and has no privileges. Where the kernel refuses that,
-/// the namespace is the test's own.
+/// A network namespace with loopback up, removed on drop. Without root the namespace belongs to a
+/// user namespace, in which the user id is unchanged and has no privileges. If the kernel refuses
+/// that, the test's own namespace is used.
 #[derive(Debug)]
 pub struct Namespace {
     name: Option<String>,
     users: Option<Held>,
 }
 
-/// A process that does nothing but be in a namespace.
+/// A process that keeps a namespace alive.
 #[derive(Debug)]
 struct Held {
-    /// Ends when this is dropped.
+    /// Process that is killed on drop.
     _process: Process,
     id: String,
 }
@@ -34,19 +34,18 @@ impl Namespace {
         Self { name: Some(name), users: None }
     }
 
-    /// Name of the namespace; None without root.
+    /// Returns the name of the namespace; None without root.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Whether nothing else is in it.
+    /// Returns whether the namespace is separate from the host's.
     pub fn is_own(&self) -> bool {
         self.name.is_some() || self.users.is_some()
     }
 
-    /// A port for a server of the test, on the host or published there. In a namespace of its own
-    /// this is the wanted one; else one that is free now, below those that the kernel gives to
-    /// clients.
+    /// Returns a port for a server, or for publishing. In a separate namespace this is the wanted
+    /// one. Otherwise returns a port that is free now, below the range of ephemeral ports.
     pub fn port(&self, wanted: u16) -> u16 {
         if self.is_own() {
             return wanted;
@@ -57,7 +56,7 @@ impl Namespace {
         ports.into_iter().find(is_free).expect("a free port")
     }
 
-    /// The command line that runs `line` inside.
+    /// Returns the command line that runs `line` in the namespace.
     fn inside<'a>(&'a self, line: &[&'a str]) -> Vec<&'a str> {
         let mut all = Vec::new();
         if let Some(name) = &self.name {
@@ -70,24 +69,25 @@ impl Namespace {
         all
     }
 
-    /// Starts a program inside.
+    /// Starts a program in the namespace.
     pub fn spawn(&self, line: &[&str]) -> Process {
         Process::spawn(&self.inside(line))
     }
 
-    /// Runs a program inside to its end, 120 s at most.
+    /// Runs a program in the namespace until it ends, at most 120 s.
     pub fn run(&self, line: &[&str]) -> Output {
         self.spawn(line).wait(Duration::from_secs(120))
     }
 
-    /// Runs a shell line inside.
+    /// Runs a shell command in the namespace.
     pub fn shell(&self, line: &str) -> Output {
         self.run(&["bash", "-o", "pipefail", "-c", line])
     }
 }
 
 impl Held {
-    /// None: the kernel has no such namespaces for this user, or a program is missing.
+    /// Returns None if the kernel does not support such namespaces for this user, or a program is
+    /// missing.
     fn new() -> Option<Self> {
         let script = "ip link set lo up && echo up && exec sleep infinity";
         let line = ["unshare", "-U", "-n", "--map-current-user", "--keep-caps", "sh", "-c", script];

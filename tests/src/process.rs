@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A child process whose output is collected; killed on drop, by its id.
+/// A child process whose output is collected. Killed on drop, by its id.
 #[derive(Debug)]
 pub struct Process {
     line: String,
@@ -24,8 +24,8 @@ pub struct Output {
 
 impl Process {
     pub fn spawn(line: &[&str]) -> Self {
-        // Tests in the background of a script ignore SIGINT and SIGQUIT, and so would their
-        // programs.
+        // Reset SIGINT and SIGQUIT: tests started in the background of a script ignore them, and
+        // programs would inherit that.
         let mut child = Command::new("env")
             .arg("--default-signal=INT,QUIT")
             .args(line)
@@ -39,17 +39,17 @@ impl Process {
         Self { line: line.join(" "), child, stdout, stderr }
     }
 
-    /// Process id of the outermost program (`ip netns exec` replaces itself).
+    /// Returns the process id of the outermost program (`ip netns exec` replaces itself).
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Text that the process wrote to stderr so far.
+    /// Returns the text written to stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.so_far()
     }
 
-    /// Text that the process wrote to stdout so far.
+    /// Returns the text written to stdout so far.
     pub fn stdout(&self) -> String {
         self.stdout.so_far()
     }
@@ -58,13 +58,13 @@ impl Process {
         self.child.try_wait().expect("waitpid").is_none()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).expect("kill");
     }
 
-    /// Waits for its end; panics with its output when that takes longer.
+    /// Waits until the process ends. Panics with its output on a timeout.
     pub fn wait(mut self, limit: Duration) -> Output {
         let end = Instant::now() + limit;
         let status = loop {
@@ -85,7 +85,7 @@ impl Process {
         Output { line, status, stdout: self.stdout.finish(), stderr: self.stderr.finish() }
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM, and waits until the process ends.
     pub fn stop(self) -> Output {
         self.signal(rustix::process::Signal::TERM);
         self.wait(crate::PATIENCE)
@@ -103,7 +103,7 @@ impl Drop for Process {
                     self.stderr.so_far()
                 );
             }
-            // TERM first: `towpath run` passes it on to the program it looks after.
+            // Send SIGTERM first, because `towpath run` passes it on to its program.
             self.signal(rustix::process::Signal::TERM);
             for _ in 0..100 {
                 if !matches!(self.child.try_wait(), Ok(None)) {
@@ -124,7 +124,7 @@ impl Output {
         self.status.success()
     }
 
-    /// Panics with everything it said unless it succeeded.
+    /// Panics with the output unless the process succeeded.
     pub fn ok(self) -> Self {
         assert!(
             self.success(),
@@ -137,13 +137,13 @@ impl Output {
         self
     }
 
-    /// Exit code; panics when a signal ended it.
+    /// Returns the exit code. Panics if a signal killed the process.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("{}: {}", self.line, self.status))
     }
 }
 
-/// Output of a pipe, read by a thread as it comes.
+/// Output of a pipe, collected by a thread.
 #[derive(Debug)]
 struct Collected {
     text: Arc<Mutex<Vec<u8>>>,
@@ -167,7 +167,8 @@ impl Collected {
         String::from_utf8_lossy(&self.text.lock().expect("no panic holds it")).into_owned()
     }
 
-    /// All of it. A grandchild may hold the pipe open: its end is waited for 10 s, no longer.
+    /// Returns the whole output. Waits at most 10 s for the end of the pipe, because a grandchild
+    /// may hold it open.
     fn finish(&mut self) -> String {
         let end = Instant::now() + Duration::from_secs(10);
         while self.reader.as_ref().is_some_and(|r| !r.is_finished()) && Instant::now() < end {

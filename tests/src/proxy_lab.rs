@@ -1,20 +1,21 @@
-//! Two namespaces in which `towpath proxy` carries the traffic of one to servers of the other.
+//! Two namespaces for tests of `towpath proxy`, which carries the traffic of one to servers in the
+//! other.
 
 use crate::{Namespace, Output, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
 
-/// Two namespaces: `here` with clients and towpath, `there` with servers at addresses that `here`
-/// reaches by its default route alone.
+/// Two namespaces: `here` with clients and towpath, `there` with servers. `here` reaches the
+/// servers only by its default route.
 pub struct Lab {
     pub here: Namespace,
     pub there: Namespace,
 }
 
-/// Networks that are led into the device, and the way past it.
+/// Options for the networks that are routed into the device, and the egress interface.
 pub const ROUTED: [&str; 6] =
     ["--route", "10.9.0.0/16", "--route", "fd00:9::/32", "--interface", "va"];
 
 impl Lab {
-    /// None without root.
+    /// Creates the namespaces; None without root.
     pub fn new() -> Option<Self> {
         let (here, there) = (Namespace::new(), Namespace::new());
         let (Some(a), Some(b)) = (here.name(), there.name()) else {
@@ -40,12 +41,12 @@ impl Lab {
             let words: Vec<_> = line.split_whitespace().collect();
             Process::spawn(&words).wait(PATIENCE).ok();
         }
-        // A router says that a network is unreachable; a host says nothing.
+        // Enable forwarding, because only a router reports that a network is unreachable.
         there.shell("echo 1 > /proc/sys/net/ipv4/ip_forward").ok();
         Some(Self { here, there })
     }
 
-    /// Starts `towpath proxy` and waits until its device is up.
+    /// Starts `towpath proxy`, and waits until its device is up.
     pub fn proxy(&self, options: &[&str]) -> Process {
         let towpath = towpath();
         let mut line = vec![towpath.as_str(), "proxy", "--tun", "tw0"];
@@ -58,7 +59,7 @@ impl Lab {
         process
     }
 
-    /// `towpath proxy` that is expected to end by itself, with its exit code and message.
+    /// Runs a `towpath proxy` that must fail. Returns its exit code and message.
     pub fn refused(&self, options: &[&str]) -> (i32, String) {
         let towpath = towpath();
         let mut line = vec![towpath.as_str(), "proxy", "--tun", "tw0"];
@@ -85,14 +86,14 @@ impl Lab {
         self.here.run(&["curl", "-gsS", "-m", "30", url])
     }
 
-    /// Neither the device nor a route through it is there.
+    /// Returns whether the device and all routes through it are gone.
     pub fn is_clean(&self) -> bool {
         let shown = self.here.shell("ip link show; ip route show; ip -6 route show; ip rule show");
         !shown.ok().stdout.contains("tw0")
     }
 }
 
-/// A counter in the JSON of `--stats=json`.
+/// Returns a counter from the output of `--stats=json`.
 pub fn counter(stats: &str, layer: &str, name: &str) -> u64 {
     let line = stats.lines().find(|line| line.starts_with('{')).expect("JSON");
     let all: serde_json::Value = serde_json::from_str(line).expect("JSON");

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that everybody may read, removed on drop.
+/// A directory readable by all users, removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -22,19 +22,19 @@ impl Scratch {
         &self.path
     }
 
-    /// A path inside, as text.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> String {
         self.path.join(name).to_str().expect("plain names").to_owned()
     }
 
-    /// Writes a file and returns its path.
+    /// Writes a file, and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.file(name);
         std::fs::write(&path, content).expect("scratch file");
         path
     }
 
-    /// A file of `len` bytes that takes no room on the disk, and its path.
+    /// Creates a sparse file of `len` bytes, and returns its path.
     pub fn sparse(&self, name: &str, len: u64) -> String {
         let path = self.file(name);
         let file = std::fs::File::create(&path).expect("sparse file");
@@ -42,13 +42,13 @@ impl Scratch {
         path
     }
 
-    /// A file of `len` bytes in which every 8 bytes differ, and its path.
+    /// Creates a file of `len` bytes whose 8-byte words all differ, and returns its path.
     pub fn big(&self, name: &str, len: u64) -> String {
         use std::io::Write;
         let path = self.file(name);
         let mut out = std::io::BufWriter::new(std::fs::File::create(&path).expect("big file"));
         for word in 1..=len / 8 {
-            // A product with an odd number differs for each word.
+            // Multiplication by an odd number is a bijection, so that all words differ.
             let word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             out.write_all(&word.to_le_bytes()).expect("big file");
         }

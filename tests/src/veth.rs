@@ -1,19 +1,20 @@
-//! Two namespaces joined by a veth pair, and programs for both of its ends.
+//! Two namespaces connected by a veth pair, and programs for both ends.
 
 use rustix::process::Signal;
 
 use crate::{Namespace, Output, PATIENCE, Process, eventually, is_inline, towpath, wait_for_port};
 
-/// Two namespaces joined by a veth pair: `here` with clients of the kernel, `there` with towpath
-/// on `vb`, where the kernel is 10.1.0.9 and fd00:1::9.
+/// Two namespaces connected by a veth pair. `here` has kernel clients; `there` has towpath on `vb`,
+/// where the kernel's addresses are 10.1.0.9 and fd00:1::9.
 pub struct Veth {
-    /// The clients' end.
+    /// End of the clients.
     pub here: Namespace,
-    /// The end with towpath.
+    /// End of towpath.
     pub there: Namespace,
 }
 
-/// Sends bytes both ways at once over one connection, compares them, and prints how many came back.
+/// Sends and receives bytes simultaneously over one connection, compares them, and prints the
+/// number received.
 const TRANSFER: &str = "
 import hashlib, socket, sys, threading
 data = hashlib.shake_128(b'seed').digest(8 << 20)
@@ -26,8 +27,8 @@ while part := s.recv(1 << 20): got += part
 print(got == data, len(got))
 ";
 
-/// Sends frames that no stack should take amiss: cut ones, ones with a VLAN tag, ones of unknown
-/// protocols, and lengths that contradict each other.
+/// Sends frames that a stack must tolerate: truncated ones, ones with a VLAN tag, ones of unknown
+/// protocols, and ones with inconsistent lengths.
 pub const FOREIGN: &str = "
 import socket, struct
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -45,7 +46,7 @@ for kind, body in [(0x0800, b''), (0x0800, ip[:7]), (0x0800, b'\\x4f' + ip[1:] +
         s.send(mac + me + struct.pack('>H', kind) + body)
 ";
 
-/// A server that sends back what comes.
+/// Echo server.
 pub const ECHO: &str = "
 import socket, threading
 listener = socket.create_server(('::', 7900), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -58,7 +59,7 @@ while True:
 ";
 
 impl Veth {
-    /// None without root.
+    /// Creates the namespaces; None without root.
     pub fn new(mtu: u32) -> Option<Self> {
         let (here, there) = (Namespace::new(), Namespace::new());
         let (Some(a), Some(b)) = (here.name(), there.name()) else {
@@ -81,7 +82,7 @@ impl Veth {
         Some(Self { here, there })
     }
 
-    /// Starts `towpath run` in the namespace of its end, inline if tests are to be.
+    /// Starts `towpath run` in its namespace, with `--inline` if the tests run so.
     pub fn run(&self, options: &[&str], program: &[&str]) -> Process {
         let towpath = towpath();
         let mut line = vec![towpath.as_str(), "run"];
@@ -94,7 +95,8 @@ impl Veth {
         self.there.spawn(&line)
     }
 
-    /// A run that is expected to fail, with these options in place of the usual ones.
+    /// Runs a `towpath run` that must fail, with these options instead of the usual ones. Returns
+    /// its stderr.
     pub fn refused(&self, options: &[&str]) -> String {
         let towpath = towpath();
         let mut line = vec![towpath.as_str(), "run"];
@@ -105,12 +107,12 @@ impl Veth {
         output.stderr
     }
 
-    /// Sends 8 MiB to the echo server, and receives them.
+    /// Sends 8 MiB to the echo server, and receives the echo.
     pub fn transfer(&self, host: &str) -> Output {
         self.here.run(&["python3", "-c", TRANSFER, host])
     }
 
-    /// Programs that have the interface in promiscuous mode.
+    /// Returns the number of programs that have set the interface to promiscuous mode.
     pub fn promiscuity(&self) -> u64 {
         let shown = self.there.run(&["ip", "-d", "-j", "link", "show", "vb"]).ok().stdout;
         let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -118,7 +120,7 @@ impl Veth {
     }
 }
 
-/// Sends bytes to itself over a connection on loopback, and prints a line for each answer.
+/// Sends bytes to itself over a loopback connection, and prints a line for each echo.
 const BEATS: &str = "
 import socket, time
 listener = socket.create_server(('127.0.0.1', 7902))
@@ -129,11 +131,11 @@ while True:
     time.sleep(.05)
 ";
 
-/// Removes the interface of a run, with `options` that name it. The run says so, and a connection
-/// on another interface of the same stack lives.
+/// Removes the interface of a run; `options` select it. Checks that the run reports the removal,
+/// and that a connection on another interface of the stack survives.
 ///
 /// # Panics
-/// When one of that is not so.
+/// Panics if a check fails.
 pub fn unplug(lab: &Veth, options: &[&str]) {
     let run = lab.run(options, &["python3", "-c", BEATS]);
     eventually("the run has begun", || run.stderr().contains("on vb"));
@@ -145,15 +147,15 @@ pub fn unplug(lab: &Veth, options: &[&str]) {
 }
 
 /// Changes the MTU of a run's interface from 9000 to 1500 and back, during transfers from `host`.
-/// `options` name the interface.
+/// `options` select the interface.
 ///
 /// # Panics
-/// When a transfer does not end, or the stack does not have the MTU afterwards.
+/// Panics if a transfer fails, or the stack does not adopt the MTU.
 pub fn follow_mtu(lab: &Veth, options: &[&str], host: &str) {
     let run = lab.run(options, &["python3", "-c", ECHO]);
     wait_for_port(&lab.here, host, 7900);
     for mtu in ["1500", "9000"] {
-        // The segments that are on their way have the size of before.
+        // Segments in flight still have the previous size.
         let transfer = lab.here.spawn(&["python3", "-c", TRANSFER, host]);
         lab.there.run(&["ip", "link", "set", "vb", "mtu", mtu]).ok();
         assert_eq!(transfer.wait(PATIENCE).ok().stdout, "True 8388608\n", "to {mtu}");
@@ -166,18 +168,18 @@ pub fn follow_mtu(lab: &Veth, options: &[&str], host: &str) {
     run.wait(PATIENCE);
 }
 
-/// A counter in the JSON of `--stats=json`.
+/// Returns a counter from the output of `--stats=json`.
 pub fn counter(stats: &str, layer: &str, name: &str) -> u64 {
     let line = stats.lines().find(|line| line.starts_with('{')).expect("JSON");
     let all: serde_json::Value = serde_json::from_str(line).expect("JSON");
     all[layer][name].as_u64().unwrap_or_else(|| panic!("{layer}.{name} in {line}"))
 }
 
-/// Runs an echo server on ports of the kernel's own addresses. The kernel keeps all other ports,
-/// with its answers to ARP, NDP and pings.
+/// Runs an echo server on ports of the kernel's addresses. Checks that the kernel keeps all other
+/// ports, and continues to answer ARP, NDP and pings.
 ///
 /// # Panics
-/// When one of that is not so.
+/// Panics if a check fails.
 pub fn share_ports(lab: &Veth, options: &[&str], layer: &str) {
     let kernels = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=7901)";
     let _kernels = lab.there.spawn(&["python3", "-c", kernels]);
@@ -192,12 +194,12 @@ pub fn share_ports(lab: &Veth, options: &[&str], layer: &str) {
     lab.here.run(&["curl", "-sf", "-o", "/dev/null", "http://10.1.0.9:7901/"]).ok();
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
-    // The kernel has its port back.
+    // After the end of the run the port belongs to the kernel again.
     let refused = lab.transfer("10.1.0.9");
     assert!(refused.stderr.contains("ConnectionRefusedError"), "{}", refused.stderr);
     if !is_inline() {
         assert!(counter(&output.stderr, layer, "rx_bytes") > 16 << 20, "{}", output.stderr);
-        // The kernel answered pings and its own port.
+        // The kernel has answered the pings and connections to its own port.
         assert_eq!(counter(&output.stderr, "net", "echoes_answered"), 0, "{}", output.stderr);
         assert!(counter(&output.stderr, "drops", "tcp_no_socket") < 10, "{}", output.stderr);
     }

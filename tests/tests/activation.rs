@@ -1,12 +1,12 @@
-//! Sockets that a process hands to `towpath run`, as systemd and inetd do: PROGRAM finds them, or a
-//! published port is made of them.
+//! Socket activation: sockets passed to `towpath run`, as by systemd and inetd, are either passed
+//! on to PROGRAM or become published ports.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use towpath_tests::{PATIENCE, Process, eventually, program, towpath};
 
-/// Says what sd_listen_fds(3) would look at, and what the descriptors are.
+/// Prints the variables that sd_listen_fds(3) reads, and the kinds of the descriptors.
 const LOOKS: &str = "
 import os, socket
 n = int(os.environ.get('LISTEN_FDS', '0'))
@@ -18,7 +18,7 @@ for fd in range(3, 3 + n):
 print(flush=True)
 ";
 
-/// A process that begins as the launcher and goes on as towpath.
+/// Starts a launcher that executes towpath in its own place.
 fn launch(names: &str, kinds: &[&str], line: &[&str]) -> Process {
     let launcher = program("activation/launch.py");
     let mut words = vec!["python3", &launcher, names];
@@ -36,7 +36,7 @@ fn run_with<'a>(towpath: &'a str, options: &[&'a str], command: &[&'a str]) -> V
     line
 }
 
-/// Ports of the launcher's sockets.
+/// Returns the ports of the launcher's sockets.
 fn ports(process: &Process, count: usize) -> Vec<u16> {
     let mut all = Vec::new();
     eventually("ports are told", || {
@@ -46,7 +46,7 @@ fn ports(process: &Process, count: usize) -> Vec<u16> {
     all
 }
 
-/// Options that each test is done with: one shard and two, and an engine in PROGRAM's process.
+/// Options under which each test runs: one shard, two shards, and an engine in PROGRAM's process.
 const HOSTINGS: [&[&str]; 3] = [&[], &["--shards", "2"], &["--inline"]];
 
 fn ask_tcp(at: SocketAddr) -> String {
@@ -73,7 +73,7 @@ fn ask_udp(at: SocketAddr) -> String {
 fn a_program_finds_the_sockets_as_without_towpath() {
     let towpath = towpath();
     for options in HOSTINGS {
-        // By itself, and behind a shell that executes it.
+        // Started directly, and through a shell that executes the program.
         let direct = run_with(&towpath, options, &["python3", "-c", LOOKS]);
         let shell = run_with(&towpath, options, &["sh", "-c", "exec python3 -c \"$0\"", LOOKS]);
         for line in [direct, shell, vec!["python3", "-c", LOOKS]] {
@@ -88,7 +88,8 @@ fn a_program_finds_the_sockets_as_without_towpath() {
 
 #[test]
 fn a_socket_that_is_not_ours_is_left_to_whom_it_is_for() {
-    // LISTEN_PID of the shell before it: sd_listen_fds(3) sees none, on the kernel too.
+    // LISTEN_PID is that of the parent shell, so sd_listen_fds(3) ignores the sockets, on the
+    // kernel as well.
     let towpath = towpath();
     for prefix in [format!("{towpath} run -q --"), String::new()] {
         let script = format!("{prefix} python3 -c \"$0\"; true");
@@ -108,11 +109,11 @@ fn passed_sockets_are_published_ports() {
         let process = launch("web:left:dns", &["tcp4", "tcp4", "udp4"], &line);
         let told = ports(&process, 3);
         let at = |n: usize| SocketAddr::from(([127, 0, 0, 1], told[n]));
-        // At once: the client waits in the socket's queue until the program listens.
+        // Connect at once: the client waits in the backlog until the program listens.
         assert_eq!(ask_tcp(at(0)), "tcp hello of 10.0.2.2", "{options:?}");
         assert_eq!(ask_udp(at(2)), "udp hello of 10.0.2.2", "{options:?}");
         let out = process.wait(PATIENCE).ok();
-        // The socket between them stays PROGRAM's, as the first and only one.
+        // The socket in the middle is passed on to PROGRAM, renumbered as the only one.
         assert_eq!(out.stdout.lines().last(), Some("handed 1 left True"), "{options:?}");
     }
 }
@@ -143,8 +144,8 @@ fn sockets_of_ipv6_and_of_both_families() {
 #[test]
 fn clients_wait_while_the_program_does_not_listen() {
     let towpath = towpath();
-    // The socket is systemd's again when the run has ended: it still listens, and O_NONBLOCK is all
-    // that has changed.
+    // After the run the socket is systemd's again: it still listens, and only O_NONBLOCK has
+    // changed.
     let script = "
 import os, socket, subprocess, sys
 l = socket.create_server(('127.0.0.1', 0))

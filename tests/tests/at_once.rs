@@ -1,5 +1,5 @@
-//! Bytes over loopback are there when the call that sent them returns, in each hosting, as on the
-//! kernel. The program counts the calls that came too early.
+//! Bytes sent over loopback can be read as soon as the sending call returns, as on the kernel. The
+//! program counts reads that were too early, in each hosting.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use towpath_tests::{Namespace, PATIENCE, Process, Scratch, program, towpath};
 const HOSTINGS: [&[&str]; 5] =
     [&[], &["--inline"], &["--shards", "2"], &["--shards", "4"], &["--busy-poll", "0"]];
 
-/// `rounds` of each kind, on the kernel and in each hosting, `runs` times there.
+/// Runs `rounds` of each kind once on the kernel, and `runs` times in each hosting.
 fn compare(rounds: &str, runs: u32) {
     let folder = Scratch::new();
     let (binary, source) = (folder.file("at_once"), program("oracle/at_once.c"));
@@ -34,7 +34,7 @@ fn every_hosting_is_as_the_kernel() {
     compare("100", 1);
 }
 
-/// Takes minutes.
+/// Tests that take minutes.
 mod nightly {
     #[test]
     fn no_call_is_early_in_a_hundred_thousand() {

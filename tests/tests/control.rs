@@ -1,6 +1,6 @@
-//! `towpath ip` and `stats` on running stacks: programs see changes, traffic follows them, and
-//! connections live through them. Tests with a TAP device are left out without root.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+//! `towpath ip` and `stats` on running stacks: programs observe the changes, traffic follows them,
+//! and connections survive. Tests with a TAP device are skipped without root.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use serde_json::Value;
 use towpath_tests::{
@@ -8,7 +8,7 @@ use towpath_tests::{
     start_named, towpath, wait_for_port,
 };
 
-/// A run with a name of its own: others may run tests beside this one.
+/// A run with a unique name, because other runs may exist on the machine.
 struct Lab {
     ns: Namespace,
     name: String,
@@ -16,7 +16,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// None where the stack is in the program's process, which cannot be asked for its net.
+    /// Starts the run. None if the stack is in the program's process, which does not support these
+    /// requests.
     fn new(mode: Mode, test: &str, program: &[&str]) -> Option<Self> {
         if is_inline() {
             eprintln!("left out: with --inline a stack shows its sockets alone");
@@ -30,7 +31,7 @@ impl Lab {
         Some(lab)
     }
 
-    /// The same over TAP; None without root, too.
+    /// Starts the run over TAP. Also None without root.
     fn tap(test: &str, program: &[&str]) -> Option<Self> {
         if !Mode::all().contains(&Mode::Tap) {
             eprintln!("left out: needs root");
@@ -48,12 +49,12 @@ impl Lab {
         self.ns.run(&words)
     }
 
-    /// `towpath ip` of this run.
+    /// Runs `towpath ip` on this run.
     fn ip(&self, line: &str) -> Output {
         self.command("ip", line)
     }
 
-    /// A change that is refused by the stack, and nothing but its reason.
+    /// Runs a change that the stack must refuse. Returns the reason, the only output.
     fn refused(&self, line: &str) -> String {
         let output = self.ip(line);
         assert_eq!(output.code(), 2, "{line}: {}", output.stderr);
@@ -65,7 +66,7 @@ impl Lab {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
     }
 
-    /// Name of the interface beside `lo`.
+    /// Returns the name of the interface other than `lo`.
     fn dev(&self) -> String {
         let links = self.json("link");
         links[1]["ifname"].as_str().expect("a name").to_owned()
@@ -76,7 +77,7 @@ impl Lab {
     }
 }
 
-/// Does what each line on a FIFO says, in Python, and prints what comes of it.
+/// Executes each line from a FIFO as Python, and prints the result.
 const OBEDIENT: &str = "
 import os, socket, subprocess, sys
 def bind(addr):
@@ -91,7 +92,7 @@ while True:
         except OSError as error: print(type(error).__name__, error.errno, flush=True)
 ";
 
-/// A program that does as it is told, line by line.
+/// A program that executes the lines sent to it.
 struct Obedient {
     lab: Lab,
     fifo: String,
@@ -111,7 +112,7 @@ impl Obedient {
         Some(Self { lab, fifo, _scratch: scratch })
     }
 
-    /// Result of a line.
+    /// Executes a line, and returns the result.
     fn tell(&self, line: &str) -> String {
         let before = self.lab.run.stdout().len();
         let text = format!("{line}\n");
@@ -122,7 +123,7 @@ impl Obedient {
     }
 }
 
-/// EADDRNOTAVAIL and ENETUNREACH.
+/// Errors EADDRNOTAVAIL and ENETUNREACH.
 const NOT_OURS: &str = "OSError 99";
 const NO_ROUTE: &str = "OSError 101";
 
@@ -196,7 +197,8 @@ fn a_batch_is_made_whole_or_not_at_all() {
             route replace default via 10.5.0.254   # by way of it
             route add 10.6.0.0/16 via 10.5.0.7"
         );
-        // Duplicate address detection ends on the clock, which has no part in a batch.
+        // Ignore duplicate address detection, whose progress depends on time rather than on the
+        // batch.
         let picture = || {
             ["addr", "route", "-6 route", "neigh"].map(|what| {
                 lab.ip(what).ok().stdout.replace("tentative ", "").replace("optimistic ", "")
@@ -232,7 +234,7 @@ fn a_batch_is_made_whole_or_not_at_all() {
     }
 }
 
-/// A namespace whose `eth0` is the kernel's and has what the stack has.
+/// Creates a namespace whose kernel has the same configuration on `eth0` as the stack.
 fn twin(mac: &str) -> Option<Namespace> {
     let ns = Namespace::new();
     ns.name()?;
@@ -248,10 +250,10 @@ fn twin(mac: &str) -> Option<Namespace> {
     Some(ns)
 }
 
-/// Lines of ip(8) without what a stack has not, and in either's without what each makes up.
+/// Returns lines of ip(8) without attributes that the stack lacks, and without generated values.
 fn plain(text: &str) -> Vec<String> {
     let text = text.replace("eth0@far:", "eth0:").replace("eth0@far ", "eth0     ");
-    // Lifetimes follow their address on a line of their own.
+    // The lifetimes of an address are on the following line.
     let lines = text.lines().zip(std::iter::once("").chain(text.lines()));
     let kept = lines.filter(|(line, before)| {
         let is_lifetime = line.contains("valid_lft") && before.contains("fe80:");
@@ -274,7 +276,7 @@ fn plain(text: &str) -> Vec<String> {
     kept.collect()
 }
 
-/// The lines of `lo` and of `eth0`; the twin has a peer between.
+/// Returns the lines of `lo` and `eth0`, without those of the twin's peer interface.
 fn of_interfaces(lines: Vec<String>) -> Vec<String> {
     let mut kept = Vec::new();
     let mut of_peer = false;
@@ -360,7 +362,7 @@ fn the_output_is_that_of_ip() {
         "a s eth0",
         "r",
     ] {
-        // `nud` selects states of the kernel; of the stack a word does.
+        // `nud` selects kernel states; the stack has a keyword for this instead.
         let ours = line.replace(" nud permanent", "");
         let ours = plain(&lab.ip(&ours).ok().stdout);
         let theirs = plain(&kernels(line).ok().stdout);
@@ -371,7 +373,7 @@ fn the_output_is_that_of_ip() {
         };
         assert_eq!(of(ours), of(theirs), "ip {line}");
     }
-    // The keys of JSON: whatever a stack says, ip says under the same name.
+    // All JSON keys of the stack's output are keys of ip as well.
     for line in [
         "addr show eth0",
         "link show eth0",
@@ -409,7 +411,7 @@ fn the_output_is_that_of_ip() {
         "link set eth0 mtu 20",
         "frobnicate",
     ] {
-        // ip has two statuses of wrong words, 1 and 255; `towpath ip` has one.
+        // ip(8) uses the exit codes 1 and 255 for invalid arguments; `towpath ip` uses one.
         let theirs = match kernels(line).code() {
             255 => 1,
             code => code,
@@ -418,7 +420,7 @@ fn the_output_is_that_of_ip() {
     }
 }
 
-/// All keys of a document.
+/// Returns all keys of a document.
 fn keys(of: &Value) -> Vec<String> {
     match of {
         Value::Array(all) => all.iter().flat_map(keys).collect(),
@@ -431,13 +433,13 @@ fn keys(of: &Value) -> Vec<String> {
 
 fn assert_keys(of: &Value, known: &[String], line: &str) {
     for key in keys(of) {
-        // The kernel's twin addresses have other states.
+        // The twin's addresses have other states.
         let is_state = ["optimistic", "tentative"].contains(&key.as_str());
         assert!(is_state || known.contains(&key), "{key} of {line} is not one of ip's: {known:?}");
     }
 }
 
-/// Takes a stream, and sends back its hash.
+/// Receives a stream, and sends its hash back.
 const HASHER: &str = "
 import hashlib, socket
 server = socket.create_server(('', 7900))
@@ -448,7 +450,7 @@ while True:
     peer.sendall(hasher.hexdigest().encode()); peer.close()
 ";
 
-/// Sends for as long as there is a file, and compares the hashes.
+/// Sends as long as a file exists, and compares the hashes.
 const SENDER: &str = "
 import hashlib, os, socket, sys
 hasher, data = hashlib.sha256(), os.urandom(1 << 16)
@@ -515,7 +517,7 @@ fn counters_of_a_running_stack_grow() {
         let of = |stats: &Value| stats[&dev][name].as_u64().expect("a counter");
         assert!(of(&after) > of(&before), "{name}");
     }
-    // The device tells its own counters while it runs.
+    // The counters of the device are available while it runs.
     let frames = |stats: &Value| stats["tap"]["rx_frames"].as_u64().expect("a counter");
     assert!(frames(&after) > frames(&before), "{before} {after}");
     let text = lab.command("stats", "").ok().stdout;
@@ -628,7 +630,7 @@ fn several_runs_have_to_be_told_apart() {
     assert!(text.contains(several) && text.contains(" second (sleep)"), "{text}");
 }
 
-/// Rules judge the packets of a run as well, on all of its shards.
+/// Access lists also apply to the packets of a run, on all of its shards.
 #[test]
 fn rules_of_a_run_are_changed() {
     let Some(lab) = Lab::tap("acl", &["sleep", "100"]) else { return };
@@ -652,7 +654,7 @@ fn another_user_neither_sees_nor_changes_a_run() {
     }
     let Some(lab) = Lab::new(Mode::Rootless, "stranger", &["sleep", "100"]) else { return };
     let (towpath, scratch) = (towpath(), Scratch::new());
-    // The build may lie where other users cannot go.
+    // Use a copy, because other users may not be able to access the build directory.
     let copy = scratch.file("towpath");
     std::fs::copy(&towpath, &copy).expect("room");
     lab.ns.shell(&format!("chmod 755 {copy} {}", scratch.path().display())).ok();
@@ -668,7 +670,7 @@ fn another_user_neither_sees_nor_changes_a_run() {
         "addr",
     ]);
     assert_eq!(asked.code(), 1, "{}", asked.stderr);
-    // The same past the command, straight to the socket.
+    // Connect to the socket directly, without the command.
     let connect = "
 import glob, os, socket, sys
 [path] = glob.glob('/run/towpath/*-' + sys.argv[1] + '.sock') \
@@ -679,7 +681,7 @@ except PermissionError: print('refused')
 ";
     let output = lab.ns.run(&["python3", "-c", connect, &lab.name]).ok();
     assert_eq!(output.stdout, "refused\n");
-    // Where the mode of the file does not keep a user out, the user's id does.
+    // If the mode of the file does not prevent access, the check of the user id does.
     let opened = "
 import glob, json, os, socket, sys
 [path] = glob.glob('/run/towpath/*-' + sys.argv[1] + '.sock') \

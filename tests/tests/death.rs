@@ -1,4 +1,5 @@
-//! Things die: the program, the engine, in mid-transfer. Nothing hangs, nothing stays behind.
+//! The program or the engine is killed during a transfer. No process hangs, and none is left
+//! behind.
 
 use std::os::fd::OwnedFd;
 
@@ -16,26 +17,26 @@ fn child_of(ns: &Namespace, pid: u32) -> Option<u32> {
     ns.run(&["pgrep", "-P", &pid.to_string()]).stdout.lines().next()?.parse().ok()
 }
 
-/// Length of a transfer that is not over when it is cut off: at curl's `RATE`, it lasts a quarter
-/// of an hour.
+/// Length of a transfer that cannot complete before it is interrupted: at curl's `RATE` it would
+/// take a quarter of an hour.
 const LEN: u64 = 8 << 30;
 const RATE: &str = "8M";
 
-/// A transfer is under way: so much of it has arrived in a file.
+/// Waits until a transfer has made progress, measured by the size of a file.
 fn wait_for_bytes(path: &str) {
     eventually("bytes arrive", || {
         std::fs::metadata(path).is_ok_and(|found| found.len() > 1_000_000)
     });
 }
 
-/// `kill -9` of the program while it sends: its peer sees the connection end, towpath passes the
-/// signal on as its own end.
+/// `kill -9` of the program while it sends: its peer sees the end of the connection, and towpath
+/// ends by the same signal.
 #[test]
 fn the_program_is_killed_in_mid_transfer() {
     use std::os::unix::process::ExitStatusExt;
     for &mode in Mode::all() {
         if is_inline() && mode == Mode::Tap {
-            // The stack is gone with the program, and cannot send a reset.
+            // The stack ended with the program, so that it cannot send a reset.
             continue;
         }
         let (ns, folder) = (Namespace::new(), Scratch::new());
@@ -58,8 +59,8 @@ fn the_program_is_killed_in_mid_transfer() {
     }
 }
 
-/// The write end of the pipe by which the kernel ends a run's programs when towpath and the
-/// guardian have gone.
+/// Duplicates the write end of the parent-death pipe, so that the kernel does not kill the programs
+/// when towpath and the guardian have gone.
 fn lifeline(guardian: u32) -> OwnedFd {
     let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
     let number = own.flatten().find_map(|entry| {
@@ -72,9 +73,9 @@ fn lifeline(guardian: u32) -> OwnedFd {
     pidfd_getfd(process, number.expect("its pipe"), PidfdGetfdFlags::empty()).expect("a descendant")
 }
 
-/// `kill -9` of towpath and of its guardian, which cannot act upon towpath's death. The guardian is
-/// stopped as a debugger stops it. With SIGSTOP, the kernel would send SIGHUP to the process group
-/// that it leaves orphaned.
+/// Kills towpath and its guardian by `kill -9`, without letting the guardian react to towpath's
+/// death. The guardian is stopped by ptrace. With SIGSTOP, the kernel would send SIGHUP to the
+/// orphaned process group.
 fn kill_both(towpath: u32, guardian: u32) {
     let [towpath, guardian] = [towpath, guardian].map(|id| Pid::from_raw(id as i32));
     ptrace::seize(guardian, ptrace::Options::empty()).expect("a descendant may be traced");
@@ -88,12 +89,12 @@ fn kill_both(towpath: u32, guardian: u32) {
     assert_eq!(end, WaitStatus::Signaled(guardian, Signal::SIGKILL, false));
 }
 
-/// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it,
-/// is killed with it, and the parent-death pipe, by which the kernel would, is held open here.
+/// `kill -9` of the engine: the program gets errors instead of hanging. The guardian is killed as
+/// well, and the parent-death pipe held open, because either would end the program.
 #[test]
 fn the_engine_is_killed_in_mid_transfer() {
     if is_inline() {
-        // The engine is not in what is killed here.
+        // The killed process does not contain the engine.
         return;
     }
     for &mode in Mode::all() {
@@ -120,12 +121,11 @@ fn the_engine_is_killed_in_mid_transfer() {
     }
 }
 
-/// Threads that wait without a time limit, in more than one process: nobody but the kernel tells
-/// them.
+/// Threads that wait without a timeout, in two processes. Only the kernel notifies them.
 #[test]
 fn who_waits_for_ever_learns_that_the_engine_was_killed() {
     if is_inline() {
-        // The engine is not in what is killed here.
+        // The killed process does not contain the engine.
         return;
     }
     let (ns, folder) = (Namespace::new(), Scratch::new());
@@ -139,7 +139,7 @@ fn who_waits_for_ever_learns_that_the_engine_was_killed() {
     eventually("all calls end", || path("parent").exists() && path("child").exists());
     for name in ["parent", "child"] {
         let ends = std::fs::read_to_string(path(name)).expect("errnos");
-        // ENETDOWN
+        // ENETDOWN is 100.
         assert_eq!(ends, ["100"; 8].join(" "), "{name}");
     }
 }
@@ -160,11 +160,12 @@ fn status_and_signals_pass_through() {
     assert_eq!((out.code(), out.stdout.as_str()), (3, "ready\nterm\n"));
 }
 
-/// The main process ends, its child goes on serving: the stack stays until the last one ends.
+/// The main process ends, and its child continues to serve: the stack stays until the last process
+/// ends.
 #[test]
 fn the_stack_outlives_the_first_process() {
     if is_inline() {
-        // The engine is in the killed process.
+        // The killed process contains the engine.
         return;
     }
     let (ns, folder) = (Namespace::new(), Scratch::new());

@@ -1,6 +1,6 @@
-//! `towpath run --dpdk`: a stack behind virtual devices of DPDK, in namespaces of its own. The
-//! tests need root and a build with DPDK; `$TOWPATH_TEST_DPDK` says that it must be one.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+//! `towpath run --dpdk`: a stack behind virtual DPDK devices, in separate namespaces. The tests
+//! require root and a build with DPDK; if `$TOWPATH_TEST_DPDK` is set, a build without DPDK fails.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,10 +9,10 @@ use towpath_tests::{
     Namespace, Output, PATIENCE, Process, eventually, is_inline, towpath, wait_for_port,
 };
 
-/// Memory that needs no hugepages, and no card of the machine.
+/// EAL options that require neither hugepages nor a network card.
 const MEMORY: &str = "--no-huge --in-memory --no-pci";
 
-/// A web server of 4 MiB, with an echo of datagrams beside it, on both families.
+/// Web server with a page of 4 MiB, and a UDP echo server, for both families.
 const SERVER: &str = "
 import http.server, socket, threading
 class Page(http.server.BaseHTTPRequestHandler):
@@ -41,7 +41,7 @@ print('serving', flush=True)
 Server(('::', 80), Page).serve_forever()
 ";
 
-/// Downloads a page, uploads 4 MiB, and has datagrams echoed of the lengths that are given.
+/// Downloads a page, uploads 4 MiB, and sends datagrams of the given lengths to the echo server.
 const CLIENT: &str = "
 import socket, sys, urllib.request
 host = sys.argv[1]
@@ -63,8 +63,8 @@ print(page == b'page' * (1 << 20), answer == b'%d %d' % (len(body), sum(body) % 
       all(echoed(bytes([n % 251]) * n) for n in map(int, sys.argv[2].split(','))))
 ";
 
-/// Sends frames that no stack should take amiss: cut ones, ones with a VLAN tag, ones of unknown
-/// protocols, and lengths that contradict each other.
+/// Sends frames that a stack must tolerate: truncated ones, ones with a VLAN tag, ones of unknown
+/// protocols, and ones with inconsistent lengths.
 const FOREIGN: &str = "
 import socket, struct
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -82,13 +82,13 @@ for kind, body in [(0x0800, b''), (0x0800, ip[:7]), (0x0800, b'\\x4f' + ip[1:] +
         s.send(mac + me + struct.pack('>H', kind) + body)
 ";
 
-/// Two namespaces joined by a veth pair: `here` with clients of the kernel, `there` with towpath.
+/// Two namespaces connected by a veth pair: `here` with kernel clients, `there` with towpath.
 struct Lab {
     here: Namespace,
     there: Namespace,
 }
 
-/// Whether this is a build with DPDK.
+/// Returns whether this is a build with DPDK.
 fn has_dpdk() -> bool {
     let line = [&*towpath(), "run", "--dpdk", "--help", "--address", "10.1.0.2/24", "--", "true"];
     let said = Process::spawn(&line).wait(PATIENCE).stderr;
@@ -98,7 +98,8 @@ fn has_dpdk() -> bool {
 }
 
 impl Lab {
-    /// None without root, or in a build without DPDK, or where DPDK has no process of its own.
+    /// Creates the namespaces. None without root, in a build without DPDK, or with `--inline`,
+    /// which DPDK does not support.
     fn new(mtu: u32) -> Option<Self> {
         if !has_dpdk() || is_inline() {
             eprintln!("left out: needs a build with DPDK, and not --inline");
@@ -109,7 +110,8 @@ impl Lab {
             eprintln!("left out: needs root");
             return None;
         };
-        // net_af_packet knows no offloads: frames have to come complete, and of the link's length.
+        // Disable offloads, because net_af_packet supports none: frames must be complete and at
+        // most of the link's MTU.
         let commands = format!(
             "ip link add va mtu {mtu} netns {a} type veth peer name vb mtu {mtu} netns {b}
              ip -n {a} addr add 10.1.0.1/24 dev va
@@ -128,7 +130,7 @@ impl Lab {
         Some(Self { here, there })
     }
 
-    /// Starts `towpath run` with a device of DPDK.
+    /// Starts `towpath run` with a DPDK device.
     fn run(&self, device: &str, options: &[&str], program: &[&str]) -> Process {
         let (towpath, eal) = (towpath(), format!("{MEMORY} {device}"));
         let mut line = vec![&*towpath, "run", "--dpdk", &eal];
@@ -138,7 +140,7 @@ impl Lab {
         self.there.spawn(&line)
     }
 
-    /// The same on the veth, with the server.
+    /// Starts the server on the veth.
     fn serve(&self, arguments: &str, options: &[&str]) -> Process {
         let device = format!("--vdev=net_af_packet0,iface=vb{arguments}");
         let addresses = ["--address", "10.1.0.2/24", "--address", "fd00:1::2/64", "--stats=json"];
@@ -147,7 +149,7 @@ impl Lab {
         run
     }
 
-    /// The output of a run that is expected to fail.
+    /// Returns the output of a run that must fail.
     fn refused(&self, eal: &str, options: &[&str]) -> Output {
         let towpath = towpath();
         let mut line = vec![&*towpath, "run", "--dpdk", eal];
@@ -159,7 +161,7 @@ impl Lab {
         output
     }
 
-    /// Programs that have the interface in promiscuous mode.
+    /// Returns the number of programs that have set the interface to promiscuous mode.
     fn promiscuity(&self) -> u64 {
         let shown = self.there.run(&["ip", "-d", "-j", "link", "show", "vb"]).ok().stdout;
         let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -167,13 +169,13 @@ impl Lab {
     }
 }
 
-/// Datagrams of a frame each: net_af_packet has the kernel put fragments together, for which its
-/// buffers are too short unless they are asked for.
+/// Datagram lengths of a single frame each. With net_af_packet the kernel reassembles fragments,
+/// for which its default buffers are too short.
 const FRAMES: &str = "1,1000,1400";
-/// And one of fragments.
+/// Lengths including a datagram of several fragments.
 const FRAGMENTS: &str = "1,1000,1400,6000";
 
-/// Has both families served, from a namespace.
+/// Runs the client in a namespace, for both families.
 fn visit(run: &Process, from: &Namespace, hosts: [&str; 2], datagrams: &str) {
     for host in hosts {
         let output = from.run(&["python3", "-c", CLIENT, host, datagrams]);
@@ -188,7 +190,7 @@ fn visit(run: &Process, from: &Namespace, hosts: [&str; 2], datagrams: &str) {
     }
 }
 
-/// A counter in the JSON of `--stats=json`; None: there is none of this name.
+/// Returns a counter from the output of `--stats=json`. None if it does not exist.
 fn counter(output: &Output, layer: &str, name: &str) -> Option<u64> {
     let line = output.stderr.lines().find(|line| line.starts_with('{')).expect("JSON");
     let all: serde_json::Value = serde_json::from_str(line).expect("JSON");
@@ -200,7 +202,7 @@ fn end(run: Process) -> Output {
     run.wait(PATIENCE)
 }
 
-/// Folders that DPDK would use for files of a run.
+/// Lists the directories that DPDK would use for files of a run.
 fn folders() -> Vec<String> {
     let all = std::fs::read_dir("/tmp").expect("a folder").flatten();
     let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -226,7 +228,7 @@ fn a_stack_on_a_veth_is_a_host_beside_the_kernel() {
     let Some(lab) = Lab::new(1500) else { return };
     let run = lab.serve("", &[]);
     visit(&run, &lab.here, ["10.1.0.2", "fd00:1::2"], FRAMES);
-    // The kernel answers at its own address, also to what only the stack serves.
+    // At its own address the kernel answers, and refuses ports that only the stack serves.
     lab.here.run(&["ping", "-c1", "-W5", "10.1.0.9"]).ok();
     let refused = lab.here.run(&["curl", "-s", "-m", "5", "http://10.1.0.9/"]);
     assert_eq!(refused.code(), 7, "connection refused: {}", refused.stderr);
@@ -236,9 +238,9 @@ fn a_stack_on_a_veth_is_a_host_beside_the_kernel() {
     assert_eq!(lab.promiscuity(), 0);
     let dpdk = |name| counter(&output, "dpdk", name).expect(name);
     assert!(dpdk("rx_bytes") > 8 << 20 && dpdk("tx_bytes") > 8 << 20, "{}", output.stderr);
-    // No byte was copied on its way in.
+    // No received byte was copied.
     assert_eq!(dpdk("rx_copied"), 0);
-    // The driver's own count of the queue is the same.
+    // The driver's own counter of the queue is equal.
     let driver = |name| counter(&output, "dpdk_port", name).expect(name);
     assert_eq!(driver("rx_q0_packets"), dpdk("rx_frames"));
     assert_eq!(driver("rx_good_bytes"), dpdk("rx_bytes"));
@@ -248,7 +250,7 @@ fn a_stack_on_a_veth_is_a_host_beside_the_kernel() {
 fn a_tap_device_of_dpdk_is_joined_to_this_host() {
     let Some(lab) = Lab::new(1500) else { return };
     let addresses = ["--address", "10.7.0.2/24", "--address", "fd00:7::2/64", "--stats=json"];
-    // The driver cuts segments where its MTU has room for the Ethernet header, too.
+    // The driver segments if its MTU includes the Ethernet header.
     for (mtu, most_frames) in [(&[][..], u64::MAX), (&["--mtu", "1486"], 3000)] {
         let options = [&addresses, mtu].concat();
         let device = "--vdev=net_tap0,iface=dt0";
@@ -273,7 +275,7 @@ fn foreign_frames_do_no_harm() {
     }
     visit(&run, &lab.here, ["10.1.0.2", "fd00:1::2"], FRAMES);
     let output = end(run);
-    // Twice in each round, once by its own address and once by broadcast.
+    // Two frames in each round, one to our address and one broadcast.
     let unknown = counter(&output, "drops", "frame_unknown").expect("a count");
     assert!(unknown >= 6, "{}", output.stderr);
 }
@@ -383,7 +385,7 @@ fn devices_without_a_network_start_and_end() {
         let output = lab.run(device, &address, &["echo", "done"]).wait(PATIENCE).ok();
         assert_eq!(output.stdout, "done\n", "{device}");
     }
-    // The stack asked whether others have its address, and net_pcap wrote that down.
+    // Duplicate address detection has sent a packet, which net_pcap recorded.
     let len = std::fs::metadata(&file).expect("a capture").size();
     std::fs::remove_file(&file).expect("a file of ours");
     assert!(len >= 24, "{len} bytes");
@@ -428,15 +430,15 @@ fn what_cannot_be_opened_says_what_to_do() {
         "true",
     ]);
     assert!(unprivileged.stderr.contains("run with sudo"), "{}", unprivileged.stderr);
-    // Tests beside this one have folders for a moment, and only where they start.
+    // Concurrent tests have such directories for a moment while they start.
     eventually("folders are gone", || folders().is_empty());
 }
 
-/// Tests that take long.
+/// Long tests.
 mod nightly {
     use super::*;
 
-    /// Transfers both ways for a minute, over each device.
+    /// Transfers in both directions for a minute, over each device.
     #[test]
     fn devices_hold_out() {
         let Some(lab) = Lab::new(1500) else { return };
@@ -454,7 +456,7 @@ mod nightly {
         }
     }
 
-    /// Runs that begin and end, one after the other, leave no device and no folder.
+    /// Successive runs leave no device and no directory.
     #[test]
     fn runs_leave_nothing() {
         let Some(lab) = Lab::new(1500) else { return };

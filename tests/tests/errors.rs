@@ -1,4 +1,4 @@
-//! The command line of `towpath`: what it refuses, how it says so, and what its reports hold.
+//! Command line of `towpath`: errors, their messages, and the content of reports.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -10,7 +10,7 @@ use towpath_tests::{
     wait_for_listener, wait_for_port,
 };
 
-/// Runs the rest of the line as the user `nobody`.
+/// Runs a command as the user `nobody`.
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 fn run(ns: &Namespace, words: &[&str]) -> Output {
@@ -20,7 +20,8 @@ fn run(ns: &Namespace, words: &[&str]) -> Output {
     ns.run(&line)
 }
 
-/// Exit code and every one of some words in the message; a message names its program first.
+/// Checks the exit code, and that the message contains all words and starts with the program's
+/// name.
 #[track_caller]
 fn refused(out: &Output, code: i32, words: &[&str]) {
     assert_eq!(out.code(), code, "{}", out.stderr);
@@ -135,8 +136,8 @@ fn no_tap() {
     let copy = readable_copy(&folder);
     let mut line = NOBODY.to_vec();
     line.extend([copy.as_str(), "run", "--tap", "--", "true"]);
-    // The file's mode decides whether the device file or the missing privilege is refused. Either
-    // message names a way out.
+    // Depending on the mode of the device file, either its open or the missing privilege fails.
+    // Both messages give advice.
     refused(&ns.run(&line), 125, &["sudo"]);
     let towpath = towpath();
     let hidden = format!("mount -t tmpfs none /dev/net && exec {towpath} run --tap -- true");
@@ -153,7 +154,7 @@ fn no_tap() {
     );
 }
 
-/// A copy of the binary that the user `nobody` may execute.
+/// Creates a copy of the binary that the user `nobody` may execute.
 fn readable_copy(folder: &Scratch) -> String {
     let copy = folder.file("towpath");
     std::fs::copy(towpath(), &copy).expect("copy");
@@ -161,7 +162,7 @@ fn readable_copy(folder: &Scratch) -> String {
     copy
 }
 
-/// A page, served in the namespace.
+/// Serves a page in the namespace.
 fn serve(ns: &Namespace, folder: &Scratch, port: u16) -> Process {
     folder.write("index.html", "a page of the host\n".repeat(1000));
     let path = folder.path().to_str().expect("plain");
@@ -186,7 +187,7 @@ fn nobody_may_run_it() {
     assert_eq!(out.stdout, "65534\n19000\n", "{}", out.stderr);
 
     let mut line = NOBODY.to_vec();
-    // Ports below 1024 take a privilege on the host, and none on the stack.
+    // Ports below 1024 require a privilege on the host, but not on the stack.
     let path = folder.path().to_str().expect("plain");
     line.extend([
         &copy,
@@ -205,7 +206,7 @@ fn nobody_may_run_it() {
     wait_for_listener(&server, 80);
     let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7611/index.html"]).ok();
     assert_eq!(page.stdout.len(), 19000);
-    // Its user sees it, and so does root.
+    // The run is visible to its user and to root.
     let theirs = server.id().to_string();
     let as_nobody = ns.run(&[&NOBODY[..], &[copy.as_str(), "ss", "-aj", &theirs]].concat()).ok();
     assert!(as_nobody.stdout.contains("LISTEN"), "{}", as_nobody.stdout);
@@ -249,7 +250,7 @@ fn counters_in_json() {
 #[test]
 fn a_capture_that_wireshark_reads() {
     if is_inline() {
-        // The packets are in the program's process, and --pcap is refused.
+        // Inline the packets are in the program's process, so that --pcap is refused.
         return;
     }
     let modes = Mode::all();
@@ -268,7 +269,7 @@ fn a_capture_that_wireshark_reads() {
             let out = ns.run(&line).ok().stdout;
             out.lines().map(str::to_owned).collect::<Vec<_>>()
         };
-        // A kernel that had no processor for a while acknowledges late, and is probed.
+        // Retry if the kernel was delayed: late acknowledgements cause probes.
         let is_quiet = || {
             run(&ns, &words).ok();
             let odd = "tcp.analysis.retransmission || tcp.analysis.lost_segment";
@@ -301,7 +302,7 @@ fn a_capture_that_wireshark_reads() {
 
 #[test]
 fn a_capture_that_cannot_be_written_is_a_failure() {
-    // Inline, there are no captures.
+    // Captures are not supported with --inline.
     if is_inline() {
         return;
     }
@@ -351,7 +352,7 @@ fn sockets_of_a_running_stack() {
     assert!(table.starts_with("State"), "{table}");
     assert_eq!(table.lines().filter(|l| l.starts_with("ESTAB")).count(), 2, "{table}");
     let info = ss(&["-ti"]);
-    // SO_MAX_PACING_RATE of one end.
+    // SO_MAX_PACING_RATE is set at one end.
     let paced = info.matches(" pacing_rate 8Mbps/8Mbps ").count();
     assert!(info.contains("cubic") && paced == 1, "{info}");
     assert_eq!(server["pacing_rate"], Value::Null, "{all:#}");
@@ -375,7 +376,7 @@ fn completions_and_help() {
     }
 }
 
-/// A reader that goes away, a closed standard input: nothing to fail on.
+/// Closed standard streams must not cause an error.
 #[test]
 fn closed_standard_streams() {
     let (ns, towpath) = (Namespace::new(), towpath());
@@ -392,7 +393,7 @@ fn closed_standard_streams() {
     assert_eq!(ns.shell(&echoed).ok().stdout, "input\n");
 }
 
-/// `towpath completions bash | head -1`: the reader is gone before anything is written.
+/// As in `towpath completions bash | head -1`, the reader is gone before any output.
 #[test]
 fn a_reader_that_goes_early_is_no_error() {
     let ns = Namespace::new();

@@ -1,24 +1,24 @@
-//! TCP Fast Open between programs on Towpath, and with the kernel's TCP at the other end.
+//! TCP Fast Open between programs on Towpath, and with the kernel as the peer.
 
 use towpath_tests::{
     Mode, Namespace, Process, Scratch, eventually, program, run, start, towpath, wait_for_listener,
 };
 
-/// Bytes that programs write: more than a segment the second time.
+/// Bytes that programs write; more than one segment in the second round.
 const LENGTHS: [usize; 3] = [11, 20_001, 11];
 
-/// Lines of the program: whether bytes were in the SYN, and how many came in all.
+/// Returns the expected lines: whether the SYN carried data, and the total number of bytes.
 fn lines(in_syn: [u8; 3]) -> String {
     in_syn.iter().zip(LENGTHS).map(|(in_syn, len)| format!("{in_syn} {len}\n")).collect()
 }
 
-/// A counter of the kernel's TCP in the namespace.
+/// Returns a TCP counter of the kernel in the namespace.
 fn kernels(ns: &Namespace, name: &str) -> u64 {
     let line = format!("nstat -asz TcpExt{name} | awk 'END {{ print $2 }}'");
     ns.shell(&line).ok().stdout.trim().parse().expect("a number")
 }
 
-/// A namespace whose kernel opens and takes connections with Fast Open; None without privileges.
+/// Creates a namespace whose kernel uses Fast Open as client and server. None without privileges.
 fn namespace() -> Option<Namespace> {
     let ns = Namespace::new();
     if Mode::all().len() == 1 || !ns.is_own() {
@@ -36,7 +36,7 @@ fn the_kernel_takes_bytes_from_our_syns() {
         let (before, port) = (kernels(&ns, "TCPFastOpenPassive"), format!("76{n:02}"));
         let server = ns.spawn(&["python3", &program, "server", &port, "3"]);
         eventually("the server", || ns.shell(&format!("ss -ltn | grep -q :{port}")).success());
-        // Each shard asks for a cookie of its own: with one, the order is certain.
+        // Each shard requests a cookie of its own; a single shard makes the order deterministic.
         let client = [&towpath, "run", "-q", "--tap", "--", "python3", &program, "client"];
         let said = ns.run(&[&client[..], &[Mode::Tap.peer(), &port, "3", how]].concat()).ok();
         let said = said.stdout;
@@ -74,7 +74,7 @@ fn we_take_bytes_from_the_kernels_syns() {
     assert_eq!(served.stdout, lines([0, 1, 1]));
     assert_eq!(kernels(&ns, "TCPFastOpenActive"), 2);
     assert_eq!(kernels(&ns, "TCPFastOpenActiveFail"), 0);
-    // The link shows the same.
+    // Check the packets on the link as well.
     let syns = "tcp.flags.syn == 1 && tcp.flags.ack == 0";
     let fields = ["-T", "fields", "-e", "tcp.len", "-e", "tcp.options.tfo.request"];
     let mut line = vec!["tshark", "-r", &capture, "-Y", syns];
@@ -108,7 +108,7 @@ fn programs_of_a_run_open_to_each_other() {
     }
 }
 
-/// As the kernel's, tried on Linux 6.18.
+/// Behaves like the kernel (tested on Linux 6.18).
 #[test]
 fn misuse_and_saved_syns_are_answered_as_on_linux() {
     let (towpath, program) = (towpath(), program("fast_open.py"));
@@ -120,8 +120,8 @@ fn misuse_and_saved_syns_are_answered_as_on_linux() {
     assert_eq!(said("saved"), "EINVAL\n4 6 2 True\nTrue b''\n");
 }
 
-/// The gateway's connections are the host's, without Fast Open: the first connect asks for a cookie
-/// that does not come, and so does the next.
+/// The gateway's connections are host sockets without Fast Open. Every connect therefore requests a
+/// cookie that the peer does not send.
 #[test]
 fn through_the_gateway_connections_open_as_ever() {
     let ns = Namespace::new();

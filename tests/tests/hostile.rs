@@ -1,5 +1,5 @@
-//! A neighbour on the link that means harm. Connections go on, nothing dies, every lost frame has a
-//! reason.
+//! A hostile neighbour on the link. Connections continue, no process dies, and every dropped frame
+//! has a reason.
 
 use serde_json::Value;
 use towpath_tests::{
@@ -8,7 +8,7 @@ use towpath_tests::{
 
 const FRAMES: &str = "20000";
 
-/// Drop reasons that 20 000 frames of every kind are bound to reach.
+/// Drop reasons that 20,000 frames of every kind must cause.
 const REASONS: &[&str] = &[
     "fragment_invalid",
     "fragment_overlap",
@@ -29,9 +29,8 @@ const REASONS: &[&str] = &[
     "unknown_protocol",
 ];
 
-/// Reasons for which mangled copies of the download's own segments are dropped. At least one is
-/// reached in each run; which one depends on how far the download is by then. The stack's tests
-/// reach each of them.
+/// Drop reasons of mangled copies of the download's own segments. Each run causes at least one;
+/// which one depends on the progress of the download. The stack's tests cover each of them.
 const REASONS_OF_CONNECTIONS: &[&str] = &[
     "tcp_after_close",
     "tcp_bad_ack",
@@ -56,8 +55,8 @@ fn a_hostile_neighbour() {
     }
 }
 
-/// Frames that come while the engine has no processor are lost in the device's queue, and reach
-/// nothing.
+/// Tests whose result depends on CPU time: while the engine is not scheduled, frames are lost in
+/// the device's queue and cause no drop reason.
 mod nightly {
     use super::*;
 
@@ -81,7 +80,7 @@ mod nightly {
     }
 }
 
-/// `all`: nothing is lost on the way.
+/// Sends the frames during a download. `all` requires that every frame reaches the stack.
 fn storm(seed: &str, all: bool) {
     let (ns, folder) = (Namespace::new(), Scratch::new());
     let big = folder.big("big", 96 << 20);
@@ -106,7 +105,7 @@ fn storm(seed: &str, all: bool) {
     download.wait(PATIENCE).ok();
     ns.run(&["cmp", &big, &folder.file("copy")]).ok();
 
-    // And new connections, in and out.
+    // New connections in both directions work as well.
     assert!(server.is_running(), "seed {seed}");
     let again = ns.shell("curl -sS -m 30 http://10.77.0.2:7700/big | sha256sum").ok().stdout;
     let wanted = ns.shell(&format!("sha256sum < {big}")).ok().stdout;
@@ -151,7 +150,7 @@ fn serve(ns: &Namespace, folder: &Scratch) -> Process {
     ])
 }
 
-/// The same frames at a stack that has nothing to lose: no socket is open at all.
+/// Sends the same frames to a stack without open sockets.
 #[test]
 fn a_hostile_neighbour_of_an_idle_stack() {
     if !rustix::process::geteuid().is_root() {
@@ -161,7 +160,7 @@ fn a_hostile_neighbour_of_an_idle_stack() {
     assert!(sent > 0 && drops > 0, "{drops} drops of {sent}");
 }
 
-/// Frames that were sent, and dropped by the stack.
+/// Returns the number of frames sent, and the number dropped by the stack.
 fn storm_at_an_idle_stack() -> (u64, u64) {
     let ns = Namespace::new();
     let script = "import os,socket,sys,time\nd=__import__('random').Random(3)\ntime.sleep(1)\n\

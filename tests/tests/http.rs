@@ -1,4 +1,4 @@
-//! Python's http.server and curl: the main job, and a gigabyte each way.
+//! Python's http.server and curl, with up to a gigabyte in each direction.
 
 use towpath_tests::{
     Mode, Namespace, PATIENCE, Process, Scratch, program, run, start, wait_for_listener,
@@ -6,16 +6,16 @@ use towpath_tests::{
 };
 
 const GIB: u64 = 1 << 30;
-/// Enough for windows to open, and for FIFOs and sequence numbers to go round more than once.
+/// Enough for windows to open fully, and for FIFOs and sequence numbers to wrap around.
 const MUCH: u64 = 64 << 20;
 
-/// BLAKE2b, which takes a third of the time of SHA-256.
+/// Returns the BLAKE2b digest, which takes a third of the time of SHA-256.
 fn digest(path: &str) -> String {
     let line = Process::spawn(&["b2sum", path]).wait(PATIENCE).ok().stdout;
     line.split_whitespace().next().expect("a digest").to_owned()
 }
 
-/// The command of the README, and a page in return.
+/// The command of the README serves a page.
 #[test]
 fn http_server_serves_a_page() {
     for &mode in Mode::all() {
@@ -42,7 +42,7 @@ fn http_server_serves_a_page() {
                 .ok();
             assert_eq!(page.stdout, "<h1>served by towpath</h1>", "{mode:?}");
         }
-        // The request is in the program's own log, which comes through untouched.
+        // The program's own log appears unchanged, and contains the request.
         assert!(server.stderr().contains("GET / HTTP/1.1\" 200"), "{}", server.stderr());
     }
 }
@@ -52,7 +52,7 @@ fn much_from_and_to_a_server() {
     from_and_to_a_server(MUCH);
 }
 
-/// A program on Towpath serves a file, and takes one.
+/// A program on Towpath serves a file, and receives one.
 fn from_and_to_a_server(len: u64) {
     let folder = Scratch::new();
     let big = folder.big("big", len);
@@ -76,7 +76,7 @@ fn much_from_and_to_a_client() {
     from_and_to_a_client(MUCH);
 }
 
-/// curl on Towpath fetches a file from a server of the host, and sends it back.
+/// curl on Towpath downloads a file from a server of the host, and uploads it.
 fn from_and_to_a_client(len: u64) {
     let folder = Scratch::new();
     let big = folder.big("big", len);

@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use towpath_tests::{program, towpath};
 
-/// Connections: few, and more.
+/// Numbers of connections to compare.
 const COUNTS: [u32; 2] = [500, 3000];
-/// All memory of one end of a connection; 979 to 988 measured. `core/stack/src/socket.rs` says what
-/// it is.
+/// Maximum memory of one end of a connection in bytes; 979 to 988 were measured.
+/// `core/stack/src/socket.rs` lists the parts.
 const BYTES_MAX: f64 = 1008.0;
-/// The part of it that is shared with the program: its slot.
+/// Part of it that is shared with the program, the slot, in bytes.
 const BYTES_SHARED: f64 = 256.0;
 
-/// The engine takes FIFO memory back ten seconds after the last byte, in looks a second apart.
+/// Time until the engine has reclaimed FIFO memory: ten seconds after the last byte, checked once
+/// per second.
 const SETTLED: Duration = Duration::from_secs(13);
 
-/// Private memory of a process in bytes.
+/// Returns the private memory of a process in bytes.
 fn anonymous(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
     let line = text.lines().find(|line| line.starts_with("Anonymous:")).expect("the field");
@@ -25,7 +26,7 @@ fn anonymous(pid: u32) -> f64 {
     kib.expect("a number") * 1024.0
 }
 
-/// At most a KiB, by an allocator and pages that are as they were when this was measured.
+/// The limit depends on the allocator and page state of the machine on which it was measured.
 mod nightly {
     use super::*;
 

@@ -14,8 +14,8 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 fn start(ns: &Namespace, mode: Mode, ports: &[u16], options: &[&str], command: &[&str]) -> Process {
     let (towpath, own) = (towpath(), mode.options(ports));
     let mut line = vec![towpath.as_str(), "run", "--inline"];
-    // The environment of the tests may ask for it, too, and it may be given once; or for several
-    // shards, which it has not.
+    // The environment of the tests may also request `--inline`, which may be given only once, or
+    // several shards, which are not supported inline.
     let goes_with_it = |word: &&str| *word != "--inline" && !word.starts_with("--shards");
     let own = own.iter().map(String::as_str).filter(goes_with_it);
     line.extend(own.chain(options.iter().copied()));
@@ -42,7 +42,7 @@ fn a_server_with_the_stack_in_its_process() {
         }
         server.signal(rustix::process::Signal::INT);
         let out = server.wait(SERVED_WITHIN);
-        // Counters of the stack and of its port come from the process.
+        // The process reports the counters of the stack and its port.
         let port = if mode == Mode::Tap { "tap." } else { "gateway." };
         for counter in ["engine.turns", port] {
             assert!(out.stderr.contains(counter), "{mode:?}: {}", out.stderr);
@@ -69,7 +69,7 @@ fn a_client_with_the_stack_in_its_process() {
 mod nightly {
     use super::*;
 
-    /// PROGRAM's one thread serves: a request wakes no other thread, and none of another process.
+    /// PROGRAM's only thread handles each request, which must not wake any other thread or process.
     #[test]
     fn a_request_costs_no_change_of_threads() {
         const REQUESTS: u64 = 3000;
@@ -90,14 +90,14 @@ mod nightly {
         let after = switches(process);
         let own = after.0 - before.0;
         let others = after.1 - before.1;
-        // Each request is waited for once, by the thread that serves.
+        // The serving thread sleeps once per request.
         assert!(own <= REQUESTS * 3 / 2 + 500, "{own} switches for {REQUESTS} requests");
-        // Ticks while it runs, and some more on a machine that is busy.
+        // Other threads only have timer ticks, and more on a busy machine.
         assert!(others < REQUESTS / 2, "{others} switches of other threads");
     }
 }
 
-/// The process that listens, as `towpath ss` says.
+/// Returns the process that listens, according to `towpath ss`.
 fn holder(run: &Process, port: u16) -> u32 {
     let id = run.id().to_string();
     let out = Process::spawn(&[&towpath(), "ss", "-tlj", &id]).wait(SERVED_WITHIN).ok();
@@ -110,7 +110,7 @@ fn holder(run: &Process, port: u16) -> u32 {
     u32::try_from(socket["holders"][0].as_u64().expect("a process")).expect("a number")
 }
 
-/// How often the first thread of a process has slept, and all others.
+/// Returns the context switches of the first thread of a process, and those of all other threads.
 fn switches(process: u32) -> (u64, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let of = |task: &Path| {
@@ -134,7 +134,8 @@ fn what_was_written_is_delivered_when_the_program_exits() {
     }
 }
 
-/// The kernel goes on to send when a process ends without a word.
+/// Written bytes are delivered even if the process does not call exit(3), as with the kernel's
+/// sockets.
 #[test]
 fn what_was_written_is_delivered_when_the_program_ends_otherwise() {
     for &mode in Mode::all() {
@@ -147,7 +148,7 @@ fn what_was_written_is_delivered_when_the_program_ends_otherwise() {
     }
 }
 
-/// `end`: the status as a shell tells it.
+/// Checks delivery for a program that ends in the given way; `end` is its status in a shell.
 fn is_delivered_at_the_end(mode: Mode, way: &[&str], end: i32) {
     let ns = Namespace::new();
     let leaves = program("inline/leaves.py");
@@ -163,7 +164,7 @@ fn is_delivered_at_the_end(mode: Mode, way: &[&str], end: i32) {
     let got = ns.run(&["python3", "-c", &script]).ok().stdout;
     assert_eq!(got, "3000000\n", "{mode:?} {way:?}");
     let status = run.wait(SERVED_WITHIN).status;
-    // towpath dies as PROGRAM does, or tells the shell's number.
+    // towpath is killed by the same signal as PROGRAM, or exits with the shell's code for it.
     let by_signal = status.signal().map(|signal| 128 + signal);
     assert_eq!(status.code().or(by_signal), Some(end), "{mode:?} {way:?}");
 }
@@ -176,7 +177,7 @@ fn children_are_served_until_the_program_ends() {
     assert_eq!((out.code(), &*out.stdout), (3, "child: Network is down\n"), "{}", out.stderr);
 }
 
-/// The run's end waits for bytes that PROGRAM has written, not for those of its children.
+/// The run's end waits for bytes written by PROGRAM, but not by its children.
 #[test]
 fn what_was_written_is_delivered_while_children_run() {
     for &mode in Mode::all() {
@@ -203,8 +204,9 @@ fn what_was_written_is_delivered_while_children_run() {
     }
 }
 
-/// Waiting threads do not keep a program from its end, in calls with and without the process's
-/// descriptors. Nor do they see that the stack has left: many programs would give up.
+/// Blocked threads do not prevent the program's end, whether or not their calls use the process's
+/// descriptors. The threads must not get an error from the leaving stack, because many programs
+/// would abort.
 #[test]
 fn other_threads_do_not_end_what_exit_waits_for() {
     const PROGRAM: &str = r#"
@@ -272,8 +274,8 @@ int main(void) {
     assert_eq!((out.code(), &out.stdout), (3, &got), "{}", out.stderr);
 }
 
-/// A signal for PROGRAM's process means then what it means for the run, and the status is
-/// PROGRAM's.
+/// A signal to PROGRAM's process during exit(3) has the same effect as one to the run, and
+/// PROGRAM's status is kept.
 #[test]
 fn a_program_that_leaves_is_cut_off_by_a_signal() {
     let ns = Namespace::new();
@@ -290,7 +292,7 @@ fn a_program_that_leaves_is_cut_off_by_a_signal() {
     assert_eq!(run.wait(PATIENCE).code(), 3);
 }
 
-/// A published port refuses clients once the stack has gone.
+/// A published port refuses clients after the stack has ended.
 #[test]
 fn published_ports_are_closed_when_the_stack_has_gone() {
     let folder = Scratch::new();
@@ -321,7 +323,7 @@ fn published_ports_are_closed_when_the_stack_has_gone() {
     }
 }
 
-/// A static program, without the library.
+/// Compiles a statically linked program, which cannot load the library.
 fn outsider(folder: &Scratch, text: &str) -> String {
     let (source, binary) = (folder.file("outsider.c"), folder.file("outsider"));
     folder.write("outsider.c", text);
@@ -330,7 +332,8 @@ fn outsider(folder: &Scratch, text: &str) -> String {
     binary
 }
 
-/// The engine's descriptors are above the limit, which the kernel therefore does not know.
+/// The engine's descriptors are above the program's limit, so the kernel's limit is higher than the
+/// one the program sees.
 #[test]
 fn a_limit_of_descriptors_is_told_and_passed_on() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
@@ -353,7 +356,7 @@ fn a_limit_of_descriptors_is_told_and_passed_on() {
     assert_eq!(run.wait(SERVED_WITHIN).ok().stdout, told);
 }
 
-/// Output of `towpath ss` about a run.
+/// Returns the output of `towpath ss` about a run.
 fn sockets_of(run: &Process) -> Output {
     Process::spawn(&[&towpath(), "ss", &run.id().to_string()]).wait(SERVED_WITHIN)
 }
@@ -365,7 +368,7 @@ fn a_program_that_is_stopped_or_killed_is_said_to_be() {
         start(&ns, Mode::Rootless, &[], &["--stats"], &["python3", "-m", "http.server", "8115"]);
     wait_for_listener(&run, 8115);
     let process = holder(&run, 8115).to_string();
-    // The signal reaches each thread by itself.
+    // A stop signal reaches each thread separately.
     let stop = format!(
         "kill -STOP {process}
         while grep -L '^State:.T' /proc/{process}/task/*/status | grep -q .; do sleep 0.01; done"
@@ -407,7 +410,7 @@ fn handlers_use_sockets_in_calls_that_wait() {
     assert_eq!(run.wait(SERVED_WITHIN).ok().stdout, "serving\nhandled: True\n");
 }
 
-/// A wrapper executes the program in its place, which gets an engine of its own.
+/// A wrapper executes the program in its own place. The program gets an engine of its own.
 #[test]
 fn what_a_wrapper_executes_has_the_stack() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
@@ -429,7 +432,7 @@ fn a_capture_is_refused() {
     assert!(out.stderr.contains("--pcap with --inline"), "{}", out.stderr);
 }
 
-/// Its sockets would all fail.
+/// The program must not start, because all of its sockets would fail.
 #[test]
 fn a_program_whose_stack_has_no_memory_does_not_begin() {
     let ns = Namespace::new();
@@ -449,6 +452,6 @@ fn a_program_without_sockets_ends_with_its_status() {
     let script = "import os,signal; os.kill(os.getpid(), signal.SIGKILL)";
     let out = start(&ns, Mode::Rootless, &[], &[], &["python3", "-c", script]);
     assert!(!out.wait(SERVED_WITHIN).success());
-    // Another run may follow the killed one.
+    // Another run can start after the killed one.
     run(&ns, Mode::Rootless, &[], &["true"]).ok();
 }

@@ -12,7 +12,7 @@ fn asyncio_server_and_client() {
         let out = ns.run(&["python3", &script, "client", mode.host(), "7001", "200"]).ok();
         assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
 
-        // Its TAP device goes with it; the client gets one of its own.
+        // The server's TAP device is removed with it; the client uses another one.
         drop(server);
         let _host = ns.spawn(&["python3", &script, "server", "7002"]);
         wait_for_port(&ns, "127.0.0.1", 7002);
@@ -33,7 +33,7 @@ fn node_server_and_client() {
         let out = ns.run(&["node", &script, "client", &url, "300"]).ok();
         assert_eq!(out.stdout, "all fetched\n", "{mode:?}");
 
-        // Its TAP device goes with it; the client gets one of its own.
+        // The server's TAP device is removed with it; the client uses another one.
         drop(server);
         let _host = ns.spawn(&["node", &script, "server", "7004"]);
         wait_for_port(&ns, "127.0.0.1", 7004);
@@ -43,7 +43,7 @@ fn node_server_and_client() {
     }
 }
 
-/// Connections go to other processes over Unix sockets, and as standard input.
+/// Passes connections to other processes over Unix sockets, and as standard input.
 #[test]
 fn python_hands_connections_on() {
     let out = run(&Namespace::new(), Mode::Rootless, &[], &["python3", &program("handles.py")]);
@@ -62,7 +62,7 @@ fn node_cluster() {
     }
 }
 
-/// Both ends on the stack's own loopback, in two processes of one run.
+/// Both endpoints use the stack's own loopback, in two processes of one run.
 #[test]
 fn loopback_inside_the_stack() {
     let script = program("asyncio_echo.py");
@@ -75,7 +75,7 @@ fn loopback_inside_the_stack() {
     );
     let out = run(&ns, Mode::Rootless, &[], &["bash", "-c", &line]).ok();
     assert_eq!(out.stdout, "all echoed\n");
-    // The loopback was the stack's, not the namespace's: a client outside does not reach it.
+    // A client outside must not reach the stack's loopback.
     let server = start(&ns, Mode::Rootless, &[], &["python3", &script, "server", "7005"]);
     wait_for_listener(&server, 7005);
     let outside = ns.run(&["python3", &script, "client", "127.0.0.1", "7005", "1"]);

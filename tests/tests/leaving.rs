@@ -1,14 +1,14 @@
-//! Programs end with bytes on their way. All of them arrive, or the peer sees a reset, never a
-//! clean end of an incomplete stream.
+//! Programs that end with undelivered bytes. Either all bytes arrive, or the peer sees a reset, but
+//! never a clean end of an incomplete stream.
 
 use rustix::process::Signal;
 use towpath_tests::{
     Mode, Namespace, Output, PATIENCE, Process, eventually, is_inline, start, wait_for_listener,
 };
 
-/// Longer than any deadline that a run might be tempted to have.
+/// Seconds of a pause that exceeds any plausible timeout of a run.
 const PAUSE: &str = "8";
-/// Prints how many bytes came before the end, what the end was, and their digest.
+/// Prints the number of bytes before the end, the kind of the end, and the digest.
 const READ: &str = "
 import hashlib, sys, time
 def read(s, pause):
@@ -24,7 +24,7 @@ def read(s, pause):
     print(n, end, digest.hexdigest())
 ";
 
-/// Fills every buffer on the way with what `READ` knows how to receive, says what it was, and ends.
+/// Fills all buffers with data for `READ`, prints its size and digest, and ends.
 const SEND: &str = "
 import hashlib, os, socket, sys
 def send(s, how):
@@ -64,7 +64,7 @@ send(socket.create_connection(('{peer}', {port})), '{how}')"
     start(ns, mode, &[], &["python3", "-c", &script])
 }
 
-/// A side's report of the stream: number of bytes, kind of end, and digest.
+/// Parses a side's report of the stream: number of bytes, kind of end, and digest.
 fn told(by: &str) -> (usize, String, String) {
     let mut words = by.lines().last().expect("a line").split(' ');
     let mut word = || words.next().expect("three words").to_owned();
@@ -97,12 +97,12 @@ fn what_a_program_wrote_arrives_however_slowly_it_is_read() {
     }
 }
 
-/// As on Linux, a killed process's sockets are closed, and what it wrote is delivered.
+/// As on Linux, the sockets of a killed process are closed, and written bytes are delivered.
 #[test]
 fn what_a_killed_program_wrote_arrives() {
     use std::os::unix::process::ExitStatusExt;
     if is_inline() {
-        // SIGKILL ends the stack with the process that it is in.
+        // SIGKILL ends the stack together with its process.
         return;
     }
     let ns = Namespace::new();
@@ -126,7 +126,7 @@ fn a_run_that_is_cut_off_resets_its_connections() {
     }
 }
 
-/// SIGKILL: the kernel closes the host's sockets, which then have to send a reset by themselves.
+/// After SIGKILL the kernel closes the host's sockets, which must then send a reset.
 #[test]
 fn a_run_that_is_killed_resets_its_connections() {
     let ns = Namespace::new();
@@ -138,7 +138,7 @@ fn a_run_that_is_killed_resets_its_connections() {
     was_cut_off(reader, &sent);
 }
 
-/// The other direction: a server that answers one client and ends.
+/// Opposite direction: a server answers one client, and ends.
 #[test]
 fn the_answer_of_a_server_that_ended_arrives() {
     for &mode in Mode::all() {
@@ -162,8 +162,8 @@ read(s, {PAUSE})"
     }
 }
 
-/// A server that refuses a request ends before it has read all of it: the client reads the answer,
-/// and then the reset.
+/// A server refuses a request and ends before reading all of it. The client must receive the answer
+/// before the reset.
 #[test]
 fn an_answer_arrives_before_the_reset_of_a_server_that_ended() {
     for &mode in Mode::all() {

@@ -1,14 +1,15 @@
-//! Runs that reach a limit of descriptors.
+//! Runs that reach the descriptor limit.
 
 use std::time::Duration;
 
 use towpath_tests::{Namespace, Output, Process, program, towpath, wait_for_listener};
 
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
-/// Limit of descriptors of `towpath run`, and with that of PROGRAM.
+/// Descriptor limit of `towpath run` and of PROGRAM.
 const DESCRIPTORS: u32 = 512;
 
-/// A server under the limit, and what became of so many clients that came at once.
+/// Runs a server under the limit. Returns how many of the simultaneous clients were served and
+/// refused, and the output.
 fn serve(hosting: &[&str], port: &str, clients: u32) -> (u32, u32, Output) {
     let (ns, towpath) = (Namespace::new(), towpath());
     let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
@@ -27,15 +28,15 @@ fn wait(run: Process) -> Output {
     run.wait(ENDS_WITHIN).ok()
 }
 
-/// Value of a counter of `--stats`, which leaves out those that are 0.
+/// Returns a counter of `--stats`, whose output omits counters that are 0.
 fn counter(out: &Output, name: &str) -> u32 {
     assert!(out.stderr.contains("gateway.tcp_accepted"), "no counters: {}", out.stderr);
     let value = out.stderr.lines().find_map(|line| line.strip_prefix(name));
     value.map_or(0, |value| value.trim().parse().expect("a number"))
 }
 
-/// `served`: how many clients at once are served under the limit, in percent of it. With `--inline`
-/// each takes two of one process's descriptors.
+/// Checks how many simultaneous clients are served under the limit; `served` is in percent of the
+/// limit. With `--inline` each needs two descriptors of one process.
 fn clients_under_the_limit(hosting: &[&str], port: &str, served: u32) {
     let within = DESCRIPTORS * served / 100;
     let (answered, refused, out) = serve(hosting, port, within);

@@ -1,9 +1,9 @@
-//! Programs that look at the network see the stack: netstat, ss, ip and psutil.
+//! Programs that inspect the network see the stack: netstat, ss, ip and psutil.
 
 use towpath_tests::{Mode, Namespace, Scratch, run};
 
-/// A listener, a connection to it and a UDP socket; then a script for `sh`, with the ports as $L,
-/// $C and $U.
+/// Creates a listener, a connection to it and a UDP socket. Then runs a script in `sh`, with the
+/// ports as $L, $C and $U.
 const SOCKETS: &str = "import os,socket,subprocess,sys\n\
     l=socket.create_server(('127.0.0.1',0)); lp=l.getsockname()[1]\n\
     c=socket.create_connection(('127.0.0.1',lp)); a,_=l.accept(); cp=c.getsockname()[1]\n\
@@ -11,13 +11,13 @@ const SOCKETS: &str = "import os,socket,subprocess,sys\n\
     ports={'L':str(lp),'C':str(cp),'U':str(u.getsockname()[1])}\n\
     sys.exit(subprocess.run(['sh','-ec',sys.argv[1]],env={**os.environ,**ports}).returncode)";
 
-/// Output of a shell beside such sockets.
+/// Returns the output of a script with these sockets open.
 fn seen(mode: Mode, script: &str) -> String {
     let ns = Namespace::new();
     run(&ns, mode, &[], &["python3", "-c", SOCKETS, script]).ok().stdout
 }
 
-/// The columns of netstat, and of ss by netlink, which it asks for its filters, too.
+/// netstat and ss print their columns. ss uses netlink, also for its filters.
 #[test]
 fn netstat_and_ss_show_the_sockets() {
     for &mode in Mode::all() {
@@ -38,7 +38,7 @@ fn netstat_and_ss_show_the_sockets() {
     }
 }
 
-/// Where netlink is of no use, ss reads /proc/net, and sees the same.
+/// If netlink does not work, ss falls back to /proc/net, with the same result.
 #[test]
 fn ss_sees_the_same_in_proc_net() {
     let out = seen(
@@ -51,7 +51,7 @@ fn ss_sees_the_same_in_proc_net() {
     assert_eq!(out, "3\n");
 }
 
-/// Sockets of another process of the run have their owner, as the numbers of descriptors say.
+/// Sockets of another process of the run have that process as their owner.
 #[test]
 fn ss_lsof_and_psutil_name_the_process_of_a_socket() {
     const PSUTIL: &str = "import os,sys; sys.path.append('/usr/lib/python3/dist-packages')\n\
@@ -81,7 +81,7 @@ fn ip_shows_traffic_rules_and_neighbours() {
         let script = "ip -s -j link show lo | grep -c stats64\nip rule | grep -c 'lookup main'\n\
              ip -6 rule | grep -c 'lookup local'\nip neigh > /dev/null\nip neigh | wc -l\n\
              netstat -rn | grep -c eth0\nnetstat -in | grep -c '^lo '";
-        // Over TAP the kernel is a neighbour, whom a refused connection makes known.
+        // Over TAP the kernel is a neighbour; a refused connection creates its entry.
         let visit = "curl -s http://10.77.0.1:9 || true";
         let script = if mode == Mode::Tap { &format!("{visit}\n{script}") } else { script };
         let out = run(&ns, mode, &[], &["sh", "-ec", script]).ok().stdout;
@@ -93,7 +93,7 @@ fn ip_shows_traffic_rules_and_neighbours() {
     }
 }
 
-/// Beside the kernel with the same addresses: one neighbour, one route, and one interface.
+/// Compared with a kernel that has the same addresses: one neighbour, one route, and one interface.
 #[test]
 fn ip_shows_one_neighbour_and_one_route() {
     const LOOK: &str = "ip neigh get 10.77.0.1 dev eth0 | cut -d' ' -f1-4\n\
@@ -107,7 +107,7 @@ fn ip_shows_one_neighbour_and_one_route() {
         return;
     }
     let ns = Namespace::new();
-    // A refused connection makes the neighbour known.
+    // A refused connection creates the neighbour entry.
     let visit = "curl -s http://10.77.0.1:9 || true";
     let script = format!("{visit}\n{LOOK}");
     let ours = run(&ns, Mode::Tap, &[], &["sh", "-ec", &script]).ok().stdout;
@@ -120,7 +120,7 @@ fn ip_shows_one_neighbour_and_one_route() {
     assert_eq!(ours, theirs);
 }
 
-/// psutil names the process, by the inodes that /proc/self/fd tells.
+/// psutil finds the process by the inodes in /proc/self/fd.
 #[test]
 fn psutil_shows_the_connections_of_its_own_process() {
     const SCRIPT: &str = "import socket,sys\n\

@@ -1,5 +1,6 @@
-//! All tests with real programs, in one binary: linking one for each file took most of its build.
-//! The gate runs some of the modules (`SMOKE` in `xtask/src/gate.rs`), and the nightly runs all.
+//! All tests with real programs in a single binary, because linking one per file took most of the
+//! build time. The gate runs some modules (`SMOKE` in `xtask/src/gate.rs`), and the nightly run all
+//! of them.
 
 mod activation;
 mod at_once;

@@ -1,10 +1,10 @@
-//! A run whose link has delay, loss and a rate (`--netem`): what programs see of that, and what is
-//! counted.
+//! Runs with link emulation (`--netem`): effects of delay, loss and rate on programs, and the
+//! counters.
 
 use serde_json::Value;
 use towpath_tests::{Mode, Namespace, Output, eventually, is_inline, towpath, wait_for_port};
 
-/// Answers TCP clients with what they send, and datagrams.
+/// Echo server for TCP and UDP.
 const ECHO: &str = "
 import socket, sys, threading
 port = int(sys.argv[1])
@@ -24,7 +24,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 ";
 
-/// Milliseconds of a handshake, of a byte and its echo, and of a datagram and its echo.
+/// Prints the milliseconds of a handshake, of the echo of a byte, and of the echo of a datagram.
 const ROUND_TRIPS: &str = "
 import socket, sys, time
 to = (sys.argv[1], int(sys.argv[2]))
@@ -37,7 +37,7 @@ datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 print(ms(lambda: (datagrams.sendto(b'x', to), datagrams.recv(9))))
 ";
 
-/// Sends bytes and takes their echo, on two threads.
+/// Sends bytes and receives their echo, on two threads.
 const TRANSFER: &str = "
 import hashlib, socket, sys, threading
 data = hashlib.shake_128(b'seed').digest(int(sys.argv[3]))
@@ -50,7 +50,7 @@ while part := s.recv(65536): got += part
 print(got == data)
 ";
 
-/// A server of the namespace, and what runs against it.
+/// A server in the namespace, and the means to run clients.
 struct Peer {
     ns: Namespace,
     _server: towpath_tests::Process,
@@ -66,8 +66,8 @@ impl Peer {
         Self { ns, _server: server }
     }
 
-    /// Runs a script with the server's address, its port, and more words. The stack is one part,
-    /// whatever other tests are run with.
+    /// Runs a script with the server's address, its port, and further arguments. Uses a single
+    /// shard, regardless of the environment of the tests.
     fn run(&self, mode: Mode, options: &[&str], script: &str, more: &[&str]) -> Output {
         let towpath = towpath();
         let mut line = vec![towpath.as_str(), "run", "--stats=json"];
@@ -80,7 +80,7 @@ impl Peer {
     }
 }
 
-/// A counter of a direction.
+/// Returns a counter of one direction.
 #[track_caller]
 fn counter(out: &Output, layer: &str, name: &str) -> u64 {
     let line = out.stderr.lines().find(|line| line.starts_with('{')).expect("counters");
@@ -115,7 +115,8 @@ fn a_transfer_over_a_bad_link_is_whole() {
         let out = peer.run(mode, &["--netem", link], TRANSFER, &["300000"]);
         assert_eq!(out.stdout, "True\n", "{mode:?}");
         for layer in ["netem_egress", "netem_ingress"] {
-            // 200 packets of 1500 bytes and more each way: the seed says of which there are some.
+            // Over 200 packets of 1500 bytes in each direction; with this seed some of them are
+            // reordered.
             assert!(counter(&out, layer, "entered") > 200, "{}", out.stderr);
             assert!(counter(&out, layer, "reordered") > 0, "{}", out.stderr);
         }
@@ -125,7 +126,7 @@ fn a_transfer_over_a_bad_link_is_whole() {
 #[test]
 fn a_rate_takes_its_time_and_a_limit_drops() {
     let peer = Peer::new();
-    // 100,000 bytes at 8 Mbit/s: 0.1 s at least, each way; the two overlap.
+    // 100,000 bytes at 8 Mbit/s take at least 0.1 s in each direction; the directions overlap.
     let script = TRANSFER.replace("import", "import time; begin = time.monotonic()\nimport");
     let script = format!("{script}\nprint(time.monotonic() - begin)");
     let link = ["--netem", "rate 8mbit limit 10"];
@@ -133,7 +134,7 @@ fn a_rate_takes_its_time_and_a_limit_drops() {
     let (echo, seconds) = out.stdout.trim().split_once('\n').expect("two lines");
     assert_eq!(echo, "True");
     assert!(seconds.parse::<f64>().expect("s") >= 0.1, "{seconds}");
-    // The first window alone is ten packets of 1500 bytes, and slow start goes on from there.
+    // The initial window alone is ten packets of 1500 bytes, and slow start increases it.
     assert!(counter(&out, "netem_egress", "overlimit") > 0, "{}", out.stderr);
 }
 
@@ -145,7 +146,7 @@ fn lost_and_duplicated_datagrams_are_counted() {
     let out = peer.run(Mode::Rootless, &["--netem", "out loss 100%"], send, &[]);
     assert_eq!(counter(&out, "netem_egress", "lost"), 5);
     assert_eq!(counter(&out, "netem_egress", "delivered"), 0);
-    // Once more there, and both of these once more back.
+    // The request is duplicated, and then each of both replies.
     let echo = "import socket,sys\ns=socket.socket(2,2)\n\
                 s.sendto(b'x',(sys.argv[1],int(sys.argv[2])))\n\
                 for n in range(4): s.recv(9)";

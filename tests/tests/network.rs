@@ -1,17 +1,16 @@
-//! The network as a program sees it: IPv6 as well as IPv4, ping, UDP, names, and captures of it
-//! all.
+//! The network as seen by a program: IPv4 and IPv6, ping, UDP, name resolution, and captures.
 
 use towpath_tests::{
     Mode, Namespace, Scratch, eventually, program, run, start, towpath, wait_for_port,
 };
 
-/// A UDP server that answers each datagram in capitals, on both families.
+/// UDP server for both families that answers each datagram in capital letters.
 const UDP_ECHO: &str = "import socket,sys\n\
     s=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM); s.setsockopt(41,26,0); \
     s.bind(('::',int(sys.argv[1])))\n\
     while True:\n d,a=s.recvfrom(65536); s.sendto(d.upper(),a)";
 
-/// A client that sends three sizes and checks the answers.
+/// UDP client that sends three sizes and checks the answers.
 const UDP_CLIENT: &str = "import socket,sys\n\
     i=socket.getaddrinfo(sys.argv[1],int(sys.argv[2]),type=socket.SOCK_DGRAM)[0]\n\
     s=socket.socket(*i[:3]); s.settimeout(5); s.connect(i[4])\n\
@@ -76,7 +75,7 @@ fn udp_in_both_directions() {
         eventually("the host's server", || ns.shell("ss -lun | grep -q 7604").success());
         let out = run(&ns, mode, &[], &["python3", "-c", UDP_CLIENT, mode.peer(), "7604"]).ok();
         assert_eq!(out.stdout, "echoed\n", "{mode:?}");
-        // Without a receiver, the ICMP error arrives as the error of the connected socket.
+        // Without a receiver, the ICMP error is reported on the connected socket.
         let script = "import socket,sys\ns=socket.socket(2,2); s.settimeout(5); \
                       s.connect((sys.argv[1],9)); s.send(b'x')\n\
             try: s.recv(10)\nexcept ConnectionRefusedError: print('refused')";
@@ -89,7 +88,7 @@ fn udp_in_both_directions() {
 #[test]
 fn ping() {
     if Mode::all().len() == 1 {
-        // Whether a user may ping is the host's setting.
+        // A setting of the host decides whether users may ping.
         return;
     }
     let script = "import socket,struct,sys,time\n\
@@ -110,7 +109,7 @@ fn ping() {
     }
 }
 
-/// Names resolve as on the host: the C library's resolver stays with the kernel.
+/// Names resolve as on the host, because the C library's resolver uses the kernel's sockets.
 #[test]
 fn names_resolve_as_on_the_host() {
     let ns = Namespace::new();
@@ -120,7 +119,7 @@ fn names_resolve_as_on_the_host() {
     assert_eq!(ours.stdout, theirs.stdout);
 }
 
-/// A nameserver with one answer, 192.0.2.7, by UDP and TCP.
+/// Nameserver with a single answer, 192.0.2.7, over UDP and TCP.
 const NAMESERVER: &str = "import socket,struct,sys,threading\n\
     at=(sys.argv[1],53)\n\
     def answer(q):\n\
@@ -137,8 +136,8 @@ const NAMESERVER: &str = "import socket,struct,sys,threading\n\
     while True:\n\
     \x20 q,a=u.recvfrom(4096); u.sendto(answer(q),a)";
 
-/// A host with systemd-resolved names a nameserver on its loopback. Node.js asks it by itself, and
-/// so does this program, by TCP.
+/// A host with systemd-resolved has a nameserver on its loopback. Node.js queries it directly, and
+/// so does this program, over TCP.
 #[test]
 fn a_nameserver_on_the_hosts_loopback_answers() {
     const BY_TCP: &str = "import socket,struct\n\
@@ -172,7 +171,7 @@ fn a_nameserver_on_the_hosts_loopback_answers() {
     }
 }
 
-/// `ip` and others ask over netlink.
+/// Programs such as `ip` use netlink.
 #[test]
 fn netlink_shows_the_stack() {
     for &mode in Mode::all() {
@@ -194,8 +193,8 @@ fn netlink_shows_the_stack() {
     }
 }
 
-/// Three hosts in a row: the one that runs Towpath, a router, and another one behind a link of 1400
-/// bytes.
+/// Three hosts in a row: the one that runs Towpath, a router, and a host behind a link with an MTU
+/// of 1400.
 struct Row {
     near: Namespace,
     _router: Namespace,
@@ -204,13 +203,13 @@ struct Row {
 
 impl Row {
     const FAR: [&str; 2] = ["192.0.2.2", "2001:db8:2::2"];
-    /// The router as the near host sees it.
+    /// Addresses of the router on the link to the near host.
     const ROUTER: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
-    /// None without root.
+    /// Creates the namespaces; None without root.
     fn new() -> Option<Self> {
         let (near, router, far) = (Namespace::new(), Namespace::new(), Namespace::new());
-        // No duplicate address detection: the addresses are to be had at once.
+        // Disable duplicate address detection, so that the addresses can be used at once.
         let links = format!(
             "set -e; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
              sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
@@ -241,7 +240,7 @@ impl Row {
     }
 }
 
-/// Beginning of the scripts: names that are the same for both families.
+/// Beginning of the scripts: constants for both families.
 const FAMILIES: &str = "import socket,struct,sys,time,errno,select\n\
     far=sys.argv[1]; v6=':' in far; family=socket.AF_INET6 if v6 else socket.AF_INET\n\
     LEVEL,TTL,TOS,MTU,DISCOVER=(41,16,67,24,23) if v6 else (0,2,1,14,10)\n\
@@ -260,7 +259,7 @@ fn script(body: &str) -> String {
     format!("{FAMILIES}{body}")
 }
 
-/// UDP, ping and TCP of a program show the host's hops.
+/// UDP, ping and TCP of a program receive the errors of the host's hops.
 #[test]
 fn hops_are_seen_from_a_program() {
     let Some(row) = Row::new() else { return };
@@ -298,13 +297,13 @@ fn hops_are_seen_from_a_program() {
             line.extend(fields);
             row.near.run(&line).ok().stdout
         };
-        // Reporter, then what it quotes: our packets of UDP, ping and TCP.
+        // Each line has the reporter, and the quoted packet: ours of UDP, ping and TCP.
         let (own, icmp) = if far.contains(':') { ("fd00:2::15", 58) } else { ("10.0.2.15", 1) };
         let expected: String =
             [17, icmp, 6].map(|protocol| format!("{router},{own};{icmp},{protocol}\n")).concat();
         assert_eq!(shown(exceeded), expected);
         assert_eq!(shown(unreachable), format!("{far},{own};{icmp},17\n"));
-        // The sums of the program's own packets are left to the device.
+        // Ignore checksums of the program's own packets, which are left to the device.
         let errors = "(icmp.type==11 || icmp.type==3 || icmpv6.type<128)";
         let bad = format!(
             "_ws.malformed || {errors} && (icmp.checksum.status==0 || icmpv6.checksum.status==0)"
@@ -313,19 +312,19 @@ fn hops_are_seen_from_a_program() {
     }
 }
 
-/// A datagram to a group goes as far on the stack's link as on the kernel's: by the option, the
-/// message and the group's scope. With 0 it stays on the host, where members receive it all the
-/// same.
+/// The scope of a multicast datagram is the same on the stack's link as on the kernel's. The scope
+/// is set by the socket option, the control message, or the group. With TTL 0 it stays on the host,
+/// where members still receive it.
 #[test]
 fn groups_are_reached_as_far_as_the_sender_says() {
     if Mode::all().len() == 1 {
-        // To look at a link takes root.
+        // Capturing on a link requires root.
         return;
     }
     let script = program("scopes.py");
     let line = ["python3", "-B", &script, "eth0", "10.77.0.2"];
     let kernel = Namespace::new();
-    // The other end has no addresses of its own: what it received is the link's, never the host's.
+    // The peer interface has no addresses, so that each packet it receives came over the link.
     let links = "set -e; ip link add eth0 type veth peer name other; \
                  sysctl -qw net.ipv6.conf.other.disable_ipv6=1
          ip addr add 10.77.0.2/24 dev eth0; ip addr add fd00:77::2/64 dev eth0 nodad
@@ -339,16 +338,16 @@ fn groups_are_reached_as_far_as_the_sender_says() {
     let theirs = kernel.run(&line).ok().stdout;
     let ours = run(&Namespace::new(), Mode::Tap, &[], &line).ok().stdout;
     assert_eq!(ours, theirs);
-    // The kernel is no witness if its link was not looked at.
+    // Ensure that the capture on the kernel's link worked.
     assert!(theirs.contains("on the link [5]") && theirs.contains("heard [0] on the link []"));
 }
 
-/// Datagrams that are too long are treated as on the kernel, with each value of IP_MTU_DISCOVER.
-/// Compared are the results of the calls, the error queue, and the packets on the link.
+/// Datagrams that are too long are handled as by the kernel, for each value of IP_MTU_DISCOVER. The
+/// test compares the results of calls, the error queue, and the packets on the link.
 #[test]
 fn datagrams_are_cut_or_refused_as_on_the_kernel() {
     if Mode::all().len() == 1 {
-        // To look at a link takes root.
+        // Capturing on a link requires root.
         return;
     }
     let kernel = Namespace::new();
@@ -362,8 +361,8 @@ fn datagrams_are_cut_or_refused_as_on_the_kernel() {
     for peer in ["10.77.0.1", "fd00:77::1"] {
         let line = ["python3", "-B", &program("mtu.py"), "eth0", peer];
         let theirs = kernel.run(&line).ok().stdout;
-        // The TAP device's end in the namespace is the neighbour, which has to take them in
-        // silence.
+        // The neighbour is the TAP device's end in the namespace, and must accept the datagrams
+        // without answering.
         let ns = Namespace::new();
         let sink = "import socket,time\ns=socket.socket(10,2); s.setsockopt(41,26,0); \
                     s.bind(('::',7000))\n\
@@ -376,8 +375,7 @@ fn datagrams_are_cut_or_refused_as_on_the_kernel() {
     }
 }
 
-/// A socket with IP_RECVERR gets the errors of each hop from the hop itself, as ping and traceroute
-/// need.
+/// With IP_RECVERR a socket receives the errors of each hop, as ping and traceroute need.
 #[test]
 fn hops_report_to_the_program() {
     let Some(row) = Row::new() else { return };
@@ -400,7 +398,7 @@ fn hops_report_to_the_program() {
     for ((far, router), (kind, words)) in Row::FAR.into_iter().zip(Row::ROUTER).zip(ends) {
         let towpath = towpath();
         let out = row.near.run(&[&towpath, "run", "--", "python3", "-c", &probe, far]).ok();
-        // The stack itself reports datagrams that its own link does not take.
+        // The stack itself reports datagrams that are too long for its own link.
         let too_long = "b'' True EMSGSIZE (1, 0, 0, 16384)";
         assert_eq!(out.stdout, format!("b'probe' True 33434 {kind} {router}\n{too_long}\n"));
         let out = row.near.run(&[&towpath, "run", "--", "ping", "-n", "-c1", "-t1", "-W5", far]);
@@ -409,7 +407,7 @@ fn hops_report_to_the_program() {
     }
 }
 
-/// TTL and class of service go along with datagrams, ECN's bits included, and with connections.
+/// TTL and traffic class apply to datagrams, including the ECN bits, and to connections.
 #[test]
 fn ttl_and_class_go_along() {
     let Some(row) = Row::new() else { return };
@@ -438,7 +436,7 @@ fn ttl_and_class_go_along() {
         eventually("tcpdump", || wire.stderr().contains("listening on"));
         let out = run(&row.near, Mode::Rootless, &[], &["python3", "-c", &client, far]).ok();
         assert_eq!(out.stdout, "49 0x8b 32 0x2a\n", "{far}: {}", out.stderr);
-        // The SYN is of the first class, what follows the change of the second.
+        // The SYN has the first class, and segments after the change have the second.
         for (class, flags) in [("0x48", "[S"), ("0x10", "[P")] {
             eventually(&format!("{class} on the wire:\n{}", wire.stdout()), || {
                 let all = wire.stdout().replace("\n    ", " ");
@@ -449,8 +447,8 @@ fn ttl_and_class_go_along() {
     }
 }
 
-/// A socket that forbids fragments learns how long a datagram may be; another one gets it through
-/// in fragments.
+/// A socket that forbids fragmentation learns the path MTU. Another socket sends the datagram in
+/// fragments.
 #[test]
 fn a_path_mtu_is_told() {
     let Some(row) = Row::new() else { return };
@@ -478,7 +476,7 @@ fn a_path_mtu_is_told() {
         eventually("the server", || server.stdout().contains("ready"));
         let client = ["python3", "-c", &client, far, router];
         let out = run(&row.near, Mode::Rootless, &[], &client).ok();
-        // IPv6 headers do not say it: what is too long for the host's own link the host cuts.
+        // IPv6 has no DF bit: the host fragments datagrams that are too long for its own link.
         let expected = if far.contains(':') { "1400\nwhole\n" } else { "1400\n1500\nwhole\n" };
         assert_eq!(out.stdout, expected, "{far}: {}", out.stderr);
     }

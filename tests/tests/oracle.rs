@@ -1,14 +1,14 @@
-//! The kernel as the oracle: small programs print what sockets do, on the kernel and on Towpath,
-//! and must say the same.
+//! The kernel as the oracle: small programs print the results of socket calls on the kernel and on
+//! Towpath, which must be equal.
 //!
-//! A program is a file of `programs/oracle` that needs nothing but loopback and prints nothing that
-//! a stack may choose. The expected output is written down nowhere: the kernel is asked every time.
-#![allow(clippy::print_stderr)] // Tests say what they leave out.
+//! Each program is a file of `programs/oracle`, requires only loopback, and prints only values that
+//! a stack may not choose. There are no stored expectations: the kernel runs each time.
+#![allow(clippy::print_stderr)] // Tests report what they skip.
 
 use std::process::Command;
 use towpath_tests::{Mode, Namespace, Output, PATIENCE, Scratch, program, start};
 
-/// A test for each program, and the list of them.
+/// Defines a test per program, and the list of all programs.
 macro_rules! programs {
     ($($(#[$doc:meta])* $name:ident)*) => {
         const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
@@ -32,7 +32,7 @@ programs! {
     udp udp_shared unconnected urgent vectors waiting
 }
 
-/// A program that nobody runs would be no test.
+/// Ensures that every program of the directory has a test.
 #[test]
 fn every_program_is_run() {
     let files = std::fs::read_dir(program("oracle")).expect("programs/oracle");
@@ -45,7 +45,7 @@ fn every_program_is_run() {
     assert_eq!(names, PROGRAMS);
 }
 
-/// Programs that judge times, where they are asked to.
+/// Programs that check times if requested.
 mod nightly {
     #[test]
     fn times_are_as_on_the_kernel() {
@@ -72,7 +72,7 @@ fn compare(name: &str) {
     compare_with(name, &[], &kernel);
 }
 
-/// `before` stands before the program's command.
+/// Compares a program; `before` is put before its command.
 fn compare_with(name: &str, before: &[&str], kernel: &Namespace) {
     let folder = Scratch::new();
     let command = command(name, &folder);
@@ -92,12 +92,12 @@ fn compare_with(name: &str, before: &[&str], kernel: &Namespace) {
     );
 }
 
-/// How to run a program; compiled first when it is C.
+/// Returns the command of a program, after compiling it if it is in C.
 fn command(name: &str, folder: &Scratch) -> Vec<String> {
     let source = program(&format!("oracle/{name}.c"));
     if !std::path::Path::new(&source).exists() {
         let script = program(&format!("oracle/{name}.py"));
-        // -B: no __pycache__ among the sources.
+        // -B avoids __pycache__ in the source directory.
         return vec!["python3".into(), "-B".into(), script];
     }
     let binary = folder.file(name);
@@ -109,7 +109,7 @@ fn command(name: &str, folder: &Scratch) -> Vec<String> {
     vec![binary]
 }
 
-/// The lines in which they differ: `-` the kernel's, `+` ours.
+/// Returns the lines that differ: `-` the kernel's, `+` ours.
 fn difference(folder: &Scratch, kernel: &Output, ours: &Output) -> String {
     let kernel = folder.write("kernel", &kernel.stdout);
     let ours = folder.write("towpath", &ours.stdout);

@@ -1,4 +1,4 @@
-//! The machine's own name leads to the stack: servers bind to it, and clients look it up.
+//! The machine's own name resolves to the stack: servers bind to it, and clients look it up.
 
 use towpath_tests::{PATIENCE, Process, program, towpath};
 
@@ -29,7 +29,7 @@ fn a_program_is_where_its_name_says() {
         let said = output(&line);
         let (facts, detail) = said.split_at(said.len().min(WANTED.len()));
         assert_eq!(facts, WANTED, "{options:?}");
-        // The stack's address, and the name at which the kernel has this machine.
+        // The stack's address, and the name of the machine on the kernel.
         let words: Vec<_> = detail.split_whitespace().collect();
         let [name, host, named, of_hostent] = words[..] else { panic!("{detail}") };
         assert_eq!((host, named, of_hostent), ("10.0.2.15", name, name), "{options:?}");
@@ -48,7 +48,7 @@ fn it_has_the_addresses_that_the_run_was_given() {
     assert_eq!(output(&line), "192.0.2.9 2001:db8::9\n");
 }
 
-/// Output of the program where a run has the names of [`NAMES`].
+/// Expected output of the program in a run with the names of [`NAMES`].
 const GIVEN: &str = "\
 gethostname: web.example web.example web.example
 files: web.example web.example
@@ -82,14 +82,14 @@ fn names_that_a_run_was_given_are_found() {
     }
 }
 
-/// The kernel has the names there: it is what the others are held against.
+/// A namespace has the same names; the kernel resolves them there.
 #[test]
 fn a_namespace_has_the_same_names() {
     let (towpath, program) = (towpath(), program("given_names.py"));
     let mut line = vec![towpath.as_str(), "proxy", "run", "-q"];
     line.extend(NAMES);
     line.extend(["--", "python3", &program]);
-    // A machine without /etc/hostname has none in the namespace either.
+    // If the machine has no /etc/hostname, the namespace has none either.
     let has_file = std::path::Path::new("/etc/hostname").exists();
     let without = |text: &str| {
         let lines = text.lines().filter(|line| has_file || !line.starts_with("files:"));
@@ -98,7 +98,7 @@ fn a_namespace_has_the_same_names() {
     assert_eq!(without(&output(&line)), without(GIVEN));
 }
 
-/// The addresses at which a program reaches this host, in a run and in a namespace.
+/// `host-gateway` resolves to the addresses of this host, in a run and in a namespace.
 #[test]
 fn host_gateway_is_this_host() {
     let script = "import socket; server=socket.create_connection(('me',int(PORT)),9); \
@@ -115,7 +115,7 @@ fn host_gateway_is_this_host() {
     }
 }
 
-/// More hosts than fit one answer of the engine.
+/// More hosts than fit into one answer of the engine.
 #[test]
 fn many_hosts_are_found() {
     let hosts: Vec<_> = (0..200).map(|n| format!("host-{n}:192.0.2.{n}")).collect();
@@ -132,7 +132,7 @@ fn many_hosts_are_found() {
 fn the_kernel_says_the_same_where_it_knows_its_own_name() {
     let program = program("own_name.py");
     let out = Process::spawn(&["python3", &program]).wait(PATIENCE);
-    // A machine's files need not have its name, and its kernel need not have IPv6.
+    // The machine's /etc/hosts may lack its name, and its kernel may lack IPv6.
     let v4 = |text: &str| {
         let lines =
             text.lines().filter(|line| !line.contains("AF_UNSPEC") && !line.contains("INET6"));

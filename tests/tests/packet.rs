@@ -1,5 +1,5 @@
-//! `towpath run --packet`: a stack on an end of a veth pair, beside the kernel, and clients in the
-//! other end's namespace. Without root all of it is left out.
+//! `towpath run --packet`: a stack on one end of a veth pair, next to the kernel, with clients in
+//! the other end's namespace. Skipped without root.
 
 use rustix::process::Signal;
 use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, follow_mtu, unplug};
@@ -23,7 +23,7 @@ fn a_stack_is_a_host_of_the_network_and_the_kernel_stays_one() {
         assert_eq!(output.stdout, "True 8388608\n", "{host}");
         lab.here.run(&["ping", "-c1", "-W5", host]).ok();
     }
-    // The kernel answers at its own address, and refuses what only the stack has.
+    // At its own address the kernel answers, and refuses ports that only the stack serves.
     lab.here.run(&["ping", "-c1", "-W5", "10.1.0.9"]).ok();
     let refused = lab.transfer("10.1.0.9");
     assert!(refused.stderr.contains("ConnectionRefusedError"), "{}", refused.stderr);
@@ -31,12 +31,13 @@ fn a_stack_is_a_host_of_the_network_and_the_kernel_stays_one() {
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
     assert_eq!(lab.promiscuity(), 0);
-    // With `--inline`, a program that a signal ends leaves no counters.
+    // With `--inline`, a program killed by a signal reports no counters.
     if is_inline() {
         return;
     }
     let packet = |name: &str| counter(&output.stderr, "packet", name);
-    // Segments stayed in one piece each way: frames of 1500 bytes would be more than twice as many.
+    // Segments were not split in either direction: frames of 1500 bytes would be more than twice as
+    // many.
     for way in ["rx", "tx"] {
         let [frames, bytes] = ["frames", "bytes"].map(|name| packet(&format!("{way}_{name}")));
         assert!(bytes > 16 << 20, "{way}: {bytes} bytes");
@@ -58,7 +59,7 @@ fn foreign_frames_do_no_harm() {
     if is_inline() {
         return;
     }
-    // Twice in each round, once by its own address and once by broadcast.
+    // Two frames in each round, one to our address and one broadcast.
     assert!(counter(&output.stderr, "drops", "frame_unknown") >= 6, "{}", output.stderr);
 }
 
@@ -119,7 +120,7 @@ fn a_router_follows_the_mtu_of_its_ports() {
     assert!(router.stderr().contains("the MTU of vb is 8000 now"), "{}", router.stderr());
 }
 
-/// Waits until a run says that it is on the interface.
+/// Waits until a run has reported its interface.
 fn begun(run: &Process) {
     eventually("the run has begun", || run.stderr().contains("on vb"));
 }
@@ -139,7 +140,7 @@ fn two_runs_share_no_address() {
     let router = lab.there.run(&[&[towpath().as_str()][..], &router].concat());
     assert!(router.stderr.contains(&wanted), "{}", router.stderr);
     lab.run(&["--packet", "vb", "--address", "10.1.0.3/24"], &["true"]).wait(PATIENCE).ok();
-    // The claim ends with the process.
+    // The claim is released when the process ends.
     run.signal(Signal::KILL);
     run.wait(PATIENCE);
     lab.run(&["--packet", "vb", "--address", "fd00:1::2/64"], &["true"]).wait(PATIENCE).ok();
@@ -227,7 +228,7 @@ fn what_cannot_be_opened_says_what_to_do() {
         let said = lab.refused(options);
         assert!(said.contains(wanted), "{options:?}: {said}");
     }
-    // All rights that are missing are asked for at once, in the words of the user's place.
+    // The message lists all missing privileges at once, with advice for the user's environment.
     let without = |who: &[&str], options: &[&str]| {
         let towpath = towpath();
         let start = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
@@ -259,7 +260,7 @@ fn a_link_with_delay_is_around_the_interface() {
 #[test]
 fn flows_come_to_the_shard_that_has_them() {
     let Some(lab) = Veth::new(1500) else { return };
-    // Inline, a stack is one part.
+    // An inline stack has a single shard.
     if is_inline() {
         return;
     }
@@ -272,7 +273,8 @@ fn flows_come_to_the_shard_that_has_them() {
     lab.here.run(&["ping", "-c1", "-W5", "10.1.0.2"]).ok();
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
-    // A program that chose otherwise than the stack would have half of the flows handed on.
+    // A BPF program that chose other shards than the stack would cause half of the flows to be
+    // handed over.
     let handed_on = counter(&output.stderr, "sockets", "shard_handed_over");
     let frames = counter(&output.stderr, "packet", "rx_frames");
     assert!(handed_on < frames / 100, "{handed_on} of {frames}: {}", output.stderr);

@@ -1,5 +1,5 @@
-//! Published ports come and go with the program's sockets. The host's kernel refuses clients while
-//! nothing listens inside, and lets them in as soon as listen(2) has returned.
+//! Published ports are opened and closed with the program's sockets. The host's kernel refuses
+//! clients while no socket listens inside, and accepts them as soon as listen(2) has returned.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use rustix::process::{Pid, Signal, kill_process};
 use towpath_tests::{PATIENCE, Process, Scratch, eventually, towpath};
 
-/// Does what files say that appear in a folder, one after the other.
+/// Executes the contents of files in the order in which they appear in a directory.
 const OBEYS: &str = "
 import os, socket, sys, time
 folder, n, names = sys.argv[1], int(sys.argv[2]), {'os': os, 'socket': socket}
@@ -22,7 +22,7 @@ while True:
     n += 1
 ";
 
-/// The answer to a request, as bind(2) makes one, reflects the close before it.
+/// Closes a socket and calls bind(2), whose answer confirms that the engine has handled the close.
 const CLOSE: &str = "s.close(); socket.socket().bind(('0.0.0.0', 0))";
 const LISTEN: &str = "s = socket.create_server(('0.0.0.0', 80))";
 
@@ -33,7 +33,7 @@ struct Run {
 }
 
 impl Run {
-    /// Programs that obey, one after the other; the second one begins with step 100, and so on.
+    /// Starts programs one after the other; the steps of the second begin at 100, and so on.
     fn new(options: &[&str], programs: usize) -> Self {
         let folder = Scratch::new();
         let path = folder.path().to_str().expect("plain names").to_owned();
@@ -50,7 +50,7 @@ impl Run {
         Self { process: Process::spawn(&line), folder, steps: Cell::new(0) }
     }
 
-    /// The port of the host that leads to `inside`, as it is told at the start.
+    /// Returns the port of the host that is forwarded to `inside`, as printed at the start.
     fn host(&self, inside: &str) -> SocketAddr {
         let mut found = None;
         eventually("ports are told", || {
@@ -65,7 +65,7 @@ impl Run {
         found.expect("told")
     }
 
-    /// The program does something, and has done it.
+    /// Lets the program execute a step, and waits until it has.
     fn step(&self, words: &str) {
         let path = self.folder.path().join(self.steps.get().to_string());
         let draft = self.folder.path().join("draft");
@@ -85,7 +85,7 @@ impl Run {
 fn is_refused<T>(result: std::io::Result<T>) -> bool {
     match result {
         Ok(_) => false,
-        // The listener was shut while it let the client in.
+        // The listener was closed while it accepted the client.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => true,
         Err(error) => panic!("neither let in nor refused: {error}"),
@@ -96,7 +96,7 @@ fn refuses(host: SocketAddr) -> bool {
     is_refused(TcpStream::connect(host))
 }
 
-/// A client that is answered by its port's number, in a line.
+/// Checks that a client receives a line with the number of its port.
 fn served(run: &Run, host: SocketAddr) {
     let mut client = TcpStream::connect(host).expect("the program listens");
     client.set_read_timeout(Some(PATIENCE)).expect("not zero");
@@ -107,7 +107,7 @@ fn served(run: &Run, host: SocketAddr) {
     assert_eq!(answer, "over the towpath");
 }
 
-/// Whether a datagram is refused. The loopback interface brings a refusal within the call.
+/// Returns whether a datagram is refused. On loopback the error is available when send returns.
 fn udp_refuses(host: SocketAddr) -> bool {
     let any = if host.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     let client = UdpSocket::bind(any).expect("a port");
@@ -136,7 +136,7 @@ fn clients_are_refused_unless_the_program_listens() {
         run.step("s = socket.create_server(('::', 81), family=socket.AF_INET6)");
         served(&run, v6);
         run.step(CLOSE);
-        // A specific address of the program; then the loopback, which clients do not reach.
+        // First a specific address of the program, then loopback, which clients do not reach.
         run.step("s = socket.create_server(('10.0.2.15', 82))");
         served(&run, all);
         run.step(CLOSE);
@@ -146,7 +146,7 @@ fn clients_are_refused_unless_the_program_listens() {
     }
 }
 
-/// Connections that clients made before the end are the program's as long as it wants.
+/// Connections established before the listener closed stay open as long as the program wants.
 #[test]
 fn connections_outlive_their_listener() {
     let run = Run::new(&["-p", "127.0.0.1::80"], 1);
@@ -184,7 +184,7 @@ fn datagrams_are_refused_unless_the_program_takes_them() {
                 client.set_read_timeout(Some(PATIENCE)).expect("not zero");
                 client.connect(host).expect("nothing is sent");
                 client.send(b"over the towpath").expect("it takes them");
-                // The answer leaves though the socket ends behind it.
+                // The answer is sent although the socket is closed immediately afterwards.
                 run.step(&format!("data, peer = s.recvfrom(99); s.sendto(data, peer); {CLOSE}"));
                 let mut answer = [0; 99];
                 let len = client.recv(&mut answer).expect("an answer");

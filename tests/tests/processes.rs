@@ -1,9 +1,9 @@
-//! fork, exec and posix_spawn: processes have the right sockets, with all kinds of programs.
+//! fork, exec and posix_spawn: processes inherit the correct sockets, with all kinds of programs.
 
 use std::process::Command;
 use towpath_tests::{Mode, Namespace, PATIENCE, Scratch, program, run, towpath};
 
-/// Compiles a C program of a few words.
+/// Compiles a C program.
 fn compiled(folder: &Scratch, name: &str, text: &str, options: &[&str]) -> String {
     let (source, binary) = (folder.write(&format!("{name}.c"), text), folder.file(name));
     let gcc = Command::new("gcc").args(options).args(["-o", &binary, &source]).output();
@@ -12,7 +12,7 @@ fn compiled(folder: &Scratch, name: &str, text: &str, options: &[&str]) -> Strin
     binary
 }
 
-/// A child that the preload library does not reach does not keep its parent's connections open.
+/// A child without the preload library does not keep its parent's connections open.
 #[test]
 fn static_programs_hold_what_they_were_given_and_no_more() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
@@ -29,8 +29,8 @@ fn static_programs_hold_what_they_were_given_and_no_more() {
     );
 }
 
-/// In a chroot without the preload library's file what is executed leaves the stack, is named, and
-/// can be refused. Running programs go on as ever. (With the file there, all is as on the kernel:
+/// In a chroot without the preload library's file, executed programs leave the stack, are reported,
+/// and can be refused. Running programs continue. (With the file, everything is as on the kernel:
 /// `oracle/chroot.c`.)
 #[test]
 fn programs_executed_in_a_chroot_without_the_library_leave_the_stack() {
@@ -79,8 +79,8 @@ fn programs_executed_in_a_chroot_without_the_library_leave_the_stack() {
     assert!(!out.stdout.contains("image writes"), "{}", out.stdout);
 }
 
-/// An engine without descriptors for another process refuses where the program asks for one.
-/// Processes that are there can execute other programs, however few descriptors are left.
+/// An engine without descriptors for another process returns an error when the program requests
+/// one. Existing processes can execute other programs regardless of the number of descriptors left.
 #[test]
 fn a_run_has_only_so_many_processes() {
     let (ns, towpath) = (Namespace::new(), towpath());

@@ -1,6 +1,6 @@
-//! `towpath proxy`: programs of a namespace whose routes lead into its TUN device, and servers in
-//! another namespace behind a veth pair. Without root all of it is left out.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+//! `towpath proxy`: programs in a namespace whose routes lead into a TUN device, and servers in
+//! another namespace behind a veth pair. Skipped without root.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use towpath_tests::proxy_lab::{Lab, ROUTED, counter};
 use towpath_tests::{Namespace, PATIENCE, Scratch, eventually, towpath, wait_for_port};
 
-/// A UDP server that answers with the client's address, a blank and the datagram. Bound to one
-/// address of each version: a wildcard socket would answer from the address of its veth end.
+/// UDP server that answers with the client's address, a space and the datagram. Bound to one
+/// address per family, because a wildcard socket would answer from the address of its veth end.
 const UDP_ECHO: &str = "import socket,sys,threading\n\
     def serve(family,host):\n\
     \x20s=socket.socket(family,2); s.bind((host,int(sys.argv[1])))\n\
@@ -18,7 +18,7 @@ const UDP_ECHO: &str = "import socket,sys,threading\n\
     threading.Thread(target=serve,args=(2,'10.9.0.1')).start()\n\
     serve(10,'fd00:9::1')";
 
-/// A TCP server that reads to the end of a stream and then answers with its length.
+/// TCP server that reads a stream to its end, and answers with its length.
 const COUNTER: &str = "import socket\n\
     s=socket.create_server(('::',7805),family=socket.AF_INET6,dualstack_ipv6=True)\n\
     while True:\n c,_=s.accept(); n=0\n\
@@ -74,7 +74,7 @@ fn udp_has_one_port_whoever_is_written_to() {
         lab.there.shell("ss -lun | grep -q 7802 && ss -lun | grep -q 7803").success()
     });
     let _proxy = lab.proxy(&ROUTED);
-    // 9000 bytes come in fragments, and go out in some.
+    // 9000 bytes arrive in fragments, and leave in fragments.
     let script = "import socket\n\
         for f,h in ((2,'10.9.0.1'),(10,'fd00:9::1')):\n\
         \x20s=socket.socket(f,2); s.settimeout(30); seen=set()\n\
@@ -99,7 +99,7 @@ fn an_echo_is_the_destinations() {
         let pinged = lab.here.run(&["ping", "-c", "1", "-W", "30", host]);
         assert!(pinged.success(), "{host}: {}", pinged.stdout);
     }
-    // The first address is nobody's: an answer would be the gateway's own.
+    // The first address has no host, so an answer would come from the gateway itself.
     let script = "import socket,struct\n\
         s=socket.socket(2,3,1); s.settimeout(30)\n\
         for h in ('10.9.0.77','10.9.0.2'):\n\
@@ -142,7 +142,7 @@ fn device_and_routes_vanish_with_a_killed_process() {
     proxy.signal(Signal::KILL);
     proxy.wait(PATIENCE);
     eventually("device and routes have gone", || lab.is_clean());
-    // The same set-up works once more.
+    // The same set-up works again.
     let _proxy = lab.proxy(&ROUTED);
     assert!(lab.curl("http://10.9.0.1:7801/").success());
 }
@@ -174,8 +174,8 @@ fn a_loop_is_found_at_the_start_and_later() {
     assert_eq!(counter(&output.stderr, "gateway", "echo_requests"), 2);
 }
 
-/// Pings of two clients with one identifier, which either gets its own answers alone. The host's
-/// sockets are raw ones, or those of ping_group_range.
+/// Two clients send pings with the same identifier, and each receives only its own answers. The
+/// host's sockets are raw, or ping sockets allowed by ping_group_range.
 #[test]
 fn pings_of_clients_with_one_identifier_are_kept_apart() {
     const CLIENT: &str = "
@@ -211,7 +211,7 @@ print('each its own')
         lab.here.shell(&format!("echo {groups} > /proc/sys/net/ipv4/ping_group_range")).ok();
         let proxy = lab.proxy(&[&ROUTED[..], &["--stats=json"]].concat());
         assert_eq!(lab.python(CLIENT), "each its own\n", "{groups}");
-        // A server sees either client at an identifier of its own.
+        // The server sees each client with an identifier of its own.
         let shown = lab.here.run(&[&towpath(), "ss", "-j", &proxy.id().to_string()]).ok().stdout;
         let rows: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
         let rows = rows.as_array().expect("an array");
@@ -293,7 +293,7 @@ fn the_set_up_is_shown_beforehand_and_packets_are_recorded() {
     let shown = lab.here.run(&line).ok().stdout;
     assert!(shown.contains("ip route add 10.9.0.0/16 dev tw0\n"), "{shown}");
     assert!(lab.is_clean());
-    // The commands are true: they make a set-up in which everything is.
+    // The printed commands are valid, and create the complete set-up.
     lab.here.shell(&format!("set -e\n{shown}ip link del tw0")).ok();
 
     let file = folder.path().join("packets.pcapng");
@@ -303,7 +303,7 @@ fn the_set_up_is_shown_beforehand_and_packets_are_recorded() {
     assert!(lab.curl("http://10.9.0.1:7801/").success());
     assert_eq!(proxy.stop().code(), 0);
     let bytes = std::fs::read(&file).expect("a capture");
-    // The type of a section header block, and the page.
+    // The block type of a section header, and the page.
     assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
     assert!(bytes.windows(7).any(|window| window == b"a page\n"));
 }
@@ -327,7 +327,7 @@ fn mistakes_are_named() {
         assert_eq!(code, wanted, "{options:?}: {message}");
         assert!(message.contains(word), "{options:?}: {message}");
     }
-    // Device names are checked before anything is made.
+    // Device names are validated before anything is created.
     let towpath = towpath();
     for (name, more) in [("a/b", None), ("", None), ("a/b", Some("--dry-run"))] {
         let line: Vec<_> = [&*towpath, "proxy", "--tun", name].into_iter().chain(more).collect();
@@ -343,7 +343,7 @@ fn mistakes_are_named() {
     }
 }
 
-/// The kernel takes no address of this host as a source from a device, unless it is told to.
+/// By default the kernel does not accept its own address as a source from a device.
 #[test]
 fn forwarded_clients_hear_errors_of_the_proxys_own_host() {
     let Some(lab) = Lab::new() else { return };
@@ -356,7 +356,7 @@ fn forwarded_clients_hear_errors_of_the_proxys_own_host() {
          ip -n {name} route add default via 10.1.0.1\necho 1 > /proc/sys/net/ipv4/ip_forward"
     );
     lab.here.shell(&commands).ok();
-    // The default route's router does not answer ARP from here on.
+    // From now on the default route's router does not answer ARP.
     lab.there.shell("ip addr del 192.0.2.2/24 dev vb").ok();
     lab.here.shell("ip neigh flush dev va").ok();
     let _proxy = lab.proxy(&ROUTED);
@@ -364,7 +364,7 @@ fn forwarded_clients_hear_errors_of_the_proxys_own_host() {
         s=socket.socket(); s.settimeout(40)\n\
         print(errno.errorcode[s.connect_ex(('10.9.0.1',80))])";
     assert_eq!(client.run(&["python3", "-c", script]).ok().stdout, "EHOSTUNREACH\n");
-    // A device of somebody else's stays as it is, and the command is named.
+    // An existing device is not changed; the message has the command.
     lab.here.shell("ip tuntap add dev tw1 mode tun && ip link set tw1 mtu 1500 up").ok();
     let towpath = towpath();
     let other = lab.here.spawn(&[&towpath, "proxy", "--tun", "tw1", "--interface", "va"]);
@@ -395,7 +395,7 @@ fn datagrams_and_pings_fit_a_narrower_path() {
     let _server = far.spawn(&["python3", "-c", echo]);
     eventually("the server", || far.shell("ss -lun | grep -q 7811").success());
     let _proxy = lab.proxy(&ROUTED);
-    // The first is lost, and the router says why.
+    // The first datagram is lost, and the router reports why.
     let script = "import socket\n\
         s=socket.socket(10,2); s.settimeout(2); s.connect(('fd00:9:5::2',7811))\n\
         s.setsockopt(41,23,0)\n\
@@ -448,7 +448,7 @@ fn clients_are_reset_when_the_proxy_ends() {
 #[test]
 fn a_user_without_rights_is_told_what_to_do() {
     let Some(lab) = Lab::new() else { return };
-    // All but the right to make devices.
+    // All privileges except the one to create devices.
     let towpath = towpath();
     let drop = "--bounding-set=-net_admin";
     let output = lab.here.run(&[
@@ -462,15 +462,15 @@ fn a_user_without_rights_is_told_what_to_do() {
     ]);
     assert_eq!(output.code(), 125, "{}", output.stderr);
     assert!(
-        // The test is root, as in a container.
+        // The test runs as root, as in a container.
         output.stderr.contains("--cap-add NET_ADMIN"),
         "{}",
         output.stderr
     );
 }
 
-/// Makes a TUN device with the flags of the first argument, sets it up, and becomes `towpath proxy`
-/// with its descriptor.
+/// Creates a TUN device with the flags of the first argument, sets it up, and executes `towpath
+/// proxy` with its descriptor.
 const HAND_OVER: &str = "
 import fcntl, os, struct, subprocess, sys
 tun = os.open('/dev/net/tun', os.O_RDWR)

@@ -1,16 +1,16 @@
-//! `towpath proxy` on bad days: servers that stall, a device that goes down, addresses that change,
-//! descriptors that run out, crowds. `docs/proxy.md` has a table of them. Without root all of it is
-//! left out.
+//! `towpath proxy` under adverse conditions: stalled servers, a device that goes down, address
+//! changes, descriptor exhaustion, and many clients. `docs/proxy.md` lists them. Skipped without
+//! root.
 
 use rustix::process::Signal;
 use towpath_tests::proxy_lab::{Lab, ROUTED, counter};
 use towpath_tests::{PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
 
-/// A TCP server that obeys the first byte of a connection:
-/// - `e` echoes to the end;
-/// - `r` resets behind ten bytes;
-/// - `b` sends 20 MB and ends;
-/// - `c` waits for a connection with `g`, and then counts to the end.
+/// TCP server whose behaviour depends on the first byte of a connection:
+/// - `e` echoes until the end;
+/// - `r` resets after ten bytes;
+/// - `b` sends 20 MB and closes;
+/// - `c` waits for a connection with `g`, and then counts bytes until the end.
 const SERVER: &str = "
 import socket, struct, threading
 s = socket.create_server(('::', 7810), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
@@ -42,7 +42,7 @@ impl Day {
         Some(Self { lab, _server: server })
     }
 
-    /// An echo through the proxy.
+    /// Returns whether an echo through the proxy works.
     fn works(&self) -> bool {
         let script = "import socket\n\
             s=socket.create_connection(('10.9.0.1',7810),5); s.sendall(b'ehello')\n\
@@ -56,7 +56,7 @@ struct Day {
     _server: Process,
 }
 
-/// Options with the counters as JSON at the end.
+/// Options that print the counters as JSON at the end.
 fn counted() -> Vec<&'static str> {
     [&ROUTED[..], &["--stats=json"]].concat()
 }
@@ -78,7 +78,7 @@ fn a_reset_comes_behind_the_bytes_before_it() {
     }
 }
 
-/// SYNs to 10.9.77.0/24 get no answer. Their clients see silence, and the others go on.
+/// SYNs to 10.9.77.0/24 get no answer. Their clients time out, and other clients are not affected.
 #[test]
 fn addresses_that_do_not_answer_hold_nobody_up() {
     let Some(day) = Day::new() else { return };
@@ -107,18 +107,18 @@ fn a_device_that_was_down_carries_again() {
     for _ in 0..2 {
         assert!(day.works());
         day.lab.here.shell("ip link set tw0 down; ip link set tw0 up").ok();
-        // The kernel has removed the route with the link.
+        // The kernel has removed the route together with the link.
         day.lab.here.shell("ip route add 10.9.0.0/16 dev tw0").ok();
     }
     assert!(day.works() && proxy.is_running());
 }
 
-/// Addresses of a family: the host's before and after, the server's, and the server at the link.
+/// Addresses of one family: the host's before and after the change, and the server's.
 struct Change {
     before: &'static str,
     after: &'static str,
     server: &'static str,
-    /// Commands by which the host gets its other address.
+    /// Commands that change the host's address.
     commands: &'static str,
 }
 
@@ -139,7 +139,7 @@ const CHANGES: [Change; 2] = [
     },
 ];
 
-/// The address from which towpath's own sockets sent is another one, as after a change of network.
+/// The source address of towpath's own sockets changes, as after a change of network.
 #[test]
 fn addresses_of_the_host_may_change() {
     for Change { before, after, server, commands } in CHANGES {
@@ -155,7 +155,7 @@ fn addresses_of_the_host_may_change() {
         let ping = day.lab.here.spawn(&["ping", "-n", "-i", "0.2", server]);
         let replies = || ping.stdout().matches(" ttl=").count();
         eventually("pings", || replies() > 1);
-        // The same port of the same client asks before and after.
+        // The client sends from the same port before and after the change.
         let script = format!(
             "import socket,subprocess\n\
              s=socket.socket(10 if ':' in '{server}' else 2,2); s.settimeout(1)\n\
@@ -177,10 +177,10 @@ fn addresses_of_the_host_may_change() {
     }
 }
 
-/// A host without address for a while: what begins then has a source to which no answer comes.
+/// A host without an address for a while. New flows get a source address that receives no answers.
 struct Gap {
     server: &'static str,
-    /// Commands by which the host loses its address, and gets the next one and its routes.
+    /// Commands that remove the host's address, and commands that add the next one and its routes.
     lose: &'static str,
     gain: [&'static str; 2],
     after: &'static str,
@@ -204,8 +204,8 @@ const GAPS: [Gap; 2] = [
     },
 ];
 
-/// Pings, datagrams and connections that begin between two addresses of the host. The kernel takes
-/// another of its addresses for them, and they move to the next one.
+/// Pings, datagrams and connections that start while the host has no address. The kernel assigns
+/// another source address, and the flows move to the next address later.
 #[test]
 fn flows_that_begin_between_two_addresses_leave_from_the_next() {
     for Gap { server, lose, gain, after } in GAPS {
@@ -237,7 +237,7 @@ fn flows_that_begin_between_two_addresses_leave_from_the_next() {
             let shown = Process::spawn(&[&towpath(), "ss", "-a", &id]).wait(PATIENCE).ok().stdout;
             ["icmp", "udp", "tcp"].iter().all(|kind| shown.contains(kind))
         });
-        // Without routes, the source does not change yet.
+        // Without routes, the source address does not change yet.
         for command in gain {
             day.lab.here.shell(command).ok();
         }
@@ -248,8 +248,8 @@ fn flows_that_begin_between_two_addresses_leave_from_the_next() {
     }
 }
 
-/// A proxy that may have 200 descriptors serves 300 connections, which begin at once from each of
-/// `clients` in turn. Returns what it wrote.
+/// Runs a proxy with a limit of 200 descriptors, and 300 connections that start at once from the
+/// `clients` in turn. Returns its output.
 fn with_few_descriptors(day: &Day, clients: &[String]) -> String {
     let towpath = towpath();
     let routed = ROUTED.join(" ");
@@ -277,7 +277,7 @@ fn with_few_descriptors(day: &Day, clients: &[String]) -> String {
     proxy.stop().stderr
 }
 
-/// A single client leaves some descriptors to other clients. The rest of its connections wait until
+/// A single client leaves descriptors for other clients. Its remaining connections wait until
 /// earlier ones end.
 #[test]
 fn connections_beyond_a_share_of_few_descriptors_wait() {
@@ -287,7 +287,7 @@ fn connections_beyond_a_share_of_few_descriptors_wait() {
     assert!(counter(&said, "gateway", "tcp_client_full") > 0, "{said}");
 }
 
-/// Many clients use up the descriptors together, none of which has a large part.
+/// Many clients together exhaust the descriptors, although each has only a few.
 #[test]
 fn descriptors_that_ran_out_come_back() {
     let Some(day) = Day::new() else { return };
@@ -298,7 +298,7 @@ fn descriptors_that_ran_out_come_back() {
     assert!(counter(&said, "gateway", "tcp_flows_full") > 0, "{said}");
 }
 
-/// Connections of clients that are all open at once.
+/// Opens many connections at once.
 fn crowd(day: &Day, count: usize) {
     let script = format!(
         "import asyncio,resource\n\
@@ -316,7 +316,7 @@ fn crowd(day: &Day, count: usize) {
     assert_eq!(day.lab.python(&script), "all\n");
 }
 
-/// An echo that has room for a crowd.
+/// Echo server with a high descriptor limit.
 const ROOMY: &str = "
 import asyncio, resource, sys
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -347,7 +347,7 @@ fn hundreds_connect_at_once() {
     assert_eq!((count("tcp_connected"), count("tcp_refused")), (500, 0), "{}", output.stderr);
 }
 
-/// A flow of the client's for each server port, each answered by its own.
+/// A flow of the client to each server port, each answered by its own server socket.
 #[test]
 fn thousands_of_udp_flows_are_kept_apart() {
     let Some(day) = Day::new() else { return };
@@ -388,7 +388,7 @@ fn thousands_of_udp_flows_are_kept_apart() {
     assert_eq!((count("udp_flows"), count("udp_evicted")), (3000, 0), "{}", output.stderr);
 }
 
-/// A peer that does not read holds up its own connection alone, and loses nothing.
+/// A peer that does not read blocks only its own connection, and loses nothing.
 #[test]
 fn a_slow_reader_holds_up_itself_alone() {
     let Some(day) = Day::new() else { return };
@@ -408,7 +408,7 @@ fn a_slow_reader_holds_up_itself_alone() {
         while d:=down.recv(1<<20): n+=len(d)\n\
         print(n)";
     assert_eq!(day.lab.python(script), "20000000\n20000000\n");
-    // Each direction holds 256 KiB at most.
+    // Each direction buffers at most 256 KiB.
     let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id())).expect("running");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says it");
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
@@ -479,7 +479,7 @@ mod nightly {
     use super::*;
 
     /// Clients beyond the limit of 16,384 flows are served when others end. Clients and servers are
-    /// two processes each, for their own limits of descriptors.
+    /// split into two processes each, because of their descriptor limits.
     #[test]
     fn twenty_thousand_connect_at_once() {
         let Some(day) = Day::new() else { return };

@@ -1,6 +1,6 @@
-//! `towpath proxy run`: programs that no library can be loaded into, of an ordinary user, in a
-//! network namespace of their own. Without root, which becomes that user here, all are left out.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+//! `towpath proxy run`: programs of an unprivileged user that cannot be preloaded, in a network
+//! namespace. The tests start as root and become that user; skipped without root.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -11,20 +11,20 @@ use towpath_tests::{
     Namespace, Output, PATIENCE, Process, Scratch, eventually, program, towpath, wait_for_port,
 };
 
-/// A host with a page, a nameserver and an ordinary user who has towpath.
+/// A host with a page, a nameserver and an unprivileged user that has towpath.
 struct Lab {
     host: Namespace,
     folder: Scratch,
-    /// A copy, because the user may not be able to read where towpath was built.
+    /// Path of a copy, because the user may not be able to access the build directory.
     towpath: String,
     _servers: Vec<Process>,
 }
 
-/// Makes /dev/net/tun as it is on most systems, in a mount namespace, and becomes a user.
+/// Creates /dev/net/tun with its usual mode in a mount namespace, and changes the user.
 const AS_USER: &str = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && \
     exec setpriv --reuid 1234 --regid 1234 --clear-groups \"$@\"";
 
-/// A nameserver that knows page.example, which is the gateway.
+/// Nameserver that resolves page.example to the gateway.
 const NAMESERVER: &str = "import socket\n\
     s=socket.socket(2,2); s.bind(('127.0.0.1',53))\n\
     while True:\n\
@@ -41,7 +41,7 @@ const TCP_V4: &str = "http://10.0.2.2:7801/";
 const TCP_V6: &str = "http://[fd00:2::2]:7801/";
 
 impl Lab {
-    /// None without root.
+    /// Creates the host; None without root.
     fn new() -> Option<Self> {
         let host = Namespace::new();
         if host.name().is_none() {
@@ -73,7 +73,7 @@ impl Lab {
         self.start(options, line).wait(PATIENCE)
     }
 
-    /// A program that sleeps, with its process id and its network namespace.
+    /// Starts a program that sleeps. Returns its process id and its network namespace.
     fn sleeper(&self) -> (Process, i32, String) {
         let script = "readlink /proc/self/ns/net; echo $$; exec sleep 1000";
         let run = self.start(&[], &["sh", "-c", script]);
@@ -83,9 +83,9 @@ impl Lab {
         (run, pid.parse().expect("a number"), namespace.to_owned())
     }
 
-    /// No process is in the namespace any more, and the host has no device of it.
+    /// Checks that no process is left in the namespace, and that the host has no device of the run.
     fn nothing_is_left(&self, namespace: &str) {
-        // A process may end while its link is read.
+        // Ignore errors: a process may end while its link is read.
         let list = "readlink /proc/[0-9]*/ns/net; true";
         let is_empty = || !self.host.shell(list).ok().stdout.contains(namespace);
         eventually("nothing is left", is_empty);
@@ -103,12 +103,12 @@ fn a_static_program_fetches_pages_and_is_its_user() {
     }
     let said = lab.run(&[], &["sh", "-c", "id -u; id -g; cat /etc/resolv.conf"]).ok().stdout;
     assert!(said.starts_with("1234\n1234\nnameserver 10.0.2.3\nnameserver fd00:2::3\n"), "{said}");
-    // Loopback inside is another one than the host's.
+    // The loopback inside is not that of the host.
     let script = "busybox wget -q -O- http://127.0.0.1:7801/ || echo apart";
     assert_eq!(lab.run(&[], &["sh", "-c", script]).ok().stdout, "apart\n");
 }
 
-/// Replaces files of a host's /etc by rename(2), as network managers do, below a running program.
+/// Replaces files in a host's /etc by rename(2) while a program runs, as network managers do.
 const REPLACED: &str = "mount --make-rprivate / && mount -t tmpfs none $2 && cp -a /etc/. $2/
     mount --move $2 /etc || exit 9
     rm -f /etc/resolv.conf; real=/etc/resolv.conf
@@ -155,7 +155,7 @@ fn clients_of_published_ports_reach_the_program() {
             lab.host.run(&["curl", "-sS", "-m", "30", &url]).stdout == "a page\n"
         });
     }
-    // The server may not be there yet.
+    // Retry, because the server may not have started yet.
     let ask = "import socket\n\
         s=socket.socket(2,2); s.settimeout(1); s.connect(('127.0.0.1',15353))\n\
         while True:\n\
@@ -165,7 +165,7 @@ fn clients_of_published_ports_reach_the_program() {
     drop(run);
 }
 
-/// Goes on to the next line of a script when the test makes a file named by its number.
+/// Continues to the next line of a script when the test creates a file named by its number.
 const STEPS: &str = "
 import os, socket, sys, time
 def step(n):
@@ -177,7 +177,7 @@ def udp(ip):
     s = socket.socket(10 if ':' in ip else 2, 2); s.bind((ip, 53)); return s
 ";
 
-/// Says how a client of the host fares.
+/// Prints the outcome of a client on the host.
 const CLIENT: &str = "
 import socket, sys
 kind, family, host = (1, 2)[sys.argv[1] == 'udp'], (2, 10)[':' in sys.argv[2]], sys.argv[2]
@@ -190,7 +190,7 @@ except TimeoutError: print('in')
 except ConnectionRefusedError: print('refused')
 ";
 
-/// A run with ports that come and go.
+/// A run with ports that are opened and closed.
 struct Ports {
     lab: Lab,
     run: Process,
@@ -207,13 +207,13 @@ impl Ports {
         Some(Self { lab, run })
     }
 
-    /// Waits until the program has come to a step.
+    /// Waits until the program has reached a step.
     fn at(&self, step: u32) {
         let wanted = step.to_string();
         eventually("the step", || self.run.stdout().lines().last() == Some(&wanted));
     }
 
-    /// Lets the program go on to another step.
+    /// Lets the program continue to another step.
     fn next(&self, step: u32) {
         self.lab.folder.write(&(step - 1).to_string(), "");
         self.at(step);
@@ -225,7 +225,7 @@ impl Ports {
         output.stdout.trim().to_owned()
     }
 
-    /// Fates of clients by TCP over IPv4 and IPv6, and by UDP.
+    /// Returns the outcomes of clients over TCP with IPv4 and IPv6, and over UDP.
     fn clients(&self) -> [String; 3] {
         [("tcp", "127.0.0.1", 18080), ("tcp", "::1", 18080), ("udp", "127.0.0.1", 15353)]
             .map(|(kind, host, port)| self.client(kind, host, port))
@@ -272,20 +272,20 @@ for n, device in (5, b'lo'), (6, b'tap0'):
     let Some(ports) = Ports::new(script) else { return };
     ports.at(1);
     ports.next(2);
-    // Both ports were looked at when the user was told of both.
+    // Both ports have been polled when both messages have appeared.
     let told = |port: &str| ports.run.stderr().contains(&format!("clients of {port} are refused"));
     eventually("a word", || told("127.0.0.1:18080") && told("127.0.0.1:15353/udp"));
     assert_eq!(ports.clients(), ["refused"; 3], "on its loopback");
     ports.next(3);
     ports.become_all("in");
-    // From here on: bound but not listening, and bound to the loopback interface.
+    // The next states: bound but not listening, and bound to loopback.
     for (step, wanted) in [(4, "refused"), (5, "refused"), (6, "in")] {
         ports.next(step);
         ports.become_all(wanted);
     }
 }
 
-/// As `nc -u -l` does, which takes its first client's address for its peer.
+/// As `nc -u -l`, which connects to its first client.
 #[test]
 fn a_udp_server_that_connects_to_its_client_keeps_it() {
     let script = "
@@ -297,7 +297,7 @@ u.close(); step(2)
     let Some(ports) = Ports::new(script) else { return };
     ports.at(1);
     ports.lab.folder.write("1", "");
-    // Looks at the sockets come between these datagrams.
+    // The sockets are polled between these datagrams.
     let client = "
 import socket, time
 s = socket.socket(2, 2); s.settimeout(30); s.connect(('127.0.0.1', 15353))
@@ -425,7 +425,7 @@ fn packets_are_recorded_and_counted() {
 #[test]
 fn forbidden_user_namespaces_are_named() {
     let Some(lab) = Lab::new() else { return };
-    // The number is of a user namespace, and holds for those below it.
+    // The limit belongs to a user namespace, and applies to namespaces below it.
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && \
         exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"";
     let line = ["unshare", "-Ur", "sh", "-c", script, "sh", &lab.towpath, "proxy", "run", "true"];
@@ -446,7 +446,7 @@ fn root_needs_no_user_namespace() {
 mod nightly {
     use super::*;
 
-    /// Go compiles its standard library first, which takes long.
+    /// Slow, because Go first compiles its standard library.
     #[test]
     fn a_go_program_fetches_pages() {
         let Some(lab) = Lab::new() else { return };

@@ -1,9 +1,9 @@
-//! `towpath run --replay`: the packets of a capture, on a link to a program.
+//! `towpath run --replay`: packets of a capture are delivered to a program.
 
 use towpath_tests::proxy_lab::counter;
 use towpath_tests::{Output, PATIENCE, Process, Scratch, eventually, is_inline, towpath};
 
-/// Prints each datagram with the address that it is from.
+/// Prints each datagram with its source address.
 const RECEIVE: &str = "
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -14,8 +14,8 @@ for _ in range(int(sys.argv[1])):
     s.sendto(b'an answer that nobody gets', peer)
 ";
 
-/// A UDP datagram of 198.51.100.9 port 4000 in an IPv4 packet. A checksum of 0 says that the
-/// datagram has none (RFC 768).
+/// Returns a UDP datagram from 198.51.100.9 port 4000 in an IPv4 packet. A checksum of 0 means that
+/// the datagram has none (RFC 768).
 fn datagram(to: [u8; 4], port: u16, data: &[u8]) -> Vec<u8> {
     let len = |header: usize| (header + data.len()) as u16;
     let mut packet = vec![0x45, 0];
@@ -33,7 +33,7 @@ fn datagram(to: [u8; 4], port: u16, data: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A pcap file of Ethernet frames, each so many milliseconds after the first.
+/// Returns a pcap file of Ethernet frames with timestamps in milliseconds.
 fn capture(packets: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let words = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1];
     let mut file: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
@@ -79,7 +79,7 @@ fn a_program_gets_the_datagrams_to_its_address_in_order() {
     assert_eq!((count("rx_packets"), count("rx_not_ip"), count("tx_dropped")), (3, 0, 2));
 }
 
-/// Takes datagrams until it is ended.
+/// Receives datagrams until it is killed.
 const WAIT: &str = "
 import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,17 +1,17 @@
-//! resolver(3), whose answers programs read themselves: over the stack, and byte for byte those of
-//! glibc over the kernel's network.
+//! resolver(3), whose answers programs parse themselves: over the stack they must equal those of
+//! glibc over the kernel's network, byte for byte.
 
 use std::process::Command;
 
 use towpath_tests::{Namespace, Process, Scratch, program, towpath, wait_for_port};
 
-/// Addresses of nameservers: one that answers, one that is silent by UDP, one that fails. No
-/// program has the port at the last.
+/// Addresses of nameservers: one that answers, one that does not answer over UDP, and one that
+/// fails. At the last address no program listens.
 const SERVERS: [&str; 4] = ["192.0.2.53", "192.0.2.54", "192.0.2.55", "192.0.2.56"];
-/// Answers come when they come: no question of the program is given up before.
+/// Timeouts are so long that no query of the program times out.
 const CONF: &str =
     "nameserver 192.0.2.53\nsearch search.example second.example\noptions timeout:30 attempts:1\n";
-/// Nameservers that the program asks after that, with seconds to wait for each.
+/// Further nameservers that the program queries, with the timeout of each in seconds.
 const ELSEWHERE: [&str; 4] = [
     "30/192.0.2.55,192.0.2.53",
     "30/192.0.2.56,192.0.2.53",
@@ -19,7 +19,7 @@ const ELSEWHERE: [&str; 4] = [
     "30/192.0.2.56",
 ];
 
-/// A host with nameservers, whose programs read `conf` in /etc/resolv.conf.
+/// A host with nameservers, whose programs read `conf` as /etc/resolv.conf.
 struct Questioned {
     ns: Namespace,
     folder: Scratch,
@@ -28,7 +28,7 @@ struct Questioned {
 }
 
 impl Questioned {
-    /// None without privileges.
+    /// Creates the host; None without privileges.
     fn new(conf: &str) -> Option<Self> {
         let ns = Namespace::new();
         ns.name()?;
@@ -60,14 +60,14 @@ impl Questioned {
     }
 }
 
-/// Output of the program on a host of its own, where `before` runs it. None without privileges.
+/// Returns the output of the program on a new host, run by `before`. None without privileges.
 fn printed(conf: &str, before: &[&str], elsewhere: &[&str]) -> Option<String> {
     let lab = Questioned::new(conf)?;
     Some(lab.run(&[before, &[&lab.program], elsewhere].concat()))
 }
 
 /// Compares the program's output over the kernel's network with that over the stack, where the
-/// host names a nameserver that nobody reaches. All wait for silent servers at once.
+/// host's nameserver is unreachable. All runs wait for silent servers concurrently.
 fn compare(modes: &[&[&str]], elsewhere: &[&str]) {
     let (towpath, wrong) = (towpath(), CONF.replace("2.53", "2.99"));
     let over_stack = |options: &[&str]| {
@@ -97,14 +97,15 @@ fn answers_are_those_of_glibc() {
 }
 
 mod nightly {
-    /// The first server is given up after a second: a slow machine may give up the second, too.
+    /// With a timeout of one second, a slow machine may skip the second server as well.
     #[test]
     fn a_server_that_says_nothing_is_followed_by_the_next() {
         super::compare(&[&[], &["--inline"]], &["1/192.0.2.54,192.0.2.53", "1/192.0.2.54"]);
     }
 }
 
-/// A host whose resolver is on its loopback: the run's forwarder is asked, and the capture has it.
+/// If the host's resolver is on its loopback, the run's forwarder is queried, and the capture
+/// contains the queries.
 #[test]
 fn a_capture_has_the_questions() {
     const PYTHON: &str = "import ctypes\n\
@@ -130,7 +131,7 @@ fn a_capture_has_the_questions() {
     }
 }
 
-/// Servers of the host and of the run with IPv6 addresses, which glibc keeps elsewhere.
+/// Nameservers of the host and the run with IPv6 addresses, which glibc stores separately.
 #[test]
 fn nameservers_have_either_family() {
     const PYTHON: &str = "import ctypes, socket\n\
@@ -145,7 +146,7 @@ fn nameservers_have_either_family() {
         print(socket.inet_ntop(socket.AF_INET if family else socket.AF_INET6, ip))\n";
     const WIDE: &str = "2001:db8:53::53";
     let towpath = towpath();
-    // The run's forwarder has an address of IPv4, unless the stack has none.
+    // The run's forwarder has an IPv4 address, unless the stack has none.
     let only_v6 = ["--address", "fd00:2::15/64", "--dns", WIDE];
     let rows = [
         ("::1", "::1", &[][..], "10.0.2.3"),
@@ -164,7 +165,7 @@ fn nameservers_have_either_family() {
     }
 }
 
-/// Names that a user has aliases for, and look-ups that threads of libc make.
+/// Names with aliases of the user, and lookups by threads of libc.
 #[test]
 fn aliases_and_threads_of_libc_ask_over_the_stack() {
     const PYTHON: &str = "import socket\n\
@@ -209,7 +210,7 @@ fn aliases_and_threads_of_libc_ask_over_the_stack() {
     }
 }
 
-/// glibc goes its own way where the run has no nameserver.
+/// Without a nameserver in the run, glibc resolves names by itself.
 #[test]
 fn without_a_nameserver_the_hosts_is_asked() {
     let Some(lab) = Questioned::new(CONF) else { return };
@@ -221,7 +222,7 @@ fn without_a_nameserver_the_hosts_is_asked() {
     assert_eq!(lab.run(&line), "76\n");
 }
 
-/// The stack has other addresses and routes than the kernel, by which glibc would sort.
+/// Addresses are sorted by the routes of the stack, which differ from those of the kernel.
 #[test]
 fn addresses_that_the_stack_reaches_come_first() {
     const PYTHON: &str = "import socket\n\

@@ -1,9 +1,9 @@
-//! Names that libc resolves: by the run's nameserver over the stack, with the answers that glibc
-//! has over the kernel's network.
+//! Names resolved by libc: the run's nameserver is queried over the stack, and the results equal
+//! those of glibc over the kernel's network.
 
 use towpath_tests::{Namespace, Process, Scratch, towpath, wait_for_port};
 
-/// A DNS server with aliases, an answer too long for UDP, and one that fails.
+/// DNS server with aliases, an answer that is too long for UDP, and one that fails.
 const NAMESERVER: &str = r"
 import socket, struct, sys, threading
 def wire(name): return b''.join(bytes([len(l)]) + l.encode() for l in name.split('.')) + b'\0'
@@ -61,8 +61,8 @@ while True:
     u.sendto(answer(q, True), a)
 ";
 
-/// All ways to ask. Addresses are sorted: glibc orders them by the kernel's routes.
-/// Names are bytes, which Python leaves as they are.
+/// All kinds of lookups. Addresses are sorted, because glibc orders them by the kernel's routes.
+/// Names are bytes, which Python does not convert.
 const QUESTIONS: &str = r"
 import socket, threading
 def tell(what, ask):
@@ -104,7 +104,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// Programs read `conf` in /etc/resolv.conf; a nameserver is at 127.0.0.53.
+    /// Creates a host whose programs read `conf` as /etc/resolv.conf, with a nameserver at
+    /// 127.0.0.53.
     fn new(conf: &str) -> Option<Self> {
         let ns = Namespace::new();
         ns.name()?;
@@ -129,7 +130,7 @@ impl Lab {
 
 const CONF: &str = "nameserver 127.0.0.53\nsearch search.example\noptions timeout:1 attempts:1\n";
 
-/// The host names a nameserver that nobody reaches: answers come over the stack, or not at all.
+/// The host's nameserver is unreachable, so answers can only come over the stack.
 #[test]
 fn answers_are_those_of_glibc_over_the_kernel() {
     let Some(kernel) = Lab::new(CONF) else { return };
@@ -183,7 +184,7 @@ fn a_capture_has_the_questions() {
     assert!(by_tcp.contains("big.example"), "{by_tcp}");
 }
 
-/// glibc goes its own way where the run has no nameserver.
+/// Without a nameserver in the run, glibc resolves names by itself.
 #[test]
 fn without_a_nameserver_names_are_the_hosts() {
     let Some(lab) = Lab::new(CONF) else { return };
@@ -192,7 +193,7 @@ fn without_a_nameserver_names_are_the_hosts() {
     assert_eq!(lab.run(&line), "192.0.2.4       v4.example\n");
 }
 
-/// AI_ADDRCONFIG: a stack without IPv6 has no use for IPv6 addresses, and says so.
+/// AI_ADDRCONFIG: a stack without IPv6 gets no IPv6 addresses.
 #[test]
 fn addresses_that_the_stack_cannot_use_are_left_out() {
     const WANTED: &str = "import socket\n\
@@ -207,8 +208,9 @@ fn addresses_that_the_stack_cannot_use_are_left_out() {
     assert_eq!(out, "{'AF_INET'}\n{'AF_INET'}\n-2\n");
 }
 
-/// The stack's sockets hear of it by ICMP, as glibc's do: an answer is not waited for. With the
-/// timeout of these files a resolver that waits is ended first.
+/// The stack's sockets receive the ICMP error, as glibc's do, so that the resolver does not wait
+/// for an answer. With the timeout of this configuration a waiting resolver would exceed the test's
+/// limit.
 #[test]
 fn unreachable_nameservers_cost_no_timeout() {
     const UNREACHABLE: &str = "nameserver 198.51.100.53\n";

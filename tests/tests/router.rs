@@ -1,6 +1,6 @@
 //! `towpath router` between two networks of the kernel: `left` and `right` are hosts, and towpath
-//! is between them on the ends of two veth pairs. Without root all of it is left out.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+//! is on the other ends of their two veth pairs. Skipped without root.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 mod control;
 mod days;
@@ -12,7 +12,7 @@ mod verdicts;
 use rustix::process::Signal;
 use towpath_tests::{Namespace, PATIENCE, Process, Scratch, eventually, towpath, wait_for_port};
 
-/// Namespaces of both hosts and of the router. The link to `right` has an MTU of its own.
+/// Namespaces of both hosts and of the router. The link to `right` has a separate MTU.
 struct Lab {
     left: Namespace,
     router: Namespace,
@@ -26,7 +26,7 @@ const PORTS: [&str; 4] = [
     "wan=packet:w1,10.2.0.1/24,fd00:2::1/64",
 ];
 
-/// Routes of the router that the oracle has as well.
+/// Routes of the router that the kernel as oracle has as well.
 const DEAD_ENDS: [&str; 8] = [
     "--route",
     "unreachable 10.8.0.0/16",
@@ -38,8 +38,8 @@ const DEAD_ENDS: [&str; 8] = [
     "blackhole 10.6.0.0/16",
 ];
 
-/// Sends packets by hand from `left` and prints, for each, what comes out at `right`, and the ICMP
-/// errors that come back. A datagram after each packet shows that nothing more comes.
+/// Sends crafted packets from `left`. Prints for each the packets that arrive at `right`, and the
+/// ICMP errors. A datagram after each packet marks the end of its effects.
 const PROBES: &str = include_str!("router/probes.py");
 
 fn ip(words: &str) {
@@ -48,7 +48,7 @@ fn ip(words: &str) {
 }
 
 impl Lab {
-    /// None without root.
+    /// Creates the namespaces; None without root.
     fn new(wan_mtu: u32) -> Option<Self> {
         let lab =
             Self { left: Namespace::new(), router: Namespace::new(), right: Namespace::new() };
@@ -70,7 +70,7 @@ impl Lab {
             ip(&format!("ip -n {host} route add default via fd00:{n}::1"));
         }
         for dev in ["l1", "w1"] {
-            // The kernel of the router's namespace has no part in it.
+            // Disable IPv6, so that the kernel of the router's namespace does not answer.
             ip(&format!("ip netns exec {router} sysctl -qw net.ipv6.conf.{dev}.disable_ipv6=1"));
             ip(&format!("ip -n {router} link set {dev} up"));
             eventually("a carrier", || {
@@ -98,7 +98,7 @@ impl Lab {
         process
     }
 
-    /// The kernel as the router, with the same addresses and routes.
+    /// Configures the kernel as the router, with the same addresses and routes.
     fn start_kernel(&self) {
         let name = self.router.name().expect("root");
         let exec = |line: &str| ip(&format!("ip netns exec {name} {line}"));
@@ -127,11 +127,12 @@ impl Lab {
         self.left.run(&["ping", "-c1", "-W2", to]).success()
     }
 
-    /// Fates of the probes, a line each.
+    /// Returns the outcomes of the probes, one per line.
     fn probes(&self) -> Vec<String> {
         let left = self.left.name().expect("root");
         let right = self.right.name().expect("root");
-        // The kernel tells a host once a second at most that there is no route.
+        // Use several sources, because the kernel reports a missing route at most once per second
+        // to a host.
         for src in ["10.1.0.11", "10.1.0.12", "10.1.0.13"] {
             ip(&format!("ip -n {left} addr add {src}/24 dev l0"));
             let ping = ["ping", "-c1", "-W2", "-I", src, "10.2.0.2"];
@@ -158,7 +159,7 @@ fn end(router: Process) -> String {
 fn hosts_reach_each_other() {
     let Some(lab) = Lab::new(1500) else { return };
     let stats = transfers(&lab, &PORTS);
-    // Segments stay in one piece: packets of 1500 bytes would be three times as many.
+    // Segments are forwarded without splitting: packets of 1500 bytes would be three times as many.
     let [packets, bytes] =
         ["forwarded", "forwarded_bytes"].map(|name| counter(&stats, "net", name));
     assert!(bytes > 128 << 20 && packets < bytes / 4500, "{packets} packets, {bytes} bytes");
@@ -174,7 +175,7 @@ fn ports_past_the_kernel_forward() {
     assert_eq!(counter(&stats, "port.lan", "in_driver"), 1, "{stats}");
 }
 
-/// Pings, traceroute, curl and iperf3 between both hosts. Returns the counters of the router.
+/// Runs pings, traceroute, curl and iperf3 between both hosts. Returns the router's counters.
 fn transfers(lab: &Lab, ports: &[&str]) -> String {
     let router = lab.start_with(ports, &["--stats=json"]);
     for (to, hop) in [("10.2.0.2", "10.1.0.1"), ("fd00:2::2", "fd00:1::1")] {
@@ -216,21 +217,21 @@ fn transfers(lab: &Lab, ports: &[&str]) -> String {
 fn path_mtus_are_told() {
     let Some(lab) = Lab::new(1300) else { return };
     let router = lab.start(&["--stats=json"]);
-    // With DF clear the router cuts packets, as long as the host knows of no path MTU.
+    // With DF clear the router fragments packets, as long as the host knows no path MTU.
     lab.left.run(&["ping", "-c1", "-W5", "-M", "dont", "-s", "4000", "10.2.0.2"]).ok();
     for to in ["10.2.0.2", "fd00:2::2"] {
         let output = lab.left.run(&["tracepath", "-n", to]).ok().stdout;
         assert!(output.contains("Resume: pmtu 1300 hops 2 back 2"), "{output}");
     }
     let big = lab.left.run(&["ping", "-c1", "-W2", "-M", "do", "-s", "1400", "10.2.0.2"]);
-    // The kernel knows the path MTU by now, and asks nobody.
+    // The kernel knows the path MTU now, and fails locally.
     assert!(!big.success() && big.stderr.contains("mtu=1300"), "{}", big.stderr);
     let stats = end(router);
     assert!(counter(&stats, "drops", "transit_too_big") >= 2, "{stats}");
     assert!(counter(&stats, "net", "fragmented") >= 1, "{stats}");
 }
 
-/// The kernel is right: the same packets in, the same packets out.
+/// Compares with the kernel as the router: equal packets in, equal packets out.
 #[test]
 fn the_kernel_as_router_does_the_same() {
     let Some(oracle) = Lab::new(1300) else { return };
@@ -287,11 +288,11 @@ except OSError as error: print(type(error).__name__, error.errno)
     };
     assert_eq!(attempt("SOCK_STREAM", 8080), "connected\n");
     assert_eq!(attempt("SOCK_STREAM", 8081), "ConnectionRefusedError 111\n");
-    // "Communication administratively prohibited": EHOSTUNREACH.
+    // "Communication administratively prohibited" becomes EHOSTUNREACH.
     assert_eq!(attempt("SOCK_DGRAM", 5300), "connected\nOSError 113\n");
     assert!(lab.pings("10.2.0.2"));
     assert!(!lab.pings("fd00:2::2"));
-    // From the wan nobody opens a connection, and pings pass.
+    // Connections from the WAN are dropped, and pings pass.
     let back = "import socket; s = socket.socket(); s.settimeout(1); s.connect(('10.1.0.2', 22))";
     let refused = lab.right.run(&["python3", "-c", back]);
     assert!(refused.stderr.contains("timed out") || refused.stderr.contains("Timeout"));
@@ -304,7 +305,7 @@ except OSError as error: print(type(error).__name__, error.errno)
     assert!(stats.contains("rule 50 reject forward in lan out wan: 10.1.0.2:"), "{stats}");
 }
 
-/// State of a namespace that a router could change.
+/// Returns the state of a namespace that a router might change.
 fn state(namespace: &Namespace) -> String {
     let line = "ip -d -o link | sed 's/promiscuity [0-9]*//; s/allmulti [0-9]*//'; ip -o addr; \
                 ip route show table all; ip -6 route show table all; ip rule; \
@@ -377,7 +378,7 @@ fn mistakes_are_named() {
         assert_eq!(found, code, "{options:?}: {said}");
         assert!(said.contains(words), "{options:?}: {said}");
     }
-    // Mistakes of a file have their lines.
+    // Errors in a file have line numbers.
     let office = "routes = [\n'10.5.0.0/16@10.1.0.9',\n'10.6.0.0/16@10.4.0.1']\n\
         [[port]]\nname = 'lan'\ndevice = 'packet:l1'\naddresses = ['10.1.0.1/24']\n";
     let again = "\n[[port]]\nname = 'lan'\ndevice = 'packet:l2'\naddresses = ['10.2.0.1/24']\n";
@@ -412,7 +413,7 @@ fn a_removed_interface_is_told_and_others_go_on() {
     remove("w1");
     eventually("the removal is told", || router.stderr().contains("the port wan was removed"));
     assert!(lab.pings("10.1.0.1"));
-    // The routes of the port have gone: the sender is told at once.
+    // The routes of the port were removed, so the sender gets an error at once.
     for to in ["10.2.0.2", "10.9.0.1"] {
         let ping = lab.left.run(&["ping", "-c1", "-W5", to]);
         assert!(ping.stdout.contains("Destination Net Unreachable"), "{}", ping.stdout);

@@ -1,14 +1,14 @@
-//! The examples of `docs/router.md`, run as the page has them: whoever changes commands there or
-//! options of `towpath router` finds out here. Without root all of it is left out.
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+//! Runs the examples of `docs/router.md` as written on the page, so that changes to commands or
+//! options are detected. Skipped without root.
+#![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use towpath_tests::{PATIENCE, Process, Scratch, towpath};
 
 const PAGE: &str = include_str!("../../docs/router.md");
 
-/// Runs an example in namespaces of its own: named ones too are gone when it ends.
+/// Runs an example in temporary namespaces; named ones are removed as well.
 ///
-/// `$1` is the folder of `towpath`, and the script begins in a folder with the rules.
+/// `$1` is the directory of `towpath`. The script starts in a directory that contains the rules.
 const FRAME: &str = "
 set -e
 mkdir -p /run/netns
@@ -34,14 +34,14 @@ except ConnectionRefusedError: raise SystemExit(0)
 raise SystemExit(\"no error of ICMP\")'
 ";
 
-/// Ends the router, which has to end well.
+/// Ends the router, which must succeed.
 const END: &str = "
 kill -TERM $router
 wait $router
 echo done
 ";
 
-/// Text of all code blocks of a kind in the section with this title.
+/// Returns all code blocks of a kind in the section with this title.
 fn blocks(title: &str, kind: &str) -> Vec<String> {
     let (_, rest) = PAGE.split_once(&format!("## {title}\n")).expect("the section is there");
     let section = rest.split("\n## ").next().expect("text");
@@ -50,7 +50,7 @@ fn blocks(title: &str, kind: &str) -> Vec<String> {
     parts.map(|part| part.split(close).next().expect("text").to_owned()).collect()
 }
 
-/// Runs the commands of a section, the last of which is the router, and then `checks`.
+/// Runs the commands of a section, the last of which is the router, followed by `checks`.
 fn run(title: &str, rules: &str, checks: &str) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: needs root");

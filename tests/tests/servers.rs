@@ -1,4 +1,4 @@
-//! Debian's servers, unmodified: nginx with workers and reload, redis, openssl, iperf3.
+//! Unmodified servers of Debian: nginx with workers and reload, redis, openssl, iperf3.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn nginx_with_workers_under_load() {
     }
 }
 
-/// A reload while requests keep coming: new workers on the old listener, and no client notices.
+/// Reloads during continuous requests: new workers take over the listener, and no request fails.
 #[test]
 fn nginx_reload_fails_no_request() {
     for &mode in Mode::all() {
@@ -56,7 +56,8 @@ fn nginx_reload_fails_no_request() {
              assert r.status==200 and len(b)==17*64,(r.status,len(b)); c.close(); n+=1\nprint(n)",
             mode.host()
         );
-        // Load besides: its kept connections may be closed by a worker that goes, as on the kernel.
+        // Additional load, whose kept-alive connections may be closed by a worker that exits, as on
+        // the kernel.
         let url = format!("http://{}:7101/", mode.host());
         let load = ns.spawn(&["wrk", "-t1", "-c16", "-d4s", &url]);
         let client = ns.spawn(&["python3", "-c", &script]);
@@ -177,7 +178,7 @@ fn openssl_server_and_client() {
     }
 }
 
-/// An iperf3 server ends its listener with each test and makes a new one; between the two it resets
+/// An iperf3 server closes its listener after each test and opens a new one; meanwhile it resets
 /// clients. The server prints a line when it listens again.
 struct Iperf {
     server: Process,
@@ -214,7 +215,7 @@ fn iperf(
     report
 }
 
-/// Datagrams sent, and lost.
+/// Returns the number of datagrams sent, and the number lost.
 fn udp_loss(ns: &Namespace, server: &mut Iperf, mode: Mode, options: &[&str]) -> (f64, f64) {
     let report = iperf(ns, server, mode, 7400, options);
     let count = |field: &str| report["end"]["sum"][field].as_f64().expect("a count");
@@ -251,8 +252,8 @@ fn iperf3_measures(is_quick: bool) {
         for udp in
             [&["-u", "-b", "100M", "-l", "1200"][..], &["-u", "-b", "100M", "-l", "1200", "-R"]]
         {
-            // Also on the kernel datagrams are lost that a program has no processor to read in
-            // time.
+            // Datagrams are lost on the kernel, too, if the program is not scheduled in time to
+            // read them.
             let mut losses = vec![udp_loss(&ns, &mut server, mode, udp)];
             while is_quick && !losses.last().is_some_and(few_are_lost) {
                 assert!(losses.len() < 3, "{mode:?} {udp:?}: {losses:?}");
@@ -263,14 +264,14 @@ fn iperf3_measures(is_quick: bool) {
 }
 
 mod nightly {
-    /// On a machine that has nothing else to do.
+    /// Requires an otherwise idle machine.
     #[test]
     fn iperf3_is_quick_and_loses_little() {
         super::iperf3_measures(true);
     }
 }
 
-/// The same from the other end: iperf3's client on Towpath.
+/// Opposite roles: iperf3's client runs on Towpath.
 #[test]
 fn iperf3_client() {
     for &mode in Mode::all() {

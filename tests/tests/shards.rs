@@ -1,4 +1,4 @@
-//! A stack in several parts, each with a thread: what programs and their peers see is as with one.
+//! A stack with several shards, each on its own thread, behaves to programs and peers as one shard.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ const COUNTS: [&str; 3] = ["1", "2", "4"];
 const PATIENCE: Duration = Duration::from_secs(120);
 const CLIENTS: u64 = 64;
 
-/// Answers as many clients with what they sent, each on a thread, and ends.
+/// Echoes the data of the given number of clients, each on a thread, and ends.
 const SERVER: &str = "
 import socket, sys, threading
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])), backlog=128)
@@ -25,7 +25,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 ";
 
-/// A number of clients of the server at once.
+/// Runs a number of simultaneous clients.
 const CLIENT: &str = "
 import hashlib, socket, sys, threading
 to, failed = (sys.argv[1], int(sys.argv[2])), []
@@ -47,7 +47,7 @@ for thread in threads: thread.join()
 sys.exit('; '.join(failed) or 0)
 ";
 
-/// Answers datagrams.
+/// Echoes datagrams.
 const ECHO: &str = "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -58,7 +58,7 @@ while True:
     s.sendto(data, peer)
 ";
 
-/// Asks from several ports, and in the end says so.
+/// Sends requests from several ports, and reports at the end.
 const ASK: &str = "
 import socket, sys, time
 socks = []
@@ -86,7 +86,7 @@ socks[0].send(b'end')
 fn start(ns: &Namespace, mode: Mode, count: &str, more: &[&str], script: &[&str]) -> Process {
     let (towpath, options) = (towpath(), mode.options(&[8090]));
     let mut line = vec![towpath.as_str(), "run", "--shards", count];
-    // The environment of the tests may say how many, or put the stack where there is one.
+    // Ignore the number of shards and the hosting that the environment of the tests requests.
     let own = |option: &&str| !option.starts_with("--shards") && *option != "--inline";
     line.extend(options.iter().map(String::as_str).filter(own));
     line.extend(more);
@@ -95,7 +95,7 @@ fn start(ns: &Namespace, mode: Mode, count: &str, more: &[&str], script: &[&str]
     ns.spawn(&line)
 }
 
-/// A counter of `--stats=json`.
+/// Returns a counter from the output of `--stats=json`.
 fn counter(out: &Output, layer: &str, name: &str) -> u64 {
     let json = out.stderr.lines().find(|line| line.starts_with('{')).expect("counters");
     let counters: serde_json::Value = serde_json::from_str(json).expect("JSON");
@@ -119,7 +119,7 @@ fn many_clients_are_served() {
                 Mode::Rootless => assert_eq!(counter(&out, "gateway", "tcp_accepted"), CLIENTS),
                 Mode::Tap => assert!(counter(&out, "tap", "rx_frames") > CLIENTS),
             }
-            // Every packet of a connection has come in at its owner.
+            // Every packet of a connection arrived at the shard that owns it.
             assert_eq!(counter(&out, "sockets", "shard_handed_over"), 0, "{mode:?} {count}");
         }
     }
@@ -139,7 +139,7 @@ fn a_program_has_many_connections() {
     }
 }
 
-/// Blocks of a pcapng file that describe an interface, and those that have a packet.
+/// Counts the interface blocks and packet blocks of a pcapng file.
 fn blocks(file: &[u8]) -> (usize, usize) {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("a word"));
     let (mut at, mut interfaces, mut packets) = (0, 0, 0);
@@ -158,13 +158,14 @@ fn one_capture_has_the_packets_of_all() {
         let file = folder.file("out.pcapng");
         served(&ns, Mode::Rootless, count, &["--pcap", &file]);
         let (interfaces, packets) = blocks(&std::fs::read(&file).expect("a capture"));
-        // The loopback is the other one. A connection has four packets without any bytes.
+        // The second interface is loopback. A connection has at least four packets without payload.
         assert_eq!(interfaces, 2);
         assert!(packets > 4 * CLIENTS as usize, "{packets}");
     }
 }
 
-/// Wherever the program's socket is, each datagram comes back from where it was sent to.
+/// Each datagram is echoed to its sender's address, regardless of the shard that owns the program's
+/// socket.
 #[test]
 fn datagrams_are_answered() {
     for &mode in Mode::all() {
@@ -179,7 +180,7 @@ fn datagrams_are_answered() {
     }
 }
 
-/// The preloaded library that makes towpath see a machine with 16 processors.
+/// Compiles a preload library that simulates a machine with 16 processors.
 fn processors(folder: &Scratch) -> String {
     let source = folder.write(
         "processors.c",
@@ -193,8 +194,8 @@ fn processors(folder: &Scratch) -> String {
     format!("LD_PRELOAD={library}")
 }
 
-/// Without `--shards`, a machine with many processors has several shards, and a thread as long as
-/// that is enough.
+/// Without `--shards`, a machine with many processors uses several shards, but only one thread
+/// while that is sufficient.
 #[test]
 fn many_processors_are_made_use_of_when_they_are_needed() {
     let folder = Scratch::new();
@@ -205,7 +206,8 @@ fn many_processors_are_made_use_of_when_they_are_needed() {
             let (ns, towpath, options) = (Namespace::new(), towpath(), mode.options(&[]));
             let mut line: Vec<&str> = if steered { Vec::new() } else { without.to_vec() };
             line.extend(["env", &fake, &towpath, "run", "--stats=json"]);
-            // The environment of the tests may say how many, or put the stack where there is one.
+            // Ignore the number of shards and the hosting that the environment of the tests
+            // requests.
             let own = |option: &&str| !option.starts_with("--shards") && *option != "--inline";
             line.extend(options.iter().map(String::as_str).filter(own));
             if mode == Mode::Rootless {
@@ -215,7 +217,7 @@ fn many_processors_are_made_use_of_when_they_are_needed() {
             let server = ns.spawn(&line);
             ns.run(&["python3", "-c", ASK, mode.host()]).ok();
             let out = server.wait(PATIENCE).ok();
-            // The socket is in one shard, and of 16 flows some are others'.
+            // The socket is in one shard, while some of 16 flows arrive at other shards.
             let several = counter(&out, "sockets", "shard_handed_over") > 0;
             assert_eq!(several, mode == Mode::Rootless || steered, "{mode:?}, steered: {steered}");
             assert!(!out.stderr.contains("CAP_BPF"), "{}", out.stderr);
@@ -224,8 +226,8 @@ fn many_processors_are_made_use_of_when_they_are_needed() {
     }
 }
 
-/// Where the kernel may not be told whose packets are whose, shards hand them on, and the user is
-/// told.
+/// If the kernel cannot be told which shard owns a packet, shards hand packets over, and the user
+/// is told.
 #[test]
 fn packets_that_are_not_steered_arrive() {
     if Mode::all().len() == 1 {

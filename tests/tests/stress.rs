@@ -1,4 +1,4 @@
-//! Many threads, many processes, little memory: what only goes wrong when much happens at once.
+//! Many threads, many processes, and little memory: failures that only occur under load.
 
 use towpath_tests::{Mode, Namespace, program, run};
 
@@ -6,7 +6,7 @@ fn passes(name: &str) {
     passes_with(name, &[]);
 }
 
-/// `before` stands before the program's command.
+/// Runs a program, with `before` put before its command.
 fn passes_with(name: &str, before: &[&str]) {
     let (ns, program) = (Namespace::new(), program(&format!("stress/{name}")));
     let out = run(&ns, Mode::Rootless, &[], &[before, &["python3", &program]].concat());
@@ -33,7 +33,7 @@ fn idle_pollers_sleep_while_another_connection_is_busy() {
     passes("idle_pollers.py");
 }
 
-/// Thread ids say nothing from one PID namespace to another.
+/// Thread ids are not comparable between PID namespaces.
 #[test]
 fn workers_in_pid_namespaces_of_their_own_are_killed() {
     if rustix::process::geteuid().is_root() {
@@ -41,7 +41,7 @@ fn workers_in_pid_namespaces_of_their_own_are_killed() {
     }
 }
 
-/// Where these have the machine to themselves, times and wake-ups are judged, too.
+/// Tests that also check times and wake-ups, for an otherwise idle machine.
 mod nightly {
     #[test]
     fn nobody_waits_for_long() {

@@ -1,9 +1,9 @@
-//! Urgent data: the same program on the kernel and on Towpath in each hosting. Then with the kernel
-//! as peer, over a TAP device and through the gateway.
+//! Urgent data: runs the same program on the kernel, and on Towpath in each hosting. Then uses the
+//! kernel as the peer, over a TAP device and through the gateway.
 
 use towpath_tests::{Mode, Namespace, PATIENCE, Process, program, start, towpath};
 
-/// Rounds of requests and answers, both with an urgent byte.
+/// Number of requests and answers, all with an urgent byte.
 const ROUNDS: &str = "5";
 
 #[test]
@@ -24,7 +24,7 @@ fn wanted(what: &str, word: &str, urgent: char, after: &str) -> String {
     (0..5).map(line).collect()
 }
 
-/// Both ends say what they got of the other.
+/// Checks what each end received from its peer.
 fn compare(server: Process, client: Process, mode: Mode) {
     let client = client.wait(PATIENCE).ok().stdout;
     let server = server.wait(PATIENCE).ok().stdout;

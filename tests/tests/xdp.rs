@@ -1,5 +1,5 @@
-//! `towpath run --xdp`: a stack on an end of a veth pair by an XDP socket, and clients in the other
-//! end's namespace. Without root all of it is left out.
+//! `towpath run --xdp`: a stack with an XDP socket on one end of a veth pair, and clients in the
+//! other end's namespace. Skipped without root.
 
 use rustix::process::Signal;
 use towpath_tests::veth::{ECHO, FOREIGN, Veth, counter, follow_mtu, share_ports, unplug};
@@ -8,7 +8,7 @@ use towpath_tests::{PATIENCE, Process, eventually, is_inline, towpath, wait_for_
 const ON_VETH: [&str; 7] =
     ["--xdp", "vb", "--address", "10.1.0.2/24", "--address", "fd00:1::2/64", "--stats=json"];
 
-/// None without root, and inline, where there is no XDP.
+/// Creates the namespaces. None without root, or inline, which does not support XDP.
 fn lab(mtu: u32) -> Option<Veth> {
     if is_inline() { None } else { Veth::new(mtu) }
 }
@@ -18,7 +18,7 @@ fn start(lab: &Veth, program: &[&str]) -> Process {
     lab.run(&ON_VETH, program)
 }
 
-/// Whether an XDP program is attached to the interface.
+/// Returns whether an XDP program is attached to the interface.
 fn has_program(lab: &Veth) -> bool {
     let shown = lab.there.run(&["ip", "-d", "-j", "link", "show", "vb"]).ok().stdout;
     let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -35,7 +35,7 @@ fn a_stack_has_its_frames_and_the_kernel_all_others() {
         assert_eq!(output.stdout, "True 8388608\n", "{host}");
         lab.here.run(&["ping", "-c1", "-W5", host]).ok();
     }
-    // The kernel answers at its own address, and refuses what only the stack has.
+    // At its own address the kernel answers, and refuses ports that only the stack serves.
     for host in ["10.1.0.9", "fd00:1::9"] {
         lab.here.run(&["ping", "-c1", "-W5", host]).ok();
     }
@@ -45,7 +45,7 @@ fn a_stack_has_its_frames_and_the_kernel_all_others() {
     run.signal(Signal::TERM);
     let output = run.wait(PATIENCE);
     assert!(!has_program(&lab) && lab.promiscuity() == 0);
-    // A veth runs the program itself, and the kernel copies.
+    // A veth runs the program in the driver, and the kernel copies packets.
     let xdp = |name: &str| counter(&output.stderr, "xdp", name);
     assert_eq!((xdp("in_driver"), xdp("zero_copy")), (1, 0), "{}", output.stderr);
     assert!(xdp("rx_bytes") > 16 << 20 && xdp("tx_bytes") > 16 << 20, "{}", output.stderr);
@@ -113,7 +113,7 @@ fn a_removed_interface_is_told_and_other_connections_live() {
     unplug(&lab, &ON_VETH);
 }
 
-/// Nothing but the kernel's word tells a program that neither sends nor receives.
+/// Only a notification by the kernel reaches a run that neither sends nor receives.
 #[test]
 fn a_silent_run_is_told_of_a_removed_interface() {
     let Some(lab) = lab(1500) else { return };
@@ -123,7 +123,7 @@ fn a_silent_run_is_told_of_a_removed_interface() {
     eventually("the removal is told", || run.stderr().contains("the interface vb was deleted"));
 }
 
-/// Joins a group, and prints a datagram to it.
+/// Joins a multicast group, and prints a datagram sent to it.
 const MEMBER: &str = "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -142,7 +142,7 @@ s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton('10.1.0
 s.sendto(b'to the group', ('239.1.2.3', 7903))
 ";
 
-/// The program in the driver knows the addresses of the start alone, and no groups.
+/// The XDP program only knows the initial addresses, and no groups.
 #[test]
 fn later_addresses_and_groups_are_reached() {
     let Some(lab) = lab(1500) else { return };

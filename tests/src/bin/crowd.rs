@@ -1,6 +1,6 @@
-//! A server with very many idle connections, its clients, and a client that asks all the time.
-//! `cargo lab crowd` measures with them; `cargo lab bench` measures its round trips with the
-//! last.
+//! A server with very many idle connections, its clients, and a client that sends requests
+//! continuously. `cargo lab crowd` measures with them; `cargo lab bench` measures round-trip times
+//! with the last one.
 //!
 //! ```text
 //! crowd serve PORT COUNT                 accepts COUNT connections on PORT and answers on PORT + 1
@@ -9,10 +9,9 @@
 //! crowd ask HOST:PORT SECONDS            round trips: median, 99th percentile, number
 //! ```
 //!
-//! Each reports progress on its standard output, and keeps its connections until its standard input
-//! ends. A process can have so many descriptors only: the first two make as many processes as
-//! needed.
-#![allow(clippy::print_stdout)] // Its output is what it is for.
+//! Each command reports its progress on standard output, and keeps its connections until standard
+//! input ends. `serve` and `hold` fork as many processes as the descriptor limit requires.
+#![allow(clippy::print_stdout)] // The output is the purpose of this program.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,10 +24,10 @@ use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 
-/// Bytes of a question and of its answer.
+/// Length of a request and of its response in bytes.
 const ASKED: usize = 64;
-/// Ports that a client of the crowd uses. Linux gives no port by itself that a socket was bound to,
-/// whichever its address: those that it chooses from begin behind.
+/// Ports used by a client of the crowd, below the ephemeral range. Linux does not choose an
+/// ephemeral port that any socket is bound to, regardless of the address.
 const PORTS: std::ops::RangeInclusive<u16> = 1024..=32_767;
 
 fn main() -> Result<()> {
@@ -50,9 +49,9 @@ fn main() -> Result<()> {
     }
 }
 
-/// Connections that one process can hold.
+/// Returns the maximum number of connections per process.
 fn share() -> Result<usize> {
-    // Beside them: listeners, pipes, and what a library or the engine has.
+    // Descriptors reserved for listeners, pipes, libraries and the engine.
     const OTHERS: u64 = 100;
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.or(limit.current).unwrap_or(1 << 20);
@@ -60,8 +59,9 @@ fn share() -> Result<usize> {
     Ok(most.saturating_sub(OTHERS).max(1) as usize)
 }
 
-/// Lets processes of their own `take` connections, as many as each can hold, with the number that
-/// were taken before. The processes end when the result is dropped.
+/// Forks processes that each `take` as many connections as possible. `take` is called with the
+/// number of connections taken before, and the number to take. The processes end when the result is
+/// dropped.
 fn in_processes(
     count: usize,
     take: impl Fn(usize, usize) -> Result<Vec<OwnedFd>>,
@@ -71,9 +71,9 @@ fn in_processes(
     let (mut end, ends) = std::io::pipe()?;
     let firsts = (0..count).step_by(share);
     for before in firsts.clone() {
-        // SAFETY: there is one thread.
+        // SAFETY: the process has a single thread.
         if unsafe { nix::unistd::fork() }?.is_child() {
-            // `take` may wait for connections that never come.
+            // Die with the parent, because `take` may wait for connections that never arrive.
             set_parent_process_death_signal(Some(Signal::KILL))?;
             drop((held, ends));
             let connections = take(before, share.min(count - before))?;
@@ -87,7 +87,7 @@ fn in_processes(
     Ok(Holders { held, processes: firsts.len(), _ends: ends })
 }
 
-/// The processes that hold connections.
+/// Processes that hold connections.
 struct Holders {
     held: PipeReader,
     processes: usize,
@@ -95,7 +95,7 @@ struct Holders {
 }
 
 impl Holders {
-    /// Until all have what they shall have, or have ended.
+    /// Waits until all processes have their connections, or have ended.
     fn wait(&mut self) -> Result<()> {
         let mut all = Vec::new();
         self.held.read_to_end(&mut all)?;
@@ -104,14 +104,14 @@ impl Holders {
     }
 }
 
-/// Reports progress to the process that waits for the line.
+/// Prints a line of progress for the process that waits for it.
 fn say(what: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}")?;
     Ok(out.flush()?)
 }
 
-/// Returns at the end of the standard input.
+/// Waits for the end of standard input.
 fn wait_for_the_end() -> Result<()> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
@@ -134,8 +134,8 @@ fn serve(port: u16, count: usize) -> Result<()> {
     wait_for_the_end()
 }
 
-/// Answers for ever, on one thread: the thread that turns an engine in the program's own process
-/// answers, too.
+/// Answers connections one after the other on one thread, so that with `--inline` the thread that
+/// drives the engine also answers.
 fn answer_in_turn(port: u16) -> Result<()> {
     let asked = TcpListener::bind(("0.0.0.0", port))?;
     loop {
@@ -143,7 +143,7 @@ fn answer_in_turn(port: u16) -> Result<()> {
     }
 }
 
-/// Until the client closes.
+/// Answers requests until the client closes.
 fn answer(mut stream: TcpStream) {
     let mut question = [0; ASKED];
     let _ = stream.set_nodelay(true);

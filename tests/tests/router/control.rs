@@ -1,11 +1,11 @@
-//! The control protocol of a running router: `towpath ip` and `stats` show it and change it.
+//! Control protocol of a running router: `towpath ip` and `stats` query and change it.
 
 use serde_json::Value;
 use towpath_tests::{Namespace, Output, PATIENCE, Process, Scratch, towpath};
 
 use super::{Lab, end};
 
-/// A router with a name of its own: others may run tests beside this one.
+/// A router with a unique name, because other runs may exist on the machine.
 pub(super) struct Named {
     pub lab: Lab,
     name: String,
@@ -13,7 +13,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// None without root.
+    /// Starts the router; None without root.
     pub fn new(test: &str, options: &[&str]) -> Option<Self> {
         Some(Self::start(Lab::new(1500)?, test, options))
     }
@@ -28,7 +28,7 @@ impl Named {
         &self.name
     }
 
-    /// `towpath COMMAND` on this router.
+    /// Runs `towpath COMMAND` on this router.
     fn command(&self, command: &str, line: &str) -> Output {
         let towpath = towpath();
         let mut words = vec![towpath.as_str(), command, "--name", &self.name];
@@ -63,7 +63,7 @@ fn a_running_router_is_shown_and_changed() {
     let sockets = it.lab.left.run(&[&towpath(), "ss", &pid]).ok();
     assert_eq!(sockets.stderr, "", "a router is no fault for `towpath ss`");
 
-    // A second address answers, and the network behind `right` is reached once there is a route.
+    // A second address answers, and the network behind `right` is reachable once there is a route.
     it.ip("addr add 10.1.0.7/24 dev lan");
     assert!(it.lab.pings("10.1.0.7"));
     let right = it.lab.right.name().expect("root");
@@ -80,7 +80,7 @@ fn a_running_router_is_shown_and_changed() {
     it.ip("link set wan up");
     assert!(it.lab.pings("10.2.0.2"));
 
-    // A list is made whole or not at all, while packets flow.
+    // A list is replaced atomically while packets flow.
     let flow = it.lab.left.spawn(&["ping", "-i", "0.01", "-c", "200", "-W2", "10.2.0.2"]);
     let folder = Scratch::new();
     let good =
@@ -110,7 +110,8 @@ fn a_route_has_an_mtu_and_several_next_hops() {
         let output = it.lab.left.run(&["tracepath", "-n", to]).ok().stdout;
         assert!(output.contains(&format!("Resume: pmtu {mtu} hops 2 back 2")), "{output}");
     }
-    // The second address belongs to no host: its flows go by the first when it has not answered.
+    // The second next hop has no host. After its address resolution fails, its flows use the first
+    // one.
     it.ip("route replace 10.5.0.0/16 nexthop via 10.2.0.2 dev wan nexthop via 10.2.0.77");
     let shown = it.ip("route show 10.5.0.0/16");
     let hop = |via: &str| format!("\tnexthop via {via} dev wan weight 1 \n");
@@ -143,7 +144,7 @@ fn ports_are_shown_with_counters_of_their_devices() {
     assert_eq!(ports[0]["mtu"], 1500);
     let link = it.json("ip", "-j link show lan");
     assert_eq!(ports[0]["mac"], link[0]["address"]);
-    // Five packets more, by the stack and by the device, while it runs.
+    // Five more packets are counted by the stack and the device while it runs.
     assert!(it.lab.left.run(&["ping", "-c5", "-i0.01", "-W5", "10.2.0.2"]).success());
     let after = it.json("port", "-j show wan");
     let grown = |now: &Value, before: &Value| now.as_u64().zip(before.as_u64()).map(|(n, b)| n - b);
@@ -174,7 +175,7 @@ fn ports_are_shown_with_counters_of_their_devices() {
 fn a_route_of_ipv6_has_the_metric_that_is_shown() {
     let Some(it) = Named::new("metric", &["--route", "fd00:6::/48@fd00:2::2"]) else { return };
     assert!(it.ip("-6 route").contains("fd00:6::/48 via fd00:2::2 dev wan metric 1024"));
-    // The same network by another metric is another route; by the same one it is there.
+    // A route with another metric is a separate route; one with the same metric exists already.
     let again = it.command("ip", "route add fd00:6::/48 via fd00:2::3 metric 1024");
     assert_eq!((again.code(), again.stderr.as_str()), (2, "towpath: Error: File exists\n"));
     it.ip("route del fd00:6::/48 metric 1024");
@@ -195,7 +196,7 @@ fn rules_are_shown_and_changed_while_packets_flow() {
     it.command("acl", "add id 10 in lan proto icmp action accept").ok();
     it.lab.left.run(&["ping", "-c5", "-i0.01", "-W5", "10.2.0.2"]).ok();
     assert_eq!(packets(10), Some(5));
-    // Counters of a rule that stays go on.
+    // Counters of an unchanged rule continue.
     it.command("acl", "add id 5 in lan dst 10.2.0.2 proto icmp action reject").ok();
     assert!(!it.lab.pings("10.2.0.2"));
     assert_eq!((packets(5), packets(10)), (Some(1), Some(5)));
@@ -211,7 +212,7 @@ fn rules_are_shown_and_changed_while_packets_flow() {
     let stats = it.json("stats", "-j");
     assert!(stats["rules"]["20.accept.packets"].as_u64() >= Some(1), "{stats}");
 
-    // A refused change changes nothing, and says why.
+    // A refused change has no effect, and reports the reason.
     let before = it.command("acl", "show").ok().stdout;
     let refused = [
         ("add id 20 action drop", 2, "Error: rule 20 is there"),
@@ -237,7 +238,7 @@ fn rules_are_shown_and_changed_while_packets_flow() {
     };
     assert_eq!((rules(&after), rules(&after).len()), (rules(&before), 3));
 
-    // Either list lets the flow pass by a rule of its own; half of each would drop it.
+    // Each list accepts the flow by a different rule; a mixture of both would drop it.
     let lists = [1, 2].map(|n| {
         let text = format!(
             "acl add id {n} proto icmp action accept\nacl add id 3{n} action drop\n\
@@ -251,7 +252,7 @@ fn rules_are_shown_and_changed_while_packets_flow() {
     }
     let told = flow.wait(PATIENCE).ok().stdout;
     assert!(told.contains("500 received"), "{told}");
-    // `load` reads what `show` prints, and `flush` leaves nothing.
+    // `load` accepts the output of `show`, and `flush` removes all rules.
     let shown = folder.write("shown", it.command("acl", "show").ok().stdout);
     it.command("acl", "flush").ok();
     assert_eq!(it.command("acl", "show").ok().stdout, "");
@@ -273,14 +274,14 @@ fn a_name_belongs_to_one_and_strangers_get_no_answer() {
     assert_eq!(output.code(), 125);
     assert!(output.stderr.contains("another run of this user has this name"), "{}", output.stderr);
     let scratch = Scratch::new();
-    // The build may lie where other users cannot go.
+    // Use a copy, because other users may not be able to access the build directory.
     let copy = scratch.file("towpath");
     std::fs::copy(&towpath, &copy).expect("room");
     second.shell(&format!("chmod 755 {copy} {}", scratch.path().display())).ok();
     let stranger = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     let asked = second.shell(&format!("{stranger} {copy} ip --name {} addr", it.name));
     assert_eq!(asked.code(), 1, "{}", asked.stdout);
-    // After a router that was killed, its name is free.
+    // The name of a killed router can be used again.
     it.router.signal(super::Signal::KILL);
     it.router.wait(PATIENCE);
     let again = it.lab.start(&["--name", &it.name]);

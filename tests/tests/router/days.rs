@@ -1,11 +1,12 @@
-//! Bad days of a router: a wire is pulled, an interface goes down, a neighbour moves.
+//! A router under adverse conditions: a link loses its carrier, an interface goes down, a neighbour
+//! moves.
 
 use towpath_tests::{Namespace, eventually};
 
 use super::control::Named;
 use super::{end, ip};
 
-/// Gives `right` back what its kernel forgets of an interface that was down.
+/// Restores the configuration that the kernel of `right` drops when an interface goes down.
 fn restore(right: &Namespace) {
     let name = right.name().expect("root");
     for line in ["link set w0 up", "addr replace fd00:2::2/64 dev w0 nodad"] {
@@ -22,8 +23,8 @@ fn both_answer(it: &Named) {
     }
 }
 
-/// The far end goes down, and the wire has no carrier. Then the router's own interface goes down.
-/// The other port works all the time, and nothing is started again.
+/// First the far end goes down, so that the link has no carrier. Then the router's own interface
+/// goes down. The other port keeps working, and no restart is needed.
 #[test]
 fn a_link_that_goes_down_comes_back() {
     let Some(it) = Named::new("link", &[]) else { return };
@@ -49,8 +50,9 @@ fn a_link_that_goes_down_comes_back() {
     end(it.router);
 }
 
-/// A neighbour gets another Ethernet address. Its word is enough for the router, without traffic.
-/// Without a word the router finds out when its probes are not answered.
+/// A neighbour changes its Ethernet address. The router learns it from an announcement, even
+/// without traffic. Without an announcement, the router detects the change when its probes are not
+/// answered.
 #[test]
 fn a_neighbour_that_moves_is_found_again() {
     let Some(it) = Named::new("moves", &[]) else { return };
@@ -81,8 +83,8 @@ fn a_neighbour_that_moves_is_found_again() {
     end(it.router);
 }
 
-/// Two routers share the flows to a network. When the second loses its link, the first has
-/// them all at once.
+/// Two routers share the flows to a network. When the second loses its link, all flows use the
+/// first immediately.
 #[test]
 fn flows_share_two_routers_and_leave_one_that_goes() {
     let Some(lab) = super::Lab::new(1500) else { return };
@@ -112,14 +114,14 @@ fn flows_share_two_routers_and_leave_one_that_goes() {
         "--stats=json",
     ];
     let it = Named::start(lab, "equal", &options);
-    // The kernel answers by its default route, whichever way the question came.
+    // The kernel answers by its default route, regardless of the path of the request.
     for n in 1..=24 {
         let to = format!("10.5.0.{n}");
         eventually("a host behind two routers answers", || it.lab.pings(&to));
     }
     ip(&format!("ip -n {right} link set v0 down"));
-    // By the carrier, and not by its entry, which counts as reachable for up to 45 s more (RFC 4861
-    // 6.3.2).
+    // Because of the carrier: the entry itself would count as reachable for up to 45 s more (RFC
+    // 4861 6.3.2).
     eventually("the neighbours behind the link are forgotten", || {
         !it.ip("neigh").lines().any(|line| line.contains("dev alt"))
     });
@@ -134,6 +136,6 @@ fn flows_share_two_routers_and_leave_one_that_goes() {
     let stats = end(it.router);
     let [alt, wan] = ["10.accept.packets", "20.accept.packets"]
         .map(|name| super::counter(&stats, "rules", name));
-    // Fewer than two of 24 by chance: once in 600,000 keys.
+    // The probability that fewer than two of 24 flows use the second router is 1 in 600,000.
     assert!(alt >= 2 && wan >= 24, "{alt} by the second, {wan} by the first");
 }

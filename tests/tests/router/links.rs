@@ -1,14 +1,14 @@
-//! VLANs and bridges as ports, with the kernel's VLAN interfaces at the other end of the wire.
+//! VLANs and bridges as ports, with the kernel's VLAN interfaces at the other end of the link.
 
 use towpath_tests::{Namespace, Process, Scratch, eventually, towpath, wait_for_port};
 
 use super::{Lab, counter, end, ip};
 
-/// Stands for VLAN interfaces where the kernel is built without them.
+/// Script that replaces VLAN interfaces if the kernel does not support them.
 const TAGS: &str = include_str!("vlan.py");
 
-/// Makes VLAN interfaces of the wire at `l0`: `v10` in one namespace, `v20` in another, and so on.
-/// Returns what has to live as long as they are used.
+/// Creates VLAN interfaces on the link at `l0`: `v10` in one namespace, `v20` in another, and so
+/// on. Returns a process that must live as long as they are used.
 fn vlans(lab: &Lab, hosts: &[(&Namespace, u16)]) -> Option<Process> {
     let left = lab.left.name().expect("root");
     let has_vlans = lab.left.shell("ip link add link l0 name v0 type vlan id 1").success();
@@ -31,7 +31,7 @@ fn vlans(lab: &Lab, hosts: &[(&Namespace, u16)]) -> Option<Process> {
     if has_vlans {
         return None;
     }
-    // The script knows nothing of frames that are to be cut.
+    // Disable offloads, because the script does not segment frames.
     lab.router.run(&["ethtool", "-K", "l1", "tx", "off", "tso", "off", "gso", "off"]).ok();
     let line: Vec<_> =
         ["python3", "-c", TAGS, "l0"].into_iter().chain(words.iter().map(String::as_str)).collect();
@@ -40,7 +40,7 @@ fn vlans(lab: &Lab, hosts: &[(&Namespace, u16)]) -> Option<Process> {
     Some(process)
 }
 
-/// Hosts of two VLANs of one wire reach each other by the router, and see the tags there.
+/// Hosts of two VLANs on one link reach each other through the router, and receive tagged frames.
 #[test]
 fn vlans_of_one_interface_are_ports() {
     let Some(lab) = Lab::new(1500) else { return };
@@ -84,7 +84,7 @@ fn vlans_of_one_interface_are_ports() {
     assert!(counter(&stats, "port.lan", "vlan_rx_foreign") > 0, "{stats}");
 }
 
-/// `right` serves a file, and `left` gets it whole.
+/// `left` downloads a file from `right`.
 fn transfer(lab: &Lab, host: &str) {
     let folder = Scratch::new();
     let file = folder.big("file", 3 << 20);
@@ -99,7 +99,7 @@ fn transfer(lab: &Lab, host: &str) {
     server.stop();
 }
 
-/// Two interfaces are one network: hosts reach each other, and the router at its one address.
+/// Two interfaces form one network: hosts reach each other, and the router at its single address.
 #[test]
 fn a_bridge_of_two_interfaces_is_a_port() {
     let Some(lab) = Lab::new(1500) else { return };
@@ -116,7 +116,7 @@ fn a_bridge_of_two_interfaces_is_a_port() {
     transfer(&lab, "10.1.0.3");
     let route = lab.left.run(&["traceroute", "-n", "-q1", "10.1.0.3"]).ok().stdout;
     assert_eq!(route.lines().count(), 2, "a bridge is no hop: {route}");
-    // Tags neither pass nor are lost on the way.
+    // Tagged frames are not forwarded, and a counter reports them.
     let _tags = vlans(&lab, &[(&lab.left, 10)]);
     ip(&format!("ip -n {left} addr add 10.40.0.2/24 dev v10"));
     ip(&format!("ip -n {right} addr add 10.40.0.3/24 dev w0"));

@@ -1,11 +1,11 @@
-//! Redirects, which the kernel of a host believes.
+//! Redirects of the router are accepted by the kernel of a host.
 
 use towpath_tests::eventually;
 
 use super::control::Named;
 use super::{counter, end, ip};
 
-/// Ethernet address of the better router, which is not there: nobody asks for it.
+/// Ethernet address of the better router, which does not exist, so that no host resolves it.
 const BETTER: &str = "02:00:00:00:09:09";
 
 #[test]
@@ -21,7 +21,7 @@ fn a_host_takes_the_better_router_that_it_is_told_of() {
         it.ip(&format!("neigh add {router} lladdr {BETTER} dev lan"));
     }
     it.ip("route add fd00:9::/64 via fe80::9 dev lan");
-    // A host believes a router of IPv6 that it knows by its link-local address.
+    // For IPv6, a host accepts redirects only from the link-local address of its router.
     let own = || {
         let shown = it.ip("-6 -br addr show lan");
         let own = shown.split_whitespace().find(|word| word.starts_with("fe80:"));

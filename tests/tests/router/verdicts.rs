@@ -1,4 +1,4 @@
-//! Rules of `towpath router` beside nftables, which is the oracle: the same packets and lists.
+//! Rules of `towpath router` compared with nftables as the oracle: equal packets and lists.
 
 use towpath_tests::{PATIENCE, Process, eventually, towpath};
 
@@ -7,7 +7,7 @@ use super::{Lab, end};
 
 const VERDICTS: &str = include_str!("verdicts.py");
 
-/// A packet and a list, with what became of it.
+/// Outcome of a packet under a list.
 #[derive(Debug)]
 struct Verdict {
     about: String,
@@ -33,8 +33,8 @@ impl Lab {
     }
 }
 
-/// Deliberate differences are packets whose transport header rules cannot see. The router drops
-/// them under any list, and `docs/acl.md` says so.
+/// Deliberate differences are packets whose transport header is not visible to rules. The router
+/// drops these under any list, as documented in `docs/acl.md`.
 #[test]
 fn rules_judge_as_nftables_does() {
     let Some(oracle) = Lab::new(1500) else { return };
