@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[repr(C)]
 pub struct BpfInstruction {
     code: u8,
-    /// The destination in the lower half, the source in the upper one; on big-endian machines the
-    /// other way round (RFC 9669 §3.1).
+    /// Destination register in the lower half and source in the upper half; swapped on big-endian
+    /// machines (RFC 9669 §3.1).
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -34,7 +34,7 @@ pub enum Reg {
     R7,
     R8,
     R9,
-    /// Points to the end of the stack, of 512 bytes.
+    /// Read-only pointer to the end of the stack, which has 512 bytes.
     Frame,
 }
 
@@ -92,7 +92,7 @@ impl Size {
 pub enum BpfOperand {
     /// A register.
     Reg(Reg),
-    /// A number, whose sign is extended to 64 bits.
+    /// An immediate, sign-extended to 64 bits.
     Number(i32),
 }
 

@@ -18,28 +18,28 @@ pub enum Transport {
 /// Ports of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRange {
-    /// The protocol.
+    /// Transport protocol.
     pub transport: Transport,
-    /// The first port.
+    /// First port.
     pub first: u16,
-    /// The last port, which is not below the first.
+    /// Last port, not less than `first`.
     pub last: u16,
 }
 
 /// Frames of an interface that are a stack's; the kernel has the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Frames to an Ethernet address that the stack alone has; and questions of ARP and NDP for
-    /// its addresses, which go to groups.
+    /// Frames to an Ethernet address of the stack alone. Also includes ARP requests and neighbour
+    /// solicitations for its addresses, which are sent to broadcast or multicast addresses.
     Station {
         /// Ethernet address of the stack.
         mac: [u8; 6],
         /// IP addresses of the stack.
         addresses: Vec<IpAddr>,
     },
-    /// Packets for some ports of addresses that the kernel has as well.
+    /// Packets for some ports of addresses that the stack shares with the kernel.
     Ports {
-        /// IP addresses of the stack and the kernel.
+        /// IP addresses shared by the stack and the kernel.
         addresses: Vec<IpAddr>,
         /// Ports of the stack.
         ports: Vec<PortRange>,
@@ -49,9 +49,9 @@ pub enum Claim {
 /// How a program reads the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// By loads that end the program behind the end of the frame.
+    /// Load instructions, which end the program when they exceed the frame.
     Loads,
-    /// By pointers, which are compared with the end of the frame before each read.
+    /// Pointers, which must be compared with the end of the frame before each read.
     Pointers,
 }
 
@@ -299,7 +299,7 @@ impl Program {
         self.load(Size::Half, ETHERTYPE_AT);
         let mut ours = vec![ours];
         let [has_v4, has_v6] = families(addresses);
-        // The kernel refuses a program with instructions that none leads to.
+        // Emit the test only if needed, because the verifier rejects unreachable instructions.
         let arp = has_v4.then(|| self.asm.jump_if(Reg::R0, If::Equal, ETHERTYPE_ARP));
         if has_v6 {
             self.require(ETHERTYPE_IPV6);
@@ -498,7 +498,7 @@ mod tests {
 
     /// Whether the three programs of a claim choose a frame; None without CAP_BPF.
     fn chosen(claim: &Claim, bytes: &[u8]) -> Option<[bool; 2]> {
-        // The kernel runs no program for less than an Ethernet header.
+        // The kernel runs programs only on frames with a complete Ethernet header.
         assert!(bytes.len() >= 14);
         let map = SocketMap::new(1).ok()?;
         let xdp = load(Kind::Xdp, &claim.redirect_or(map.as_fd(), XDP_DROP as i32));
@@ -506,7 +506,7 @@ mod tests {
         let by_xdp = run(xdp.expect("verified").as_fd(), bytes).expect("run") == XDP_DROP;
         let by_ingress = match run(ingress.as_fd(), bytes) {
             Ok(result) => result == TCX_DROP as u32,
-            // The kernel runs programs of this kind for frames with a whole IP header alone.
+            // The kernel runs programs of this kind only on frames with a complete IP header.
             Err(_) if bytes.len() < 14 + 40 => by_xdp,
             Err(error) => panic!("{error}"),
         };
@@ -573,7 +573,7 @@ mod tests {
             assert_chosen(&claim, &ipv6("fd00:1::2", protocol, &to_port(port)), wanted);
             assert_chosen(&claim, &ipv6("fd00:1::3", protocol, &to_port(port)), false);
         }
-        // The bytes where an IPv6 fragment, or another extension header, has its port.
+        // The bytes where the port would be, in an IPv6 fragment or after another extension header.
         assert_chosen(&claim, &ipv6("fd00:1::2", 44, &to_port(80)), false);
         let mut fragment = ipv4(us, tcp, 0, &to_port(80));
         fragment[14 + 7] = 1;

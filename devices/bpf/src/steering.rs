@@ -22,18 +22,18 @@ use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 /// that are IPv4-mapped.
 #[derive(Debug, Clone, Copy)]
 pub struct Steering {
-    /// The key of the hash.
+    /// Key of the hash.
     pub key: [u64; 2],
-    /// The number of queues, a power of two.
+    /// Number of queues, a power of two.
     pub queues: u32,
 }
 
 /// First byte that a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The Ethernet header, as for the queues of a TAP device.
+    /// Ethernet header, as for the queues of a TAP device.
     Link,
-    /// The IP header, as for packet sockets that are a group.
+    /// IP header, as for packet sockets in a fanout group.
     Network,
 }
 
@@ -110,7 +110,7 @@ impl Steering {
             p.recall(Reg::R5, place);
             absorb(&mut p, Reg::R5);
         }
-        // The length of the message, 36 bytes, is in the last byte of the last word.
+        // SipHash puts the length of the message, 36 bytes, into the last byte of the last word.
         p.constant(Reg::R5, 36 << 56);
         let last = p.jump();
 
@@ -206,7 +206,7 @@ fn transport_v4(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     let tcp = p.jump_if(Reg::R0, If::Equal, TCP);
     others.push(p.jump_if(Reg::R0, If::NotEqual, UDP));
     p.land([tcp]);
-    // The header's length in words of 32 bits.
+    // The header length field counts words of 32 bits.
     p.load(Size::Byte, ip);
     p.alu(Op::And, Reg::R0, 0x0f);
     p.alu(Op::ShiftLeft, Reg::R0, 2);
@@ -238,7 +238,7 @@ fn ends_v4(p: &mut BpfAssembler, ip: i32) {
 
 /// As [`transport_v4`], behind extension headers.
 fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
-    // Place of the next header, and its kind.
+    // Offset and kind of the next header.
     let (at, next) = (LAST, Reg::R9);
     p.alu(Op::Move, PORTS, 0);
     p.alu(Op::Move, at, ip + V6_HEADER_LEN);
@@ -254,7 +254,7 @@ fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
         p.land([fragment]);
         p.load_from(Size::Half, at, V6_FRAGMENT_AT);
         p.alu(Op::And, Reg::R0, V6_FRAGMENT);
-        // An atomic fragment is a whole packet (RFC 6946).
+        // An atomic fragment is a complete packet (RFC 6946).
         fragments.push(p.jump_if(Reg::R0, If::NotEqual, 0));
         p.load_from(Size::Byte, at, 0);
         p.alu(Op::Move, next, Reg::R0);
@@ -264,7 +264,7 @@ fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
         p.land(sized);
         p.load_from(Size::Byte, at, 0);
         p.alu(Op::Move, next, Reg::R0);
-        // In units of 8 bytes, without the first.
+        // The length field counts units of 8 bytes, without the first unit.
         p.load_from(Size::Byte, at, 1);
         p.alu(Op::ShiftLeft, Reg::R0, 3);
         p.alu(Op::Add, at, Reg::R0);
@@ -296,7 +296,7 @@ fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     for (reg, place) in [src, src_low, dst, dst_low].into_iter().zip(0..) {
         p.recall(reg, place);
     }
-    // ::ffff:0:0/96, which is on no wire (RFC 4291 §2.5.5.2).
+    // ::ffff:0:0/96 never appears in packets (RFC 4291 §2.5.5.2).
     for (high, low) in [(src, src_low), (dst, dst_low)] {
         let plain = p.jump_if(high, If::NotEqual, 0);
         p.alu(Op::Move, SCRATCH, low);

@@ -31,20 +31,20 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// The place of a program in the kernel, which says what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A program that chooses a queue or a socket.
+    /// Chooses a queue or a socket for a frame.
     SocketFilter,
-    /// A program that says whether the kernel gets a frame (tcx).
+    /// Decides whether the kernel processes a received frame (tcx).
     Ingress,
-    /// A program of an interface's driver, for frames of any number of pages (Linux 5.18).
+    /// Runs in an interface's driver, on frames of any number of pages (Linux 5.18).
     Xdp,
 }
 
 /// Where the kernel runs an XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the interface's driver, before the kernel makes anything of the frame.
+    /// In the driver, before the kernel allocates a socket buffer for the frame.
     Driver,
-    /// After the driver, on any interface; slower.
+    /// After the driver; slower, but supported on any interface.
     Generic,
 }
 
@@ -120,8 +120,8 @@ pub fn load(kind: Kind, instructions: &[BpfInstruction]) -> io::Result<Fd> {
         attach_type,
         ..Load::default()
     };
-    // SAFETY: bpf(2) reads `load` and the instructions, which live as long as the call; without a
-    // log it writes nothing.
+    // SAFETY: bpf(2) reads `load` and the instructions, which both outlive the call. Without a log
+    // buffer it writes nothing.
     unsafe { opened(BPF_PROG_LOAD, &load) }
 }
 
@@ -142,7 +142,7 @@ impl SocketMap {
             entries_max: queues,
             flags: 0,
         };
-        // SAFETY: bpf(2) reads `create`, which lives as long as the call.
+        // SAFETY: bpf(2) reads `create`, which outlives the call.
         Ok(Self(unsafe { opened(BPF_MAP_CREATE, &create) }?))
     }
 
@@ -160,7 +160,7 @@ impl SocketMap {
             value: (&raw const value) as u64,
             flags: 0,
         };
-        // SAFETY: bpf(2) reads `update`, and 4 bytes each of key and value, which live here.
+        // SAFETY: bpf(2) reads `update`, and 4 bytes each of key and value, which are locals.
         unsafe { call(BPF_MAP_UPDATE_ELEM, &update) }.map(drop)
     }
 }
@@ -196,7 +196,7 @@ pub fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<Fd>
 fn attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32) -> io::Result<Fd> {
     let program = program.as_raw_fd() as u32;
     let link = Link { program, interface, attach_type, flags };
-    // SAFETY: bpf(2) reads `link`, which lives as long as the call.
+    // SAFETY: bpf(2) reads `link`, which outlives the call.
     unsafe { opened(BPF_LINK_CREATE, &link) }
 }
 
@@ -207,7 +207,8 @@ fn attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32)
 unsafe fn opened<T>(command: c_int, attributes: &T) -> io::Result<Fd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { call(command, attributes) }?;
-    // SAFETY: the descriptor is new, and nobody else's. The kernel sets its close-on-exec flag.
+    // SAFETY: the descriptor is new, so this is its only owner. The kernel sets its close-on-exec
+    // flag.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
@@ -257,7 +258,7 @@ pub(crate) fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32) -> io:
         batch: LIVE_BATCH,
         ..Run::default()
     };
-    // SAFETY: bpf(2) reads the frame and writes to `run`, which both live here.
+    // SAFETY: bpf(2) reads the frame and writes to `run`, which both outlive the call.
     unsafe { run_program(&mut run) }
 }
 
@@ -271,7 +272,7 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
         repeat: 1,
         ..Run::default()
     };
-    // SAFETY: bpf(2) reads the frame and writes to `run`, which both live here.
+    // SAFETY: bpf(2) reads the frame and writes to `run`, which both outlive the call.
     unsafe { run_program(&mut run) }?;
     Ok(run.result)
 }

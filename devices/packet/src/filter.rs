@@ -89,7 +89,7 @@ mod tests {
         assert!(passes(&[2, 0x11, 0x22, 0x33, 0x44, 0x55, 0, 0]));
         assert!(passes(&[0xff; 60]));
         assert!(passes(&[0x33, 0x33, 0, 0, 0, 1, 0]));
-        // An address that differs by one bit is another station's.
+        // An address that differs in one bit belongs to another station.
         for at in 0..6 {
             let mut frame = [2, 0x11, 0x22, 0x33, 0x44, 0x55, 0, 0];
             frame[at] ^= 4;

@@ -16,56 +16,58 @@ use crate::sys::{self, RecvMemory, SendMemory};
 /// A socket that is set up, to be driven by this process or another.
 #[derive(Debug)]
 pub struct Parts {
-    /// Descriptors: of the socket, and of programs that end when they are closed.
+    /// Descriptors: the socket first, then those of BPF programs, which the kernel detaches when
+    /// they are closed.
     pub descriptors: Vec<Fd>,
-    /// The interface below.
+    /// The interface to which the socket is bound.
     pub interface: Interface,
 }
 
 /// An Ethernet interface beside the kernel, or one of several sockets on it.
 pub struct PacketSocket {
     pub(crate) fd: Fd,
-    /// Descriptors that end with the socket, as of the program that keeps frames of the stack from
-    /// the kernel.
+    /// Descriptors to close together with the socket, as that of the BPF program that hides the
+    /// stack's frames from the kernel.
     guards: Vec<Fd>,
     pub(crate) interface: Interface,
     pub(crate) receiver: RecvMemory,
     pub(crate) sender: SendMemory,
-    /// Large packets that the next call reads into.
+    /// Large packets for the next call to read into.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
     pub(crate) presence: Presence,
     pub(crate) counters: Counters,
-    /// Frames that the kernel dropped, as far as [`PacketSocket::counters`] has asked.
+    /// Frames dropped by the kernel, as of the last call of [`PacketSocket::counters`].
     missed: Cell<u64>,
 }
 
 towpath_pool::counters! {
     /// Frames, and the losses among them.
     pub struct Counters {
-        /// Frames received, merged ones as one.
+        /// Frames received. Merged frames count once.
         rx_frames,
         /// Bytes of received frames.
         rx_bytes,
-        /// Drops by the kernel, because the socket's queue was full.
+        /// Frames dropped by the kernel because the socket's queue was full.
         rx_missed,
-        /// Drops of frames whose virtio header contradicts itself or the frame.
+        /// Frames dropped because their virtio header is inconsistent.
         rx_malformed,
-        /// Drops of frames with a tag that is no 802.1Q one, as an 802.1ad one (0x88a8).
+        /// Frames dropped because their VLAN tag is not an 802.1Q tag, as an 802.1ad one (0x88a8).
         rx_foreign_tag,
-        /// Drops of frames that are longer than any buffer.
+        /// Frames dropped because they exceed the largest buffer.
         rx_too_long,
-        /// Reads that failed, as while the interface is down.
+        /// Failed reads, as while the interface is down.
         rx_errors,
-        /// Frames sent, those to be segmented as one.
+        /// Frames sent. Frames to be segmented count once.
         tx_frames,
         /// Bytes of sent frames.
         tx_bytes,
-        /// Drops of frames that the kernel refused: the interface is down, or memory is short.
+        /// Frames dropped because the kernel refused them: the interface is down, or memory is
+        /// short.
         tx_refused,
-        /// Drops of frames to be segmented whose checksum is complete.
+        /// Frames to be segmented that were dropped because their checksum is already complete.
         tx_malformed,
-        /// Calls after which the socket took no more for now.
+        /// Calls after which the socket's queue was full.
         tx_blocked,
     }
 }
@@ -77,44 +79,44 @@ pub enum OpenError {
     /// The process lacks a capability.
     #[error("a packet socket on {name} needs {rights}: {}", .rights.advice())]
     NotPermitted {
-        /// The interface that was asked for.
+        /// Name of the requested interface.
         name: String,
-        /// Capabilities for the frames that were asked for.
+        /// Missing capabilities.
         rights: Rights,
     },
-    /// The interface cannot be used.
+    /// The interface is unsuitable.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The kernel cannot be kept from answering at ports of the stack.
+    /// The kernel cannot be prevented from answering on the stack's ports.
     #[error(
         "ports of the kernel's own addresses on {name} need Linux 6.6, CAP_BPF and CAP_NET_ADMIN \
          ({source}): run with sudo, use --xdp, or give the stack an address of its own"
     )]
     NotWithheld {
-        /// The interface that was asked for.
+        /// Name of the requested interface.
         name: String,
-        /// The error of the system.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The kernel cannot divide flows among several sockets.
+    /// The kernel cannot distribute flows among several sockets.
     #[error(
         "several shards on {name} need CAP_BPF and Linux 4.3 ({source}): run with sudo, or use \
          --shards 1"
     )]
     NotSteered {
-        /// The interface that was asked for.
+        /// Name of the requested interface.
         name: String,
-        /// The error of the system.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The system refused a step.
+    /// A system call failed.
     #[error("cannot {step} on {name}: {source}")]
     Io {
-        /// The interface that was asked for.
+        /// Name of the requested interface.
         name: String,
-        /// The step.
+        /// Description of the failed step.
         step: &'static str,
-        /// The error of the system.
+        /// Error of the system call.
         source: io::Error,
     },
 }
@@ -335,8 +337,8 @@ impl Port for PacketSocket {
     }
 
     fn offloads(&self) -> Offloads {
-        // The kernel does in software what the interface cannot. UDP segments (USO) came with
-        // Linux 6.2 for packet sockets, which has no way to ask for that.
+        // The kernel segments in software if the interface cannot. UDP segmentation (USO) is
+        // supported since Linux 6.2, but packet sockets cannot query it.
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false }
     }
 

@@ -35,7 +35,7 @@ impl PacketSocket {
                     break;
                 }
             };
-            // Frames that are dropped are work, too.
+            // Count dropped frames as well, because these cost time, too.
             read += count;
             for n in 0..count {
                 put_out += usize::from(self.take(now_ns, n, pool, out));

@@ -79,7 +79,7 @@ pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[SockFilter]) -> io::
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut().cast::<libc::sock_filter>(),
     };
-    // The kernel reads the instructions, which live as long as the call.
+    // The kernel reads the instructions during the call, and keeps a copy.
     set_plain(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16
     let mut value: u32 = 0;
     let mut len = size_of::<u32>() as libc::socklen_t;
     let (fd, to) = (socket.as_raw_fd(), (&raw mut value).cast());
-    // SAFETY: getsockopt(2) writes at most `len` bytes to the number, which lives here.
+    // SAFETY: getsockopt(2) writes at most `len` bytes to `value`, a local.
     check(unsafe { libc::getsockopt(fd, libc::SOL_PACKET, PACKET_FANOUT, to, &raw mut len) })?;
     Ok(value as u16)
 }
@@ -119,20 +119,20 @@ pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
     for (forced, limited) in options {
         let value = bytes as c_int;
         let is_set = set(socket, libc::SOL_SOCKET, forced, &value).is_ok();
-        // A shorter queue drops sooner, and works.
+        // Ignore an error: a shorter queue works, but drops earlier.
         let _ = is_set || set(socket, libc::SOL_SOCKET, limited, &value).is_ok();
     }
 }
 
 /// Has frames of all protocols from the interface come to the socket.
 pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
-    // SAFETY: sockaddr_ll is plain integers: all zero is a valid value.
+    // SAFETY: sockaddr_ll consists of integers, for which zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = index as c_int;
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: bind(2) reads `len` bytes of the address, which lives here.
+    // SAFETY: bind(2) reads `len` bytes of `address`, a local.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     let to_len = (&raw mut len).expose_provenance();
     let (level, option) = (libc::SOL_PACKET as usize, PACKET_STATISTICS as usize);
     let args = [socket.as_raw_fd() as usize, level, option, to, to_len, 0];
-    // SAFETY: getsockopt(2) writes at most `len` bytes to `statistics`, which lives here.
+    // SAFETY: getsockopt(2) writes at most `len` bytes to `statistics`, a local.
     match unsafe { syscall(libc::SYS_getsockopt as usize, args) } {
         Ok(_) => statistics.drops,
         Err(_) => 0,
@@ -160,7 +160,7 @@ fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &c_int) -> io
 fn set_plain<T>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let value: *const c_void = std::ptr::from_ref(value).cast();
-    // SAFETY: setsockopt(2) reads `len` bytes of the value, which is borrowed for the call.
+    // SAFETY: setsockopt(2) reads `len` bytes of `value`, which is borrowed for the call.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })
 }
 
@@ -183,11 +183,11 @@ const _: () = assert!(size_of::<libc::cmsghdr>() == CONTROL_HEADER_LEN);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub header: [u8; HEADER_LEN],
-    /// Bytes behind the header.
+    /// Length of the frame after the header, in bytes.
     pub len: usize,
-    /// The frame was longer than its buffer.
+    /// Whether the frame was longer than its buffer, and truncated.
     pub is_cut: bool,
-    /// Tag that the kernel took off the frame.
+    /// VLAN tag that the kernel removed from the frame.
     pub tag: Option<Tag>,
 }
 
@@ -218,8 +218,7 @@ unsafe impl Send for RecvMemory {}
 
 impl Default for RecvMemory {
     fn default() -> Self {
-        // SAFETY: integers and pointers that no call reads before it has set them: all zero is
-        // valid.
+        // SAFETY: integers, and pointers that each call sets before use. Zero is valid for both.
         Self(Box::new(unsafe { zeroed() }))
     }
 }
@@ -254,8 +253,8 @@ impl RecvMemory {
         }
         let at = messages.as_mut_ptr().expose_provenance();
         let args = [socket.as_raw_fd() as usize, at, count, libc::MSG_DONTWAIT as usize, 0, 0];
-        // SAFETY: the first `count` messages point to headers and control data of this value. The
-        // spare bytes of the packets are borrowed mutably for the call.
+        // SAFETY: the first `count` messages point to headers and control buffers of this value.
+        // The spare bytes of the packets are borrowed mutably for the call.
         unsafe { syscall(libc::SYS_recvmmsg as usize, args) }
     }
 
@@ -280,7 +279,7 @@ fn tag(control: &[u8]) -> Option<Tag> {
     let status = u32::from_ne_bytes([a, b, c, d]);
     let field = |offset| u16::from_ne_bytes(at(offset));
     let tpid = match status & TP_STATUS_VLAN_TPID_VALID {
-        // Linux before 3.14 has no other tags.
+        // Linux before 3.14 removes only 802.1Q tags.
         0 => TPID_8021Q,
         _ => field(std::mem::offset_of!(AuxiliaryData, vlan_tpid)),
     };
@@ -303,7 +302,7 @@ unsafe impl Send for SendMemory {}
 
 impl Default for SendMemory {
     fn default() -> Self {
-        // SAFETY: as for `Receiver`.
+        // SAFETY: as for `RecvMemory`.
         Self(Box::new(unsafe { zeroed() }))
     }
 }
@@ -328,9 +327,9 @@ impl SendMemory {
         }
         let at = self.0.messages.as_mut_ptr().expose_provenance();
         let args = [socket.as_raw_fd() as usize, at, count, libc::MSG_DONTWAIT as usize, 0, 0];
-        // SAFETY: the messages point to headers of this value and to bytes of packets, which are
-        // borrowed for 'a; the kernel reads them. A program that changes its FIFO meanwhile changes
-        // its own bytes.
+        // SAFETY: the messages point to headers of this value and to bytes of packets borrowed for
+        // 'a, which the kernel only reads. A program that modifies its FIFO during the call affects
+        // only its own data.
         unsafe { syscall(libc::SYS_sendmmsg as usize, args) }
     }
 

@@ -18,7 +18,7 @@ impl PacketSocket {
                 taken += self.refuse(pool, batch);
                 continue;
             }
-            // The call ends before a packet whose metadata contradict themselves.
+            // `send` stops at a packet whose metadata is inconsistent.
             match self.sender.send(self.fd.as_fd(), batch.iter().map_while(headed)) {
                 Ok(0) => {
                     self.counters.tx_malformed += 1;
@@ -38,9 +38,9 @@ impl PacketSocket {
                     self.counters.tx_blocked += 1;
                     break;
                 }
-                // ENETDOWN: the interface is down. ENOBUFS, ENOMEM: the qdisc dropped the frame, or
-                // memory is short. EINVAL, EMSGSIZE: the kernel disagrees with the headers. Waiting
-                // mends none of them for this frame.
+                // The kernel refused the frame, and a later attempt would not succeed. ENETDOWN:
+                // the interface is down. ENOBUFS, ENOMEM: the qdisc dropped the frame, or memory is
+                // short. EINVAL, EMSGSIZE: the kernel considers the headers invalid.
                 Err(_) => {
                     self.look_whether_gone(now_ns);
                     taken += self.refuse(pool, batch);

@@ -55,15 +55,15 @@ use towpath_pool::{Batch, Pool, Port, PortCounters};
 /// A port behind a link each way.
 pub struct Shaped<P> {
     port: P,
-    /// From the stack to the port.
+    /// Link from the stack to the port.
     egress: Link<QueuedPacket>,
-    /// From the port to the stack.
+    /// Link from the port to the stack.
     ingress: Link<QueuedPacket>,
-    /// Packets that have passed the egress link, and that the port has not taken.
+    /// Packets that have passed the egress link, but that the port has not accepted yet.
     ready: Batch,
-    /// Packets from the port on their way into the ingress link; empty between calls.
+    /// Packets from the port to put into the ingress link; empty between calls.
     arrived: Batch,
-    /// Packets that a link dropped; empty between calls.
+    /// Packets dropped by a link; empty between calls.
     drops: Vec<Dropped<QueuedPacket>>,
 }
 
@@ -131,7 +131,8 @@ impl<P: Port> Port for Shaped<P> {
             && let Some(queued) = self.ingress.poll_packet(now_ns, &mut self.drops)
         {
             let mut packet = queued.into_packet();
-            // The stack measures round trips by the arrival, which is at the end of the link.
+            // Record the arrival at the end of the link, because the stack measures round trips by
+            // it.
             packet.meta.arrival_ns = now_ns;
             out.push_back(packet);
             count += 1;
@@ -156,7 +157,7 @@ impl<P: Port> Port for Shaped<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let egress = match (self.ready.is_empty(), self.port.blocked()) {
             (true, _) => self.egress.next_timeout_ns(),
-            // The port left packets, and nothing wakes for it: at once.
+            // The port left packets although it is not blocked. No event follows, so poll again.
             (false, false) => Some(0),
             (false, true) => None,
         };

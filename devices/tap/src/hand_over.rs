@@ -13,9 +13,9 @@ use crate::sys;
 pub struct Parts {
     /// Descriptor of the device.
     pub fd: Fd,
-    /// Its interface name.
+    /// Name of the interface.
     pub name: String,
-    /// Whether the kernel takes UDP datagrams that are to be cut (since Linux 6.2).
+    /// Whether the kernel segments UDP datagrams (since Linux 6.2).
     pub udp_segmentation: bool,
 }
 

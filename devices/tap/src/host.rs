@@ -17,21 +17,21 @@ pub(crate) const NET_ADMIN: Rights = Rights(&["NET_ADMIN"]);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The device is ours, but its addresses are the administrator's.
+    /// The device may be used, but only an administrator may configure its addresses.
     #[error(
         "setting up {name} needs {NET_ADMIN}: {}",
         NET_ADMIN.advice_or(&format!("run with sudo, or have it done once with `{commands}`"))
     )]
     NotPermitted {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// Commands that an administrator would type.
+        /// Commands for an administrator.
         commands: String,
     },
-    /// No such interface.
+    /// The interface does not exist.
     #[error("there is no interface {name}")]
     NoInterface {
-        /// The name that was asked for.
+        /// Name of the requested interface.
         name: String,
     },
     /// Another route leads to the same network.
@@ -40,21 +40,21 @@ pub enum HostError {
          `ip route show {ip}/{len}` shows it"
     )]
     RouteTaken {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// The network.
+        /// Address of the network.
         ip: IpAddr,
-        /// Its length.
+        /// Prefix length of the network.
         len: u8,
     },
-    /// The kernel refused.
+    /// Another request to the kernel failed.
     #[error("cannot {step} on {name}")]
     Io {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// The step that failed.
+        /// Description of the failed step.
         step: String,
-        /// The kernel's error.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -85,7 +85,7 @@ pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(
     let usable = link.mtu == mtu && link.up;
     if !usable || link.queue_len < QUEUE_LEN {
         match netlink.set_link(link.index, mtu, link.queue_len.max(QUEUE_LEN)) {
-            // A shorter queue will do, if that is what an administrator made.
+            // Accept a shorter queue on a device that an administrator configured.
             Err(error) if forbidden(&error) && usable => {}
             Err(error) if forbidden(&error) => return Err(refused()),
             other => other.map_err(io("set the MTU and bring the link up"))?,
@@ -164,8 +164,8 @@ impl Netlink {
     fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWADDR, flags);
-        // The other end of the link is this process, so no other host can have the address.
-        // Duplicate address detection (RFC 4862 5.4) would cost the first second.
+        // Skip duplicate address detection (RFC 4862 5.4), which would cost the first second. The
+        // other end of the link is this process, so no other host can have the address.
         let (family, octets, address_flags) = match ip {
             IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
             IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),
@@ -285,7 +285,7 @@ fn parse_queues(link_info: &[u8]) -> Option<u32> {
 
 /// Kinds and values of a list of attributes, to the first that is not whole.
 pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    // The upper bits say how the value is written, which is known for each kind.
+    // Mask of the type: the upper bits describe the encoding of the value.
     const KIND: u16 = 0x3fff;
     std::iter::from_fn(move || {
         let (len, kind) = (usize::from(u16_at(list, 0)?), u16_at(list, 2)? & KIND);

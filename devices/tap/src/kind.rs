@@ -7,10 +7,10 @@ use towpath_pool::LinkType;
 /// Kind of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// A station on an Ethernet, with neighbours.
+    /// A station on an Ethernet link, with neighbours.
     #[default]
     Tap,
-    /// IP packets without a link header; the kernel is the only neighbour.
+    /// IP packets without a link header, exchanged with the kernel alone.
     Tun,
 }
 

@@ -19,7 +19,7 @@ pub struct Tap {
     name: String,
     kind: Kind,
     pub(crate) udp_segmentation: bool,
-    /// The large packet that the next read goes into.
+    /// Large packet for the next read.
     pub(crate) spare: Option<Packet>,
     pub(crate) pace: TapPace,
     pub(crate) blocked: bool,
@@ -40,32 +40,32 @@ impl std::fmt::Debug for OnGone {
 /// How to open one.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Name of the interface; None: `towpath0`, or the next number that is free.
+    /// Name of the interface. None: `towpath%d` with the first free number.
     pub name: Option<String>,
 }
 
 towpath_pool::counters! {
     /// Counters of frames, and of those that were lost.
     pub struct Counters {
-        /// Frames read, merged ones as one.
+        /// Frames read. Merged frames count once.
         rx_frames,
-        /// Bytes of them.
+        /// Bytes of frames read.
         rx_bytes,
-        /// Dropped: the virtio header contradicted itself or the frame.
+        /// Frames dropped because their virtio header is inconsistent.
         rx_malformed,
-        /// Dropped: longer than any buffer.
+        /// Frames dropped because they exceed the largest buffer.
         rx_too_long,
-        /// Reads that failed.
+        /// Failed reads.
         rx_errors,
-        /// Frames written, those to be segmented as one.
+        /// Frames written. Frames to be segmented count once.
         tx_frames,
-        /// Bytes of them.
+        /// Bytes of frames written.
         tx_bytes,
-        /// Dropped: the kernel refused the frame (link down, no memory).
+        /// Frames dropped because the kernel refused them: link down, or no memory.
         tx_refused,
-        /// Dropped: to be segmented, but with a complete checksum.
+        /// Frames to be segmented that were dropped because their checksum is already complete.
         tx_malformed,
-        /// How often the device took no more for now.
+        /// Times that the device accepted no more frames.
         tx_blocked,
     }
 }
@@ -74,20 +74,20 @@ towpath_pool::counters! {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The kernel has no TUN/TAP, or the container does not show it.
+    /// The kernel has no TUN/TAP support, or the container hides the device file.
     #[error(
         "{path} is missing: load the module (`sudo modprobe tun`), or give the container the \
          device (`--device /dev/net/tun`)",
         path = sys::TUN_PATH
     )]
     NoTun,
-    /// The device file exists but may not be opened.
+    /// The device file may not be opened.
     #[error(
         "no permission to open {path}: `sudo chmod 666 {path}` is the usual mode",
         path = sys::TUN_PATH
     )]
     TunForbidden,
-    /// Neither CAP_NET_ADMIN nor a device made for this user.
+    /// The process lacks CAP_NET_ADMIN, and no such device was created for this user.
     #[error(
         "making the {kind} device {name} needs {NET_ADMIN}: {}",
         NET_ADMIN.advice_or(&format!(
@@ -96,68 +96,68 @@ pub enum OpenError {
         ))
     )]
     NotPermitted {
-        /// The device asked for.
+        /// Name of the requested device.
         name: String,
-        /// Its kind.
+        /// Kind of the requested device.
         kind: Kind,
-        /// As ip-tuntap(8) names that.
+        /// Mode as spelled in ip-tuntap(8).
         mode: &'static str,
     },
-    /// The device has one queue, and more were asked for.
+    /// The device has a single queue, but more were requested.
     #[error(
         "the TAP device {name} has one queue, where {queues} are needed: have it made with \
          `sudo ip tuntap add dev {name} mode {mode} user $USER`",
         mode = Kind::Tap.mode(true)
     )]
     OneQueue {
-        /// The device asked for.
+        /// Name of the requested device.
         name: String,
-        /// The number of queues asked for.
+        /// Number of requested queues.
         queues: usize,
     },
-    /// Another process has it open.
+    /// Another process uses the device.
     #[error("the {kind} device {name} is in use by another process; choose another name")]
     Busy {
-        /// Its kind.
+        /// Kind of the requested device.
         kind: Kind,
-        /// The device asked for.
+        /// Name of the requested device.
         name: String,
     },
-    /// Something else has that name.
+    /// Another interface has this name.
     #[error("{name} exists and is not a {kind} device; choose another name")]
     NotTap {
-        /// The kind asked for.
+        /// Kind of the requested device.
         kind: Kind,
-        /// The device asked for.
+        /// Name of the requested device.
         name: String,
     },
-    /// Not a name an interface can have.
+    /// The name is not valid for an interface.
     #[error(
         "{name:?} is no interface name: 1 to {max} characters without space, '/' or ':'",
         max = sys::NAME_MAX
     )]
     BadName {
-        /// The name that was given.
+        /// The invalid name.
         name: String,
     },
-    /// A descriptor that was given is not such a device, or not one that can be driven.
+    /// The given descriptor is not a device of this kind, or cannot be used.
     #[error("the descriptor is not a {kind} device that can be used: {why}")]
     Descriptor {
-        /// The kind asked for.
+        /// Expected kind.
         kind: Kind,
-        /// The obstacle.
+        /// Reason.
         why: &'static str,
     },
-    /// Anything else.
+    /// Another system call failed.
     #[error("cannot set up the {kind} device {name}: {step}")]
     Io {
-        /// Its kind.
+        /// Kind of the requested device.
         kind: Kind,
-        /// The device asked for.
+        /// Name of the requested device.
         name: String,
-        /// The step that failed.
+        /// Description of the failed step.
         step: &'static str,
-        /// The kernel's error.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -222,7 +222,7 @@ impl Tap {
 
     /// Whether it stays when this process ends, as a device does that an administrator made.
     pub fn is_persistent(&self) -> bool {
-        // Unknown counts as one that stays: nothing may be left in it then.
+        // Assume a persistent device on an error, so that no setting is left behind in it.
         sys::is_persistent(self.fd.as_fd()).unwrap_or(true)
     }
 
@@ -272,7 +272,7 @@ pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
 
 fn attach(fd: BorrowedFd<'_>, kind: Kind, name: &str) -> Result<String, OpenError> {
     let mut result = sys::set_iff(fd, kind, name, false);
-    // A device made with `multi_queue` accepts a queue only under the same flag.
+    // A device created with `multi_queue` can only be attached with the same flag.
     if result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
         let single = result;
         result = sys::set_iff(fd, kind, name, true).or(single);

@@ -9,17 +9,17 @@
 /// How frames have come lately.
 #[derive(Debug, Default)]
 pub(crate) struct TapPace {
-    /// Looks in a row that found one frame and no second; up to [`ALONE`].
+    /// Number of consecutive polls that found exactly one frame, up to [`ALONE`].
     alone: u8,
-    /// Frames since the last one after which a second one was asked for.
+    /// Number of frames since a second read was last attempted.
     unasked: u8,
-    /// When the last frame came, in ns.
+    /// Arrival time of the last frame in ns.
     last_ns: u64,
-    /// The next look is left out.
+    /// Whether to skip the next poll.
     pausing: bool,
-    /// The last one was, and nobody has looked whether the device has something.
+    /// Whether the last poll was skipped, and readiness has not been checked since.
     left_out: bool,
-    /// The device was looked at since, and had nothing.
+    /// Whether a readiness check found the device empty.
     empty: bool,
 }
 
@@ -48,8 +48,8 @@ impl TapPace {
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
-        // A long frame is usually one of several. If a look was left out, frames may have queued
-        // unseen. Stop assuming in both cases that frames come alone.
+        // A long frame is usually one of several. After a skipped poll, several frames may be
+        // queued. In both cases reset the assumption that frames arrive alone.
         if is_long || std::mem::take(&mut self.left_out) {
             self.alone = 0;
         }

@@ -33,8 +33,8 @@ impl Tap {
             name = attached.map_err(|source| refused(kind, &name, count, source))?;
             queues.push(Self::set_up(fd, kind, name.clone())?);
         }
-        // Another process may have queues of this device. Where the kernel does not say, the first
-        // of its frames tell.
+        // Another process may have queues of this device. If the kernel does not report their
+        // number, continue.
         match host::open_queues(&name) {
             Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { kind, name }),
             _ => Ok(queues),

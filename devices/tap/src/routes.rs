@@ -11,9 +11,9 @@ pub type Network = (IpAddr, u8);
 /// Marks of a packet that the choice of a route goes by.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks<'a> {
-    /// SO_MARK of its socket.
+    /// SO_MARK of the socket.
     pub mark: Option<u32>,
-    /// Interface that its socket is bound to.
+    /// Interface that the socket is bound to.
     pub interface: Option<&'a str>,
 }
 

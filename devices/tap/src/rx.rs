@@ -26,8 +26,8 @@ impl Tap {
         if self.pace.pauses() {
             return received;
         }
-        // Each read counts, also of what is dropped; the descriptor stays readable if there is
-        // more.
+        // Count every read, including those of dropped frames. The descriptor stays readable if
+        // frames remain.
         for read in 0..max {
             let is_long = || out.back().is_some_and(|packet| packet.len() > COPY_MAX);
             if self.gone || read == 1 && !self.pace.asks_on(now_ns, is_long()) {
@@ -68,7 +68,7 @@ impl Tap {
         pool: &mut Pool,
         out: &mut Batch,
     ) -> bool {
-        // A frame that fills the buffer to the last byte may have been cut.
+        // A frame that fills the buffer completely may have been truncated.
         let too_long = packet.len() == room;
         let meta = match towpath_virtio::parse(header, packet.linear()) {
             Ok(meta) if !too_long => meta,
@@ -122,7 +122,7 @@ mod tests {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut tap = Tap::over(Fd::from(OwnedFd::from(ours)), Kind::Tap, "test".into(), false);
-        // gso_type says TCP over IPv4, and flags have no NEEDS_CSUM.
+        // gso_type means TCP over IPv4, but NEEDS_CSUM is missing.
         let mut frame = [0; HEADER_LEN + 64];
         frame[1] = 1;
         for _ in 0..8 {

@@ -32,7 +32,7 @@ pub fn set_iff(
     multi_queue: bool,
 ) -> io::Result<String> {
     assert!(name.len() <= NAME_MAX);
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -42,7 +42,7 @@ pub fn set_iff(
         flags |= libc::IFF_MULTI_QUEUE;
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes one ifreq, which lives here.
+    // SAFETY: TUNSETIFF reads and writes one ifreq, a local.
     let status = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
     if status < 0 {
         return Err(io::Error::last_os_error());
@@ -53,23 +53,23 @@ pub fn set_iff(
 
 /// Name and flags (IFF_TUN and others) of the device that is attached to a descriptor.
 pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: TUNGETIFF writes one ifreq, which lives here.
+    // SAFETY: TUNGETIFF writes one ifreq, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
     let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
-    // SAFETY: TUNGETIFF sets the flags of the union.
+    // SAFETY: TUNGETIFF has set the flags in the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Ok((String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned(), flags.into()))
 }
 
 /// Whether a device that is attached stays without a process that has it open.
 pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: TUNGETIFF writes one ifreq, which lives here.
+    // SAFETY: TUNGETIFF writes one ifreq, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
-    // SAFETY: TUNGETIFF sets the flags of the union.
+    // SAFETY: TUNGETIFF has set the flags in the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
 }
@@ -77,7 +77,7 @@ pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
 /// Says how long the header in front of each frame is.
 pub fn set_header_len(fd: BorrowedFd<'_>) -> io::Result<()> {
     let len = HEADER_LEN as libc::c_int;
-    // SAFETY: TUNSETVNETHDRSZ reads one int, which lives here.
+    // SAFETY: TUNSETVNETHDRSZ reads one int, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })
 }
 
@@ -102,7 +102,7 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
 /// by itself.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let program: libc::c_int = program.map_or(-1, |program| program.as_raw_fd());
-    // SAFETY: TUNSETSTEERINGEBPF reads one int, which lives here.
+    // SAFETY: TUNSETSTEERINGEBPF reads one int, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETSTEERINGEBPF as _, &raw const program) })
 }
 
@@ -114,7 +114,7 @@ fn check(status: libc::c_int) -> io::Result<()> {
 pub struct FramePieces<'a> {
     iovecs: [libc::iovec; 4],
     used: usize,
-    /// Keeps the memory behind the pointers borrowed.
+    /// Keeps the memory that the pointers refer to borrowed.
     _packet: std::marker::PhantomData<&'a towpath_pool::Packet>,
 }
 
@@ -140,8 +140,9 @@ impl<'a> FramePieces<'a> {
     pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let at = self.iovecs.as_ptr().expose_provenance();
         let args = [fd.as_raw_fd() as usize, at, self.used, 0, 0, 0];
-        // SAFETY: every iovec points to memory of the packet or the header, borrowed for 'a; the
-        // kernel only reads it. A program that changes its FIFO meanwhile changes its own bytes.
+        // SAFETY: every iovec points to memory of the packet or the header, borrowed for 'a, which
+        // the kernel only reads. A program that modifies its FIFO during the call affects only its
+        // own data.
         let written = unsafe { syscall(libc::SYS_writev as usize, args) };
         written.map_err(io::Error::from_raw_os_error)
     }

@@ -10,9 +10,9 @@ use crate::sys::FramePieces;
 /// Result of sending a frame.
 enum FrameSent {
     Yes,
-    /// The frame is lost for good; counted.
+    /// The frame was dropped and counted.
     Lost,
-    /// The device has no room now.
+    /// The device has no room now; retry later.
     Later,
 }
 
@@ -57,8 +57,9 @@ impl Tap {
                 Some(libc::EINTR) => continue,
                 Some(libc::EAGAIN) => return FrameSent::Later,
                 Some(libc::EBADFD) => self.vanish(),
-                // EIO: the link is down. ENOBUFS, ENOMEM: no room. EINVAL: the kernel disagrees
-                // with the headers. None of them is cured by waiting on this frame.
+                // The kernel refused the frame, and a later attempt would not succeed. EIO: the
+                // link is down. ENOBUFS, ENOMEM: no memory. EINVAL: the kernel considers the
+                // headers invalid.
                 _ => {}
             }
             self.counters.tx_refused += 1;

@@ -20,7 +20,7 @@ const STACK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// own.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        // SAFETY: concerns this thread only, which ends with the test.
+        // SAFETY: affects only this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
@@ -102,7 +102,7 @@ fn arp_then_udp_with_a_checksum_left_to_us() {
         let packet = receive(&mut tap, &mut pool, |p| p.linear().ends_with(b"hello"));
         assert_eq!(packet.meta.checksum, Checksum::Partial { start: 34, offset: 6 });
         assert!(packet.meta.segmentation.is_none());
-        // A small frame does not hold a large buffer.
+        // A small frame must not occupy a large buffer.
         assert!(packet.linear().len() + packet.tailroom() <= Pool::SMALL);
     });
 }
@@ -141,7 +141,7 @@ fn merged_udp_arrives_whole() {
 
 /// An AF_PACKET socket on `tp0` that sees frames coming in, with their virtio headers.
 fn packet_socket() -> OwnedFd {
-    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is
+    // SAFETY: system calls on a descriptor and structs of this function; sockaddr_ll consists of
     // integers.
     unsafe {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -227,7 +227,7 @@ fn frames_reach_the_kernel() {
         let mut packet = frame(&mut pool, &bytes[..30]);
         let memory = std::sync::Arc::new(towpath_shm::Mapping::private(4096).expect("map"));
         memory.write(100, &bytes[30..]);
-        // The tail in two stretches, as at the end of a ring.
+        // Split the tail into two stretches, as at the end of a ring.
         let (first, rest) = (7, bytes.len() as u32 - 37);
         packet.tail = towpath_shm::Fragments::new(
             towpath_shm::Stretch::new(&memory, 100, first),
@@ -273,7 +273,7 @@ fn what_the_kernel_refuses_is_counted() {
         let mut broken = frame(&mut pool, &[0; 60]);
         broken.meta.segmentation =
             Some(Segmentation { protocol: Protocol::Udp, size: 10, header_len: 42 });
-        // The link is down still: EIO.
+        // The link is still down, so that the write fails with EIO.
         let mut batch = Batch::from([frame(&mut pool, &[0; 60]), broken]);
         assert_eq!(tap.submit(0, &mut pool, &mut batch), 2);
         assert_eq!((tap.counters().tx_refused, tap.counters().tx_malformed), (1, 1));
@@ -332,7 +332,8 @@ fn ip(arguments: &[&str]) {
 fn become_user(uid: u32) {
     use rustix::thread::{CapabilitySet, CapabilitySets};
     rustix::thread::set_keep_capabilities(true).expect("keep");
-    // SAFETY: the raw call changes this thread only (glibc's wrapper would change all threads).
+    // SAFETY: the raw system call changes only this thread (glibc's wrapper would change all
+    // threads).
     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }, 0);
     let files = CapabilitySet::DAC_OVERRIDE;
     let sets =

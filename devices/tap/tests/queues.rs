@@ -19,7 +19,7 @@ use towpath_tap::{OpenError, Options, Steering, Tap, set_up_host};
 /// own.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        // SAFETY: concerns this thread only, which ends with the test.
+        // SAFETY: affects only this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {
@@ -52,7 +52,7 @@ fn key(dice: &mut Dice) -> [u8; 32] {
 
 /// A socket that sends frames on `tp0`.
 fn sender() -> OwnedFd {
-    // SAFETY: plain system calls on a descriptor and structs of this function; sockaddr_ll is
+    // SAFETY: system calls on a descriptor and structs of this function; sockaddr_ll consists of
     // integers.
     unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
@@ -105,7 +105,7 @@ type Case = (Vec<u8>, Option<(SocketAddr, SocketAddr)>);
 
 /// A packet over IPv4 of TCP or UDP, with options or without.
 fn packet_v4(dice: &mut Dice, fragment: u16, protocol: u8) -> Case {
-    // Few addresses and ports, so that there are equal ones, and both orders.
+    // Use few addresses and ports, so that equal ones and both orders occur.
     let mut end = || {
         let address = [10, dice.below(2) as u8, 0, dice.below(4) as u8];
         (address, dice.below(70_000).min(65_535) as u16)
@@ -119,8 +119,8 @@ fn packet_v4(dice: &mut Dice, fragment: u16, protocol: u8) -> Case {
     packet.resize(20 + 4 * words, 1);
     packet.extend(sport.to_be_bytes().into_iter().chain(dport.to_be_bytes()));
     packet.resize(packet.len() + 16, 0);
-    // Whether a first piece has ports nobody looks; don't-fragment and the reserved bit are no
-    // piece.
+    // Even a first fragment counts as having ports 0. The don't-fragment and reserved bits do not
+    // make a packet a fragment.
     let ports = if fragment & 0x3fff == 0 { [sport, dport] } else { [0, 0] };
     let ends = (SocketAddr::from((src, ports[0])), SocketAddr::from((dst, ports[1])));
     (packet, Some(ends))
@@ -137,7 +137,7 @@ fn packet_v6(dice: &mut Dice, extensions: u64, piece: bool) -> Case {
     let ((src, mut sport), (dst, mut dport)) = (end(), end());
     let protocol = if dice.below(2) == 0 { 6 } else { 17 };
     let mut headers = Vec::new();
-    // From the last on.
+    // Build the headers from the last to the first.
     let mut next = protocol;
     if piece {
         let header = [next, 0, 0, 1 << 3 | dice.below(2) as u8, 0, 0, 0, 9];

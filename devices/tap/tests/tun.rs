@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(50);
 
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        // SAFETY: concerns this thread only, which ends with the test.
+        // SAFETY: affects only this thread, which ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
             || !std::path::Path::new("/dev/net/tun").exists()
         {

@@ -72,7 +72,7 @@ fn parse_segmentation(
     checksum: Checksum,
     frame: &[u8],
 ) -> Result<Segmentation, Malformed> {
-    // virtio 1.2, 5.1.6.4.1: whoever sets a gso_type must set NEEDS_CSUM as well.
+    // virtio 1.2, 5.1.6.4.1: a sender that sets gso_type must set NEEDS_CSUM as well.
     let Checksum::Partial { start, offset } = checksum else { return Err(Malformed) };
     let start = usize::from(start);
     let (protocol, transport_len) = match (kind, offset) {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn header_length_comes_from_the_frame() {
-        // A hint of 1500 that is wrong, as Linux gives it for a linear buffer.
+        // Linux sets a wrong hint of 1500 for a linear buffer.
         let meta =
             parse(&header(NEEDS_CSUM, GSO_TCPV4, [1500, 1448, 34, 16, 1]), &tcp_frame()).unwrap();
         assert_eq!(meta.checksum, Checksum::Partial { start: 34, offset: 16 });
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn no_header_panics() {
-        // Every flag and kind against offsets around the edges of short frames.
+        // Every combination of flags and kinds, with offsets around the ends of short frames.
         for frame in [&[][..], &[0xff; 13], &[0xff; 60]] {
             for flags in 0..8 {
                 for kind in (0..8).chain(0x80..0x88) {
