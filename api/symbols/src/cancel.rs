@@ -95,7 +95,7 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     if POSIX.is_active() {
         IN_USE.store(true, Relaxed);
     }
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     let failed = unsafe { real::pthread_cancel(thread) };
     let distance = DISTANCE.load(Relaxed);
     if failed == 0 && POSIX.is_active() && distance != 0 {

@@ -10,7 +10,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if descriptor::is_ours(&POSIX, fd) {
         return answer::zero(descriptor::close(&POSIX, fd));
     }
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe { real::close(fd) }
 }
 
@@ -74,14 +74,14 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     }
 }
 
-/// As [`fcntl`].
+/// Same as [`fcntl`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
     // SAFETY: see `close`.
     unsafe { fcntl(fd, command, arg) }
 }
 
-/// As [`fcntl`].
+/// Declared with a fixed third argument, as [`fcntl`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
     // SAFETY: see `close`.

@@ -91,7 +91,7 @@ unsafe fn correct(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe { fstat_by(fd, to, || real::fstat(fd, to)) }
 }
 

@@ -17,8 +17,8 @@ const NAME_AT: usize = 19;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readdir(folder: *mut DIR) -> *mut dirent {
-    // SAFETY: as called, here and in every function of this file: an entry that libc gives has a
-    // name.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file. An entry
+    // that libc returns has a name.
     unsafe {
         loop {
             let entry = real::readdir(folder);

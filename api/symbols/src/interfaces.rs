@@ -11,7 +11,7 @@ use crate::{POSIX, answer, real};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     if !POSIX.is_active() {
-        // SAFETY: as called, here and in every function of this file.
+        // SAFETY: the caller upholds the C function's contract, here and in the whole file.
         return unsafe { real::getifaddrs(to) };
     }
     // SAFETY: as above.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_nameindex() -> *mut libc::if_nameindex {
     if !POSIX.is_active() {
-        // SAFETY: as called.
+        // SAFETY: the caller upholds the C function's contract.
         return unsafe { real::if_nameindex() };
     }
     interface::nameindex(&POSIX).unwrap_or_else(|errno| {

@@ -52,7 +52,7 @@ unsafe fn ask(resource: Resource, new: usize, old: usize) -> Result<()> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrlimit(resource: Resource, limit: *mut rlimit) -> c_int {
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe {
         if limit.is_null() || !is_translated(&POSIX, 0, resource) {
             return real::getrlimit(resource, limit);

@@ -28,7 +28,7 @@ fn image() -> Range<usize> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     if !POSIX.is_active() {
-        // SAFETY: as called.
+        // SAFETY: the caller upholds the C function's contract.
         return unsafe { real::mlockall(flags) };
     }
     answer::zero(memory_lock::lock_all(&POSIX, flags, &image()))

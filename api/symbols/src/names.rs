@@ -22,7 +22,7 @@ pub unsafe extern "C" fn getaddrinfo(
     to: *mut *mut addrinfo,
 ) -> c_int {
     nss::prepare();
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe {
         let narrowed = match narrowed(hints.as_ref()) {
             Ok(narrowed) => narrowed,

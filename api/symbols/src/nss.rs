@@ -240,7 +240,7 @@ pub unsafe extern "C" fn _nss_towpath_gethostbyname4_r(
     ttl: *mut i32,
 ) -> c_int {
     let errors = NssErrors { errno, h_errno };
-    // SAFETY: as called by glibc, here and in every function of this file.
+    // SAFETY: glibc upholds the contract of nss.h, here and in the whole file.
     unsafe {
         let put = |found: FoundAddresses| Arena::new(buffer, len).put_tuples(&found, &mut *to);
         errors.ended(found(name, Family::Both), ttl, put)

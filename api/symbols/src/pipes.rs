@@ -29,7 +29,7 @@ impl StreamMode {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe {
         if !POSIX.is_active() {
             return real::popen(command, mode);

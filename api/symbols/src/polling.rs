@@ -19,7 +19,7 @@ fn after_ms(timeout: c_int) -> Option<Deadline> {
 }
 
 unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
-    // SAFETY: as the program called.
+    // SAFETY: the program upholds the C function's contract.
     match unsafe { timeout.as_ref() } {
         Some(limit) => Ok(Some(Deadline::after(posix::duration(limit)?))),
         None => Ok(None),
@@ -40,7 +40,7 @@ fn too_many(count: nfds_t) -> bool {
 
 /// Returns whether a poll involves any descriptor of ours.
 pub unsafe fn any_ours(fds: *mut pollfd, count: nfds_t) -> bool {
-    // SAFETY: as the program called.
+    // SAFETY: the program upholds the C function's contract.
     POSIX.is_active() && !too_many(count) && unsafe { posix::any_ours(&POSIX, list(fds, count)) }
 }
 
@@ -48,13 +48,13 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     if fds.is_null() || count == 0 {
         return &mut [];
     }
-    // SAFETY: as the program called.
+    // SAFETY: the program upholds the C function's contract.
     unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe {
         if any_ours(fds, count) {
             let deadline = after_ms(timeout);

@@ -40,7 +40,7 @@ unsafe fn read_vector(
     }
     let flags = message_flags(flags)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    // SAFETY: as the program called preadv2.
+    // SAFETY: the program upholds the contract of preadv2.
     unsafe {
         let to = transfer::buffers(to, count, libc::EINVAL)?;
         transfer::read(&POSIX, fd, to, flags)
@@ -59,7 +59,7 @@ unsafe fn write_vector(
     }
     let flags = message_flags(flags)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    // SAFETY: as the program called pwritev2.
+    // SAFETY: the program upholds the contract of pwritev2.
     unsafe {
         let from = transfer::buffers(from, count, libc::EINVAL)?;
         transfer::write_vector(&POSIX, fd, from, flags)
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
     {
         return answer::zero(Err(errno)).into();
     }
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe { real::lseek(fd, offset, whence) }
 }
 

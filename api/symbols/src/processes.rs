@@ -71,7 +71,7 @@ pub unsafe extern "C" fn __register_atfork(
     object: *mut c_void,
 ) -> c_int {
     has_handlers();
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe { real::__register_atfork(prepare, parent, child, object) }
 }
 

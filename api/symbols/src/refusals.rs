@@ -16,7 +16,7 @@ macro_rules! refused {
             if descriptor::is_socket(&POSIX, $fd) {
                 return answer::int(Err(Errno(libc::$errno)));
             }
-            // SAFETY: as called.
+            // SAFETY: the caller upholds the C function's contract.
             unsafe { real::$name($fd $(, $arg)*) }
         }
     )*};
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn isatty(fd: c_int) -> c_int {
         answer::set_errno(libc::ENOTTY);
         return 0;
     }
-    // SAFETY: as called, here and in every function below.
+    // SAFETY: the caller upholds the C function's contract, here and in the functions below.
     unsafe { real::isatty(fd) }
 }
 

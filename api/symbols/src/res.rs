@@ -64,7 +64,7 @@ macro_rules! functions {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $kind),*) -> c_int {
-                // SAFETY: as called, here and in every function of this file.
+                // SAFETY: the caller upholds the C function's contract, here and in the whole file.
                 unsafe {
                     let settings: Option<(*mut ResState, StubSettings)> = $settings;
                     if let Some((state, settings)) = settings {
@@ -140,14 +140,14 @@ functions! {
 /// res_init(3): reinitializes the settings of this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __res_init() -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { initialised(real::__res_init(), real::__res_state().cast()) }
 }
 
 /// res_ninit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __res_ninit(state: *mut ResState) -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { initialised(real::__res_ninit(state.cast()), state) }
 }
 
@@ -200,7 +200,7 @@ unsafe fn query(
     to: *mut c_uchar,
     len: c_int,
 ) -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes();
         tell(state, resolver(settings, class, kind, len).query(name), to, len)
@@ -216,7 +216,7 @@ unsafe fn search(
     to: *mut c_uchar,
     len: c_int,
 ) -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         // glibc sets these first, and leaves them unchanged if an answer is found.
         set_h_errno(state.as_mut(), h_errno::HOST_NOT_FOUND);
@@ -237,7 +237,7 @@ unsafe fn query_domain(
     to: *mut c_uchar,
     len: c_int,
 ) -> c_int {
-    // SAFETY: as called; no domain is a null pointer.
+    // SAFETY: the caller upholds the C function's contract; a null `domain` means none.
     unsafe {
         let domain = (!domain.is_null()).then(|| CStr::from_ptr(domain).to_bytes());
         let name = CStr::from_ptr(name).to_bytes();
@@ -253,7 +253,7 @@ unsafe fn send(
     to: *mut c_uchar,
     len: c_int,
 ) -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         let message = match usize::try_from(message_len) {
             Ok(0) | Err(_) => &[],

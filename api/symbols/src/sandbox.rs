@@ -18,6 +18,6 @@ pub unsafe extern "C" fn prctl(
     if option == libc::PR_SET_SECCOMP {
         POSIX.process.calls_are_filtered();
     }
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe { real::prctl(option, a, b, c, d) }
 }

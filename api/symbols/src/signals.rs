@@ -52,7 +52,7 @@ pub unsafe extern "C" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     let real = |new, old| unsafe { real::sigaction(signal, new, old) };
     if !POSIX.is_active() {
         return real(new, old);

@@ -16,7 +16,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     {
         return answer::int(made);
     }
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe { real::socket(domain, kind, protocol) }
 }
 

@@ -59,7 +59,7 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if !descriptor::is_socket(&POSIX, fd) {
             return real::fdopen(fd, mode);
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn freopen(
     mode: *const c_char,
     stream: *mut FILE,
 ) -> *mut FILE {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         give_up_socket(stream);
         real::freopen(path, mode, stream)
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn freopen64(
     mode: *const c_char,
     stream: *mut FILE,
 ) -> *mut FILE {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         give_up_socket(stream);
         real::freopen64(path, mode, stream)
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn vdprintf(
     format: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return send_printed(fd, |text| vasprintf(text, format, arguments));
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
     format: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
-    // SAFETY: as called.
+    // SAFETY: the caller upholds the C function's contract.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return send_printed(fd, |text| __vasprintf_chk(text, flag, format, arguments));

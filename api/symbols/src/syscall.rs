@@ -203,7 +203,7 @@ extern "C" fn fail(result: c_long) -> c_long {
 }
 
 unsafe fn kernel(number: c_long, args: [usize; 6]) -> c_long {
-    // SAFETY: as the program called.
+    // SAFETY: the program upholds the C function's contract.
     match unsafe { towpath_client::syscall::syscall(number as usize, args) } {
         Ok(value) => value as c_long,
         Err(errno) => fail(-c_long::from(errno)),
@@ -221,7 +221,7 @@ unsafe extern "C" fn special(
     f: usize,
 ) -> c_long {
     let args = [a, b, c, d, e, f];
-    // SAFETY: as the program called, here and in every function of this file.
+    // SAFETY: the program upholds the contract of the call, here and in the whole file.
     unsafe {
         let ours = if POSIX.is_active() {
             of_processes(number, args)

@@ -19,7 +19,7 @@ fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
 
 unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     point(|| {
-        // SAFETY: as the program called send.
+        // SAFETY: the program upholds the contract of send.
         answer::size(unsafe {
             transfer::send(&POSIX, fd, &buffer(from, len), flags, None, &Control::default())
         })
@@ -28,7 +28,7 @@ unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) 
 
 unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     point(|| {
-        // SAFETY: as the program called recv.
+        // SAFETY: the program upholds the contract of recv.
         let arrival = unsafe { transfer::recv(&POSIX, fd, &buffer(to, len), flags) };
         answer::size(arrival.map(|arrival| arrival.len))
     })
@@ -41,13 +41,13 @@ unsafe fn send_netlink(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: as the program called sendto.
+    // SAFETY: the program upholds the contract of sendto.
     answer::size(unsafe { netlink::send(&POSIX, fd, from, to, to_len) })
 }
 
 /// Sends to a netlink socket that we emulate, as sendmsg(2).
 unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
-    // SAFETY: as the program called sendmsg.
+    // SAFETY: the program upholds the contract of sendmsg.
     unsafe {
         let message = &*message;
         let sent = transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE).and_then(
@@ -59,7 +59,7 @@ unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: as called, here and in every function of this file.
+    // SAFETY: the caller upholds the C function's contract, here and in the whole file.
     unsafe {
         if descriptor::is_socket(&POSIX, fd) {
             return point(|| answer::size(transfer::read(&POSIX, fd, &buffer(to, len), 0)));
@@ -336,7 +336,7 @@ pub unsafe extern "C" fn sendmmsg(
 /// was sent before it.
 unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
     for n in 0..count as usize {
-        // SAFETY: as the program called sendmmsg.
+        // SAFETY: the program upholds the contract of sendmmsg.
         unsafe {
             let message = messages.add(n);
             match send_netlink_message(fd, &raw const (*message).msg_hdr) {

@@ -62,7 +62,7 @@ unsafe fn exec_list(
     form: VariadicForm,
 ) -> c_int {
     let arguments = VariadicArguments { registers, in_registers: IN_REGISTERS, stack };
-    // SAFETY: as the program called execl.
+    // SAFETY: the program upholds the contract of execl.
     unsafe {
         let Some(argv) = arguments.strings() else {
             return answer::int(Err(Errno(libc::E2BIG)));

@@ -497,17 +497,18 @@ fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     node
 }
 
-/// Streams of dice of the hosts' keys; links and flows have others.
+/// First random stream of the hosts' keys. Flows use the streams below, and start times those
+/// above.
 const HOST_STREAMS: u64 = 1 << 33;
 
-/// Locally administered, with the number of the host.
+/// Returns the locally administered MAC address that contains the number of the host.
 fn mac_of(host: usize) -> MacAddr {
     let [high, low] = (host as u16).to_be_bytes();
     MacAddr([2, 0, 0, 0, high, low])
 }
 
-/// A switch with the way to each host: links make no loop, so there is one. `leaving` are the wires
-/// that lead away from each switch.
+/// Creates a switch with the outgoing wire to each host, which is unique because links form no
+/// loop. `leaving` has the outgoing wires of each switch.
 fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -> Switch {
     let mut towards = vec![usize::MAX; hosts];
     for &first in &leaving[number] {
@@ -515,7 +516,7 @@ fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -
         while let Some(at) = stack.pop() {
             match wires[at].to {
                 Place::Host(host) => towards[host] = first,
-                // The direction back on the same link has the number beside.
+                // Skip the reverse direction of the link, which has the number `at ^ 1`.
                 Place::Switch(next) => {
                     stack.extend(leaving[next].iter().filter(|other| **other != at ^ 1));
                 }

@@ -8,24 +8,24 @@ use towpath_load::{Plan, ReportSnapshot, RunPhase};
 use super::{Heading, RunEnd};
 use crate::messages::Messages;
 
-/// Least time between two lines.
+/// Minimum time between two lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Lines on their way to standard error; a reader that takes none holds nothing up.
+/// Progress lines, written by the message thread so that a slow reader does not delay the test.
 pub struct Lines {
     messages: Messages,
-    /// Time of the run at the last line.
+    /// Time of the run at which the last line was written.
     last: Duration,
     end: RunEnd,
 }
 
 impl Lines {
-    /// Lines by way of the thread that writes messages.
+    /// Creates the display.
     pub fn new(messages: Messages) -> Self {
         Self { messages, last: Duration::ZERO, end: RunEnd::default() }
     }
 
-    /// Names the run.
+    /// Prints the heading of a run.
     pub fn begin(&mut self, heading: &Heading, plan: &Plan) {
         self.last = Duration::ZERO;
         self.end = RunEnd::of(plan);
@@ -33,7 +33,7 @@ impl Lines {
         self.messages.post(&format!("{}{step}{}, {}", heading.step, heading.server, heading.load));
     }
 
-    /// A line, if a second has passed since the last one.
+    /// Prints a line if a second has passed since the last one.
     pub fn show(&mut self, now: &ReportSnapshot) {
         if now.since_start >= self.last + EVERY {
             self.last = now.since_start;
@@ -41,13 +41,13 @@ impl Lines {
         }
     }
 
-    /// The result of a run among several.
+    /// Prints the result of one of several runs.
     pub fn tell(&self, line: &str) {
         self.messages.post(line);
     }
 }
 
-/// The figures so far in a line.
+/// Formats the current figures as a line.
 fn line(now: &ReportSnapshot, end: RunEnd) -> String {
     let users = format!("{} of {} connected", now.connected, now.users);
     let failed = match now.failures.total() {

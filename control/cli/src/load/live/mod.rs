@@ -1,4 +1,4 @@
-//! Progress on standard error: a view in a terminal, a line each second elsewhere.
+//! Progress on standard error: a view on a terminal, otherwise one line per second.
 
 mod lines;
 mod screen;
@@ -17,7 +17,7 @@ use lines::Lines;
 pub use screen::Screen;
 use view::LiveView;
 
-/// Limits at which a run ends.
+/// Limits that end a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunEnd {
     duration: Duration,
@@ -29,7 +29,7 @@ impl RunEnd {
         Self { duration: plan.duration, requests: plan.requests }
     }
 
-    /// Share of the run that is over, 0 to 1.
+    /// Returns the completed fraction of the run, 0 to 1.
     fn share(self, now: &ReportSnapshot) -> f64 {
         let of_time = now.elapsed.as_secs_f64() / self.duration.as_secs_f64().max(1e-9);
         let of_requests = self.requests.map_or(0., |all| now.sent as f64 / all as f64);
@@ -37,19 +37,19 @@ impl RunEnd {
     }
 }
 
-/// Words above the figures of a run.
+/// Heading of a run.
 #[derive(Debug, Clone)]
 pub struct Heading {
     /// Server and protocol.
     pub server: String,
-    /// Rule and pattern of the requests.
+    /// Arrivals and traffic pattern.
     pub load: String,
-    /// Place among several runs; empty where there is one.
+    /// Number among several runs; empty for a single one.
     pub step: String,
 }
 
 impl Heading {
-    /// The heading of a plan's run.
+    /// Creates the heading for a plan.
     pub fn of(plan: &Plan, step: String) -> Self {
         Self {
             server: format!("{} by {}", plan.target.name, figures::protocol(plan)),
@@ -59,18 +59,18 @@ impl Heading {
     }
 }
 
-/// Progress of the runs of a command.
+/// Progress display of a command.
 pub enum Live {
-    /// A view that is drawn anew for each snapshot.
+    /// Full-screen view, redrawn for each snapshot.
     View(Box<LiveView>),
-    /// A line for each second.
+    /// A line per second.
     Lines(Lines),
-    /// Nothing.
+    /// No output.
     Silent,
 }
 
 impl Live {
-    /// A view where the screen has one, and lines where it has not.
+    /// Creates a view if the terminal supports it, otherwise lines.
     pub fn new(when: When, screen: &Arc<Screen>, messages: &Messages) -> Self {
         if when == When::Never {
             Self::Silent
@@ -81,7 +81,7 @@ impl Live {
         }
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub fn begin(&mut self, heading: Heading, plan: &Plan) {
         match self {
             Self::View(view) => view.begin(heading, plan),
@@ -90,7 +90,7 @@ impl Live {
         }
     }
 
-    /// Takes figures in.
+    /// Shows a snapshot.
     pub fn show(&mut self, now: &ReportSnapshot) {
         match self {
             Self::View(view) => view.show(now),
@@ -99,7 +99,7 @@ impl Live {
         }
     }
 
-    /// Tells the result of a run among several.
+    /// Shows the result of one of several runs.
     pub fn tell(&mut self, line: &str) {
         match self {
             Self::View(view) => view.tell(line),

@@ -1,8 +1,8 @@
-//! The terminal: given to the view, and given back on every way out.
+//! Takes the terminal for the view, and restores it on every exit.
 //!
-//! Keys still make signals: only echo and line editing are off. Ctrl-C thus reaches
-//! [`Interrupt`](super::super::interrupt::Interrupt) like a signal of kill(1). The screen is given
-//! back when the command ends, when it is stopped (Ctrl-Z), at the second Ctrl-C, and by a panic.
+//! Keys still generate signals, because only echo and line editing are disabled. Ctrl-C therefore
+//! reaches [`Interrupt`](super::super::interrupt::Interrupt) like a signal of kill(1). The terminal
+//! is restored when the command ends or is stopped (Ctrl-Z), at the second Ctrl-C, and on a panic.
 
 use std::io::{BufWriter, Stderr, Write as _};
 use std::os::fd::BorrowedFd;
@@ -15,11 +15,11 @@ use rustix::termios::{
     LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 
-/// Sequences that open the second screen, empty it and hide the cursor.
+/// Control sequences that switch to the alternate screen, clear it and hide the cursor.
 const OPEN: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";
-/// Sequences that show the cursor and the first screen again.
+/// Control sequences that show the cursor and switch back.
 const CLOSE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
-/// Size that is taken for a terminal that does not know its own.
+/// Default size of a terminal that does not report its own.
 const SIZE: (u16, u16) = (80, 24);
 
 type Drawn = Terminal<CrosstermBackend<BufWriter<Stderr>>>;
@@ -29,16 +29,16 @@ pub struct Screen {
     open: Mutex<Option<OpenScreen>>,
 }
 
-/// The view has the terminal.
+/// State while the view has the terminal.
 struct OpenScreen {
-    /// Modes to give back.
+    /// Terminal modes to restore.
     modes: Termios,
     terminal: Drawn,
     size: Rect,
 }
 
 impl Screen {
-    /// A terminal that the view does not have yet. A panic gives it back from then on.
+    /// Creates a screen that is not taken yet. Installs a panic hook that restores the terminal.
     pub fn new() -> Arc<Self> {
         let screen = Arc::new(Self { open: Mutex::new(None) });
         let (of_hook, then) = (Arc::clone(&screen), std::panic::take_hook());
@@ -49,7 +49,7 @@ impl Screen {
         screen
     }
 
-    /// Takes the terminal, and says whether there is one in the foreground that can draw.
+    /// Takes the terminal. Returns false unless it is in the foreground and supports drawing.
     pub fn enter(&self, always: bool) -> bool {
         let can_draw =
             always || std::env::var("TERM").is_ok_and(|it| !it.is_empty() && it != "dumb");
@@ -63,19 +63,19 @@ impl Screen {
         open.is_some()
     }
 
-    /// Gives the terminal back.
+    /// Restores the terminal.
     pub fn leave(&self) {
         if let Some(open) = self.lock().take() {
             open.close();
         }
     }
 
-    /// Gives the terminal back from a thread that may be in the middle of drawing.
+    /// Restores the terminal while another thread may be drawing.
     pub fn leave_at_once(&self) {
         let open = match self.open.try_lock() {
             Ok(mut open) => open.take(),
             Err(TryLockError::Poisoned(open)) => open.into_inner().take(),
-            // The drawing thread holds the lock and panics, so its saved modes cannot be read.
+            // The drawing thread holds the lock, so the saved modes cannot be read.
             Err(TryLockError::WouldBlock) => return restore(None),
         };
         if let Some(open) = open {
@@ -83,7 +83,7 @@ impl Screen {
         }
     }
 
-    /// Runs `stop` with the terminal given back, and takes it again afterwards.
+    /// Restores the terminal, runs `stop`, and takes the terminal again.
     pub fn while_left(&self, stop: impl FnOnce()) {
         let mut open = self.lock();
         let was_open = open.take().map(OpenScreen::close).is_some();
@@ -93,7 +93,7 @@ impl Screen {
         }
     }
 
-    /// Draws a frame, if the view has the terminal.
+    /// Draws a frame if the terminal is taken.
     pub fn draw(&self, frame: impl FnOnce(&mut Frame<'_>)) {
         if let Some(open) = &mut *self.lock() {
             open.draw(frame);
@@ -118,12 +118,12 @@ impl OpenScreen {
             restore(Some(&modes));
             return None;
         };
-        // As with all writes below, the load test goes on when the terminal is gone.
+        // Ignore an error, as below: the load test continues if the terminal is gone.
         let _ = crate::output::write_all(stderr(), OPEN);
         Some(Self { modes, terminal, size })
     }
 
-    /// Errors of a terminal that has gone are no reason to end a run.
+    /// Draws a frame. Ignores errors, because a lost terminal should not end the run.
     fn draw(&mut self, frame: impl FnOnce(&mut Frame<'_>)) {
         let size = size();
         if size != self.size {
@@ -140,7 +140,8 @@ impl OpenScreen {
     }
 }
 
-/// Shows the first screen. Without the modes that it had, echo and line editing are switched on.
+/// Switches back from the alternate screen, and restores the modes. Without saved modes, enables
+/// echo and line editing.
 fn restore(modes: Option<&Termios>) {
     let _ = crate::output::write_all(stderr(), CLOSE);
     let modes = modes.cloned().or_else(|| {
@@ -157,8 +158,8 @@ fn stderr() -> BorrowedFd<'static> {
     rustix::stdio::stderr()
 }
 
-/// Whether standard error is a terminal that this process may draw on: a background process
-/// would be stopped by SIGTTOU.
+/// Returns whether standard error is a terminal and this process is in the foreground, because
+/// SIGTTOU would stop a background process.
 fn is_foreground() -> bool {
     isatty(stderr()) && tcgetpgrp(stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
 }

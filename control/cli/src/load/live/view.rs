@@ -1,4 +1,4 @@
-//! The view of a run, drawn anew for each snapshot.
+//! Full-screen view of a run, redrawn for each snapshot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use towpath_model::printable;
 
 use super::{Heading, RunEnd, Screen};
 
-/// Rates that are kept for the curve: more than the widest terminals have columns.
+/// Maximum number of rates kept for the curve, more than the widest terminals have columns.
 const RATES_MAX: usize = 1000;
-/// Results of earlier runs that are shown.
+/// Maximum number of results of earlier runs that are shown.
 const TOLD_MAX: usize = 4;
-/// Width of a label and its figure in front of a bar.
+/// Width of a label with its figure before a bar, in columns.
 const LABEL: usize = 16;
-/// Eighths of a cell, for the end of a bar.
+/// Fractions of a character cell in eighths, for the end of a bar.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 const ACCENT: Color = Color::Cyan;
@@ -34,20 +34,20 @@ pub struct LiveView {
     scene: FrameScene,
 }
 
-/// Everything that a frame shows beside the snapshot.
+/// Content of a frame besides the snapshot.
 struct FrameScene {
     heading: Heading,
     end: RunEnd,
     is_open: bool,
     is_stream: bool,
-    /// Answers, or bits, per second of the periods so far.
+    /// Answers, or bits, per second of each period so far.
     rates: Vec<u64>,
     /// Results of earlier runs.
     told: Vec<String>,
 }
 
 impl LiveView {
-    /// A view on a screen that is open.
+    /// Creates a view on an opened screen.
     pub fn new(screen: Arc<Screen>) -> Self {
         let heading = Heading { server: String::new(), load: String::new(), step: String::new() };
         let scene = FrameScene {
@@ -61,7 +61,7 @@ impl LiveView {
         Self { screen, scene }
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub fn begin(&mut self, heading: Heading, plan: &Plan) {
         self.scene.heading = heading;
         self.scene.end = RunEnd::of(plan);
@@ -71,20 +71,20 @@ impl LiveView {
         self.screen.draw(|frame| self.scene.begin(frame));
     }
 
-    /// Draws the figures so far.
+    /// Draws the current figures.
     pub fn show(&mut self, now: &ReportSnapshot) {
         self.scene.note(now);
         self.screen.draw(|frame| self.scene.draw(frame, now));
     }
 
-    /// Keeps the result of a run for the frames of the next one.
+    /// Keeps the result of a run, to be shown during the next one.
     pub fn tell(&mut self, line: &str) {
         self.scene.told.push(line.to_owned());
     }
 }
 
 impl FrameScene {
-    /// Adds the last period to the curve.
+    /// Appends the last period to the curve.
     fn note(&mut self, now: &ReportSnapshot) {
         let Some(period) = &now.period else { return };
         if now.phase != RunPhase::Measuring {
@@ -102,7 +102,7 @@ impl FrameScene {
         self.rates.push(rate as u64);
     }
 
-    /// The frame before the first figures.
+    /// Draws the frame before the first figures.
     fn begin(&self, frame: &mut Frame<'_>) {
         let mut lines = self.title();
         lines.push(Line::from(" connecting…"));
@@ -152,7 +152,7 @@ impl FrameScene {
         vec![Line::from(first), Line::styled(format!(" {}", self.heading.load), faint())]
     }
 
-    /// A bar of the time that has passed, with the time that is left.
+    /// Formats a progress bar with the remaining time.
     fn progress(&self, now: &ReportSnapshot, width: u16) -> Line<'static> {
         let (share, words) = match now.phase {
             RunPhase::Connecting => {
@@ -181,7 +181,7 @@ impl FrameScene {
         ])
     }
 
-    /// Rates and counts on the left, the curve of the rate on the right.
+    /// Draws rates and counts on the left, and the curve of the rate on the right.
     fn figures(&self, frame: &mut Frame<'_>, now: &ReportSnapshot, area: Rect) {
         let [left, right] =
             Layout::horizontal([Constraint::Length(54), Constraint::Fill(1)]).areas(area);
@@ -226,7 +226,7 @@ impl FrameScene {
         frame.render_widget(curve, Rect { height, ..right });
     }
 
-    /// Percentiles with bars on a scale on which ten times as much is always as far.
+    /// Draws percentiles as bars on a logarithmic scale.
     fn times(&self, frame: &mut Frame<'_>, times: &Histogram, area: Rect) {
         let name = if self.is_open { "response time" } else { "service time" };
         let mut lines = vec![Line::styled(format!(" {name} so far"), faint())];
@@ -246,7 +246,7 @@ impl FrameScene {
     }
 }
 
-/// Bars of the distribution, as many as there is room for.
+/// Draws the distribution as bars, as many as fit.
 fn draw_bins(frame: &mut Frame<'_>, times: &Histogram, area: Rect) {
     let rows = usize::from(area.height.saturating_sub(2));
     if rows < 3 || times.is_empty() {
@@ -275,7 +275,7 @@ fn failure_lines(now: &ReportSnapshot) -> Vec<Line<'static>> {
     lines.collect()
 }
 
-/// Blocks for a share of a width.
+/// Formats a bar for a fraction of the width.
 fn bar(share: f64, width: usize) -> String {
     let eighths = (share.clamp(0., 1.) * width as f64 * 8.).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
@@ -285,7 +285,7 @@ fn faint() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-/// A logarithmic scale from the shortest time to the longest.
+/// Logarithmic scale from the shortest to the longest time.
 struct LogScale {
     from: f64,
     to: f64,
@@ -294,7 +294,7 @@ struct LogScale {
 impl LogScale {
     fn of(times: &Histogram) -> Self {
         let log = |time: Duration| (time.as_nanos().max(1) as f64).ln();
-        // Half of the shortest time leaves its own bar something to show.
+        // Start at half of the shortest time, so that its bar is visible.
         Self { from: log(times.min() / 2), to: log(times.max()) }
     }
 
