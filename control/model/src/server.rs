@@ -157,7 +157,7 @@ impl Drop for Instance {
 /// Returns the file name of this run, and its lock.
 ///
 /// Returns no lock if other runs removed the files at every attempt, because they assumed a dead
-/// run. This run's files will be removed, too.
+/// run. The files of this run will be removed, too.
 fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lock>)> {
     let mut tries = NAMES_TRIED_MAX;
     loop {
