@@ -107,7 +107,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
         if !POSIX.is_active() {
             return real::login_tty(fd);
         }
-        // An error is ignored: the process is a session leader already.
+        // Ignore an error: the process is then a session leader already.
         libc::setsid();
         if libc::ioctl(fd, libc::TIOCSCTTY, 0) == -1 {
             return -1;

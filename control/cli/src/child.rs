@@ -47,7 +47,7 @@ pub enum Ended {
 pub enum ChildEvent {
     /// PROGRAM has ended.
     Ended(Ended),
-    /// PROGRAM is stopped, as [`ProgramChild::await_stop`] asked.
+    /// PROGRAM is stopped, as requested by [`ProgramChild::await_stop`].
     Stopped,
     /// No descendant of PROGRAM is alive.
     Alone,

@@ -175,8 +175,7 @@ impl<O: Observer> Run<'_, O> {
             waits.push(PollFd::new(&program, PollFlags::IN));
         }
         // Ignore the stack's end while PROGRAM runs. The stack ends as soon as no process has a
-        // channel, as without the library, and a hung-up descriptor would wake this loop
-        // continuously.
+        // channel, as without the library, but the run ends only with PROGRAM.
         let leaves = self.leaves.filter(|_| at.ended.is_none() && !at.leaves);
         let leaves_at = waits.len();
         waits.extend(leaves.as_ref().map(|leaves| PollFd::new(leaves, PollFlags::IN)));

@@ -11,7 +11,7 @@ pub const QUANTILES: [(&str, f64); 6] =
 /// Returns the times that a report shows first.
 ///
 /// For an open loop these are the response times, because they include stalls of the server. For a
-/// closed loop these are the service times, which earlier versions measured, too.
+/// closed loop these are the service times, which the previous load tester measured, too.
 pub fn main_times(report: &Report) -> &Histogram {
     if is_open(&report.plan) { &report.response } else { &report.service }
 }

@@ -1,4 +1,4 @@
-//! The figures as text: first the lines that earlier versions printed, then further figures.
+//! The figures as text: first the lines of the previous load tester, then further figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn report(report: &Report, on: &str) -> String {
     text
 }
 
-/// Formats the lines that earlier versions printed, because scripts parse them.
+/// Formats the lines of the previous load tester, because scripts parse them.
 fn old_words(text: &mut String, report: &Report) {
     let times = figures::main_times(report);
     let _ = writeln!(text, "Sent:     {}", report.sent);

@@ -33,7 +33,7 @@ pub enum GuardianReport {
     Exited(u8),
     /// PROGRAM was killed by this signal.
     Killed(i32),
-    /// PROGRAM is stopped, as [`GuardianCommand::AwaitStop`] asked.
+    /// PROGRAM is stopped, as requested by [`GuardianCommand::AwaitStop`].
     Stopped,
     /// No descendant of PROGRAM is alive. Sent last.
     Alone,
