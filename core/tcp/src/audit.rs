@@ -1,4 +1,4 @@
-//! Rules between the figures of a connection, for simulators and tests.
+//! Invariants of a connection, checked by simulators and tests.
 
 use crate::config::WINDOW_SCALE_MAX;
 use crate::connection::Connection;
@@ -6,14 +6,15 @@ use crate::segment::FifoLevels;
 use crate::state::State;
 use crate::time::Instant;
 
-/// Largest window that can be offered (RFC 7323 section 2.3).
+/// Largest receive window that can be advertised (RFC 7323 section 2.3).
 const WINDOW_MAX: u32 = (u16::MAX as u32) << WINDOW_SCALE_MAX;
 
 impl Connection {
-    /// The first rule that does not hold; `None` for a connection in order.
+    /// Returns the first invariant that does not hold, or `None` if the connection is consistent.
     ///
-    /// The rules hold after `plan` said that nothing may go, so that everything owed was sent.
-    /// `buffers` is as of now. Nothing in the product calls this function.
+    /// Call this after `plan` returned [`Plan::Nothing`](crate::Plan::Nothing), so that nothing is
+    /// left to send. `buffers` are the current levels. Only tests and simulators call this
+    /// function.
     pub fn audit(&self, buffers: FifoLevels) -> Option<&'static str> {
         if self.state == State::Closed {
             return None;
@@ -98,7 +99,8 @@ impl Connection {
         ])
     }
 
-    /// Each wait has a timer: without one a lost segment would stop the connection for ever.
+    /// Checks that every wait has a timer. Otherwise a lost segment would stall the connection for
+    /// ever.
     fn audit_timers(&self, buffers: FifoLevels) -> Option<&'static str> {
         let has_retransmit = self.timers.retransmit != Instant::FAR;
         let has_hold = self.timers.hold != Instant::FAR;
@@ -137,7 +139,7 @@ mod tests {
     use crate::plan::Plan;
     use towpath_wire::tcp::SeqNum;
 
-    /// A connection that has sent 100 bytes, and its buffers.
+    /// Creates a connection that has sent 100 bytes, and its buffers.
     fn sending() -> (Connection, FifoLevels) {
         let handshake = Handshake {
             mss_peer: Some(1460),
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn bytes_that_nothing_will_send_are_found() {
         let (mut connection, buffers) = sending();
-        // All is acknowledged, and more was written, for which there is no room.
+        // Everything is acknowledged; the 100 bytes in the buffer are new, and no timer runs.
         connection.snd.una = connection.snd.nxt;
         connection.timers.retransmit = Instant::FAR;
         let rule = "bytes wait for an acknowledgement or for a timer";

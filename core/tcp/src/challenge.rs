@@ -1,14 +1,14 @@
-//! Challenge ACKs (RFC 5961): how many of them a half-open or open connection sends.
+//! Challenge ACKs (RFC 5961): the limit on how many a half-open or open connection sends.
 
 use crate::config::{CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS};
 use crate::time::Instant;
 
-/// At most [`CHALLENGE_ACKS_MAX`] answers to doubtful segments a
-/// period, so that nobody makes us reflect traffic or loop with a confused peer (RFC 5961 §7).
+/// Allows at most [`CHALLENGE_ACKS_MAX`] challenge ACKs per period. Without a limit, an attacker
+/// could make us reflect traffic, or two confused peers could loop (RFC 5961 §7).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChallengeLimit {
-    /// The number of the period, of which there are less than 2²⁰ before milliseconds wrap, and in
-    /// the lowest byte the answers in it.
+    /// The number of the period (below 2²⁰, until milliseconds wrap), shifted left by 8. The lowest
+    /// byte counts the challenge ACKs sent in that period.
     period_and_used: u32,
 }
 

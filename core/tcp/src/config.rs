@@ -1,4 +1,4 @@
-//! Parameters of a connection at birth.
+//! Configuration of a new connection.
 
 use crate::congestion::CongestionKind;
 use core::num::NonZeroU64;
@@ -7,67 +7,69 @@ use core::time::Duration;
 /// Settings of a connection. The defaults are those of Linux unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// The MSS option we send: link MTU without IP and TCP headers (RFC 9293 §3.7.1).
+    /// MSS option that we send: link MTU without IP and TCP headers (RFC 9293 §3.7.1).
     pub mss_recv: u16,
-    /// Largest segment that the path carries: path MTU without IP and TCP headers, TCP options not
+    /// Maximum segment size of the path: path MTU without IP and TCP headers. TCP options are not
     /// subtracted.
     pub mss_send_max: u16,
-    /// Segment size that a peer without an MSS option accepts: 536 for IPv4, 1220 for IPv6
-    /// (MUST-15).
+    /// Segment size used if the peer sends no MSS option: 536 for IPv4, 1220 for IPv6 (MUST-15).
     pub mss_default: u16,
-    /// How the congestion window grows;
-    /// [`Connection::set_congestion`](crate::Connection::set_congestion) changes it.
+    /// Congestion control algorithm;
+    /// [`Connection::set_congestion`](crate::Connection::set_congestion) changes it later.
     pub congestion: CongestionKind,
-    /// First congestion window in segments; 10 is RFC 6928's.
+    /// Initial congestion window in segments; 10 is the value of RFC 6928.
     pub initial_window: u8,
-    /// The window scale that we offer, 0 to 14: what the largest receive buffer needs. Offered even
-    /// when 0, so that the peer may scale.
+    /// Window scale that we offer, 0 to 14, chosen for the largest receive buffer. Offered even
+    /// when 0, so that the peer may scale its own window.
     pub window_scale: u8,
     /// Offer timestamps (RFC 7323).
     pub timestamps: bool,
     /// Offer selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// True switches Nagle's algorithm off (MUST-17).
+    /// Disables Nagle's algorithm (MUST-17).
     pub nodelay: bool,
-    /// `None` is the default (MUST-25).
+    /// Keep-alive probes; `None`, the default, sends none (MUST-25).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
     //# they MUST default to off (MUST-25).
     pub keepalive: Option<KeepAliveConfig>,
-    /// How long sent bytes may stay unacknowledged (RFC 5482); `None` leaves it to `retries`.
+    /// Maximum time that sent bytes may stay unacknowledged (RFC 5482). With `None` only `retries`
+    /// limits it.
     pub user_timeout: Option<Duration>,
-    /// Most bytes of payload a second (SO_MAX_PACING_RATE); `None` is no bound.
+    /// Maximum pacing rate in payload bytes per second (SO_MAX_PACING_RATE); `None` means
+    /// unlimited.
     pub max_pacing_rate: Option<NonZeroU64>,
-    /// Times a SYN is sent again at doubled intervals, after [`SYN_LINEAR_TIMEOUTS`] repetitions at
-    /// the first one. 7 gives up after 4 min 11 s: RFC 9293 asks for at least three minutes
-    /// (MUST-23), Linux's 6 are two.
+    /// Maximum SYN retransmissions with exponential backoff, after [`SYN_LINEAR_TIMEOUTS`]
+    /// retransmissions at the initial timeout. The default of 7 gives up after 4 min 11 s. RFC 9293
+    /// requires at least three minutes (MUST-23); Linux's 6 last about two.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for
     //# at least 3 minutes (MUST-23).
     pub syn_retries: u8,
-    /// Times a SYN-ACK is sent again: Linux's `tcp_synack_retries`.
+    /// Maximum SYN-ACK retransmissions: Linux's `tcp_synack_retries`.
     pub syn_ack_retries: u8,
-    /// Times in a row that bytes are sent again after a timeout (R2 of RFC 9293 §3.8.3), and that a
-    /// window probe may stay unanswered. Linux's `tcp_retries2`, 15 to 25 minutes.
+    /// Maximum consecutive retransmission timeouts (R2 of RFC 9293 §3.8.3), and maximum unanswered
+    /// window probes. Linux's `tcp_retries2`, 15 to 25 minutes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
     pub retries: u8,
-    /// As `retries`, when the program is gone: Linux's `tcp_orphan_retries`.
+    /// Replaces `retries` after the program has closed the socket: Linux's `tcp_orphan_retries`.
     pub orphan_retries: u8,
-    /// Before the first measurement; 1 s is RFC 6298 §2.1.
+    /// Retransmission timeout before the first RTT measurement; 1 s as in RFC 6298 §2.1.
     pub rto_initial: Duration,
-    /// Least margin that is added to the smoothed round-trip time. RFC 6298 §2.4 wants a timeout of
-    /// 1 s in all, from clocks of 500 ms. Our clock has microseconds. 200 ms beyond the round trip,
-    /// as in Linux and FreeBSD, is above every delayed ACK.
+    /// Minimum margin added to the smoothed round-trip time. RFC 6298 §2.4 wants a minimum timeout
+    /// of 1 s because of clocks with 500 ms granularity; our clock counts nanoseconds. A margin of
+    /// 200 ms, as in Linux and FreeBSD, is longer than any usual delayed ACK.
     pub rto_min: Duration,
-    /// RFC 6298 §2.5 allows a bound of at least 60 s; Linux has 120 s.
+    /// Maximum retransmission timeout. RFC 6298 §2.5 allows a bound of at least 60 s; Linux has 120
+    /// s.
     pub rto_max: Duration,
-    /// How long an ACK waits for company; below 500 ms (MUST-40). At most 500 ms is used.
+    /// Maximum delay of an ACK; values above 499 ms are capped (MUST-40).
     pub delayed_ack: Duration,
-    /// 2 MSL (MUST-13): Linux's 60 s, not the 4 minutes of RFC 9293.
+    /// Duration of TIME-WAIT, 2 MSL (MUST-13): Linux's 60 s, not the 4 minutes of RFC 9293.
     pub time_wait: Duration,
-    /// How long a closed socket waits for the peer's FIN: Linux's `tcp_fin_timeout`.
+    /// Maximum time in FIN-WAIT-2 after the program closed the socket: Linux's `tcp_fin_timeout`.
     pub fin_wait2_timeout: Duration,
-    /// How long a corked short segment is held: Linux's 200 ms.
+    /// Maximum time that a corked short segment is held back: Linux's 200 ms.
     pub cork: Duration,
 }
 
@@ -101,17 +103,17 @@ impl Default for Config {
     }
 }
 
-/// Probing of an idle peer (RFC 9293 §3.8.4).
+/// Configuration of keep-alive probes (RFC 9293 §3.8.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepAliveConfig {
-    /// Silence before the first probe; two hours by default (MUST-28).
+    /// Idle time before the first probe; two hours by default (MUST-28).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
     //# This interval MUST be configurable (MUST-27) and MUST default to no less than two hours
     //# (MUST-28).
     pub idle: Duration,
     /// Time between probes.
     pub interval: Duration,
-    /// Unanswered probes after which the peer is gone.
+    /// Unanswered probes after which the connection times out.
     pub probes: u8,
 }
 
@@ -132,31 +134,31 @@ impl Default for KeepAliveConfig {
 /// [`Config::syn_retries`].
 pub const SYN_LINEAR_TIMEOUTS: u8 = 4;
 
-/// Least segment size by which payload is cut, whatever a peer or a router says: 24 bytes remain
-/// under the longest options. Linux draws the line at 48 (`TCP_MIN_SND_MSS`).
+/// Minimum segment size, regardless of the peer's MSS or ICMP messages: 24 bytes remain after the
+/// longest options. Linux's minimum is 48 (`TCP_MIN_SND_MSS`).
 pub(crate) const MSS_MIN: u16 = 64;
-/// Segment size that every host takes (RFC 9293 §3.7.1, IPv4).
+/// Segment size that every IPv4 host accepts (RFC 9293 §3.7.1).
 pub(crate) const MSS_DEFAULT: u16 = 536;
-/// Payload that fits every packet: what IPv4 packets are cut to at least (552 bytes, Linux's
-/// `min_pmtu`) without headers and the longest options. With a larger one a segment that passed
-/// would be taken for one that did not.
+/// Payload size that fits any path: the minimum path MTU that we accept for IPv4 (552, Linux's
+/// `min_pmtu`), without headers and the longest options. A larger value would mark segments that
+/// passed the path as too long for it.
 pub(crate) const PAYLOAD_ALWAYS_FITS: u32 = 552 - 20 - 60;
-/// RFC 7323 §2.3: a larger shift would let the window exceed 2^30.
+/// Maximum window scale (RFC 7323 §2.3): a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;
-/// Bytes of a timestamps option with its padding.
+/// Length of the timestamps option with its padding, in bytes.
 pub(crate) const TIMESTAMPS_LEN: u16 = 12;
-/// Duplicate ACKs that mean loss (RFC 5681 §3.2).
+/// Duplicate ACKs that indicate a loss (RFC 5681 §3.2).
 pub(crate) const DUP_THRESH: u16 = 3;
-/// ACKs sent without delay when a connection is new, so that the peer's slow start is not slowed:
+/// ACKs sent without delay on a new connection, so that the peer's slow start is not delayed:
 /// Linux's `TCP_MAX_QUICKACKS`.
 pub(crate) const QUICK_ACKS: u8 = 16;
-/// Ranges remembered out of order, each way: 2 KiB at most, and enough for 1 % loss on 35 MB in
-/// flight.
+/// Maximum out-of-order ranges tracked in each direction. They take at most 2 KiB, and suffice for
+/// 1 % loss with 35 MB in flight.
 pub(crate) const RANGES_MAX: usize = 256;
-/// Challenge ACKs in each `CHALLENGE_PERIOD_MS` (RFC 5961 §7 proposes 10 in 5 s).
+/// Maximum challenge ACKs in each `CHALLENGE_PERIOD_MS` (RFC 5961 §7 proposes 10 in 5 s).
 pub(crate) const CHALLENGE_ACKS_MAX: u8 = 10;
 pub(crate) const CHALLENGE_PERIOD_MS: u32 = 5_000;
-/// MUST-40.
+/// Maximum delay of an ACK (MUST-40).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
 //# an ACK should not be excessively delayed; in particular, the delay MUST be less than 0.5 seconds
 //# (MUST-40).

@@ -1,8 +1,9 @@
-//! Congestion control, in bytes, behind one closed enum. An algorithm is a file in this folder and
-//! a row in the table below; options, command lines and reports take names from the table.
+//! Congestion control, in bytes, dispatched by an enum. To add an algorithm, create a file in this
+//! folder and a row in the table below; options, command lines and reports take their names from
+//! the table.
 //!
-//! The module only decides how large the window is. `recovery` decides when bytes count as lost,
-//! and `plan` how much the window lets go.
+//! This module only computes the window. `recovery` decides which bytes are lost, and `plan`
+//! decides how much may be sent.
 
 mod cubic;
 mod epoch;
@@ -16,14 +17,15 @@ use self::newreno::NewReno;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// The table of congestion controls. A row has the variant of [`CongestionKind`], the type, Linux's
-/// name, other names that users may write, and the document. The first row is the default.
+/// Table of the congestion control algorithms. A row has the variant of [`CongestionKind`], its
+/// state type, Linux's name, aliases for users, and the specification. The first row is the
+/// default.
 macro_rules! congestion_controls {
     ($(
         $(#[$doc:meta])*
         $variant:ident($state:ty) = $name:literal, [$($alias:literal),*], $document:literal;
     )+) => {
-        /// Algorithms of congestion control.
+        /// A congestion control algorithm.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum CongestionKind {
             $($(#[$doc])* $variant,)+
@@ -36,26 +38,26 @@ macro_rules! congestion_controls {
         }
 
         impl CongestionKind {
-            /// All algorithms, the default first.
+            /// All algorithms; the default is the first.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
-            /// Names of all algorithms, in the same order.
+            /// Names of all algorithms, in the order of `ALL`.
             pub const NAMES: &[&str] = &[$($name),+];
 
-            /// Name of the algorithm, as TCP_CONGESTION has it on Linux.
+            /// Returns the name of the algorithm, as in Linux's TCP_CONGESTION.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
                 }
             }
 
-            /// Other names that users may write.
+            /// Returns alternative names that users may write.
             pub const fn aliases(self) -> &'static [&'static str] {
                 match self {
                     $(Self::$variant => &[$($alias),*],)+
                 }
             }
 
-            /// The document that specifies the algorithm.
+            /// Returns the document that specifies the algorithm.
             pub const fn document(self) -> &'static str {
                 match self {
                     $(Self::$variant => $document,)+
@@ -106,7 +108,7 @@ macro_rules! congestion_controls {
 }
 
 congestion_controls! {
-    /// RFC 9438: Linux's default, and so ours.
+    /// RFC 9438: the default of Linux and of this crate.
     Cubic(Cubic) = "cubic", [], "RFC 9438";
     /// RFC 5681, with the byte counting of RFC 3465.
     NewReno(NewReno) = "reno", ["newreno"], "RFC 5681";
@@ -119,22 +121,22 @@ impl Default for CongestionKind {
 }
 
 impl CongestionKind {
-    /// The algorithm of this name.
+    /// Returns the algorithm with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// The algorithm that a user names, by any of its names.
+    /// Returns the algorithm with this name or alias.
     pub fn from_word(word: &str) -> Option<Self> {
         let known = |kind: &Self| kind.name() == word || kind.aliases().contains(&word);
         Self::ALL.iter().copied().find(known)
     }
 }
 
-/// Growth and reduction of a congestion window.
+/// A congestion control algorithm: growth and reduction of a congestion window.
 trait CongestionControl {
-    /// Window after `bytes` of `acked` were acknowledged in congestion avoidance, before which it
-    /// was `cwnd`.
+    /// Returns the new window after `bytes` of `acked` were acknowledged in congestion avoidance;
+    /// `cwnd` is the current window.
     fn on_ack(
         &mut self,
         epoch: &mut Epoch,
@@ -144,10 +146,10 @@ trait CongestionControl {
         acked: &Acked,
     ) -> u32;
 
-    /// Slow-start threshold after a loss, with `flight` bytes in flight.
+    /// Returns the slow-start threshold after a loss, with `flight` bytes in flight.
     fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32;
 
-    /// The retransmission timer fired.
+    /// Handles the expiry of the retransmission timer.
     fn on_timeout(&mut self) {}
 }
 
@@ -160,19 +162,19 @@ pub(crate) struct Congestion {
     algorithm: Algorithm,
 }
 
-/// Bytes and circumstances of an acknowledgement of new bytes.
+/// An acknowledgement of new bytes, and its context.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {
     pub(crate) bytes: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
-    /// The window held the sender back when these bytes were sent.
+    /// Whether the congestion window limited the sender when these bytes were sent.
     pub(crate) limited: bool,
-    /// Slow start after a timeout.
+    /// Whether this is slow start after a timeout.
     pub(crate) after_timeout: bool,
 }
 
-/// No window grows past this: RFC 7323's largest receive window.
+/// Maximum congestion window: the largest receive window of RFC 7323.
 const CWND_MAX: u32 = 1 << 30;
 
 impl Congestion {
@@ -201,7 +203,7 @@ impl Congestion {
         self.algorithm.kind()
     }
 
-    /// Changes the algorithm and keeps the window.
+    /// Changes the algorithm and keeps the current window.
     pub(crate) fn set_kind(&mut self, kind: CongestionKind) {
         if self.kind() != kind {
             self.algorithm = Algorithm::new(kind);
@@ -209,13 +211,13 @@ impl Congestion {
         }
     }
 
-    /// The segment size became known or changed; the window counts in bytes and stays, but is never
-    /// less than a segment.
+    /// Updates the window after the segment size became known or changed. The window counts bytes,
+    /// so it changes only if it is below one segment.
     pub(crate) fn on_mss(&mut self, mss: u32) {
         self.cwnd = self.cwnd.max(mss);
     }
 
-    /// The handshake is over: RFC 6928's window, or one segment when a SYN was lost.
+    /// Sets the initial window after the handshake: RFC 6928's, or one segment if a SYN was lost.
     pub(crate) fn on_established(&mut self, mss: u32, initial_window: u8, syn_lost: bool) {
         let segments = if syn_lost { 1 } else { u32::from(initial_window.max(1)) };
         self.cwnd = mss * segments;
@@ -226,18 +228,18 @@ impl Congestion {
     //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
     //# (MUST-19).
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
-        // RFC 5681 §4.1, RFC 9438 §5.8: a window that was not used was not tested, and does not
-        // grow.
+        // Do not grow a window that the sender has not used, because it has not been tested against
+        // the path (RFC 5681 §4.1, RFC 9438 §5.8).
         if !acked.limited {
             return self.epoch.pause(now);
         }
         self.epoch.go_on(now);
         let mut bytes = acked.bytes;
         if self.in_slow_start() {
-            // RFC 3465's L = 2 segments an ACK is for receivers that acknowledge every second
-            // segment. A receiver that coalesces acknowledges dozens at once, and the limit would
-            // cut slow start to a twentieth. So, as RFC 9406 §4.2 allows, it holds only after a
-            // timeout.
+            // RFC 3465's limit of L = 2 segments per ACK assumes a receiver that acknowledges every
+            // second segment. A receiver with coalescing acknowledges dozens at once, and the limit
+            // would slow slow start by a factor of twenty. We therefore apply it only after a
+            // timeout, as RFC 9406 §4.2 allows.
             let limit = if acked.after_timeout { 2 * acked.mss } else { bytes };
             let grow = bytes.min(limit).min(self.ssthresh - self.cwnd);
             self.cwnd += grow;
@@ -250,19 +252,20 @@ impl Congestion {
         self.cwnd = cwnd.min(CWND_MAX);
     }
 
-    /// The sender begins again after `idle` with nothing in flight.
+    /// Excludes `idle`, a period with nothing in flight, from the elapsed time of the epoch.
     pub(crate) fn on_idle_over(&mut self, idle: Duration) {
         self.epoch.leave_out(idle);
     }
 
-    /// Loss was found by duplicate or selective ACKs: the window is reduced once for all of it.
+    /// Reduces the window, once per loss event, after loss was detected by duplicate or selective
+    /// ACKs.
     pub(crate) fn on_loss(&mut self, flight: u32, mss: u32) {
         self.reduce(flight, mss);
         self.cwnd = self.ssthresh;
     }
 
-    /// The retransmission timer fired; `again`: for a segment that it has sent again before, so
-    /// that ssthresh stays.
+    /// Reduces the window to one segment after a retransmission timeout. `again` is true if the
+    /// same segment timed out before; ssthresh does not change then.
     pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
         if !again {
             self.reduce(flight, mss);
@@ -277,12 +280,12 @@ impl Congestion {
         self.ssthresh = self.algorithm.on_loss(self.cwnd, flight).max(2 * mss);
     }
 
-    /// The window for a sender that was silent for longer than a timeout.
+    /// Returns the window of a sender that was idle for longer than a retransmission timeout.
     pub(crate) fn restart_window(&self, mss: u32, initial_window: u8) -> u32 {
         self.cwnd.min(mss * u32::from(initial_window.max(1)))
     }
 
-    /// Sends begin again after silence (RFC 5681 §4.1).
+    /// Restarts sending after an idle period (RFC 5681 §4.1).
     pub(crate) fn on_restart(&mut self, mss: u32, initial_window: u8) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
         self.cwnd = self.restart_window(mss, initial_window);

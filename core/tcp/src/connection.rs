@@ -1,10 +1,10 @@
-//! A connection: its parts, values that need several of them, and its end. The stages that use it
-//! (`open`, `receive`, `plan`, `emit`, `timeouts`, `calls`) are not used here.
+//! A connection: its parts, values derived from several of them, and its end. The stages (`open`,
+//! `receive`, `plan`, `emit`, `timeouts`, `calls`) use this module; it does not call them.
 //!
-//! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
-//! million of them. Rarely needed parts live in boxes, which exist while they are needed:
-//! [`PeerWatch`], scoreboard and flight record in [`Recovery`], and the assembler in
-//! [`ReceiveSpace`]. Rare figures, urgent data and pacing share a box in [`ConnectionCounters`].
+//! Budget: [`Connection`] takes most of the memory of an idle connection, and there may be a
+//! million of them. Rarely needed parts are boxed and exist only while needed: [`PeerWatch`], the
+//! scoreboard and flight record in [`Recovery`], and the assembler in [`ReceiveSpace`]. Rare
+//! counters, urgent data and pacing share a box in [`ConnectionCounters`].
 
 use crate::config::Config;
 use crate::congestion::Congestion;
@@ -23,14 +23,14 @@ use crate::timers::Timers;
 use crate::watch::PeerWatch;
 use towpath_wire::tcp::{Options, SeqNum};
 
-/// A TCP connection. The crate's documentation says in which order to call what.
+/// A TCP connection. See the crate's documentation for the order of calls.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) state: State,
     pub(crate) owed: Owed,
     pub(crate) settings: ConnectionSettings,
     events: u16,
-    /// The program has closed the socket, so that no reader exists for bytes that arrive.
+    /// Whether the program has closed the socket; arriving bytes then have no reader.
     pub(crate) orphaned: bool,
     pub(crate) snd: SendSpace,
     pub(crate) rcv: ReceiveSpace,
@@ -43,47 +43,49 @@ pub struct Connection {
     pub(crate) counters: ConnectionCounters,
 }
 
-/// The largest share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+/// The largest part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
 const _: () = assert!(size_of::<Connection>() <= 336);
 
-/// Segments that `plan` has to send apart from bytes.
+/// Segments other than data that `plan` has to send.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owed {
     pub(crate) syn: bool,
-    /// An acknowledgement now.
+    /// An ACK is due now.
     pub(crate) ack: bool,
-    /// Acknowledgements to be sent one by one and without bytes, so that a peer without SACK can
-    /// count them (RFC 5681 §4.2).
+    /// Duplicate ACKs to send one by one and without data, so that a peer without SACK can count
+    /// them (RFC 5681 §4.2).
     pub(crate) dup_acks: u8,
     pub(crate) window_probe: bool,
     pub(crate) keepalive: bool,
-    /// A short segment may go although corked.
+    /// A short segment may be sent although corked.
     pub(crate) cork_flush: bool,
-    /// The RST that ends this connection.
+    /// When to send the RST that ends this connection.
     pub(crate) reset: LastReset,
     replies: bool,
     reply: SeqNum,
 }
 
-/// When the RST goes that ends a connection. In the space of a bool: `Connection` has a budget.
+/// When to send the RST that ends a connection. As small as a bool, because `Connection` has a
+/// budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum LastReset {
-    /// None is owed.
+    /// No RST is due.
     #[default]
     Never,
-    /// Bytes that the windows have room for, and then a FIN that was asked for, go before it.
+    /// After the bytes that the windows allow, and a FIN if one is queued.
     BehindBytes,
-    /// Next.
+    /// As the next segment.
     Now,
 }
 
 impl Owed {
-    /// A RST with this number, for a segment that is not of this connection; the connection stays.
+    /// Schedules a RST with this sequence number, in answer to a segment that does not belong to
+    /// this connection. The connection itself is not affected.
     pub(crate) fn set_reset_reply(&mut self, seq: SeqNum) {
         (self.replies, self.reply) = (true, seq);
     }
 
-    /// Whether the RST that ends the connection is due.
+    /// Whether the RST that ends the connection is still to be sent.
     pub(crate) fn is_aborting(&self) -> bool {
         self.reset != LastReset::Never
     }
@@ -98,7 +100,8 @@ impl Owed {
 }
 
 impl Connection {
-    /// Before anything was sent or received. `open` makes one for either side of a handshake.
+    /// Creates a connection before any segment was sent or received. `open` uses it for both active
+    /// and passive opens.
     pub(crate) fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
         Connection {
             state: State::SynSent,
@@ -122,12 +125,12 @@ impl Connection {
         }
     }
 
-    /// Payload of a full segment without SACK blocks: the unit of congestion control.
+    /// Returns the payload of a full segment without SACK blocks, the unit of congestion control.
     pub(crate) fn mss(&self) -> u32 {
         u32::from(self.snd.mss_with_options() - self.ext.options_len())
     }
 
-    /// The largest payload of a segment sent now: SACK blocks take room.
+    /// Returns the maximum payload of a segment sent now, less the space of SACK blocks.
     pub(crate) fn segment_size(&self) -> u32 {
         match self.ext.sack_blocks_count(self.rcv.assembler.as_deref()) {
             0 => self.mss(),
@@ -135,21 +138,21 @@ impl Connection {
         }
     }
 
-    /// The options of a segment without SYN.
+    /// Returns the options of a segment without SYN.
     pub(crate) fn segment_options(&self, now: Instant) -> Options {
         let sack = self.ext.sack_blocks(self.rcv.assembler.as_deref());
         Options { timestamps: self.ext.timestamps_option(now), sack, ..Options::default() }
     }
 
-    /// Whether our SYN is sent and not acknowledged. The state decides, too: `snd_una` equals `iss`
-    /// again after each 4 GiB, also in CLOSED while bytes go before the RST.
+    /// Whether our SYN is sent but not acknowledged. The state is checked too, because `snd.una`
+    /// equals `snd.iss` again after each 4 GiB, also in CLOSED while bytes precede the RST.
     pub(crate) fn syn_in_flight(&self) -> bool {
         matches!(self.state, State::SynSent | State::SynReceived)
             && self.snd.una == self.snd.iss
             && self.snd.nxt != self.snd.iss
     }
 
-    /// Bytes of the send FIFO in flight.
+    /// Returns the number of bytes of the send FIFO that are in flight.
     pub(crate) fn data_in_flight(&self) -> u32 {
         self.snd.flight() - u32::from(self.syn_in_flight()) - u32::from(self.snd.fin_in_flight())
     }
@@ -162,8 +165,8 @@ impl Connection {
         self.events |= event;
     }
 
-    /// Enters CLOSED and sends nothing more, but for a RST that answers a segment of another
-    /// connection.
+    /// Enters CLOSED and cancels everything to be sent, except a RST that answers a segment of
+    /// another connection.
     pub(crate) fn enter_closed(&mut self) {
         self.state = State::Closed;
         let Owed { replies, reply, .. } = self.owed;
@@ -178,7 +181,6 @@ impl Connection {
         self.rcv.assembler = None;
     }
 
-    /// Stops all timers.
     pub(crate) fn stop_timers(&mut self) {
         self.timers = Timers::new(self.timers.last_recv);
         self.watch = None;
@@ -187,16 +189,16 @@ impl Connection {
         }
     }
 
-    /// The segment at SND.UNA is sent again: of its copies, this is the one whose round trip can be
-    /// told.
+    /// Records that the segment at SND.UNA is retransmitted. Its timestamp later identifies which
+    /// copy was acknowledged.
     pub(crate) fn note_repeated(&mut self, now: Instant) {
         self.counters.rare_mut().ts_repeated = now.millis().wrapping_add(self.ext.ts_offset);
     }
 
-    /// Events since the last call, oldest first; `None` after the last one.
+    /// Returns the next event, oldest first; `None` if there is none.
     #[inline]
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        // As good as always, and asked after each segment.
+        // Fast path: checked after every segment, and almost always taken.
         if self.events == 0 && !matches!(self.state, State::Closed | State::TimeWait) {
             return None;
         }
@@ -233,8 +235,8 @@ impl Connection {
         Some(end)
     }
 
-    /// The connection's successor in TIME-WAIT. The connection entered that state when it heard
-    /// from the peer last.
+    /// Returns the successor of the connection in TIME-WAIT. The state was entered when the last
+    /// segment of the peer arrived.
     fn time_wait(&self) -> TimeWait {
         let ended = EndedConnection {
             snd_nxt: self.snd.nxt,
@@ -248,8 +250,8 @@ impl Connection {
         TimeWait::new(ended, self.timers.last_recv, self.settings.time_wait_ms)
     }
 
-    /// The path carries `mss` bytes of TCP payload and options. Bytes in flight that were cut
-    /// larger and got lost go again in the new size.
+    /// Sets the path's maximum segment size: `mss` bytes of TCP payload and options. Bytes in
+    /// flight in larger segments are retransmitted in the new size.
     pub fn on_path_mtu(&mut self, mss: u16) {
         let before = self.snd.mss_with_options();
         self.snd.mss_path = mss;
@@ -258,17 +260,17 @@ impl Connection {
         let flight = self.snd.flight();
         let long = flight.saturating_sub(self.recovery.short_tail.into());
         if shrunk && self.state.may_send() && long > 0 {
-            // RFC 1191 §6.5: resend at once, and do not take it for congestion. The router's drops
-            // are not known one by one. Behind the last long segment there are short ones, which
+            // Retransmit at once without a congestion response (RFC 1191 §6.5). We do not know
+            // which segments the router dropped. The segments after the last long one are short and
             // passed.
             self.recovery.resend(self.snd.una, self.snd.una + long, self.snd.nxt);
             self.rtt.stop_timing();
         }
     }
 
-    /// An ICMP error came for a segment of ours that starts at `seq`. True when it ended the
-    /// connection: only a hard error in SYN-SENT does (RFC 5461), and only when `seq` is in flight
-    /// (RFC 5927). A soft one is remembered, and names the reason when the connection times out.
+    /// Handles an ICMP error about our segment at `seq`; ignored unless `seq` is in flight (RFC
+    /// 5927). Returns true if the error ended the connection: only a hard error in SYN-SENT does
+    /// (RFC 5461). A soft error is remembered, and becomes the reason if the connection times out.
     pub fn on_unreachable(&mut self, hard: bool, seq: SeqNum) -> bool {
         if !self.snd.is_outstanding(seq) {
             return false;
@@ -282,7 +284,7 @@ impl Connection {
         false
     }
 
-    /// Where it is in its life.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -356,7 +358,7 @@ mod tests {
         receive(&mut connection, 100, 0, Flags::FIN);
         assert_eq!(connection.state, State::Established);
         assert!(connection.rcv.assembler.is_some());
-        // Bytes beyond the FIN do not exist.
+        // Bytes beyond the FIN are ignored.
         receive(&mut connection, 0, 150, Flags::PSH);
         assert_eq!(connection.rcv.nxt, SeqNum(201) + 101);
         assert_eq!(connection.state, State::CloseWait);

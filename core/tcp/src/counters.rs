@@ -1,17 +1,18 @@
-//! Figures for [`Info`](crate::Info). Only the two times of the last data, `bytes_acked` and
-//! `ts_repeated` decide anything. Urgent data and pacing share the box of the rare figures.
+//! Counters for [`Info`](crate::Info). Of these, only `last_data_sent`, `last_data_recv`,
+//! `bytes_acked` and `ts_repeated` influence behaviour. Urgent data and pacing share the box of the
+//! rare counters.
 
 use crate::flight::DeliveryRate;
 use crate::pacer::Pacer;
 use crate::time::Instant;
 use crate::urgent_mark::Urgent;
 
-/// ConnectionCounters that every connection has, and a box for those of rare events.
+/// Counters that every connection has, and a box for those of rare events.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Time held back by the network; beside it, what holds the sender back now ([`SendLimit`]).
+    /// Time limited by the network. The low bits hold the current [`SendLimit`].
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
@@ -24,28 +25,28 @@ pub(crate) struct ConnectionCounters {
 
 const _: () = assert!(size_of::<ConnectionCounters>() <= 64);
 
-/// Figures that stay zero for most connections.
+/// Counters that stay zero for most connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RareCounters {
     pub(crate) bytes_retransmitted: u64,
     pub(crate) retransmitted: u32,
     pub(crate) ce_segs_in: u32,
     pub(crate) out_of_order_in: u32,
-    /// The timestamp of the last segment at SND.UNA that was sent again.
+    /// Timestamp of the last retransmission of the segment at SND.UNA.
     pub(crate) ts_repeated: u32,
-    /// Time held back by the peer's window.
+    /// Time limited by the peer's window.
     peer_window: Stopwatch,
-    /// Time held back by our own buffer.
+    /// Time limited by our send buffer.
     send_buffer: Stopwatch,
-    /// There is one only after the first urgent byte.
+    /// Urgent data; `None` until the first urgent byte.
     urgent: Option<Urgent>,
     /// Delivery rate of the last flight that had several transmissions.
     pub(crate) delivery_rate: DeliveryRate,
-    /// There is one while the program bounds the rate.
+    /// Pacing state; `None` unless the program limits the rate.
     pub(crate) pacing: Option<Pacer>,
 }
 
-/// Reason that holds the sender back. The rare ones come last.
+/// The reason that limits the sender. Reasons whose time is in the box come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SendLimit {
@@ -56,14 +57,14 @@ pub(crate) enum SendLimit {
     SendBuffer,
 }
 
-/// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one
-/// word does for both. In its lowest bits is room for a [`SendLimit`], which times leave alone: the
-/// rest counts 146 years.
+/// A sum of times in nanoseconds. While running, the start time is subtracted (wrapping), so that
+/// one word suffices. The lowest two bits hold a [`SendLimit`] and are not affected by times; the
+/// remaining bits count 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
 
 impl Stopwatch {
-    /// Where the time begins.
+    /// Number of low bits reserved for the [`SendLimit`].
     const SHIFT: u32 = 2;
 
     fn start(&mut self, now: Instant) {
@@ -84,7 +85,7 @@ impl Stopwatch {
         self.0 & 3 == limit as u64
     }
 
-    /// At one whose time is in the box.
+    /// Whether the current limit's time is in the box of rare counters.
     #[inline]
     fn is_at_rare(self) -> bool {
         self.0 & 3 > SendLimit::Network as u64
@@ -97,7 +98,7 @@ impl Stopwatch {
 }
 
 impl ConnectionCounters {
-    /// Zeros if there was none.
+    /// Returns the rare counters, all zero if the box does not exist.
     pub(crate) fn rare(&self) -> RareCounters {
         self.rare.as_deref().copied().unwrap_or_default()
     }
@@ -127,7 +128,7 @@ impl ConnectionCounters {
         self.rare_mut().urgent.get_or_insert_default()
     }
 
-    /// The sender is held back by `limit` from now on.
+    /// Records that `limit` limits the sender from now on.
     #[inline]
     pub(crate) fn enter(&mut self, now: Instant, limit: SendLimit) {
         if !self.network.is_at(limit) {
@@ -148,7 +149,8 @@ impl ConnectionCounters {
         }
     }
 
-    /// The part of [`ConnectionCounters::change`] that is about times in the box.
+    /// Updates the stopwatches in the box; the part of [`ConnectionCounters::change`] for rare
+    /// limits.
     #[cold]
     fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: SendLimit) {
         let rare = self.rare_mut();
@@ -164,7 +166,7 @@ impl ConnectionCounters {
         }
     }
 
-    /// Nanoseconds held back by network, peer's window, send buffer, up to `now`.
+    /// Returns the nanoseconds limited by network, peer's window and send buffer, up to `now`.
     pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
         let RareCounters { peer_window, send_buffer, .. } = self.rare();
         [

@@ -1,30 +1,31 @@
-//! Result of a segment, and why one was dropped.
+//! The result of handling a segment, and the reasons for dropping one.
 
 use core::fmt;
 
-/// Result of a segment.
+/// Result of handling a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// The segment was used; make its changes to the FIFOs.
+    /// The segment was accepted; apply its changes to the FIFOs.
     Accepted(FifoChanges),
-    /// Nothing of it was used. An answer, if one is due, comes from `plan`.
+    /// The segment was ignored. If an answer is due, `plan` returns it.
     Dropped(SegmentDropReason),
 }
 
-/// Changes of the FIFOs after an accepted segment, in this order: write, commit, release.
+/// Changes to the FIFOs after an accepted segment. Apply them in this order: write, commit,
+/// release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FifoChanges {
     /// Payload to copy into the receive FIFO.
     pub write: Option<Write>,
-    /// Bytes that are now in order, holes filled by earlier writes included: hand them to the
+    /// Bytes that are now in order, including holes filled by this segment: pass them to the
     /// program.
     pub commit: u32,
-    /// Bytes at the front of the send FIFO that the peer has: release them.
+    /// Acknowledged bytes at the front of the send FIFO: release them.
     pub released: u32,
-    /// The segment was used but its payload was not, for this reason.
+    /// Reason if the segment was accepted but its payload was not.
     pub payload_dropped: Option<SegmentDropReason>,
-    /// The segment tells of urgent data: take [`Connection::take_urgent_mark`] before the bytes are
-    /// committed.
+    /// The segment carries urgent data: call [`Connection::take_urgent_mark`] before committing the
+    /// bytes.
     ///
     /// [`Connection::take_urgent_mark`]: crate::Connection::take_urgent_mark
     pub urgent: bool,
@@ -35,7 +36,7 @@ pub struct FifoChanges {
 pub struct Write {
     /// First byte of the payload to copy.
     pub payload_offset: u32,
-    /// Where it goes, counted from the end of the in-order bytes before this segment.
+    /// Offset in the receive FIFO, relative to the end of the in-order bytes before this segment.
     pub fifo_offset: u32,
     /// Bytes to copy, at least 1.
     pub len: u32,
@@ -45,34 +46,35 @@ pub struct Write {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SegmentDropReason {
-    /// The connection is closed, or bytes came after the program was gone.
+    /// The connection is closed, or bytes arrived after the program closed the socket.
     AfterClose,
-    /// No part of it is in the receive window; most are old duplicates.
+    /// The segment is outside the receive window; most are old duplicates.
     OutOfWindow,
     /// An old timestamp (RFC 7323 §5).
     Paws,
-    /// Timestamps were negotiated and it has none (RFC 7323 §3.2).
+    /// Timestamps were negotiated, but the segment has none (RFC 7323 §3.2).
     TimestampMissing,
-    /// The segment acknowledges bytes that were never sent, or far too old data (RFC 5961 §5).
+    /// The segment acknowledges bytes that were never sent, or bytes that are too old (RFC 5961
+    /// §5).
     BadAck,
-    /// The segment has no ACK where every segment has one.
+    /// The segment lacks an ACK although its state requires one.
     NoAck,
     /// A SYN on a synchronised connection (RFC 5961 §4).
     SynInWindow,
     /// A RST in the window that is not exactly at rcv_nxt (RFC 5961 §3).
     ResetInWindow,
-    /// A RST that no segment of ours can have caused.
+    /// A RST that cannot answer any segment of ours.
     ResetIgnored,
-    /// More out-of-order ranges than are remembered.
+    /// Too many out-of-order ranges to track another.
     TooManyRanges,
-    /// The receive FIFO has no room, though the window did.
+    /// The receive FIFO is full, although the payload is in the window.
     NoRoom,
-    /// Neither SYN nor RST nor anything else that SYN-SENT waits for.
+    /// In SYN-SENT: neither SYN nor RST.
     Unexpected,
 }
 
 impl SegmentDropReason {
-    /// A stable name for counters.
+    /// Returns a stable name for counters.
     pub const fn as_str(self) -> &'static str {
         match self {
             SegmentDropReason::AfterClose => "tcp_after_close",

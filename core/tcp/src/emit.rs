@@ -1,4 +1,4 @@
-//! Carrying out what `plan` decided.
+//! Turns a decision of `plan` into a segment and updates the connection's state.
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::{Connection, LastReset};
@@ -12,8 +12,8 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 impl Connection {
-    /// Turns a decision of [`plan`](Self::plan), made with the same arguments and no call in
-    /// between, into a segment. From here on it counts as sent.
+    /// Turns a decision of [`plan`](Self::plan) into a segment, which counts as sent from now on.
+    /// Call it with the arguments of `plan` and without any call in between.
     pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
@@ -31,16 +31,16 @@ impl Connection {
                 out
             }
             TransmitKind::Ack => {
-                // In SYN-RECEIVED, too, this is a segment with SEQ = SND.NXT, which is beyond our
-                // SYN already.
+                // Also in SYN-RECEIVED the segment has SEQ = SND.NXT, which is already beyond our
+                // SYN.
                 self.timers.quick_acks = self.timers.quick_acks.saturating_sub(1);
                 self.emit_segment(now, transmit, buffers)
             }
             TransmitKind::WindowProbe => {
                 self.on_window_probe_sent(now);
                 let out = self.emit_probe(now, transmit, buffers);
-                // The probe's number is old, so that the peer does not look at its URG. As Linux
-                // (`tcp_write_wakeup`), a segment with the next number tells of urgent data.
+                // The probe's sequence number is old, so the peer ignores its URG flag. An ACK with
+                // the next number announces urgent data instead, as in Linux's `tcp_write_wakeup`.
                 self.owed.ack |= self.is_urgent();
                 out
             }
@@ -62,7 +62,7 @@ impl Connection {
         //# Once TSopt has been successfully negotiated, that is both <SYN> and <SYN,ACK> contain
         //# TSopt, the TSopt MUST be sent in every non-<RST> segment for the duration of the
         //# connection, and SHOULD be sent in an <RST> segment (see Section 5.2 for details).
-        // In SYN-SENT nothing has been negotiated.
+        // No options are negotiated yet in SYN-SENT.
         let negotiated = self.state != State::SynSent;
         let timestamps = self.ext.timestamps_option(now).filter(|_| negotiated);
         Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
@@ -72,7 +72,8 @@ impl Connection {
         let first = self.snd.nxt == self.snd.iss;
         let reply = self.state == State::SynReceived;
         self.owed.syn = false;
-        // Bytes of an earlier SYN, or of a server that answered early, may be in flight.
+        // If this is not the first SYN, bytes of an earlier SYN, or of a server that answered
+        // early, may be in flight.
         if first {
             self.snd.nxt = self.snd.iss + 1 + transmit.len;
         }
@@ -87,8 +88,8 @@ impl Connection {
             self.note_repeated(now);
             self.ext.fast_open.on_syn_repeated();
         }
-        // For a SYN that is sent again the retransmission timeout has set the timer, and
-        // `repeat_syn` leaves it alone.
+        // When a SYN is retransmitted, the retransmission timeout has already set the timer.
+        // `repeat_syn` must not change it.
         if first || reply {
             self.timers.retransmit = now + self.rtt.rto();
         }
@@ -102,7 +103,7 @@ impl Connection {
                 //# This field may be sent in the initial connection request (i.e., in segments with
                 //# the SYN control bit set) and MUST NOT be sent in other segments (MUST-65).
                 mss: Some(self.settings.mss_recv),
-                // In a reply only what the SYN offered too (RFC 7323 §2.2).
+                // A SYN-ACK contains only options that the SYN offered (RFC 7323 §2.2).
                 window_scale: self.ext.scaling.then_some(self.rcv.wscale),
                 sack_permitted: self.ext.sack,
                 timestamps: self.ext.timestamps_option(now),
@@ -121,7 +122,7 @@ impl Connection {
         out
     }
 
-    /// The SYN went out with `len` bytes.
+    /// Records that the SYN was sent with `len` bytes.
     fn on_syn_data_sent(&mut self, now: Instant, len: u32) {
         if len == 0 {
             return;
@@ -158,8 +159,8 @@ impl Connection {
         out
     }
 
-    /// A segment that the peer cannot accept and so has to answer: one number before what it
-    /// expects, without bytes.
+    /// Creates a segment that the peer cannot accept and therefore has to answer. Its sequence
+    /// number is SND.UNA - 1, and it has no payload.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //= type=exception
@@ -174,7 +175,8 @@ impl Connection {
         self.emit_segment(now, probe, buffers)
     }
 
-    /// Computes the window field. From here on the peer may send up to its edge.
+    /// Computes the window field, and records the right edge up to which the peer may send from now
+    /// on.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
@@ -193,11 +195,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the
         //# left (SHLD-14).
-        // SHLD-14: the edge does not move left, as far as the unit and the room allow; a unit's
-        // remainder may (RFC 7323 §2.4). When the room itself shrank (SO_RCVBUF was set, memory is
-        // short), the peer is told. Otherwise it would send bytes in vain, and again after a
-        // timeout, and would not ask when there is room again. Bytes up to the old edge are still
-        // taken if they fit.
+        // The right edge does not move left, except by less than one unit of the scale (RFC 7323
+        // §2.4), or when the buffer itself shrank (SO_RCVBUF, low memory). In the latter case we do
+        // announce less. Otherwise the peer would send bytes in vain, retransmit after a timeout,
+        // and never probe the window. Bytes up to the old edge are still accepted if they fit.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
             field += 1;
         }
@@ -206,7 +207,7 @@ impl Connection {
         field as u16
     }
 
-    /// A segment with the current acknowledgement went out.
+    /// Records that a segment with the current acknowledgement was sent.
     fn on_ack_sent(&mut self) {
         self.rcv.acked = self.rcv.nxt;
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
@@ -239,7 +240,8 @@ impl Connection {
         }
         let size = u32::from(transmit.segment_size.max(1));
         if self.rtt.timed().is_none() {
-            // The first piece, for a receiver may acknowledge piece by piece.
+            // Time only the first segment, because a receiver may acknowledge each segment on its
+            // own.
             let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
             self.rtt.start_timing(now, self.snd.nxt + first);
         }
@@ -253,7 +255,7 @@ impl Connection {
         }
         let pipe = self.recovery.pipe(self.snd.una, self.snd.nxt);
         let cwnd = self.congestion.cwnd();
-        // In slow start a window half used is a window tested (RFC 7661 §4.1).
+        // In slow start a window that is half used counts as tested (RFC 7661 §4.1).
         let used = if self.congestion.in_slow_start() {
             pipe.saturating_mul(2)
         } else {
@@ -263,7 +265,7 @@ impl Connection {
             self.snd.limited_end = self.snd.nxt;
         }
         self.arm_retransmit_if_idle(now);
-        // The persist timer shares the slot: bytes went, so the window is not shut.
+        // The persist timer shares `timers.retransmit`; data was sent, so the window is not closed.
         self.timers.persisting = false;
         self.owed.window_probe = false;
         self.owed.cork_flush = false;
@@ -272,7 +274,7 @@ impl Connection {
         self.counters.enter(now, SendLimit::Network);
     }
 
-    /// Numbers up to `end` are sent while others are in flight.
+    /// Records a transmission up to `end` while earlier bytes are in flight.
     fn record_sent(&mut self, now: Instant, end: SeqNum) {
         match self.recovery.record_mut() {
             Some(record) => record.on_sent(now, end),
@@ -288,8 +290,8 @@ impl Connection {
         }
     }
 
-    /// Remembers where the last segment ends that a narrow path may not carry. SND.NXT is beyond
-    /// it.
+    /// Records the end of the last segment that may be too long for a narrow path. SND.NXT is
+    /// already beyond it.
     fn note_long(&mut self, transmit: &Transmit) {
         let size = u32::from(transmit.segment_size.max(1));
         let tail = transmit.len % size;
@@ -312,7 +314,7 @@ impl Connection {
             record.on_resent(now, transmit.seq, right);
         }
         self.snd.limited_end = self.snd.nxt;
-        // Karn: the bytes being timed may be these.
+        // Karn's algorithm: the retransmitted bytes may be the ones being timed.
         self.rtt.stop_timing();
         self.counters.last_data_sent = now;
         self.note_paced(now, transmit.len);
@@ -322,7 +324,7 @@ impl Connection {
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
         if transmit.seq == self.snd.una {
             self.note_repeated(now);
-            // The timer is for the oldest bytes, and they have just been sent.
+            // Restart the timer, because the oldest bytes were just retransmitted.
             self.timers.retransmit = now + self.rtt.rto();
         }
         self.arm_retransmit_if_idle(now);
@@ -330,7 +332,7 @@ impl Connection {
 
     fn on_window_probe_sent(&mut self, now: Instant) {
         self.owed.window_probe = false;
-        // The user timeout counts from the first probe of this shut window on.
+        // The user timeout counts from the first probe of this closed window.
         if self.timers.persist_backoff == 0 {
             self.note_progress(now);
         }
@@ -340,7 +342,8 @@ impl Connection {
         self.timers.retransmit = now + self.persist_interval();
     }
 
-    /// A program that answers what it receives acknowledges with its answers.
+    /// Leaves quick ACK mode if the program answers soon after receiving, because its answers carry
+    /// the ACKs.
     fn leave_quick_acks(&mut self, now: Instant) {
         let received = self.counters.last_data_recv;
         if received != Instant::ZERO && now.since(received) < self.settings.delayed_ack() {
@@ -349,8 +352,8 @@ impl Connection {
         }
     }
 
-    /// All bytes that the program wrote are sent. If the network has room for more, samples of the
-    /// delivery rate are marked until these bytes are acknowledged.
+    /// Marks delivery rate samples as application limited, because all written bytes are sent and
+    /// the network has room for more. The mark lasts until the bytes in flight are acknowledged.
     fn note_app_limited(&mut self) {
         if self.recovery.record().is_none() {
             return;
@@ -362,15 +365,15 @@ impl Connection {
         }
     }
 
-    /// `plan` said [`Plan::Nothing`](crate::Plan::Nothing) with this reason and the caller stops
-    /// here.
+    /// Records that the caller stops because `plan` returned
+    /// [`Plan::Nothing`](crate::Plan::Nothing) with this reason.
     ///
-    /// Starts the clock of a corked segment, of paced bytes, and of the time spent limited by
-    /// windows and buffers. Without this call a cork that is never taken away holds its last short
+    /// Starts the timers of corked segments and paced bytes, and accounts the time limited by
+    /// windows and buffers. Without this call, a cork that is never removed holds its last short
     /// segment for ever.
     pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: FifoLevels) {
         if idle == Idle::NoData {
-            // All that was to be flushed has gone; later bytes may be held back again.
+            // Everything to be flushed was sent; bytes written later may be held back again.
             self.owed.cork_flush = false;
             self.note_app_limited();
         }

@@ -2,15 +2,15 @@
 
 use crate::time_wait::TimeWait;
 
-/// Something the program or the stack wants to know. Order is the order of happening.
+/// An event for the program or the stack. Events are delivered in the order in which they happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// An active open is through.
+    /// An active open is complete.
     Connected,
     /// The peer's FIN is in order: end of file after the bytes committed so far.
     PeerClosed,
-    /// The peer has acknowledged our FIN: all bytes reached it.
+    /// The peer has acknowledged our FIN, so all bytes reached it.
     SendClosed,
     /// The peer reset the connection. `Closed` follows.
     Reset,
@@ -18,17 +18,17 @@ pub enum ConnectionEvent {
     Refused,
     /// The peer does not answer any more. `Closed` follows.
     TimedOut,
-    /// As `TimedOut` or in place of it: the network said that the peer cannot be reached. `Closed`
+    /// An ICMP error reported that the peer is unreachable; may replace `TimedOut`. `Closed`
     /// follows.
     Unreachable,
-    /// Both directions are over and the last ACK is out: keep this in the connection's place and
-    /// drop the connection.
+    /// Both directions are closed and the last ACK was sent. Store the value in place of the
+    /// connection, and drop the connection.
     TimeWait(TimeWait),
-    /// The connection is over and needs no TIME-WAIT: drop it.
+    /// The connection is closed and needs no TIME-WAIT: drop it.
     Closed,
 }
 
-/// Events waiting for `poll_event`, as bits in the order of their delivery.
+/// Bits for events that wait for `poll_event`, in the order of delivery.
 pub(crate) mod pending {
     pub(crate) const CONNECTED: u16 = 1 << 0;
     pub(crate) const PEER_CLOSED: u16 = 1 << 1;
@@ -37,6 +37,6 @@ pub(crate) mod pending {
     pub(crate) const REFUSED: u16 = 1 << 4;
     pub(crate) const UNREACHABLE: u16 = 1 << 5;
     pub(crate) const TIMED_OUT: u16 = 1 << 6;
-    /// The last event was delivered.
+    /// The final event was delivered.
     pub(crate) const ENDED: u16 = 1 << 15;
 }

@@ -1,4 +1,4 @@
-//! TCP extensions that both sides agreed on: timestamps and window scaling (RFC 7323), selective
+//! TCP extensions that both peers negotiated: timestamps and window scaling (RFC 7323), selective
 //! acknowledgements (RFC 2018), and Fast Open (RFC 7413).
 
 use crate::config::{Config, TIMESTAMPS_LEN};
@@ -10,15 +10,15 @@ use crate::time::Instant;
 use crate::timestamps;
 use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
 
-/// A timestamp older than 24 days says nothing (RFC 7323 §5.5).
+/// Maximum age of TS.Recent, 24 days; older values are ignored (RFC 7323 §5.5).
 const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 
-/// Extensions in use. Until the peer's SYN arrives, those that we offer.
+/// Extensions in use; until the peer's SYN arrives, the extensions that we offer.
 #[derive(Debug)]
 pub(crate) struct Extensions {
     /// TS.Recent.
     pub(crate) ts_recent: u32,
-    /// Time at which `ts_recent` was set, as [`Instant::coarse`] has it.
+    /// Time at which `ts_recent` was set, see [`Instant::coarse`].
     ts_recent_at: u32,
     pub(crate) ts_offset: u32,
     pub(crate) timestamps: bool,
@@ -40,14 +40,14 @@ impl Extensions {
         }
     }
 
-    /// Turns off what the peer's SYN does not offer.
+    /// Disables extensions that the peer's SYN does not offer.
     pub(crate) fn apply(&mut self, options: &Options) {
         self.scaling &= options.window_scale.is_some();
         self.sack &= options.sack_permitted;
         self.timestamps &= options.timestamps.is_some();
     }
 
-    /// Length of the options that every segment carries.
+    /// Returns the length in bytes of the options that every segment carries.
     pub(crate) fn options_len(&self) -> u16 {
         if self.timestamps { TIMESTAMPS_LEN } else { 0 }
     }
@@ -56,7 +56,7 @@ impl Extensions {
         self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
-    /// Sets TS.Recent to the timestamp of a segment, if it has one.
+    /// Sets TS.Recent to the timestamp of the segment, if it has one.
     #[inline]
     pub(crate) fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
         if let Some(timestamps) = segment.options.timestamps {
@@ -65,8 +65,8 @@ impl Extensions {
         }
     }
 
-    /// RFC 7323 §4.3: the timestamp to echo is that of the segment that is acknowledged next.
-    /// `acked` is the last acknowledgement sent.
+    /// Updates TS.Recent from the segment that is acknowledged next (RFC 7323 §4.3). `acked` is the
+    /// last acknowledgement sent.
     #[inline]
     pub(crate) fn update_timestamp(&mut self, now: Instant, segment: &Segment, acked: SeqNum) {
         if self.timestamps && segment.seq.leq(acked) {
@@ -74,8 +74,8 @@ impl Extensions {
         }
     }
 
-    /// PAWS (RFC 7323 §5). A TS.Recent of 24 days ago refuses nothing: the peer's clock may have
-    /// wrapped.
+    /// Checks the timestamp by PAWS (RFC 7323 §5). A TS.Recent that is 24 days old refuses nothing,
+    /// because the peer's clock may have wrapped.
     #[inline]
     pub(crate) fn check_timestamps(
         &self,
@@ -92,8 +92,8 @@ impl Extensions {
         }
     }
 
-    /// Maximum number of SACK blocks in a segment. Next to timestamps, 40 - 12 - 4 bytes have room
-    /// for three.
+    /// Maximum number of SACK blocks in a segment: with timestamps, 40 - 12 - 4 bytes have room for
+    /// three.
     fn sack_blocks_max(&self) -> usize {
         if self.timestamps { 3 } else { SackBlocks::COUNT_MAX }
     }

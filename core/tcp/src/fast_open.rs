@@ -1,7 +1,7 @@
-//! TCP Fast Open (RFC 7413): bytes that travel in the SYN.
+//! TCP Fast Open (RFC 7413): data in the SYN.
 //!
-//! The connection knows no cookie. The owner of a client checks that it has one before it calls
-//! [`connect_with_data`], and puts it into the SYN. The owner of a server checks the cookie of a
+//! The connection does not handle cookies. A client's owner checks that it has a cookie before it
+//! calls [`connect_with_data`], and adds it to the SYN. A server's owner validates the cookie of a
 //! SYN before it calls [`accept_with_data`].
 //!
 //! [`connect_with_data`]: crate::Connection::connect_with_data
@@ -15,35 +15,34 @@
 //!              ── ACK ────────────────────▶ Established
 //! ```
 //!
-//! A SYN that is sent again has neither cookie nor bytes: the path may drop SYNs that have.
-//! Bytes that the SYN-ACK does not acknowledge are sent again at once.
+//! A retransmitted SYN has neither cookie nor data, because the path may drop SYNs that have. Data
+//! that the SYN-ACK does not acknowledge is retransmitted at once.
 
 use crate::event::pending;
 use crate::segment::FifoLevels;
 
-/// Longest options of a header, for which the bytes of a SYN leave room: Linux's
-/// `MAX_TCP_OPTION_SPACE`.
+/// Space reserved for options when a SYN carries data: Linux's `MAX_TCP_OPTION_SPACE`.
 const OPTIONS_LEN_MAX: u32 = 40;
 
-/// State of Fast Open, in the one byte that the budget of [`Connection`](crate::Connection) has
-/// left.
+/// State of Fast Open, packed into one byte because of the budget of
+/// [`Connection`](crate::Connection).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FastOpenState(u8);
 
 impl FastOpenState {
-    /// An active open whose SYN waits for bytes.
+    /// An active open whose SYN should carry data.
     const CLIENT: u8 = 1;
     /// A passive open whose SYN had a valid cookie.
     const SERVER: u8 = 2;
     /// The SYN carried bytes.
     const DATA_SENT: u8 = 4;
-    /// The bytes of the SYN were acknowledged, by either side.
+    /// The data of the SYN was acknowledged: ours by the peer, or the peer's by us.
     const DATA_ACKED: u8 = 8;
-    /// The SYN or SYN-ACK went more than once.
+    /// The SYN or SYN-ACK was sent more than once.
     const REPEATED: u8 = 16;
-    /// The SYN waits for no bytes.
+    /// The SYN does not wait for data.
     const HURRIED: u8 = 32;
-    /// Place of a [`FastOpenFailure`].
+    /// Position of a [`FastOpenFailure`].
     const FAIL_SHIFT: u8 = 6;
 
     pub(crate) fn is_client(self) -> bool {
@@ -62,23 +61,24 @@ impl FastOpenState {
         self.add(Self::SERVER);
     }
 
-    /// The SYN stops waiting for bytes.
+    /// Sends the SYN without waiting for data.
     pub(crate) fn hurry(&mut self) {
         self.add(Self::HURRIED);
     }
 
-    /// The SYN or SYN-ACK was sent more than once.
+    /// Whether the SYN or SYN-ACK was sent more than once.
     pub(crate) fn is_repeated(self) -> bool {
         self.has(Self::REPEATED)
     }
 
-    /// Whether bytes may be in flight before the peer has acknowledged our SYN.
+    /// Whether data may be in flight before the peer has acknowledged our SYN.
     pub(crate) fn has_early_bytes(self) -> bool {
         self.is_server() || self.has(Self::DATA_SENT)
     }
 
-    /// Bytes that a SYN sent for the first time carries: a segment of `mss` less the longest
-    /// options (RFC 7413 §4.1.3). `None` if the SYN waits for bytes; `fin_queued` ends the wait.
+    /// Returns the payload length of the first SYN: at most a segment of `mss` less the longest
+    /// options (RFC 7413 §4.1.3). Returns `None` if the SYN has to wait for data; `fin_queued` ends
+    /// the wait.
     pub(crate) fn syn_payload(
         self,
         buffers: FifoLevels,
@@ -98,12 +98,12 @@ impl FastOpenState {
         self.add(Self::DATA_SENT);
     }
 
-    /// The bytes of a peer's SYN were taken.
+    /// Records that the data of the peer's SYN was accepted.
     pub(crate) fn on_data_received(&mut self) {
         self.add(Self::DATA_ACKED);
     }
 
-    /// The SYN or SYN-ACK goes again.
+    /// Records that the SYN or SYN-ACK is retransmitted.
     pub(crate) fn on_syn_repeated(&mut self) {
         self.add(Self::REPEATED);
         if self.is_client() {
@@ -111,7 +111,7 @@ impl FastOpenState {
         }
     }
 
-    /// The peer acknowledged our SYN and `bytes` bytes behind it.
+    /// Records that the peer acknowledged our SYN and `bytes` bytes of data after it.
     pub(crate) fn on_syn_acked(&mut self, bytes: u32) {
         if self.has(Self::DATA_SENT) {
             match bytes {
@@ -121,15 +121,15 @@ impl FastOpenState {
         }
     }
 
-    /// Whether bytes are lost that the peer's answer to the SYN leaves unacknowledged. A server
-    /// that took the SYN alone did not take a client's bytes. Bytes of a server are on their way,
-    /// unless the SYN-ACK before them was lost.
+    /// Whether data is lost if the peer's answer to the SYN does not acknowledge it. A server that
+    /// acknowledged only the SYN has dropped the client's data. A server's own data is still in
+    /// transit, unless its SYN-ACK was lost.
     pub(crate) fn has_lost_bytes(self) -> bool {
         self.is_client() || self.is_repeated()
     }
 
-    /// The event of a RST in SYN-RECEIVED. A program that has the connection already is notified of
-    /// the reset, as on Linux.
+    /// Returns the event for a RST in SYN-RECEIVED. If the program already has the connection, it
+    /// is notified of a reset, as on Linux.
     pub(crate) fn reset_event(self) -> u16 {
         if self.is_server() { pending::RESET } else { pending::REFUSED }
     }
@@ -142,7 +142,7 @@ impl FastOpenState {
         self.0 & bit != 0
     }
 
-    /// Notes a reason, unless one was noted before.
+    /// Records the reason of a failure, unless one is recorded already.
     pub(crate) fn fail(&mut self, why: FastOpenFailure) {
         if self.0 >> Self::FAIL_SHIFT == 0 {
             self.0 |= (why as u8) << Self::FAIL_SHIFT;
@@ -162,24 +162,25 @@ impl FastOpenState {
     }
 }
 
-/// Fate of the bytes in a SYN.
+/// Outcome of Fast Open for one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenOutcome {
-    /// Bytes in the SYN were acknowledged with it: those of a client by its server, or of a peer by
-    /// this host. Linux's `TCPI_OPT_SYN_DATA`.
+    /// Data in the SYN was acknowledged: a client's by the server, or the peer's by this host.
+    /// Linux's `TCPI_OPT_SYN_DATA`.
     pub data_acked: bool,
-    /// Why a client's SYN took no bytes along.
+    /// Reason if a client's SYN did not deliver data.
     pub failure: Option<FastOpenFailure>,
 }
 
-/// Why Fast Open spared a client no round trip: Linux's `enum tcp_fastopen_client_fail`, by number.
+/// Reason why Fast Open saved a client no round trip; numbers are Linux's `enum
+/// tcp_fastopen_client_fail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FastOpenFailure {
-    /// The client had no cookie, and asked for one.
+    /// The client had no cookie, and requested one.
     NoCookie = 1,
-    /// The server acknowledged the SYN alone.
+    /// The server acknowledged only the SYN.
     DataNotAcked = 2,
-    /// No answer came to the SYN, which was sent again without bytes.
+    /// The SYN was not answered, and was retransmitted without data.
     SynRepeated = 3,
 }

@@ -7,31 +7,31 @@
 //!     └─────────┴───────────┴── … ───────────────────┘
 //! ```
 //!
-//! A transmission is what one call of `emit` sends: up to 64 KiB, so that a record is short. The
-//! record exists from the second transmission of a flight until all bytes are acknowledged. A
-//! flight of a single transmission needs none, since [`Rtt`](crate::rtt::Rtt) times it.
+//! A transmission is the data of one `emit` call, up to 64 KiB, so a record stays short. The record
+//! exists from the second transmission of a flight until everything is acknowledged. A flight of a
+//! single transmission needs no record, because [`Rtt`](crate::rtt::Rtt) times it.
 
 use crate::time::Instant;
 use core::time::Duration;
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
-/// Maximum number of transmissions on record: 6 MB of single segments, 256 MB of large ones. A
-/// further one joins the last, because it was sent at nearly the same time.
+/// Maximum transmissions per record: 6 MB of single segments, 256 MB of large ones. Further ones
+/// are merged into the last, because they are sent at nearly the same time.
 const TRANSMISSIONS_MAX: usize = 4096;
-/// Number of transmissions from which short ones are joined. Otherwise a program that writes single
-/// bytes would cost 40 bytes of record for each byte in flight.
+/// Number of transmissions after which short ones are merged. Otherwise a program that writes
+/// single bytes would cost 40 bytes of record for each byte in flight.
 const SHORT_FROM: usize = 64;
-/// Maximum number of bytes of joined transmissions.
+/// Maximum size of a merged transmission in bytes.
 const SHORT_BYTES: u32 = 512;
-/// Transmissions that a new record has room for.
+/// Initial capacity of a record, in transmissions.
 const TRANSMISSIONS_MIN: usize = 8;
 
 /// Transmissions in flight, oldest first, without gaps.
 #[derive(Debug)]
 pub(crate) struct FlightRecord {
     transmissions: VecDeque<Transmission>,
-    /// First number of the first transmission.
+    /// Sequence number at which the first transmission starts.
     start: SeqNum,
     /// Bytes delivered since the record began: C.delivered.
     delivered: u64,
@@ -39,28 +39,28 @@ pub(crate) struct FlightRecord {
     delivered_at: Instant,
     /// Send time of the newest transmission that was delivered: C.first_send_time.
     first_sent: Instant,
-    /// The sender is limited by the program until `delivered` exceeds this; 0: it is not.
+    /// The program limits the sender until `delivered` exceeds this value; 0 means not limited.
     app_limited: u64,
     newest: Option<Newest>,
     rate: DeliveryRate,
 }
 
-/// Numbers that were sent at once, and the state of the record at that time.
+/// A transmission, and the state of the record when it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Transmission {
-    /// Number behind the last one.
+    /// Sequence number after its last byte.
     end: SeqNum,
     is_delivered: bool,
     is_app_limited: bool,
     sent: Instant,
     first_sent: Instant,
-    /// [`Instant::FAR`]: delivery of this transmission gives no sample, because its send time is
-    /// ambiguous.
+    /// [`Instant::FAR`] if the delivery of this transmission gives no sample, because its send time
+    /// is ambiguous.
     delivered_at: Instant,
     delivered: u64,
 }
 
-/// The newest transmission that the ACK being processed reports.
+/// The newest transmission that the current ACK reports as delivered.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     of: Transmission,
@@ -73,12 +73,12 @@ pub(crate) struct DeliveryRate {
     bytes: u64,
     /// Zero before the first sample.
     interval: Duration,
-    /// The program sent less than the network would have taken.
+    /// Whether the program sent less than the network could have carried.
     pub(crate) is_app_limited: bool,
 }
 
 impl DeliveryRate {
-    /// Zero before the first sample.
+    /// Returns the rate, or zero before the first sample.
     pub(crate) fn bytes_per_second(self) -> u64 {
         let nanos = self.interval.as_nanos();
         let rate = (u128::from(self.bytes) * 1_000_000_000).checked_div(nanos).unwrap_or(0);
@@ -92,9 +92,11 @@ impl DeliveryRate {
 }
 
 impl FlightRecord {
-    /// Begins with the transmission `start..end`, alone in flight. `sent` is its send time if no
-    /// byte of it was acknowledged or sent again. Otherwise the last delivery was at
-    /// `delivered_at`. `rate` is the last rate of the connection. `memory` holds the transmissions.
+    /// Creates a record with one transmission `start..end` in flight.
+    ///
+    /// `sent` is the send time, or `None` if part of it was acknowledged or retransmitted. In that
+    /// case `delivered_at` is the time of the last delivery. `rate` is the connection's last
+    /// delivery rate. `memory` is reused for the list of transmissions.
     pub(crate) fn new(
         memory: VecDeque<Transmission>,
         start: SeqNum,
@@ -123,14 +125,14 @@ impl FlightRecord {
             delivered: 0,
             delivered_at: begin,
             first_sent: begin,
-            // The connection was idle before: the flight is small until its first ACK.
+            // The connection was idle before, so the flight is small until its first ACK.
             app_limited: 1,
             newest: None,
             rate,
         }
     }
 
-    /// Bytes up to `end` were sent for the first time.
+    /// Records that bytes up to `end` were sent for the first time.
     //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.2
     //# If there are packets already in flight, then we need to start delivery rate
     //# samples from the time we received the most recent ACK, to try to ensure that
@@ -157,8 +159,8 @@ impl FlightRecord {
         });
     }
 
-    /// `left..right` was sent again. A transmission that was sent again in part gives no sample: an
-    /// acknowledgement may be of either copy.
+    /// Records that `left..right` was retransmitted. A transmission that was retransmitted only in
+    /// part gives no sample, because its acknowledgement may be for either copy.
     pub(crate) fn on_resent(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
         let first = self.transmissions.partition_point(|it| it.end.leq(left));
         let mut start = self.start_of(first);
@@ -175,8 +177,8 @@ impl FlightRecord {
         }
     }
 
-    /// The peer reported `left..right`, which it had not reported before. `is_held` says whether it
-    /// has all of a stretch that reaches beyond either end.
+    /// Handles a SACK of `left..right`, which was not reported before. `is_held` says whether the
+    /// peer has all bytes of a range, which may extend beyond `left..right`.
     pub(crate) fn on_sacked(
         &mut self,
         now: Instant,
@@ -199,7 +201,7 @@ impl FlightRecord {
         }
     }
 
-    /// All bytes before `una` are acknowledged.
+    /// Handles an acknowledgement of all bytes before `una`.
     pub(crate) fn on_acked(&mut self, now: Instant, una: SeqNum) {
         while let Some(&front) = self.transmissions.front()
             && self.start.lt(una)
@@ -234,7 +236,8 @@ impl FlightRecord {
         }
     }
 
-    /// The sender has nothing to send although the network has room beyond `pipe` bytes.
+    /// Marks the sender as application limited: no data is left, although the network has room
+    /// beyond `pipe` bytes.
     //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.4
     //# An application-limited phase starts when the connection decides to send more
     //# data, at a point in time when the connection had previously run out of data.
@@ -242,9 +245,9 @@ impl FlightRecord {
         self.app_limited = (self.delivered + u64::from(pipe)).max(1);
     }
 
-    /// Takes the sample of the ACK that was processed. A rate that the program limited counts only
-    /// if it is larger than the last one, as in Linux (`tcp_rate_gen`). `rtt_min` is the shortest
-    /// round trip known.
+    /// Takes the rate sample of the current ACK. An application-limited sample counts only if it
+    /// exceeds the last rate, as in Linux's `tcp_rate_gen`. `rtt_min` is the minimum RTT; shorter
+    /// intervals are ignored.
     pub(crate) fn update_rate(&mut self, rtt_min: Duration) {
         if self.delivered > self.app_limited {
             self.app_limited = 0;
@@ -268,12 +271,12 @@ impl FlightRecord {
         }
     }
 
-    /// Returns the memory of the record.
+    /// Returns the list of transmissions, so that its memory can be reused.
     pub(crate) fn into_transmissions(self) -> VecDeque<Transmission> {
         self.transmissions
     }
 
-    /// Rate of the last sample.
+    /// Returns the rate of the last sample.
     pub(crate) fn rate(&self) -> DeliveryRate {
         self.rate
     }
@@ -288,7 +291,7 @@ impl FlightRecord {
         ascending && self.start.leq(una) && end == nxt
     }
 
-    /// First number of the transmission at this place.
+    /// Returns the first sequence number of the transmission at index `at`.
     fn start_of(&self, at: usize) -> SeqNum {
         match at.checked_sub(1) {
             Some(before) => self.transmissions[before].end,
@@ -315,7 +318,7 @@ mod tests {
         true
     }
 
-    /// A record whose transmissions of 1000 bytes were sent at these times.
+    /// Creates a record of 1000-byte transmissions that were sent at these times, in ms.
     fn sent_at(times: &[u64]) -> FlightRecord {
         let rate = DeliveryRate::default();
         let mut record =
@@ -334,13 +337,13 @@ mod tests {
 
     #[test]
     fn acknowledgements_slower_than_transmissions_give_the_rate() {
-        // A burst, of which the network delivers a transmission each 10 ms.
+        // A burst; the network delivers one transmission every 10 ms.
         let mut record = sent_at(&[0, 0, 0, 0]);
         for n in 1..=4 {
             let rate = acked(&mut record, 100 + 10 * u64::from(n), 1000 * n);
             assert_eq!(rate.interval, ms(100 + 10 * u64::from(n)));
         }
-        // The next flight is sent as acknowledgements arrive.
+        // The next flight is sent when the acknowledgements arrive.
         for n in 5..=8 {
             record.on_sent(at(140), ISS + 1000 * n);
         }
@@ -351,12 +354,12 @@ mod tests {
     #[test]
     fn transmissions_slower_than_acknowledgements_bound_the_rate() {
         let mut record = sent_at(&[0, 50, 100]);
-        // The ACKs were delayed, and arrive together.
+        // The ACKs were delayed and arrive together.
         record.on_acked(at(110), ISS + 3000);
         record.update_rate(ms(10));
         let rate = record.rate();
         assert_eq!((rate.bytes, rate.interval), (3000, ms(110)));
-        // The ACK of a transmission sent late comes soon.
+        // A late transmission is acknowledged after 10 ms, so the send interval is the longer one.
         let mut record = sent_at(&[0, 0]);
         acked(&mut record, 90, 2000);
         record.on_sent(at(100), ISS + 3000);
@@ -371,7 +374,7 @@ mod tests {
         record.set_app_limited(0);
         record.on_sent(at(20), ISS + 3000);
         assert_eq!(acked(&mut record, 60, 3000), before, "lower");
-        // The program is not the limit any more once these bytes are acknowledged.
+        // The program no longer limits the rate once these bytes are acknowledged.
         record.on_sent(at(60), ISS + 4000);
         let rate = acked(&mut record, 100, 4000);
         assert!(!rate.is_app_limited && rate.is_below(before));

@@ -1,4 +1,4 @@
-//! A passive open before the handshake is over: small, without buffers, without congestion control.
+//! A passive open before the handshake is complete. Small, without buffers and congestion control.
 
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, WINDOW_SCALE_MAX};
@@ -11,7 +11,7 @@ use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
 
 /// SYN-RECEIVED of a passive open (RFC 9293 §3.3.2).
 ///
-/// Send [`syn_ack`](Self::syn_ack) once after `new`, and again whenever `on_timeout` says so.
+/// Send [`syn_ack`](Self::syn_ack) once after `new`, and again whenever `on_timeout` returns true.
 #[derive(Debug, Clone)]
 pub struct HalfOpen {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
@@ -24,14 +24,14 @@ pub struct HalfOpen {
     mss_peer: Option<u16>,
     mss_recv: u16,
     recv_window: u16,
-    /// The peer's, when both sides scale.
+    /// The peer's window scale, if both sides scale.
     send_scale: Option<u8>,
     recv_scale: u8,
     sack: bool,
     timestamps: bool,
-    /// SYN-ACKs sent, those that answer a repeated SYN included.
+    /// SYN-ACKs sent, including those that answer a retransmitted SYN.
     sent: u8,
-    /// Deadlines passed.
+    /// Number of expired timeouts.
     timeouts: u8,
     retries: u8,
     rto_ms: u32,
@@ -41,8 +41,7 @@ pub struct HalfOpen {
     challenge: ChallengeLimit,
 }
 
-/// Result of a finished handshake; makes a connection with
-/// [`Connection::accept`](crate::Connection::accept).
+/// Result of a completed handshake; pass it to [`Connection::accept`](crate::Connection::accept).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handshake {
     /// Our initial sequence number.
@@ -51,28 +50,28 @@ pub struct Handshake {
     pub irs: SeqNum,
     /// The peer's MSS option, if it sent one.
     pub mss_peer: Option<u16>,
-    /// The peer's shift count, when both sides scale.
+    /// The peer's window scale, if both sides scale.
     pub send_scale: Option<u8>,
-    /// Both sides take selective acknowledgements (RFC 2018).
+    /// Whether both sides support selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Both sides send timestamps (RFC 7323).
+    /// Whether both sides send timestamps (RFC 7323).
     pub timestamps: bool,
     /// TS.Recent: the timestamp of the peer to echo.
     pub ts_recent: u32,
-    /// Offset of our timestamps from the milliseconds of our clock.
+    /// Offset added to our clock's milliseconds to form our timestamps.
     pub ts_offset: u32,
-    /// The peer's window after the last segment, scaled.
+    /// The peer's window in bytes, from the last segment.
     pub send_window: u32,
-    /// The window that our last SYN-ACK offered.
+    /// The window that our last SYN-ACK advertised.
     pub recv_window: u16,
-    /// From our SYN-ACK to its acknowledgement, when it was sent once.
+    /// Time from our SYN-ACK to its acknowledgement; `None` if it was sent more than once.
     pub rtt: Option<Duration>,
-    /// The SYN-ACK was sent more than once.
+    /// Whether the SYN-ACK was sent more than once.
     pub retransmitted: bool,
 }
 
 impl Handshake {
-    /// A handshake with a peer that offered no option, and windows that nobody could scale.
+    /// Creates a handshake with a peer that offered no options; windows are unscaled.
     ///
     /// ```
     /// use towpath_tcp::{Handshake, SeqNum};
@@ -109,28 +108,29 @@ impl Handshake {
     }
 }
 
-/// A flood of SYNs fills a table of them.
+/// A SYN flood fills a table of these, so they have to be small.
 const _: () = assert!(size_of::<HalfOpen>() <= 100);
 
-/// Meaning of a segment for a half-open connection.
+/// Result of a segment for a half-open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfOpenVerdict {
-    /// Make the connection, then give it the same segment.
+    /// The handshake is complete: create the connection, then pass the same segment to it.
     Established(Handshake),
-    /// The peer gave up: forget this.
+    /// The peer reset the connection: drop the half-open connection.
     Reset,
-    /// Send it; nothing changed.
+    /// Send this challenge ACK; the state did not change.
     ChallengeAck(Outgoing),
-    /// The peer's SYN again: send [`HalfOpen::syn_ack`] again.
+    /// The peer retransmitted its SYN: send [`HalfOpen::syn_ack`] again.
     ResendSynAck,
-    /// Nothing of it is used, and nothing is answered.
+    /// Drop the segment without an answer.
     Drop(SegmentDropReason),
-    /// Send it; nothing changed.
+    /// Send this RST; the state did not change.
     SendReset(Outgoing),
 }
 
 impl HalfOpen {
-    /// From a SYN to a listener. The caller has checked that it is one: SYN without ACK or RST.
+    /// Creates a half-open connection from a SYN to a listener. The caller has checked that the
+    /// segment has SYN and neither ACK nor RST.
     pub fn new(
         config: &Config,
         syn: &Segment,
@@ -163,8 +163,8 @@ impl HalfOpen {
         }
     }
 
-    /// The SYN-ACK, first or again. `recv_window` is the room for bytes; a SYN's window is never
-    /// scaled.
+    /// Returns the SYN-ACK, also for a retransmission. `recv_window` is the free receive space in
+    /// bytes; the window of a SYN is never scaled.
     pub fn syn_ack(&mut self, now: Instant, recv_window: u32) -> Outgoing {
         self.sent = self.sent.saturating_add(1);
         self.sent_at = now;
@@ -185,7 +185,7 @@ impl HalfOpen {
         }
     }
 
-    /// RFC 9293 §3.10.7.4 for SYN-RECEIVED.
+    /// Handles a segment in SYN-RECEIVED (RFC 9293 §3.10.7.4).
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> HalfOpenVerdict {
         let flags = segment.flags;
         if flags.contains(Flags::SYN)
@@ -199,7 +199,7 @@ impl HalfOpen {
         }
         let rcv_nxt = self.irs + 1;
         let window = u32::from(self.recv_window);
-        // The segment begins in the window, or begins before it and reaches into it.
+        // The segment starts in the window, or starts before it and extends into it.
         let acceptable = segment.seq.is_within(rcv_nxt, window + 1)
             || rcv_nxt.is_within(segment.seq, segment.seq_len());
         if flags.contains(Flags::RST) {
@@ -262,8 +262,8 @@ impl HalfOpen {
             send_scale: self.send_scale,
             sack: self.sack,
             timestamps: self.timestamps,
-            // The segment's own timestamp becomes the recent one when the connection gets it, if it
-            // is in order. A timestamp of a later segment would make the one before it look old.
+            // The connection updates TS.Recent itself when it receives this segment, if in order.
+            // Taking the timestamp of a later segment here would make earlier segments look old.
             ts_recent: self.ts_recent,
             ts_offset: self.ts_offset,
             send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),
@@ -277,13 +277,14 @@ impl HalfOpen {
         self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
-    /// When `on_timeout` is due.
+    /// Returns the time at which `on_timeout` is due.
     pub fn next_timeout(&self) -> Instant {
         self.deadline
     }
 
-    /// True: send [`syn_ack`](Self::syn_ack) again, when `now` has reached `next_timeout`. False:
-    /// forget this, the peer does not answer.
+    /// Handles a timeout; call it when `now` has reached `next_timeout`. Returns true if
+    /// [`syn_ack`](Self::syn_ack) should be sent again, and false if the peer did not answer: drop
+    /// the half-open connection.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         if self.timeouts >= self.retries {
             return false;
@@ -294,12 +295,12 @@ impl HalfOpen {
         true
     }
 
-    /// Our initial sequence number.
+    /// Returns our initial sequence number.
     pub fn iss(&self) -> SeqNum {
         self.iss
     }
 
-    /// The peer's initial sequence number.
+    /// Returns the peer's initial sequence number.
     pub fn irs(&self) -> SeqNum {
         self.irs
     }

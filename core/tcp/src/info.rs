@@ -1,4 +1,4 @@
-//! State that a connection reports of itself.
+//! Statistics of a connection.
 
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
@@ -12,141 +12,140 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// A snapshot: enough to fill Linux's `struct tcp_info`. Counts of segments that we keep as bytes
-/// are rounded up to segments.
+/// A snapshot with everything that Linux's `struct tcp_info` needs. Segment counts that we keep in
+/// bytes are rounded up to segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
-    /// Where it is in its life.
+    /// State of the connection.
     pub state: State,
-    /// The congestion control in use.
+    /// The congestion control algorithm in use.
     pub congestion: CongestionKind,
-    /// 0 open, 3 recovery, 4 loss: Linux's `tcpi_ca_state`.
+    /// Linux's `tcpi_ca_state`: 0 open, 3 recovery, 4 loss.
     pub ca_state: u8,
-    /// Timeouts in a row.
+    /// Consecutive retransmission timeouts.
     pub retransmits: u8,
-    /// Unanswered window and keepalive probes.
+    /// Unanswered window and keep-alive probes.
     pub probes: u8,
-    /// Doublings of the timeout in force.
+    /// Number of times that the current timeout was doubled.
     pub backoff: u8,
-    /// Both sides send timestamps (RFC 7323).
+    /// Whether both sides send timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Both sides take selective acknowledgements (RFC 2018).
+    /// Whether both sides support selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Both sides scale their windows (RFC 7323).
+    /// Whether both sides scale their windows (RFC 7323).
     pub window_scaling: bool,
-    /// Bytes in the SYN (RFC 7413).
+    /// Outcome of Fast Open (RFC 7413).
     pub fast_open: FastOpenOutcome,
-    /// Shift count of the peer's windows, 0 to 14.
+    /// Shift count of the peer's window, 0 to 14.
     pub snd_wscale: u8,
-    /// Shift count of ours.
+    /// Shift count of our window, 0 to 14.
     pub rcv_wscale: u8,
-    /// The retransmission timeout in force, doublings included.
+    /// Current retransmission timeout, including backoff.
     pub rto: Duration,
-    /// The event that the timer waits for next, and how long.
+    /// The next timer to expire and the time until then.
     pub timer: Option<(TimerKind, Duration)>,
-    /// Whether ACKs go out at once just now.
+    /// Whether ACKs are currently sent without delay.
     pub quick_acks: bool,
-    /// How long an ACK is delayed at most.
+    /// Maximum delay of an ACK.
     pub ato: Duration,
-    /// Zero before the first measurement, as are the next two.
+    /// Smoothed round-trip time; zero before the first measurement, as are `rttvar` and `min_rtt`.
     pub rtt: Duration,
-    /// RTTVAR of RFC 6298.
+    /// Round-trip time variation, RTTVAR of RFC 6298.
     pub rttvar: Duration,
-    /// The shortest round trip ever measured.
+    /// Minimum round-trip time measured so far.
     pub min_rtt: Duration,
-    /// Payload of a full segment sent now.
+    /// Payload bytes of a full segment sent now.
     pub snd_mss: u32,
-    /// Largest payload received.
+    /// Largest payload received, in bytes.
     pub rcv_mss: u32,
-    /// The MSS that we announced.
+    /// Maximum payload that our MSS option allows the peer, in bytes.
     pub advmss: u32,
-    /// The congestion window.
+    /// Congestion window in bytes.
     pub cwnd_bytes: u32,
-    /// In segments.
+    /// Congestion window in segments.
     pub cwnd: u32,
-    /// Where slow start ends.
+    /// Slow-start threshold in bytes.
     pub ssthresh_bytes: u32,
-    /// In segments; no limit is 0x7fffffff.
+    /// Slow-start threshold in segments; 0x7fffffff means unlimited.
     pub ssthresh: u32,
     /// Segments in flight.
     pub unacked: u32,
-    /// Segments of them that the peer reported beyond its acknowledgement.
+    /// Segments in flight that the peer reported by SACK.
     pub sacked: u32,
-    /// Segments of them deemed lost, sent again or not.
+    /// Segments in flight deemed lost, retransmitted or not.
     pub lost: u32,
-    /// Segments in flight that were sent again.
+    /// Segments in flight that were retransmitted.
     pub retrans: u32,
-    /// Segments sent again in all.
+    /// Total segments retransmitted.
     pub total_retrans: u32,
-    /// Segments of reordering that do not count as loss.
+    /// Reordering in segments that is tolerated before a loss is assumed.
     pub reordering: u32,
-    /// The oldest number not acknowledged.
+    /// Oldest unacknowledged sequence number.
     pub snd_una: SeqNum,
-    /// The next number to be sent.
+    /// Next sequence number to send.
     pub snd_nxt: SeqNum,
-    /// The next number expected from the peer.
+    /// Next sequence number expected from the peer.
     pub rcv_nxt: SeqNum,
-    /// The peer's window, scaled.
+    /// The peer's window in bytes.
     pub snd_wnd: u32,
-    /// Our window, scaled.
+    /// Our window in bytes.
     pub rcv_wnd: u32,
-    /// Written by the program and not sent.
+    /// Bytes written by the program but not sent.
     pub notsent_bytes: u32,
-    /// Payload that the peer acknowledged.
+    /// Payload bytes acknowledged by the peer.
     pub bytes_acked: u64,
-    /// Payload received in order.
+    /// Payload bytes received in order.
     pub bytes_received: u64,
-    /// Retransmissions included.
+    /// Payload bytes sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Payload sent again.
+    /// Payload bytes retransmitted.
     pub bytes_retrans: u64,
-    /// Segments received, coalesced ones counted as they were sent; wraps.
+    /// Segments received; coalesced segments count as they were on the wire. Wraps.
     pub segs_in: u32,
-    /// Segments sent, as the layers below cut them; wraps.
+    /// Segments sent, as segmented by the layers below. Wraps.
     pub segs_out: u32,
-    /// Segments received with payload.
+    /// Received segments with payload.
     pub data_segs_in: u32,
-    /// Segments sent with payload.
+    /// Sent segments with payload.
     pub data_segs_out: u32,
-    /// Segments that the peer has: acknowledged or reported.
+    /// Segments delivered to the peer: acknowledged or reported by SACK.
     pub delivered: u32,
-    /// Segments that arrived marked by congestion.
+    /// Received segments with a congestion-experienced mark.
     pub ce_segs_in: u32,
-    /// Segments that arrived ahead of their turn.
+    /// Segments received out of order.
     pub rcv_ooopack: u32,
-    /// Most bytes a second that are sent; `None`: as many as the windows allow.
+    /// Maximum pacing rate in bytes per second; `None` means unlimited.
     pub max_pacing_rate: Option<NonZeroU64>,
-    /// Bytes a second that the network delivered of the last flight; zero before the first sample.
+    /// Delivery rate of the last flight in bytes per second; zero before the first sample.
     pub delivery_rate: u64,
-    /// The program sent less in that flight than the network would have taken.
+    /// Whether the program limited that flight, so that the rate is a lower bound.
     pub delivery_rate_app_limited: bool,
-    /// `None`: never.
+    /// Time since payload was last sent; `None` if never.
     pub since_data_sent: Option<Duration>,
-    /// `None`: never.
+    /// Time since payload was last received; `None` if never.
     pub since_data_recv: Option<Duration>,
-    /// Since the last segment that was accepted; `None` before the handshake is over.
+    /// Time since the last accepted segment; `None` before the handshake is complete.
     pub since_ack_recv: Option<Duration>,
-    /// Time with something to send, and the parts of it in which the peer's window or our own
-    /// buffer held it back.
+    /// Time with unacknowledged or unsent data, including `rwnd_limited` and `sndbuf_limited`.
     pub busy_time: Duration,
-    /// Time held back by the peer's window.
+    /// Part of `busy_time` limited by the peer's window.
     pub rwnd_limited: Duration,
-    /// Time held back by our own send buffer.
+    /// Part of `busy_time` limited by our send buffer.
     pub sndbuf_limited: Duration,
 }
 
 impl Connection {
-    /// The congestion window in bytes (RFC 5681).
+    /// Returns the congestion window in bytes (RFC 5681).
     pub fn cwnd(&self) -> u32 {
         self.congestion.cwnd()
     }
 
-    /// The smoothed round-trip time (RFC 6298); None before the first measurement.
+    /// Returns the smoothed round-trip time (RFC 6298), or `None` before the first measurement.
     pub fn srtt(&self) -> Option<Duration> {
         self.rtt.srtt()
     }
 
-    /// Payload bytes that were received in order and so were committed to the receive buffer.
+    /// Returns the payload bytes received in order, and so committed to the receive buffer.
     pub fn bytes_received(&self) -> u64 {
         self.counters.bytes_received
     }
@@ -156,14 +155,14 @@ impl Connection {
         self.snd.is_outstanding(seq)
     }
 
-    /// Payload that the peer may put into a segment: the MSS of our SYN less what options take of
-    /// it.
+    /// Returns the payload that the peer may put into a segment: the MSS of our SYN less the
+    /// options.
     fn advmss(&self) -> u32 {
         u32::from(self.settings.mss_recv - self.ext.options_len())
     }
 
-    /// A snapshot of the connection's figures. The snapshot is not for each segment: a caller that
-    /// needs one figure asks for that alone.
+    /// Returns a snapshot of all statistics. Too expensive for every segment; use the accessors for
+    /// a single value.
     pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
@@ -242,7 +241,7 @@ impl Connection {
     }
 }
 
-/// TCP_CA_Open, TCP_CA_Recovery and TCP_CA_Loss of Linux.
+/// Returns Linux's TCP_CA_Open, TCP_CA_Recovery or TCP_CA_Loss.
 fn ca_state(phase: Phase) -> u8 {
     match phase {
         Phase::Open => 0,

@@ -3,8 +3,8 @@
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
 
-/// ISN = M + F(addresses, ports, secret): `hash` is F, a keyed hash that the caller computes
-/// because it has the addresses and the secret.
+/// Computes ISN = M + F(addresses, ports, secret). `hash` is F, a keyed hash computed by the
+/// caller, which has the addresses and the secret.
 ///
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
 //# A TCP implementation MUST use the above type of "clock" for clock-
@@ -19,11 +19,12 @@ pub fn initial_sequence(hash: u64, now: Instant) -> SeqNum {
     SeqNum((hash as u32 ^ (hash >> 32) as u32).wrapping_add(clock))
 }
 
-/// The initial number of a connection whose predecessor between the same ports is in TIME-WAIT:
-/// `iss`, or `min` ([`TimeWait::iss_min`](crate::TimeWait::iss_min)) if `iss` is before that. Old
-/// numbers advanced with the bytes that were sent and `iss` with time, so each may be ahead of the
-/// other. The shorter way round decides, and no number from `min` back to half the space before it
-/// is used again.
+/// Returns the initial sequence number of a connection whose predecessor on the same ports is in
+/// TIME-WAIT. The result is `iss`, or `min` ([`TimeWait::iss_min`](crate::TimeWait::iss_min)) if
+/// `iss` is before `min`.
+///
+/// Old numbers advanced with the bytes sent, and `iss` with time, so either may be ahead. The
+/// shorter distance decides, so no number from `min` back to half the sequence space is reused.
 pub fn not_before(min: SeqNum, iss: SeqNum) -> SeqNum {
     if iss.distance(min) < 0 { min } else { iss }
 }

@@ -1,32 +1,32 @@
-//! A TCP connection as a pure state machine (RFC 9293 and what it pulls in).
+//! A TCP connection as a pure, deterministic state machine (RFC 9293 and related RFCs).
 //!
-//! The crate knows sequence numbers, bytes and time, but no IP, no packet, no socket and no
-//! payload. `on_segment` is told how many bytes arrived, and answers where they belong. `plan` is
-//! told how many bytes wait, and answers which of them to send. The same calls always get the same
-//! answers.
+//! The crate handles sequence numbers, byte counts and time, but not IP, packets, sockets or
+//! payload. `on_segment` gets the length of a received payload, and returns where the bytes belong.
+//! `plan` gets the number of bytes waiting, and returns which of them to send.
 //!
-//! # The caller's duty
-//! * Validate checksums and find the connection, then [`Connection::on_segment`]. Do what the
-//!   [`FifoChanges`] says, in this order: write, commit, release.
-//! * After anything happened (a segment, new bytes, a timeout, a call below) visit the connection:
-//!   `while let Plan::Send(transmit) = c.plan(..) { c.emit(..) }`, then tell it why it stopped with
+//! # Usage
+//! * Validate checksums and look up the connection, then call [`Connection::on_segment`]. Apply the
+//!   returned [`FifoChanges`] in this order: write, commit, release.
+//! * After any event (a segment, new bytes, a timeout, a call of the program) run `while let
+//!   Plan::Send(transmit) = c.plan(..) { c.emit(..) }`. Then pass the reason for stopping to
 //!   [`Connection::on_idle`].
 //! * Drain [`Connection::poll_event`] until `None`; after [`ConnectionEvent::Closed`] or
-//!   [`ConnectionEvent::TimeWait`] the connection is done and may be dropped.
-//! * Keep one timer for [`Connection::next_timeout`]; when it is due, [`Connection::on_timeout`].
+//!   [`ConnectionEvent::TimeWait`] the connection may be dropped.
+//! * Keep one timer for [`Connection::next_timeout`], and call [`Connection::on_timeout`] when it
+//!   expires.
 //!
-//! Passive opens are a [`HalfOpen`] until the handshake is over, closed connections a [`TimeWait`]:
-//! both are small, for there may be very many.
+//! A passive open is a [`HalfOpen`] until the handshake is complete, and a closed connection is a
+//! [`TimeWait`]. Both are small, because there may be very many.
 //!
 //! # Reading order
-//! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its parts) → `open` →
-//! `receive` → `plan` (segments that may go, with `pacing`) → `emit` →
-//! `timeouts` → `calls` (the user's). Below `connection` are its parts, which know nothing of it:
-//! `send_space`, `receive_space`, `extensions` with `fast_open`, `recovery` with `flight`,
-//! `congestion`, `rtt`, `ranges`, `timers`, `watch`, `pacer`.
+//! Read in this order: [`Segment`] and [`Outgoing`] → `connection` (its parts) → `open` → `receive`
+//! → `plan` (which segments to send, with `pacing`) → `emit` → `timeouts` → `calls` (user calls).
+//! The parts of `connection` do not depend on it: `send_space`, `receive_space`, `extensions` with
+//! `fast_open`, `recovery` with `flight`, `congestion`, `rtt`, `ranges`, `timers`, `watch`,
+//! `pacer`.
 //!
 //! # Example
-//! A handshake and five bytes, with nothing in between:
+//! A handshake and five bytes of data, over an ideal network:
 //! ```
 //! use towpath_tcp::{
 //!     FifoLevels, Config, Connection, ConnectionEvent, Disposition, HalfOpen, HalfOpenVerdict,
@@ -74,11 +74,11 @@
 //! assert_eq!((changes.write.map(|write| write.len), changes.commit), (Some(5), 5));
 //! ```
 //!
-//! # Not here yet, and where it goes
-//! RACK-TLP and spurious-loss undo: `recovery` (arrival times are already in [`Segment`]). PRR:
-//! `recovery`, in the step that bounds what recovery may send. ECN: [`Segment::ce`] in `receive`,
-//! ECE and CWR in `emit`. Pacing by a model of the path: `pacing`, whose rate is the program's.
-//! BBR, Vegas, HyStart++: `congestion`.
+//! # Not implemented
+//! RACK-TLP and undo of spurious loss belong in `recovery`; arrival times are already in
+//! [`Segment`]. PRR belongs in `recovery`, in the step that limits transmissions. ECN needs
+//! [`Segment::ce`] in `receive`, and ECE and CWR in `emit`. Model-based pacing belongs in `pacing`,
+//! which has only the program's rate today. BBR, Vegas and HyStart++ belong in `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

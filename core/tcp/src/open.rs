@@ -1,5 +1,5 @@
-//! How a connection is opened, actively or by a handshake that a [`HalfOpen`](crate::HalfOpen) went
-//! through, and what the handshake settles.
+//! Active and passive opens, and the results of the handshake. For a passive open,
+//! [`HalfOpen`](crate::HalfOpen) performs the handshake.
 
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::connection::Connection;
@@ -11,17 +11,17 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Options, SeqNum};
 
 impl Connection {
-    /// An active open, in SYN-SENT. `plan` yields the SYN. `timestamp_offset` makes the timestamps
-    /// of this connection unlike those of others (RFC 7323 §5.4).
+    /// Creates an active open in SYN-SENT; `plan` returns the SYN. `timestamp_offset` should differ
+    /// between connections, so that their timestamps reveal no common clock (RFC 7323 §5.4).
     pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
         connection.owed.syn = true;
         connection
     }
 
-    /// An active open whose SYN carries the first bytes. The SYN waits until the program has
-    /// written, or has ended its direction. [`Config::mss_default`] bounds these bytes:
-    /// the MSS that the server announced with the cookie, if it is known.
+    /// Creates an active open whose SYN carries data. The SYN waits until the program has written
+    /// bytes or closed the send direction. [`Config::mss_default`] limits the data: set it to the
+    /// MSS that the server announced with the cookie, if known.
     pub fn connect_with_data(
         config: Config,
         iss: SeqNum,
@@ -33,12 +33,12 @@ impl Connection {
         connection
     }
 
-    /// Notes that the SYN asks for a cookie, for want of one to send.
+    /// Records that the SYN requests a cookie, because none is known.
     pub fn note_no_cookie(&mut self) {
         self.ext.fast_open.fail(FastOpenFailure::NoCookie);
     }
 
-    /// Whether bytes may be in flight, or written, although the handshake is under way.
+    /// Whether data may be written or in flight before the handshake is complete.
     pub fn is_fast_opening(&self) -> bool {
         match self.state {
             State::SynSent => self.ext.fast_open.is_client(),
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// The SYN of an active open waits no more for bytes: the program wrote none on purpose.
+    /// Sends the SYN of an active open without waiting for data.
     pub fn open_without_bytes(&mut self) {
         self.ext.fast_open.hurry();
     }
@@ -57,8 +57,8 @@ impl Connection {
         self.ext.fast_open.is_client() && self.ext.fast_open.is_repeated()
     }
 
-    /// Gives a connection whose SYN was not sent yet numbers beyond `iss_min`, if it has not such
-    /// already. An old connection between the same ports ended there.
+    /// Advances the initial sequence number to `iss_min` or later, if the SYN was not sent yet. An
+    /// old connection between the same ports ended before `iss_min`.
     pub fn begin_after(&mut self, iss_min: SeqNum) {
         if self.state != State::SynSent || self.snd.nxt != self.snd.iss {
             return;
@@ -69,8 +69,8 @@ impl Connection {
         self.recovery.set_sack(self.ext.sack);
     }
 
-    /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the
-    /// handshake is then given to `on_segment`, for it may carry bytes.
+    /// Creates a passive open in ESTABLISHED from a completed handshake. Pass the segment that
+    /// completed the handshake to `on_segment` afterwards, because it may carry data.
     pub fn accept(config: Config, handshake: Handshake, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, handshake.iss, handshake.ts_offset, now);
         connection.state = State::Established;
@@ -97,12 +97,12 @@ impl Connection {
         connection
     }
 
-    /// Takes what the peer's SYN offers; what only one side offers is off.
+    /// Applies the options of the peer's SYN; options that only one side offers are disabled.
     pub(crate) fn apply_options(&mut self, options: &Options) {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        // Without the option it stays `Config::mss_default`, which goes by the address family.
+        // Without the option we keep `Config::mss_default`, which depends on the address family.
         self.snd.mss_peer = options.mss.unwrap_or(self.snd.mss_peer);
         match options.window_scale {
             Some(shift) => self.snd.wscale = shift.min(WINDOW_SCALE_MAX),
@@ -112,7 +112,8 @@ impl Connection {
         self.recovery.set_sack(self.ext.sack);
     }
 
-    /// The handshake is over: everything that depended on it is set.
+    /// Enters ESTABLISHED, or FIN-WAIT-1 if a FIN is queued, and sets the state that depends on the
+    /// handshake.
     pub(crate) fn on_established(&mut self, now: Instant, syn_retransmitted: bool) {
         self.state = if self.snd.fin_queued { State::FinWait1 } else { State::Established };
         self.rtt.clear_backoff();

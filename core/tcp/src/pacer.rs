@@ -1,28 +1,29 @@
-//! The rate of a connection whose program bounds it, and when it allows the next bytes. `pacing`
-//! applies it.
+//! Rate limiter of a connection whose program set a maximum rate: when may the next bytes be sent?
+//! Applied by `pacing`.
 
 use crate::time::Instant;
 use core::num::NonZeroU64;
 
-/// A burst is the bytes of 2⁻¹⁰ s: Linux's `sk_pacing_shift`.
+/// A burst is the number of bytes of 2⁻¹⁰ s: Linux's `sk_pacing_shift`.
 const BURST_SHIFT: u32 = 10;
-/// Least segments of a burst, so that a peer that acknowledges every second one has no reason to
-/// wait: Linux's `tcp_min_tso_segs`.
+/// Minimum segments per burst: Linux's `tcp_min_tso_segs`. With two segments, a peer that
+/// acknowledges every second segment need not wait.
 const BURST_SEGMENTS_MIN: u32 = 2;
-/// Least time that a sender who is late may catch up with: timers fire at the end of a tick, and
-/// turns take time. Half of the burst's time is the most, as in `tcp_update_skb_after_send`.
+/// Maximum delay, in ns, that a late sender may make up for, because timers and scheduling are
+/// late. If half of a burst's time is longer, that applies, as in Linux's
+/// `tcp_update_skb_after_send`.
 const CREDIT_NS: u64 = 1_000_000;
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// The rate of a connection that has one, and when it allows the next bytes.
+/// Token state of a paced connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacer {
-    /// Bytes of payload a second.
+    /// Maximum rate in payload bytes per second.
     pub(crate) rate: NonZeroU64,
     pub(crate) next: Instant,
-    /// Deadline of the timer: `next` while bytes wait for it, else [`Instant::FAR`].
+    /// Deadline of the timer: `next` while bytes wait for it, otherwise [`Instant::FAR`].
     pub(crate) wake: Instant,
-    /// Bytes sent last, for which `next` waits.
+    /// Size of the last transmission, on which `next` depends.
     last: u32,
 }
 
@@ -35,7 +36,7 @@ impl Pacer {
         u64::from(bytes) * NANOS_PER_SEC / self.rate
     }
 
-    /// Bytes that go at once (as `tcp_tso_autosize`).
+    /// Returns the maximum number of bytes sent at once, as in Linux's `tcp_tso_autosize`.
     pub(crate) fn burst(&self, mss: u32) -> u32 {
         let bytes = u32::try_from(self.rate.get() >> BURST_SHIFT).unwrap_or(u32::MAX);
         bytes.max(BURST_SEGMENTS_MIN * mss)
@@ -49,8 +50,7 @@ impl Pacer {
         self.wake = Instant::FAR;
     }
 
-    /// The wait that is under way gets shorter with a higher rate. With a lower rate the bytes
-    /// sent already cost what they did.
+    /// Changes the rate. A higher rate shortens the current wait; a lower rate does not extend it.
     pub(crate) fn set_rate(&mut self, rate: NonZeroU64) {
         let before = self.time_of(self.last);
         self.rate = rate;
@@ -82,9 +82,9 @@ mod tests {
         let mut pacer = pacer(1_000_000);
         let start = Instant(NANOS_PER_SEC);
         pacer.on_sent(start, 3000);
-        // A burst after a silence was allowed before.
+        // The sender was idle before, so half of the burst's time is credited.
         assert_eq!(pacer.next, Instant(start.0 + 1_500_000));
-        // A millisecond late, which is made good.
+        // The sender is one millisecond late, and is credited for it.
         pacer.on_sent(Instant(start.0 + 2_500_000), 3000);
         assert_eq!(pacer.next, Instant(start.0 + 4_500_000));
         pacer.on_sent(start.after_millis(100), 3000);
@@ -100,7 +100,8 @@ mod tests {
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
         let next = pacer.next;
         assert!(next < start, "{next:?}");
-        // A lower one leaves it, and what follows it cannot shorten the same wait twice.
+        // A lower rate does not change the wait, and a later raise cannot shorten the same wait
+        // twice.
         pacer.set_rate(NonZeroU64::new(10).expect("not zero"));
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
         assert_eq!(pacer.next, next);

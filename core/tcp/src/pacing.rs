@@ -1,8 +1,9 @@
-//! A bound on the rate of sending (SO_MAX_PACING_RATE), kept as by Linux's internal pacing. Bytes
-//! go in bursts of a millisecond's worth, and a timer of the connection starts the next burst.
+//! Limits the send rate (SO_MAX_PACING_RATE) like Linux's internal pacing. Bytes are sent in bursts
+//! of one millisecond's worth, and a timer of the connection starts the next burst.
 //!
-//! Payload counts, headers and bare acknowledgements do not. A retransmission timeout sends its one
-//! segment at once (as `tcp_retransmit_timer`), or a slow rate would look like a dead path.
+//! Only payload counts, not headers or bare acknowledgements. A segment sent by a retransmission
+//! timeout is not paced (as in `tcp_retransmit_timer`). Otherwise a low rate would look like a dead
+//! path.
 
 use crate::connection::Connection;
 use crate::counters::SendLimit;
@@ -12,8 +13,8 @@ use crate::time::Instant;
 use core::num::NonZeroU64;
 
 impl Connection {
-    /// Most bytes of payload that are sent in a second; `None` sends as fast as windows allow. The
-    /// caller visits the connection, for bytes may go at once or wait for another time.
+    /// Sets the maximum rate in payload bytes per second; `None` removes the limit. The caller
+    /// should run `plan` afterwards, because bytes may be due now or the deadline may have changed.
     pub fn set_max_pacing_rate(&mut self, rate: Option<NonZeroU64>) {
         match (self.counters.pacing_mut(), rate) {
             (Some(pacer), Some(rate)) => pacer.set_rate(rate),
@@ -26,7 +27,7 @@ impl Connection {
         Some(self.counters.pacing()?.rate)
     }
 
-    /// At most `max_payload` bytes, and not more than a burst.
+    /// Limits `max_payload` to the size of a burst.
     pub(crate) fn within_burst(&self, max_payload: u32) -> u32 {
         match self.counters.pacing() {
             Some(pacer) => max_payload.min(pacer.burst(self.segment_size())),
@@ -34,7 +35,7 @@ impl Connection {
         }
     }
 
-    /// A plan that windows allow, if the rate allows it, too.
+    /// Returns the plan if the rate allows it now, otherwise [`Idle::Pacing`].
     pub(crate) fn pace(
         &self,
         now: Instant,
@@ -51,7 +52,7 @@ impl Connection {
         }
     }
 
-    /// Payload went out.
+    /// Records that payload was sent.
     #[inline]
     pub(crate) fn note_paced(&mut self, now: Instant, bytes: u32) {
         if let Some(pacer) = self.counters.pacing_mut() {
@@ -59,7 +60,8 @@ impl Connection {
         }
     }
 
-    /// Bytes wait for the rate. The sender counts as busy meanwhile, as on Linux.
+    /// Arms the pacing timer for waiting bytes. Meanwhile the sender counts as limited by the
+    /// network, as on Linux.
     pub(crate) fn arm_pacing(&mut self, now: Instant) {
         self.counters.enter(now, SendLimit::Network);
         if let Some(pacer) = self.counters.pacing_mut() {
@@ -67,13 +69,13 @@ impl Connection {
         }
     }
 
-    /// Deadline of the pacing timer.
+    /// Returns the deadline of the pacing timer.
     #[inline]
     pub(crate) fn pacing_deadline(&self) -> Instant {
         self.counters.pacing().map_or(Instant::FAR, |pacer| pacer.wake)
     }
 
-    /// The next plan may send.
+    /// Handles the expiry of the pacing timer: the next plan may send.
     pub(crate) fn fire_pacing(&mut self) {
         if let Some(pacer) = self.counters.pacing_mut() {
             pacer.wake = Instant::FAR;

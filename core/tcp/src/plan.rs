@@ -1,4 +1,4 @@
-//! Decides which segment may be sent now, and if none, why. Pure: nothing changes until `emit`.
+//! Decides which segment to send next or, if none, why. Pure: only `emit` changes the connection.
 
 use crate::connection::{Connection, LastReset};
 use crate::recovery::Hole;
@@ -10,34 +10,33 @@ use towpath_wire::tcp::SeqNum;
 /// Decision of `plan`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Hand it to `emit` before any other call on the connection, or forget it: nothing is lost.
+    /// Pass this to `emit` before any other call on the connection. Discarding it is harmless.
     Send(Transmit),
-    /// Nothing may go now.
+    /// Nothing can be sent now.
     Nothing(Idle),
 }
 
-/// Why nothing may go now.
+/// The reason why nothing can be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Idle {
-    /// All that was written has been sent.
+    /// All written bytes have been sent.
     NoData,
-    /// The peer has no room, or too little for a sensible segment.
+    /// The peer's window is closed, or too small for a reasonable segment.
     ClosedWindow,
-    /// The network has no room.
+    /// The congestion window is full.
     CongestionWindow,
-    /// A short segment waits for the acknowledgement of an earlier one.
+    /// A short segment waits for the acknowledgement of an earlier short one.
     Nagle,
-    /// A short segment waits because the program said that more will come.
+    /// A short segment waits because the program announced more bytes.
     Corked,
-    /// The next bytes are for later by
-    /// [`Config::max_pacing_rate`](crate::Config::max_pacing_rate).
+    /// The next bytes are delayed by [`Config::max_pacing_rate`](crate::Config::max_pacing_rate).
     Pacing,
-    /// The handshake is under way, or the connection is closed.
+    /// The handshake is not complete, or the connection is closed.
     NotConnected,
 }
 
-/// A segment that `plan` decided on, for `emit`.
+/// A segment chosen by `plan`, to be passed to `emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     pub(crate) kind: TransmitKind,
@@ -49,18 +48,18 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Kind of the segment.
+    /// Returns the kind of the segment.
     pub fn kind(&self) -> TransmitKind {
         self.kind
     }
 
-    /// Bytes of payload that the emitted segment will carry.
+    /// Returns the payload length in bytes of the segment that `emit` will create.
     pub fn payload_len(&self) -> u32 {
         self.len
     }
 }
 
-/// Kinds of segments to be sent.
+/// Kinds of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransmitKind {
@@ -68,24 +67,24 @@ pub enum TransmitKind {
     Syn,
     /// New bytes, a FIN, or both.
     Data,
-    /// Bytes or a FIN again.
+    /// Retransmission of data or a FIN.
     Retransmit,
-    /// A bare acknowledgement.
+    /// An acknowledgement without data.
     Ack,
-    /// Asks the peer whether its window is still closed.
+    /// Probe of a closed window.
     WindowProbe,
-    /// Asks the peer whether it is still there.
+    /// Probe of an idle peer.
     KeepAlive,
-    /// The RST that ends the connection, or the answer to a segment that is not of it.
+    /// The RST that ends the connection, or a RST in answer to a segment of another connection.
     Reset,
 }
 
 impl Connection {
-    /// The next segment to send, most urgent first, with at most `max_payload` bytes. More than one
-    /// segment's payload needs layers below that cut (TSO); a value below one segment counts as one
-    /// segment.
+    /// Returns the most urgent segment to send, with at most `max_payload` bytes of payload. Values
+    /// above one segment require segmentation below (TSO); smaller values count as one segment.
     pub fn plan(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
-        // The pieces of a cut segment would all have the pointer of the first.
+        // Send single segments only, because all pieces of a large one would have the urgent
+        // pointer of the first.
         let max_payload = if self.is_urgent() { 0 } else { max_payload };
         if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
             return Plan::Send(transmit);
@@ -113,14 +112,14 @@ impl Connection {
         }
     }
 
-    /// The acknowledgement that is due, on its own, for an owner that has no room for the bytes
-    /// that [`plan`](Self::plan) would have carry it.
+    /// Returns the pending acknowledgement as a bare segment. For an owner that has no room for the
+    /// data with which [`plan`](Self::plan) would send it.
     pub fn plan_ack(&self) -> Option<Transmit> {
         let due = self.state.is_synchronized() && self.owed.ack;
         due.then(|| self.bare(TransmitKind::Ack))
     }
 
-    /// SYNs and RSTs, and what goes before a RST.
+    /// Plans SYNs and RSTs, and the data that precedes a RST.
     fn plan_control(
         &self,
         now: Instant,
@@ -140,7 +139,7 @@ impl Connection {
         None
     }
 
-    /// The SYN, with the bytes that it carries; `None` while it waits for bytes.
+    /// Plans the SYN with its data; `None` while the SYN waits for data.
     fn plan_syn(&self, buffers: FifoLevels) -> Option<Transmit> {
         let first = self.snd.nxt == self.snd.iss;
         let (mss, fin_queued) = (self.snd.mss_with_options(), self.snd.fin_queued);
@@ -150,8 +149,8 @@ impl Connection {
         Some(Transmit { seq: self.snd.iss, len, segment_size, ..self.bare(TransmitKind::Syn) })
     }
 
-    /// Bytes that go in SYN-RECEIVED, before the client has acknowledged the SYN-ACK. The FIN waits
-    /// for that (RFC 7413 §4.2.2).
+    /// Plans data in SYN-RECEIVED, before the client has acknowledged the SYN-ACK. The FIN has to
+    /// wait for the acknowledgement (RFC 7413 §4.2.2).
     fn plan_before_handshake(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
         let max_payload = self.within_burst(max_payload.max(self.segment_size()));
         let bytes = self.plan_new(buffers, self.room(now), max_payload);
@@ -163,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// New bytes, or a FIN, that go before the RST of [`abort`](Self::abort).
+    /// Plans new data or a FIN before the RST of [`abort`](Self::abort).
     fn plan_last(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Option<Transmit> {
         if self.owed.reset != LastReset::BehindBytes {
             return None;
@@ -173,7 +172,7 @@ impl Connection {
         self.pace(now, self.plan_new(buffers, self.room(now), max_payload)).ok()
     }
 
-    /// Segments without bytes, when there is no segment with bytes to carry the same news.
+    /// Plans a segment without data, if there is no data segment to carry the same information.
     fn plan_bare(&self, buffers: FifoLevels, idle: Idle) -> Option<TransmitKind> {
         let waiting = self.unsent(buffers) > 0 || self.snd.fin_queued && !self.snd.fin_sent;
         if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.snd.flight() == 0
@@ -190,7 +189,7 @@ impl Connection {
         Transmit { kind, seq: self.snd.nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
-    /// Bytes or a FIN that windows and the rate allow.
+    /// Plans data or a FIN within the windows and the pacing rate.
     fn plan_bytes(
         &self,
         now: Instant,
@@ -204,7 +203,7 @@ impl Connection {
         self.pace(now, self.plan_in_windows(now, buffers, max_payload))
     }
 
-    /// Retransmissions first, then new bytes, then the last resort of a recovery (RFC 6675 §4,
+    /// Plans retransmissions first, then new data, then the rescue retransmission of RFC 6675 (§4,
     /// NextSeg rule 4).
     fn plan_in_windows(
         &self,
@@ -226,12 +225,13 @@ impl Connection {
         })
     }
 
-    /// Room in the congestion window.
+    /// Returns the free space of the congestion window in bytes.
     pub(crate) fn room(&self, now: Instant) -> u32 {
         self.cwnd_now(now).saturating_sub(self.recovery.pipe(self.snd.una, self.snd.nxt))
     }
 
-    /// The congestion window; after a silence longer than the RTO, the restart window.
+    /// Returns the congestion window or, after an idle period longer than the RTO, the restart
+    /// window.
     ///
     //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
     //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning transmission if the TCP
@@ -274,10 +274,10 @@ impl Connection {
         Some(self.retransmit(hole, whole.min(max_payload - max_payload % mss).max(mss)))
     }
 
-    /// A hole of which all was sent, as it is of every hole: what the peer reports is checked when
-    /// it arrives. Here it is checked again, for a hole that reached further would send bytes that
-    /// nobody wrote. A scoreboard with such a hole is wrong; the retransmission timer makes a new
-    /// one.
+    /// Returns the hole if all of it was sent, which holds unless the scoreboard is wrong, because
+    /// SACK blocks are validated on arrival. We check again here because a hole beyond SND.NXT
+    /// would send bytes that were never written. The retransmission timer then builds a new
+    /// scoreboard.
     fn in_flight(&self, hole: Hole) -> Option<Hole> {
         let (start, end) = (hole.left - self.snd.una, hole.right - self.snd.una);
         let sent = start < end && end <= self.snd.flight();
@@ -285,7 +285,7 @@ impl Connection {
         sent.then_some(hole)
     }
 
-    /// At most `max` numbers of the hole, from its left.
+    /// Plans a retransmission of at most `max` sequence numbers from the left end of the hole.
     fn retransmit(&self, hole: Hole, max: u32) -> Transmit {
         let right = hole.left + (hole.right - hole.left).min(max);
         let fin = self.snd.fin_sent && right == self.snd.nxt;
@@ -313,7 +313,7 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the
         //# "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
-        // The flight exceeds SND.WND when the peer shrank its window.
+        // If the peer shrank its window, the flight exceeds SND.WND.
         let usable = self.snd.wnd.saturating_sub(self.snd.flight());
         if usable == 0 {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
@@ -338,7 +338,7 @@ impl Connection {
         })
     }
 
-    /// How many of `unsent` bytes make a sensible segment, or several.
+    /// Returns how many of the `unsent` bytes to send now, in one or several segments.
     fn length_of_new(
         &self,
         unsent: u32,
@@ -376,8 +376,9 @@ impl Connection {
         }
     }
 
-    /// Length of a segment before a RST, up to the windows. No acknowledgement will make room for a
-    /// larger one or end Nagle's wait. A corked short segment is lost, as on Linux.
+    /// Returns the length of a segment before a RST: as much as the windows allow. Waiting is
+    /// useless, because no acknowledgement will be processed any more. A corked short segment is
+    /// lost, as on Linux.
     fn length_of_last(&self, whole: u32) -> Result<u32, Idle> {
         let corked = self.holds_short_segment() == Some(Idle::Corked);
         let held = if corked { whole % self.segment_size() } else { 0 };
@@ -388,19 +389,20 @@ impl Connection {
         }
     }
 
-    /// Sender's avoidance of silly windows: the window is less than a segment and less than the
-    /// bytes.
+    /// Decides whether to send `len` bytes that are less than a segment and less than the unsent
+    /// bytes: the sender's silly window syndrome avoidance.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
     //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
     fn length_in_small_window(&self, len: u32) -> Result<u32, Idle> {
-        // RFC 9293 has "SND.NXT = SND.UNA" in brackets here: it is part of Nagle's algorithm.
+        // RFC 9293 has "SND.NXT = SND.UNA" in brackets here, because the condition is part of
+        // Nagle's algorithm.
         let alone = self.settings.nodelay || self.snd.flight() == 0;
         let half = alone && len >= self.snd.max_wnd / 2;
         if half || self.owed.window_probe { Ok(len) } else { Err(Idle::ClosedWindow) }
     }
 
-    /// Why a segment that is not full and carries the last bytes has to wait.
+    /// Returns the reason if a short segment with the last bytes has to wait.
     fn holds_short_segment(&self) -> Option<Idle> {
         if self.snd.fin_queued {
             return None;
@@ -416,15 +418,15 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
         //# When an application issues a series of SEND calls without setting the PUSH flag, the TCP
         //# implementation MAY aggregate the data internally without sending it (MAY-16).
-        // Minshall's variant of Nagle's algorithm: only one short segment is unacknowledged at a
-        // time. Full ones do not hold the last one back, which spares request-response a round
-        // trip.
-        // As Linux (`tcp_nagle_test`), urgent data does not wait.
+        // Minshall's variant of Nagle's algorithm: at most one short segment may be unacknowledged.
+        // Unacknowledged full segments do not delay a short one, which saves request-response
+        // traffic a round trip.
+        // Urgent data is not delayed, as in Linux's `tcp_nagle_test`.
         (!self.settings.nodelay && self.snd.small_end.gt(self.snd.una) && !self.is_urgent())
             .then_some(Idle::Nagle)
     }
 
-    /// Where in the send FIFO the byte `seq` lies.
+    /// Returns the offset of the byte `seq` in the send FIFO.
     pub(crate) fn send_offset(&self, seq: SeqNum) -> u32 {
         (seq - self.snd.una).saturating_sub(u32::from(self.syn_in_flight()))
     }

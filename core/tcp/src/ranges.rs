@@ -1,5 +1,5 @@
-//! A bounded set of disjoint ranges of sequence numbers: what arrived ahead of its turn, and what
-//! the peer says arrived ahead of its turn.
+//! A bounded set of disjoint ranges of sequence numbers: out-of-order data received, and ranges
+//! that the peer reports by SACK.
 
 use crate::config::RANGES_MAX;
 use towpath_wire::tcp::{SackBlocks, SeqNum};
@@ -14,16 +14,16 @@ pub(crate) struct Ranges {
 /// Result of adding a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// Some of it was new.
+    /// At least part of the range was new.
     New,
-    /// All of it was there.
+    /// The whole range was known already.
     Known,
-    /// A further range would exceed [`RANGES_MAX`].
+    /// The set is full: a further range would exceed [`RANGES_MAX`].
     Full,
 }
 
 impl Ranges {
-    /// Adds `left..right`, joining what it touches.
+    /// Adds `left..right`, and merges ranges that overlap or touch it.
     pub(crate) fn insert(&mut self, left: SeqNum, right: SeqNum) -> Inserted {
         debug_assert!(left.lt(right));
         let first = self.list.partition_point(|range| range.1.lt(left));
@@ -55,7 +55,7 @@ impl Ranges {
         Inserted::New
     }
 
-    /// Forgets everything below `seq`.
+    /// Removes all numbers below `seq`.
     pub(crate) fn trim_below(&mut self, seq: SeqNum) {
         let gone = self.list.partition_point(|range| range.1.leq(seq));
         let removed: u32 = self.list.drain(..gone).map(|(left, right)| right - left).sum();
@@ -68,7 +68,7 @@ impl Ranges {
         }
     }
 
-    /// Bytes in all ranges.
+    /// Returns the total bytes in all ranges.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
@@ -77,7 +77,7 @@ impl Ranges {
         &self.list
     }
 
-    /// Bytes of `left..right` that are in no range.
+    /// Returns the number of bytes of `left..right` that are in no range.
     pub(crate) fn missing_in(&self, left: SeqNum, right: SeqNum) -> u32 {
         if left.geq(right) {
             return 0;
@@ -90,7 +90,7 @@ impl Ranges {
         missing
     }
 
-    /// The first stretch at or after `from` that is in no range, cut at `end`.
+    /// Returns the first gap at or after `from`, clipped at `end`.
     pub(crate) fn first_missing(&self, from: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
         let mut left = from;
         let at = self.list.partition_point(|range| range.1.leq(from));
@@ -109,18 +109,18 @@ impl Ranges {
     }
 }
 
-/// Bytes that arrived ahead of their turn, and which of them arrived last.
+/// Out-of-order data that was received, and the order in which it arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
     ranges: Ranges,
-    /// Where the peer's FIN is, when that came ahead of its turn.
+    /// Sequence number of the peer's FIN, if that arrived out of order.
     pub(crate) fin: Option<SeqNum>,
-    /// A number inside each range to be reported, most recent first; may be stale.
+    /// A sequence number in each range to report by SACK, most recent first. Entries may be stale.
     recent: [Option<SeqNum>; SackBlocks::COUNT_MAX],
 }
 
 impl Assembler {
-    /// The ranges, in their order.
+    /// Returns the ranges in ascending order.
     pub(crate) fn ranges(&self) -> &[(SeqNum, SeqNum)] {
         self.ranges.as_slice()
     }
@@ -148,7 +148,8 @@ impl Assembler {
         self.recent[0] = Some(seq);
     }
 
-    /// The in-order bytes have reached `rcv_nxt`: how far they reach with what was kept.
+    /// Handles in-order data up to `rcv_nxt`: removes ranges that are now in order, and returns
+    /// where the in-order data ends.
     pub(crate) fn advance(&mut self, rcv_nxt: SeqNum) -> SeqNum {
         let end =
             match self.ranges.as_slice().iter().take_while(|range| range.0.leq(rcv_nxt)).last() {
@@ -163,12 +164,12 @@ impl Assembler {
         self.ranges.as_slice().is_empty() && self.fin.is_none()
     }
 
-    /// How many blocks `blocks` yields at most, so that option space can be planned.
+    /// Returns the number of blocks that `blocks` will return, to reserve option space.
     pub(crate) fn blocks_count(&self, max: usize) -> usize {
         self.blocks(max).len()
     }
 
-    /// Blocks to report, most recent first, at most `max`.
+    /// Returns at most `max` SACK blocks, most recent first.
     pub(crate) fn blocks(&self, max: usize) -> SackBlocks {
         let mut blocks = SackBlocks::new();
         for seq in self.recent.iter().flatten() {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a bit a number.
+        /// Compares with a model that has one bit per number.
         #[test]
         fn behaves_as_a_set(
             steps in prop::collection::vec((0u32..200, 1u32..20), 0..60),

@@ -1,4 +1,4 @@
-//! A segment arrives: RFC 9293 §3.10.7, one step a function, in its order.
+//! Processing of received segments: RFC 9293 §3.10.7, one function per step, in the RFC's order.
 //!
 //! `acceptance` has the first four steps, `acknowledgment` the fifth, `urgent` the sixth, and
 //! `text` the last two.
@@ -19,8 +19,8 @@ use crate::state::State;
 use crate::time::Instant;
 
 impl Connection {
-    /// A passive open by a SYN whose cookie is valid, in SYN-RECEIVED. The changes are for its
-    /// FIFOs, which are as `buffers` says.
+    /// Creates a passive open in SYN-RECEIVED from a SYN with a valid Fast Open cookie. Apply the
+    /// returned changes to the FIFOs, whose current levels are `buffers`.
     pub fn accept_with_data(
         config: Config,
         syn: &Segment,
@@ -44,9 +44,10 @@ impl Connection {
         (connection, received)
     }
 
-    /// A segment for this connection arrived, its checksum verified.
+    /// Processes a segment for this connection. The caller has verified the checksum.
     ///
-    /// `buffers` is as before the segment: the caller applies the [`FifoChanges`] afterwards.
+    /// `buffers` are the levels before the segment; the caller applies the [`FifoChanges`]
+    /// afterwards.
     pub fn on_segment(
         &mut self,
         now: Instant,
@@ -78,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.10.7.3.
+    /// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
     fn on_segment_in_syn_sent(
         &mut self,
         now: Instant,
@@ -108,7 +109,7 @@ impl Connection {
         if !acked {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
             //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
-            // Simultaneous open. Text in this SYN comes again: it is not acknowledged.
+            // Simultaneous open. Data in this SYN is not acknowledged, so the peer retransmits it.
             self.state = State::SynReceived;
             self.owed.syn = true;
             return Ok(FifoChanges::default());
@@ -122,7 +123,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// The peer's SYN, with or without ACK, in SYN-SENT.
+    /// Applies the peer's SYN or SYN-ACK.
     fn accept_syn(&mut self, now: Instant, segment: &Segment) {
         self.apply_options(&segment.options);
         let window = self.rcv.window();
@@ -133,8 +134,9 @@ impl Connection {
         self.timers.last_recv = now;
     }
 
-    /// RFC 9293 §3.10.7.4 in SYN-RECEIVED, where a client that has no SYN-ACK repeats its SYN.
-    /// SND.WL1 is the peer's initial number there.
+    /// Processes a segment in SYN-RECEIVED (RFC 9293 §3.10.7.4). A client that missed the SYN-ACK
+    /// retransmits its SYN, recognized by SND.WL1, which still is the peer's initial sequence
+    /// number.
     fn on_segment_in_syn_received(
         &mut self,
         now: Instant,
@@ -150,7 +152,7 @@ impl Connection {
         self.on_segment_in_sequence(now, segment, buffers)
     }
 
-    /// RFC 9293 §3.10.7.4.
+    /// Processes a segment in a synchronized state or SYN-RECEIVED (RFC 9293 §3.10.7.4).
     fn on_segment_in_sequence(
         &mut self,
         now: Instant,
@@ -159,7 +161,7 @@ impl Connection {
     ) -> Result<FifoChanges, SegmentDropReason> {
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
-        // A single test for flags that hardly any segment has.
+        // One test for all rare flags keeps the common path short.
         if segment.flags.intersects(Flags::RST | Flags::SYN | Flags::URG) {
             return self.on_flagged_segment(now, segment, text, buffers);
         }
@@ -174,7 +176,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// The steps of [`Self::on_segment_in_sequence`] from the third on, for a segment with RST, SYN
+    /// Continues [`Self::on_segment_in_sequence`] from the third step for a segment with RST, SYN
     /// or URG.
     #[cold]
     fn on_flagged_segment(

@@ -1,8 +1,8 @@
-//! Bytes that are lost, in flight, or to be sent again.
+//! Loss recovery: bytes that are lost, in flight, or to be retransmitted.
 //!
-//! RFC 6675 is followed with SACK, and RFC 6582 (NewReno) without, in the same variables. Each
-//! duplicate ACK then counts as a segment that left the network, and only the first byte
-//! outstanding is known lost.
+//! Follows RFC 6675 with SACK, and RFC 6582 (NewReno) without it, using the same variables. Without
+//! SACK each duplicate ACK counts as a segment that left the network, and only the first
+//! outstanding byte is known to be lost.
 //!
 //! ```text
 //!   snd_una        high_rxt        lost_end                 snd_nxt
@@ -10,8 +10,8 @@
 //!      |               |  again         |                      |     minus everything in `sacked`
 //! ```
 //!
-//! Loss is a single mark because it is monotone. When a byte is lost, so is each byte before it
-//! that the peer does not have.
+//! One mark for lost bytes suffices because loss is monotone: if a byte is lost, every byte before
+//! it that the peer lacks is lost, too.
 
 #[cfg(test)]
 mod tests;
@@ -23,78 +23,79 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use towpath_wire::tcp::{SackBlocks, SeqNum};
 
-/// The connection's way out of loss.
+/// Phase of loss recovery. Except for `Open`, a phase ends when SND.UNA reaches the SND.NXT of its
+/// start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing is known lost.
+    /// No loss is known.
     Open,
-    /// Loss found by ACKs; over when everything sent by then is acknowledged.
+    /// Loss was detected by ACKs.
     Recovery,
-    /// Loss found by the timer; over likewise.
+    /// Loss was detected by the retransmission timer.
     Loss,
-    /// Segments in flight go again although the network lost none. Either the path is too narrow
-    /// for them, or the peer had shut its window on them. No congestion; over likewise.
+    /// Segments in flight are retransmitted although there was no congestion. Either they exceed
+    /// the path MTU, or the peer closed its window before they arrived.
     Resend,
 }
 
-/// The sender's view of its outstanding bytes.
+/// The sender's state of its outstanding bytes.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// Exists while several transmissions are in flight, or bytes are missing. Afterwards it keeps
+    /// Exists while several transmissions are in flight or bytes are missing. Afterwards it keeps
     /// memory for the next flight, until [`Self::release_idle_memory`].
     outstanding: Option<Box<Outstanding>>,
-    /// snd_nxt when the loss was found (RFC 6582's `recover`).
+    /// SND.NXT when the loss was detected (RFC 6582's `recover`).
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
-    /// Distance from the end of the last segment with more payload than every path carries
-    /// (`PAYLOAD_ALWAYS_FITS`) to SND.NXT, at most 65535. The segments after that end are not sent
-    /// again when the path MTU falls.
+    /// Distance to SND.NXT from the end of the last segment that may be too long for some path
+    /// (more than `PAYLOAD_ALWAYS_FITS`). At most 65535. When the path MTU falls, only segments
+    /// before that end are retransmitted.
     pub(crate) short_tail: u16,
 }
 
-/// Maximum number of transmissions whose memory an idle connection keeps: 5 KiB.
+/// Maximum capacity, in transmissions, of the memory that an idle connection keeps: 5 KiB.
 const SPARE_MAX: usize = 128;
 
 /// Parts of [`Recovery`] that an idle connection does not need.
 #[derive(Debug, Default)]
 struct Outstanding {
-    /// Exists from the second transmission of a flight on.
+    /// Transmissions in flight; exists from the second transmission of a flight on.
     record: Option<FlightRecord>,
-    /// Exists only while something is missing, or was sent again and not acknowledged.
+    /// Exists only while bytes are missing, or retransmitted and not acknowledged.
     board: Option<Scoreboard>,
-    /// Memory of the last record, so that flight after flight allocates nothing.
+    /// Memory of the last record, reused to avoid an allocation per flight.
     spare: VecDeque<Transmission>,
 }
 
-/// Scoreboard of RFC 6675: bytes that the peer has, and bytes that it lacks.
+/// Scoreboard of RFC 6675: the bytes that the peer has, and the bytes that it lacks.
 #[derive(Debug)]
 struct Scoreboard {
     /// Selectively acknowledged bytes.
     sacked: Ranges,
-    /// snd_nxt when the first stretch was last sent again.
+    /// SND.NXT when the first hole was last retransmitted.
     head_mark: SeqNum,
-    /// Bytes below were sent again, those that the peer has excepted.
+    /// Bytes below this were retransmitted, except those in `sacked`.
     high_rxt: SeqNum,
-    /// SND.NXT when a stretch was last sent again.
+    /// SND.NXT when any hole was last retransmitted.
     rxt_mark: SeqNum,
-    /// Bytes below are lost, those that the peer has excepted.
+    /// Bytes below this are lost, except those in `sacked`.
     lost_end: SeqNum,
-    /// Without SACK: bytes that duplicate ACKs say have arrived.
+    /// Without SACK: bytes that have arrived according to duplicate ACKs.
     dup_bytes: u32,
     dup_acks: u16,
-    /// A single retransmission may go beyond the congestion window (RFC 6675 §5 step 4.3).
+    /// One retransmission may exceed the congestion window (RFC 6675 §5 step 4.3).
     force: bool,
-    /// The last-resort retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
+    /// The rescue retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
     rescued: bool,
-    /// The retransmission of the first stretch was itself lost.
+    /// The retransmission of the first hole was lost, too.
     head_again: bool,
-    /// The timer's last retransmission was sent once more because the window reopened.
+    /// The retransmissions of the current timeout were repeated because the window reopened.
     reopened: bool,
 }
 
 impl Scoreboard {
-    /// Nothing is missing yet.
+    /// Creates a scoreboard on which nothing is missing.
     fn new(snd_una: SeqNum, snd_nxt: SeqNum) -> Scoreboard {
         Scoreboard {
             sacked: Ranges::default(),
@@ -111,13 +112,13 @@ impl Scoreboard {
         }
     }
 
-    /// Bytes that the peer has beyond its acknowledgement.
+    /// Returns the bytes that the peer has beyond its cumulative acknowledgement.
     fn sacked_bytes(&self) -> u32 {
         self.sacked.total() + self.dup_bytes
     }
 
-    /// Nothing is reported, lost or sent again: a new one would say the same, so that the box can
-    /// go.
+    /// Whether nothing is reported, lost or retransmitted. The scoreboard then equals a new one and
+    /// can be freed.
     fn is_clear(&self, snd_una: SeqNum) -> bool {
         self.dup_acks == 0
             && self.sacked_bytes() == 0
@@ -125,18 +126,18 @@ impl Scoreboard {
             && self.lost_end.leq(snd_una)
     }
 
-    /// snd_una moved from `old` to `snd_una`.
+    /// Handles an advance of SND.UNA from `old` to `snd_una`.
     fn on_advance(&mut self, old: SeqNum, snd_una: SeqNum, snd_nxt: SeqNum, mss: u32) {
         self.dup_acks = 0;
         self.head_again = false;
         self.head_mark = snd_nxt;
         self.sacked.trim_below(snd_una);
-        // SND.UNA itself is SACKed: the receiver reneged (RFC 2018 §8); drop the scoreboard.
+        // If SND.UNA itself is SACKed, the receiver reneged (RFC 2018 §8); drop the scoreboard.
         if self.sacked.as_slice().first().is_some_and(|range| range.0 == snd_una) {
             self.sacked = Ranges::default();
         }
-        // Without SACK: one of the acknowledged segments was the missing one, and each of the
-        // others had been counted when its duplicate ACK came.
+        // Without SACK: one acknowledged segment was the missing one. Each of the remaining ones
+        // was counted when its duplicate ACK arrived.
         let counted = (snd_una - old).saturating_sub(mss);
         self.dup_bytes =
             self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
@@ -146,7 +147,7 @@ impl Scoreboard {
 }
 
 impl Outstanding {
-    /// The peer has `left..right`; true when some of it was not reported before.
+    /// Records that the peer has `left..right`. Returns true if part of it was not reported before.
     fn on_sack(&mut self, now: Instant, left: SeqNum, right: SeqNum) -> bool {
         let Some(board) = &mut self.board else { return false };
         if let Some(record) = &mut self.record {
@@ -164,7 +165,7 @@ impl Outstanding {
     }
 }
 
-/// Bytes to send again.
+/// A range of bytes to retransmit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hole {
     pub(crate) left: SeqNum,
@@ -190,27 +191,27 @@ impl Recovery {
         self.board().map_or(0, |board| board.dup_acks)
     }
 
-    /// Whether a retransmission may go beyond the congestion window.
+    /// Whether a retransmission may exceed the congestion window.
     pub(crate) fn is_forced(&self) -> bool {
         self.board().is_some_and(|board| board.force)
     }
 
-    /// Bytes that the peer has beyond its acknowledgement.
+    /// Returns the bytes that the peer has beyond its cumulative acknowledgement.
     pub(crate) fn sacked_bytes(&self) -> u32 {
         self.board().map_or(0, |board| board.sacked_bytes())
     }
 
-    /// Bytes deemed lost, sent again or not.
+    /// Returns the bytes deemed lost, including those that were retransmitted.
     pub(crate) fn lost_bytes(&self, snd_una: SeqNum) -> u32 {
         self.board().map_or(0, |board| board.sacked.missing_in(snd_una, board.lost_end))
     }
 
-    /// Bytes sent again and not acknowledged.
+    /// Returns the bytes that were retransmitted and not acknowledged.
     pub(crate) fn retransmitted_bytes(&self, snd_una: SeqNum) -> u32 {
         self.board().map_or(0, |board| board.sacked.missing_in(snd_una, board.high_rxt))
     }
 
-    /// Whether what the scoreboard says lies in what is in flight, each range behind the other.
+    /// Whether the scoreboard lies within SND.UNA and SND.NXT, and its ranges are ascending.
     pub(crate) fn is_in_order(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         if self.record().is_some_and(|record| !record.is_in_order(snd_una, snd_nxt)) {
             return false;
@@ -225,7 +226,7 @@ impl Recovery {
             && sacked.first().is_none_or(|range| range.0 != snd_una)
     }
 
-    /// Bytes thought to be in the network (RFC 6675 `pipe`).
+    /// Returns the bytes that are assumed to be in the network (RFC 6675 `pipe`).
     #[inline]
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
         let flight = snd_nxt - snd_una;
@@ -235,7 +236,7 @@ impl Recovery {
         flight.saturating_sub(board.sacked_bytes()).saturating_sub(waiting)
     }
 
-    /// The next stretch to send again: lost, not yet sent again, not with the peer.
+    /// Returns the next hole to retransmit: lost, not yet retransmitted, and not SACKed.
     pub(crate) fn next_hole(&self, snd_una: SeqNum) -> Option<Hole> {
         let board = self.board()?;
         let from = board.high_rxt.max(snd_una);
@@ -246,16 +247,16 @@ impl Recovery {
         Some(Hole { left, right })
     }
 
-    /// The first stretch once more, when bytes sent after its retransmission have arrived and it
-    /// has not. Without this only the timer would repair a retransmission that was lost.
+    /// Returns the first hole if its retransmission was lost, because later bytes have arrived.
+    /// Otherwise only the timer could repair a lost retransmission.
     pub(crate) fn lost_head(&self, snd_una: SeqNum) -> Option<Hole> {
         let board = self.board().filter(|board| board.head_again)?;
         let right = board.sacked.as_slice().first()?.0;
         Some(Hole { left: snd_una, right })
     }
 
-    /// The stretch that may be sent again when recovery has nothing else to send (NextSeg rule 4).
-    /// The last one that the peer lacks is taken, for its loss can show in no later SACK.
+    /// Returns the hole to retransmit when recovery has nothing else to send (NextSeg rule 4). We
+    /// take the last hole, because no later SACK can reveal its loss.
     pub(crate) fn rescue_hole(&self, snd_una: SeqNum, mss: u32) -> Option<Hole> {
         let board = self.board()?;
         if self.phase != Phase::Recovery || board.rescued || !self.sack {
@@ -272,7 +273,7 @@ impl Recovery {
         left.lt(right).then(|| Hole { left: left.max(right - mss), right })
     }
 
-    /// A hole went out again as far as `right`.
+    /// Records that a hole was retransmitted up to `right`.
     pub(crate) fn on_retransmit(
         &mut self,
         left: SeqNum,
@@ -294,7 +295,7 @@ impl Recovery {
         }
     }
 
-    /// Notes the SACK blocks of an ACK; true when they said something new.
+    /// Records the SACK blocks of an ACK. Returns true if they report new bytes.
     pub(crate) fn on_sack(
         &mut self,
         now: Instant,
@@ -308,9 +309,8 @@ impl Recovery {
         let flight = snd_nxt - snd_una;
         let mut news = false;
         for (left, right) in blocks.iter() {
-            // The edges are the peer's and lie anywhere in the space, so each is a distance from
-            // SND.UNA, compared with what is in flight. Below it are old blocks and those of RFC
-            // 2883 (D-SACK).
+            // The peer may send arbitrary edges, so we compare their distances from SND.UNA with
+            // the flight. Old blocks and D-SACK blocks (RFC 2883) are below SND.UNA and ignored.
             let (start, end) = (left - snd_una, right - snd_una);
             //= https://www.rfc-editor.org/rfc/rfc2018#section-3
             //# Each block represents received bytes of data that are contiguous and
@@ -326,13 +326,13 @@ impl Recovery {
         news
     }
 
-    /// An ACK that moved nothing but shows that something arrived.
+    /// Records an ACK that does not advance SND.UNA, but shows that a segment arrived.
     pub(crate) fn on_dup_ack(&mut self, segments: u16, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
         let sack = self.sack;
         let board = self.make_board(snd_una, snd_nxt);
         board.dup_acks = board.dup_acks.saturating_add(segments);
         if !sack {
-            // At least the first segment is missing, so never all of the flight.
+            // At least the first segment is missing, so the count stays below the flight.
             let most = (snd_nxt - snd_una).saturating_sub(mss);
             board.dup_bytes =
                 board.dup_bytes.saturating_add(u32::from(segments).saturating_mul(mss)).min(most);
@@ -354,7 +354,7 @@ impl Recovery {
         outstanding.board.get_or_insert_with(|| Scoreboard::new(snd_una, snd_nxt))
     }
 
-    /// The record of the flight; `None` while less than two transmissions are in flight.
+    /// Returns the record of the flight; `None` while fewer than two transmissions are in flight.
     #[inline]
     pub(crate) fn record(&self) -> Option<&FlightRecord> {
         self.outstanding.as_ref()?.record.as_ref()
@@ -370,14 +370,14 @@ impl Recovery {
         self.outstanding.get_or_insert_default().record = Some(record);
     }
 
-    /// Takes the memory of the last record, for the next one.
+    /// Takes the memory of the last record for reuse.
     #[cold]
     pub(crate) fn take_spare(&mut self) -> VecDeque<Transmission> {
         self.outstanding.as_mut().map(|it| std::mem::take(&mut it.spare)).unwrap_or_default()
     }
 
-    /// Ends the record with its flight, and returns its rate. Keeps the memory unless there is much
-    /// of it.
+    /// Ends the record when its flight is acknowledged, and returns its rate. Keeps the memory for
+    /// reuse unless it is large.
     #[cold]
     pub(crate) fn end_record(&mut self) -> Option<DeliveryRate> {
         let outstanding = self.outstanding.as_mut()?;
@@ -407,8 +407,8 @@ impl Recovery {
         }
     }
 
-    /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost). True when
-    /// retransmissions were lost: congestion once more (RFC 5681 section 4.3).
+    /// Marks bytes as lost according to the scoreboard (RFC 6675 IsLost). Returns true if
+    /// retransmissions were lost, which counts as congestion again (RFC 5681 section 4.3).
     pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         let (may_enter, phase, sack) = (self.may_enter(snd_una), self.phase, self.sack);
         let Some(board) = self.board_mut() else { return false };
@@ -434,9 +434,10 @@ impl Recovery {
             };
             board.head_again |= is_beyond(board.head_mark);
             if phase != Phase::Resend && is_beyond(board.rxt_mark) {
-                // New bytes that followed the last retransmission have arrived. Each stretch that
-                // the peer still misses is lost once more, and goes again in this recovery.
-                // Otherwise each costs a round trip, as the head alone is repaired, or a timeout.
+                // New bytes sent after the last retransmission have arrived, so every hole that
+                // remains is lost once more. Retransmit all of them in this recovery. Otherwise
+                // each hole would take a round trip, because only the head is repaired, or a
+                // timeout.
                 board.lost_end = board.lost_end.max(board.high_rxt);
                 board.high_rxt = snd_una;
                 board.rxt_mark = snd_nxt;
@@ -454,12 +455,13 @@ impl Recovery {
         self.end_outstanding();
     }
 
-    /// Whether loss is known and no recovery is under way yet.
+    /// Whether a loss is known and recovery should start.
     pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
         self.may_enter(snd_una) && self.board().is_some_and(|board| board.lost_end.gt(snd_una))
     }
 
-    /// RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
+    /// Whether recovery may start. Without SACK, duplicate ACKs for bytes sent during an earlier
+    /// recovery are ignored (RFC 6582 §3.2).
     fn may_enter(&self, snd_una: SeqNum) -> bool {
         self.phase == Phase::Open && (self.sack || snd_una.gt(self.point))
     }
@@ -468,20 +470,21 @@ impl Recovery {
         self.phase = Phase::Recovery;
         self.point = snd_nxt;
         let board = self.make_board(snd_una, snd_nxt);
-        // Retransmissions of the recovery before are in flight, and not lost once more.
+        // Retransmissions of the previous recovery are still in flight, and not lost again.
         board.high_rxt = board.high_rxt.max(snd_una);
         board.head_mark = snd_nxt;
         board.force = true;
         board.rescued = false;
     }
 
-    /// The timer fired: all that the peer does not have is lost.
+    /// Handles a retransmission timeout: marks every byte as lost that the peer has not SACKed.
     pub(crate) fn enter_loss(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, again: bool) {
         self.phase = Phase::Loss;
         self.point = snd_nxt;
         let board = self.make_board(snd_una, snd_nxt);
         if again {
-            // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
+            // A receiver may discard bytes that it has SACKed (RFC 2018 §8); assume so after two
+            // timeouts.
             board.sacked = Ranges::default();
         }
         board.reopened = false;
@@ -496,10 +499,11 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// Segments in flight below `end` did not arrive, and the network is not why.
+    /// Retransmits the segments in flight below `end`, which did not arrive for a reason other than
+    /// congestion.
     pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
-        // A loss that the timer found stays one. So another timeout of the same segment is known
-        // for a repetition and leaves ssthresh as it is.
+        // Keep the phase `Loss`, so that another timeout of the same segment is recognized as a
+        // repetition and does not reduce ssthresh again.
         if self.phase != Phase::Loss {
             self.phase = Phase::Resend;
         }
@@ -513,17 +517,17 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// The window reopened with data in flight: the peer had taken it back, and had no room for
-    /// what was on its way. Retransmit from SND.UNA now, not at the backed-off RTO. A reopened
-    /// window is no sign of congestion.
+    /// Handles a window that reopened with data in flight. The peer had shrunk its window, and
+    /// dropped the segments in flight. Retransmit from SND.UNA now instead of waiting for the
+    /// backed-off RTO. A reopened window does not indicate congestion.
     ///
-    /// Sent bytes go again so only once, and each timeout's retransmissions once more. Otherwise a
-    /// peer that shuts and opens its window would have a congestion window sent for every two ACKs.
-    /// True when something is to be sent again.
+    /// This happens only once per flight, and once per timeout. Otherwise a peer that closes and
+    /// opens its window could make us send a congestion window for every two ACKs. Returns true if
+    /// bytes are to be retransmitted.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
-            // The timer has sent some of it again meanwhile, and the window was still shut.
+            // The timer retransmitted some bytes while the window was still closed.
             (Phase::Loss, Some(board)) if !board.reopened => {
                 board.high_rxt = snd_una;
                 board.force = true;
@@ -534,7 +538,7 @@ impl Recovery {
         true
     }
 
-    /// snd_una moved from `old` to `snd_una`. True when a recovery is over.
+    /// Handles an advance of SND.UNA from `old` to `snd_una`. Returns true if it ends a recovery.
     pub(crate) fn on_advance(
         &mut self,
         old: SeqNum,
@@ -551,10 +555,9 @@ impl Recovery {
                 && let Some(board) = self.board_mut()
                 && board.high_rxt == snd_una
             {
-                // After a partial acknowledgement (RFC 6582 §3.2 step 3) the next segment is lost
-                // too. The acknowledgement of a part of a retransmission says nothing of that.
-                // Otherwise a peer that acknowledges byte by byte would have a segment sent for
-                // each.
+                // After a partial acknowledgement the next segment is lost, too (RFC 6582 §3.2 step
+                // 3). An ACK of only part of a retransmission does not count. Otherwise a peer that
+                // acknowledges byte by byte would cause a retransmission for each ACK.
                 board.lost_end = board.lost_end.max(snd_nxt.min(snd_una + mss));
                 board.force = true;
             }
@@ -568,8 +571,8 @@ impl Recovery {
                 board.force = false;
             }
         } else {
-            // The mark follows SND.UNA: left behind, it would come to lie half the space away,
-            // where the order of sequence numbers turns round.
+            // Move the mark along with SND.UNA. Otherwise it could fall half the sequence space
+            // behind, where comparisons of sequence numbers are inverted.
             self.point = snd_una - 1;
         }
         if self.board().is_some_and(|board| board.is_clear(snd_una)) {

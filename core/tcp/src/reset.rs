@@ -1,9 +1,10 @@
-//! The answer to a segment that belongs to nothing.
+//! RST for segments that belong to no connection.
 
 use crate::segment::{Outgoing, Segment};
 use towpath_wire::tcp::{Flags, SeqNum};
 
-/// The RST for a segment that no connection, listener or TIME-WAIT takes; `None` for a RST.
+/// Returns the RST for a segment without a matching connection, listener or TIME-WAIT; `None` if
+/// the segment is a RST itself.
 ///
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.1
 //# An incoming segment containing a RST is discarded.  An incoming segment not containing a RST

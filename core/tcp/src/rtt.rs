@@ -1,25 +1,24 @@
-//! Round-trip times and the retransmission timeout (RFC 6298), in microseconds.
+//! Round-trip time estimation and retransmission timeout (RFC 6298), in microseconds.
 
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// The smoothed round-trip time of one connection.
+/// Round-trip time estimator of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtt {
-    /// 0 before the first measurement, and never again.
+    /// Smoothed RTT; 0 only before the first measurement.
     srtt_us: u32,
     rttvar_us: u32,
     min_us: u32,
     rto_us: u32,
     rto_min_us: u32,
     rto_max_us: u32,
-    /// Doublings in force.
+    /// Number of times that the timeout was doubled.
     backoff: u8,
-    /// Time at which the bytes were sent whose round trip is being measured; [`Instant::FAR`] if
-    /// none are.
+    /// Send time of the bytes being timed; [`Instant::FAR`] if no measurement is in progress.
     timed_at: Instant,
-    /// Number from which on an acknowledgement covers the timed bytes.
+    /// Sequence number after the timed bytes: an ACK at or after it completes the measurement.
     timed_end: SeqNum,
 }
 
@@ -43,18 +42,18 @@ impl Rtt {
         }
     }
 
-    /// Measures the round trip of the bytes before `end`, sent at `now`.
+    /// Starts to measure the RTT of the bytes before `end`, sent at `now`.
     pub(crate) fn start_timing(&mut self, now: Instant, end: SeqNum) {
         (self.timed_at, self.timed_end) = (now, end);
     }
 
-    /// The timed bytes were sent again, so they give no sample: an acknowledgement may be of either
-    /// copy (Karn's algorithm, RFC 6298 §3).
+    /// Stops the measurement because the timed bytes were retransmitted: an acknowledgement may be
+    /// for either copy (Karn's algorithm, RFC 6298 §3).
     pub(crate) fn stop_timing(&mut self) {
         self.timed_at = Instant::FAR;
     }
 
-    /// The measurement under way: the number behind the timed bytes, and when they were sent.
+    /// Returns the current measurement: the number after the timed bytes, and their send time.
     #[inline]
     pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {
         (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))
@@ -64,9 +63,9 @@ impl Rtt {
         self.srtt_us != 0
     }
 
-    /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp. Only
-    /// such a one ends the doublings. Otherwise, on a path slower than the timeout, every
-    /// acknowledgement of bytes sent twice would bring back the short timeout, for ever.
+    /// Updates the estimate with a sample that obeys Karn's algorithm: of bytes sent once, or
+    /// identified by a timestamp. Only such a sample resets the backoff. Otherwise, on a path
+    /// slower than the timeout, every ACK of retransmitted bytes would restore the short timeout.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
     //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for
@@ -91,37 +90,38 @@ impl Rtt {
             self.srtt_us = r;
             self.rttvar_us = r / 2;
         }
-        // The minimum is of the margin, as in Linux and FreeBSD. On a steady path the variance goes
-        // to nothing. A timeout of 200 ms in all would leave a path of 190 ms 10 ms for a delayed
-        // ACK.
+        // The minimum applies to the margin, as in Linux and FreeBSD. On a steady path the variance
+        // approaches zero. With a minimum timeout of 200 ms, a path of 190 ms would have only 10 ms
+        // left for a delayed ACK.
         let margin = (4 * u64::from(self.rttvar_us)).max(u64::from(self.rto_min_us));
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
     }
 
-    /// After a lost SYN and no measurement since, three seconds (RFC 6298 §5.7).
+    /// Raises the timeout to three seconds if a SYN was lost and there is no measurement yet (RFC
+    /// 6298 §5.7).
     pub(crate) fn on_handshake_retransmitted(&mut self) {
         if !self.is_measured() {
             self.rto_us = self.rto_us.max(3_000_000).min(self.rto_max_us);
         }
     }
 
-    /// The timeout now, doublings included.
+    /// Returns the current timeout, including backoff.
     pub(crate) fn rto(&self) -> Duration {
         self.rto_after(self.backoff)
     }
 
-    /// The timeout after that many doublings.
+    /// Returns the timeout after `doublings` doublings.
     pub(crate) fn rto_after(&self, doublings: u8) -> Duration {
         let backed_off = u64::from(self.rto_us) << doublings.min(24);
         Duration::from_micros(backed_off.min(u64::from(self.rto_max_us)))
     }
 
-    /// The longest timeout.
+    /// Returns the maximum timeout.
     pub(crate) fn rto_max(&self) -> Duration {
         Duration::from_micros(self.rto_max_us.into())
     }
 
-    /// The timeout without doublings.
+    /// Returns the timeout without backoff.
     pub(crate) fn rto_base(&self) -> Duration {
         Duration::from_micros(u64::from(self.rto_us))
     }

@@ -1,35 +1,35 @@
-//! Segments in and out, and the room for bytes.
+//! Received and outgoing segments, and the fill levels of the FIFOs.
 
 use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
-/// A segment that arrived: the header as parsed, and what the layers below know about it.
+/// A received segment: the parsed header, and metadata of the layers below.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
-    /// SEG.SEQ: the number of its first byte, or of its SYN.
+    /// SEG.SEQ: sequence number of the first byte, or of the SYN.
     pub seq: SeqNum,
-    /// SEG.ACK; means something with [`Flags::ACK`] only.
+    /// SEG.ACK; valid only with [`Flags::ACK`].
     pub ack: SeqNum,
-    /// The control bits.
+    /// Control bits.
     pub flags: Flags,
-    /// As on the wire: the connection scales it.
+    /// Window field as on the wire; the connection applies the scale.
     pub window: u16,
-    /// Read only with URG.
+    /// Urgent pointer; valid only with [`Flags::URG`].
     pub urgent: u16,
-    /// The options of its header that were understood.
+    /// Parsed header options.
     pub options: Options,
-    /// Bytes of payload, without SYN and FIN.
+    /// Payload length in bytes, without SYN and FIN.
     pub payload_len: u32,
-    /// When the device received it.
+    /// Time at which the device received the segment.
     pub arrival: Instant,
-    /// The packet carried ECN congestion experienced. Counted, not yet acted on.
+    /// Whether the packet had ECN congestion experienced. Counted, but not acted on yet.
     pub ce: bool,
-    /// How many wire segments were coalesced into this one; at least 1.
+    /// Number of wire segments coalesced into this one; at least 1.
     pub segments: u16,
 }
 
 impl Segment {
-    /// SEG.LEN: payload with SYN and FIN counted.
+    /// Returns SEG.LEN: the payload length plus one each for SYN and FIN.
     #[inline]
     pub fn seq_len(&self) -> u32 {
         self.payload_len
@@ -38,7 +38,7 @@ impl Segment {
     }
 }
 
-/// How full the two byte FIFOs of a connection are, in bytes, now.
+/// Fill levels of the two FIFOs of a connection, in bytes.
 ///
 /// ```text
 ///   receive FIFO  | unread | ..... free ..... |    send FIFO  | in flight | unsent | . free . |
@@ -46,46 +46,46 @@ impl Segment {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FifoLevels {
-    /// Room after the in-order bytes; out-of-order bytes lie inside it.
+    /// Free space after the in-order bytes; out-of-order bytes are stored within it.
     pub recv_free: u32,
-    /// All the receive FIFO may hold.
+    /// Capacity of the receive FIFO.
     pub recv_capacity: u32,
     /// In-order bytes that the program has not read.
     pub recv_unread: u32,
-    /// Bytes from snd_una on, those in flight included.
+    /// Bytes from snd_una on, including those in flight.
     pub send_len: u32,
-    /// All the send FIFO may hold.
+    /// Capacity of the send FIFO.
     pub send_capacity: u32,
 }
 
-/// A segment to put on the wire; with `len` above `segment_size`, several of them.
+/// A segment to send; several wire segments if `len` exceeds `segment_size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
-    /// SEG.SEQ: the number of its first byte, or of its SYN.
+    /// SEG.SEQ: sequence number of the first byte, or of the SYN.
     pub seq: SeqNum,
-    /// Zero without [`Flags::ACK`].
+    /// SEG.ACK; zero without [`Flags::ACK`].
     pub ack: SeqNum,
-    /// The control bits.
+    /// Control bits.
     pub flags: Flags,
-    /// As on the wire: scaled already.
+    /// Window field as on the wire, already scaled.
     pub window: u16,
-    /// Distance from `seq` to SND.UP with URG, otherwise 0.
+    /// Urgent pointer: distance from `seq` to SND.UP with URG, otherwise 0.
     pub urgent: u16,
-    /// The options of the header. SACK blocks that find no room are left out.
+    /// Header options. SACK blocks that do not fit are omitted.
     pub options: Options,
-    /// Where the payload starts in the send FIFO, counted from snd_una.
+    /// Offset of the payload in the send FIFO, relative to snd_una.
     pub send_offset: u32,
-    /// Bytes of payload.
+    /// Payload length in bytes.
     pub len: u32,
-    /// Payload bytes per wire segment. When `len` is larger the layers below cut: PSH and FIN
-    /// belong to the last piece, `seq` advances by this.
+    /// Maximum payload bytes per wire segment. If `len` is larger, the layers below split the
+    /// segment: `seq` advances by this size, and PSH and FIN are set on the last piece.
     pub segment_size: u16,
-    /// Bytes that were sent before.
+    /// Whether this is a retransmission.
     pub retransmit: bool,
 }
 
 impl Outgoing {
-    /// A segment without payload.
+    /// Creates a segment without payload.
     pub(crate) fn bare(seq: SeqNum, ack: SeqNum, flags: Flags, window: u16) -> Outgoing {
         Outgoing {
             seq,

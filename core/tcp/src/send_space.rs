@@ -1,30 +1,29 @@
-//! The send sequence space (RFC 9293 §3.3.1), and the segment sizes that the peer and the path
-//! allow.
+//! The send sequence space (RFC 9293 §3.3.1), and the segment sizes that peer and path allow.
 
 use crate::config::{Config, MSS_DEFAULT, MSS_MIN};
 use towpath_wire::tcp::SeqNum;
 
-/// Variables of the bytes that a connection sends: `una` is SND.UNA, `nxt` SND.NXT.
+/// Send sequence variables of a connection: `una` is SND.UNA, `nxt` is SND.NXT.
 #[derive(Debug)]
 pub(crate) struct SendSpace {
     pub(crate) iss: SeqNum,
     pub(crate) una: SeqNum,
     pub(crate) nxt: SeqNum,
-    /// Peer's window in bytes, scaled.
+    /// The peer's window in bytes.
     pub(crate) wnd: u32,
     pub(crate) wl1: SeqNum,
     pub(crate) wl2: SeqNum,
-    /// Largest window that the peer ever offered.
+    /// Largest window that the peer ever announced, in bytes.
     pub(crate) max_wnd: u32,
     /// End of the last short segment sent (Minshall's variant of Nagle's algorithm).
     pub(crate) small_end: SeqNum,
-    /// End of the bytes that were sent while the congestion window limited the sender.
+    /// End of the bytes sent while the congestion window limited the sender.
     pub(crate) limited_end: SeqNum,
     pub(crate) mss_peer: u16,
-    /// Largest segment, options included, that the path MTU and the program's TCP_MAXSEG allow.
+    /// Maximum segment size, including options, for the path MTU and the program's TCP_MAXSEG.
     pub(crate) mss_path: u16,
     pub(crate) wscale: u8,
-    /// MSG_MORE was set on the last write.
+    /// Whether the last write had MSG_MORE.
     pub(crate) more_coming: bool,
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
@@ -51,7 +50,7 @@ impl SendSpace {
         }
     }
 
-    /// Restarts the space at `iss`; only valid before the SYN is sent.
+    /// Restarts the space at `iss`; valid only before the SYN is sent.
     pub(crate) fn restart(&mut self, iss: SeqNum) {
         (self.iss, self.una, self.nxt) = (iss, iss, iss);
         (self.small_end, self.limited_end) = (iss, iss);
@@ -64,30 +63,30 @@ impl SendSpace {
         self.max_wnd = self.max_wnd.max(window);
     }
 
-    /// Moves marks that SND.UNA has passed along with it. Otherwise they would come to lie half the
-    /// space away, where the order of sequence numbers is reversed.
+    /// Moves marks that are behind SND.UNA up to it. Otherwise they could fall half the sequence
+    /// space behind, where comparisons of sequence numbers are inverted.
     pub(crate) fn keep_marks_ahead(&mut self) {
         self.small_end = self.small_end.max(self.una);
         self.limited_end = self.limited_end.max(self.una);
     }
 
-    /// Sequence numbers sent and not acknowledged.
+    /// Returns the number of sequence numbers that are sent and not acknowledged.
     #[inline]
     pub(crate) fn flight(&self) -> u32 {
         self.nxt - self.una
     }
 
-    /// Our FIN is sent and not acknowledged.
+    /// Whether our FIN is sent and not acknowledged.
     pub(crate) fn fin_in_flight(&self) -> bool {
         self.fin_sent && self.una != self.nxt
     }
 
-    /// The peer has acknowledged our FIN, so that we send no further sequence number.
+    /// Whether the peer has acknowledged our FIN; no new sequence numbers follow.
     pub(crate) fn fin_acked(&self) -> bool {
         self.fin_sent && self.una == self.nxt
     }
 
-    /// Number behind the last that the peer's window allows.
+    /// Returns the first sequence number beyond the peer's window.
     pub(crate) fn window_end(&self) -> SeqNum {
         self.una + self.wnd
     }
@@ -97,7 +96,7 @@ impl SendSpace {
         seq.is_within(self.una, self.flight())
     }
 
-    /// Largest segment, options included.
+    /// Returns the effective send MSS, including options.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS",
@@ -108,11 +107,10 @@ impl SendSpace {
         self.mss_peer.min(self.mss_path).min(self.half_window()).max(MSS_MIN)
     }
 
-    /// Half the largest window that the peer ever offered. A larger segment would fit into the
-    /// peer's buffer alone, and be sent when the peer has read all. So each segment would wait for
-    /// the acknowledgement of the one before, which the peer delays. On a link with segments of 64
-    /// KiB that is the rule. Linux does the same (`tcp_bound_to_half_wnd`), and leaves windows of
-    /// up to 536 bytes alone.
+    /// Returns half of the largest window that the peer ever announced. If a segment were larger,
+    /// only one would fit in the peer's window. Each segment would then wait for the previous
+    /// acknowledgement, which the peer delays. This is common on links with segments of 64 KiB.
+    /// Linux does the same (`tcp_bound_to_half_wnd`), and exempts windows of up to 536 bytes.
     fn half_window(&self) -> u16 {
         match self.max_wnd {
             0 => u16::MAX,

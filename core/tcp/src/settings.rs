@@ -1,18 +1,19 @@
-//! Parts of its configuration that a connection keeps; `calls` changes them.
+//! The part of its configuration that a connection keeps; modified by `calls`.
 
 use crate::config::{Config, DELAYED_ACK_MAX};
 use crate::time::millis;
 use core::time::Duration;
 
-/// The part of [`Config`] that is needed again, small.
+/// Settings of a connection, in a compact form of [`Config`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionSettings {
     pub(crate) time_wait_ms: u32,
     pub(crate) fin_wait2_ms: u32,
     pub(crate) mss_recv: u16,
-    /// At most 499 (MUST-40).
+    /// Maximum delay of an ACK in ms, at most 499 (MUST-40).
     pub(crate) delayed_ack_ms: u16,
-    /// At most 65535, a minute: a sender that holds a short segment back for longer seems to hang.
+    /// Maximum time in ms for which a cork holds a short segment, at most 65535. A sender that
+    /// holds it for longer than a minute would seem to hang.
     pub(crate) cork_ms: u16,
     pub(crate) initial_window: u8,
     pub(crate) nodelay: bool,

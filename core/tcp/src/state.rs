@@ -1,9 +1,9 @@
-//! Where a connection is in its life.
+//! States of a connection.
 
 use core::fmt;
 
-/// The states of RFC 9293 §3.3.2, without LISTEN and passive SYN-RECEIVED
-/// ([`HalfOpen`](crate::HalfOpen)).
+/// The states of RFC 9293 §3.3.2, except LISTEN and the usual passive SYN-RECEIVED, which is a
+/// [`HalfOpen`](crate::HalfOpen).
 ///
 /// ```text
 ///  connect            SYN                    FIN                       shutdown
@@ -18,42 +18,41 @@ use core::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// An active open has sent its SYN, or is about to.
+    /// Active open; the SYN is sent or about to be sent.
     SynSent,
-    /// The state of a simultaneous open, and of a passive one with bytes in its SYN (RFC 7413).
+    /// Simultaneous open, or passive open with data in the SYN (RFC 7413).
     SynReceived,
     /// Both directions are open.
     Established,
-    /// The program ended its direction; the FIN is not acknowledged, or not sent yet.
+    /// The program closed first; our FIN is queued or not acknowledged.
     FinWait1,
-    /// The peer has our FIN; its own is awaited.
+    /// The peer has acknowledged our FIN; its own FIN has not arrived.
     FinWait2,
-    /// The peer ended its direction.
+    /// The peer has closed its direction; ours is open.
     CloseWait,
-    /// Both ended theirs; the peer's FIN came before the acknowledgement of ours.
+    /// Both directions are closed; the peer's FIN arrived before the acknowledgement of ours.
     Closing,
-    /// The peer ended its direction first, the program then; our FIN is not acknowledged, or not
-    /// sent yet.
+    /// The peer closed first, then the program; our FIN is queued or not acknowledged.
     LastAck,
-    /// Until the last ACK is out and
-    /// [`ConnectionEvent::TimeWait`](crate::ConnectionEvent::TimeWait) was taken.
+    /// Lasts until the final ACK is sent and the owner takes
+    /// [`ConnectionEvent::TimeWait`](crate::ConnectionEvent::TimeWait).
     TimeWait,
-    /// The connection is over.
+    /// The connection has ended.
     Closed,
 }
 
 impl State {
-    /// Both sides have agreed on where the sequence numbers start.
+    /// Whether both peers have agreed on the initial sequence numbers.
     pub const fn is_synchronized(self) -> bool {
         !matches!(self, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// The peer may still send bytes.
+    /// Whether the peer may still send bytes.
     pub const fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// Bytes or a FIN of ours may still be unsent or unacknowledged.
+    /// Whether our data or FIN may still be unsent or unacknowledged.
     pub(crate) const fn may_send(self) -> bool {
         matches!(
             self,

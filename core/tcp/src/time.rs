@@ -1,33 +1,33 @@
-//! Time as an argument.
+//! Time, which is always passed as an argument.
 
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A moment in nanoseconds since an origin that the caller chose; only differences mean anything.
+/// A point in time, in nanoseconds since an arbitrary origin; only differences are meaningful.
 ///
-/// Arithmetic saturates: a deadline past the end of time never comes.
+/// Arithmetic saturates, so an overflowing deadline equals [`Instant::FAR`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
     /// The origin.
     pub const ZERO: Instant = Instant(0);
-    /// The deadline that never comes.
+    /// A deadline that never expires.
     pub const FAR: Instant = Instant(u64::MAX);
 
-    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     #[inline]
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Whole milliseconds since the origin, wrapping: the clock of the timestamps option.
+    /// Returns the milliseconds since the origin, wrapping: the clock of the timestamps option.
     #[inline]
     pub const fn millis(self) -> u32 {
         (self.0 / 1_000_000) as u32
     }
 
-    /// Units of 2³⁰ ns, 1.07 s, since the origin: 146 years fit.
+    /// Returns the time since the origin in units of 2³⁰ ns (1.07 s); 32 bits hold 146 years.
     #[inline]
     pub(crate) const fn coarse(self) -> u32 {
         (self.0 >> 30) as u32
@@ -38,7 +38,7 @@ impl Instant {
         self + Duration::from_millis(u64::from(millis))
     }
 
-    /// Whole microseconds since the origin.
+    /// Returns the microseconds since the origin.
     #[inline]
     pub const fn micros(self) -> u64 {
         self.0 / 1_000
@@ -67,7 +67,7 @@ impl Sub<Instant> for Instant {
     }
 }
 
-/// Whole milliseconds of `duration`, or as many as 32 bits hold: 49 days.
+/// Converts `duration` to milliseconds; saturates at 49 days.
 pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,5 @@
-//! TIME-WAIT: what is left of a connection so that its late segments do no harm (RFC 9293 §3.6.1).
+//! TIME-WAIT: the remainder of a connection, so that its late segments do no harm (RFC 9293
+//! §3.6.1).
 
 use crate::disposition::SegmentDropReason;
 use crate::segment::{Outgoing, Segment};
@@ -11,20 +12,20 @@ use towpath_wire::tcp::{Flags, Options, SeqNum};
 pub struct TimeWait {
     ended: EndedConnection,
     time_wait_ms: u32,
-    /// The last answer to a segment without payload, in milliseconds.
+    /// Time of the last answer to a segment without payload, in milliseconds.
     answered_ms: u32,
     expires: Instant,
 }
 
-/// A server that closes first has one for each connection of a minute.
+/// A server that closes first has one of these for each connection of the last minute.
 const _: () = assert!(size_of::<TimeWait>() <= 64);
 
-/// Values by which late segments of an ended connection are judged and answered.
+/// State of an ended connection, used to check and answer late segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndedConnection {
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
-    /// Up to the furthest right edge that the peer was told.
+    /// Receive window: bytes from `rcv_nxt` to the rightmost edge ever announced.
     pub(crate) rcv_wnd: u32,
     pub(crate) rcv_wscale: u8,
     pub(crate) timestamps: bool,
@@ -32,24 +33,24 @@ pub(crate) struct EndedConnection {
     pub(crate) ts_offset: u32,
 }
 
-/// Meaning of a segment for a connection in TIME-WAIT.
+/// Result of a segment for a connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitVerdict {
-    /// Send it.
+    /// Send this ACK.
     Ack(Outgoing),
-    /// A SYN that may open a new connection: if a listener takes it, drop this, otherwise ask
-    /// [`TimeWait::refuse_syn`]. The new connection's initial sequence number must be at or after
-    /// [`TimeWait::iss_min`].
+    /// The segment is a SYN that may open a new connection. If a listener accepts it, drop the
+    /// [`TimeWait`]; otherwise call [`TimeWait::refuse_syn`]. The new connection's initial sequence
+    /// number must be at or after [`TimeWait::iss_min`].
     Reopen,
-    /// Nothing of it is used, and nothing is answered.
+    /// Drop the segment without an answer.
     Drop(SegmentDropReason),
 }
 
-/// No two answers to segments without payload within this: Linux's `tcp_invalid_ratelimit`.
+/// Minimum interval between answers to segments without payload: Linux's `tcp_invalid_ratelimit`.
 const ANSWER_INTERVAL_MS: u32 = 500;
 
 impl TimeWait {
-    /// Its timer was started at `entered`, when the connection entered TIME-WAIT.
+    /// Creates the state; TIME-WAIT was entered at `entered`, when its timer starts.
     pub(crate) fn new(ended: EndedConnection, entered: Instant, time_wait_ms: u32) -> TimeWait {
         TimeWait {
             ended,
@@ -59,25 +60,26 @@ impl TimeWait {
         }
     }
 
-    /// When to forget it.
+    /// Returns the time at which TIME-WAIT ends.
     pub fn expires(&self) -> Instant {
         self.expires
     }
 
-    /// The old connection used timestamps, so that its late segments can be told from a new one's.
+    /// Whether the old connection used timestamps, which distinguish its late segments from those
+    /// of a new connection.
     pub fn has_timestamps(&self) -> bool {
         self.ended.timestamps
     }
 
-    /// The least initial sequence number of a new connection between the same ports. The number is
-    /// more than an unscaled window beyond SND.NXT, as on Linux. So no segment of the old
-    /// connection that is still on its way fits the new one's numbers.
+    /// Returns the minimum initial sequence number of a new connection between the same ports. As
+    /// on Linux, it is more than an unscaled window beyond SND.NXT. Late segments of the old
+    /// connection are therefore outside the window of the new one.
     pub fn iss_min(&self) -> SeqNum {
         self.ended.snd_nxt + (1 << 16) + 2
     }
 
-    /// A segment of the old connection arrived, its checksum verified (RFC 9293 §3.10.7.4,
-    /// TIME-WAIT).
+    /// Processes a segment of the old connection (RFC 9293 §3.10.7.4, TIME-WAIT). The caller has
+    /// verified the checksum.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
         // RFC 1337 §3 (F1): a RST must not end TIME-WAIT.
         if segment.flags.contains(Flags::RST) {
@@ -133,13 +135,13 @@ impl TimeWait {
         TimeWaitVerdict::Drop(SegmentDropReason::AfterClose)
     }
 
-    /// The SYN for which [`TimeWaitVerdict::Reopen`] was said finds no listener: the old connection
-    /// answers it.
+    /// Answers a SYN for which [`TimeWaitVerdict::Reopen`] was returned, but which no listener
+    /// accepts.
     pub fn refuse_syn(&mut self, now: Instant) -> TimeWaitVerdict {
         self.answer(now, SegmentDropReason::SynInWindow)
     }
 
-    /// An ACK, but not so often that two such sides could talk for ever.
+    /// Sends a rate-limited ACK, so that two confused peers cannot exchange ACKs for ever.
     fn answer(&mut self, now: Instant, reason: SegmentDropReason) -> TimeWaitVerdict {
         if now.millis().wrapping_sub(self.answered_ms) < ANSWER_INTERVAL_MS {
             return TimeWaitVerdict::Drop(reason);

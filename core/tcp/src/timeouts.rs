@@ -1,4 +1,4 @@
-//! Timeouts (RFC 9293 §3.10.8): when the next is due, and what is done then.
+//! Timeouts (RFC 9293 §3.10.8): the next deadline, and the handling of expired timers.
 
 use crate::config::SYN_LINEAR_TIMEOUTS;
 use crate::connection::{Connection, LastReset};
@@ -12,7 +12,7 @@ use crate::watch::{PeerWatch, Silence};
 use core::time::Duration;
 
 impl Connection {
-    /// The earliest deadline and what it is for; `None` when nothing is waited for.
+    /// Returns the earliest deadline and its timer; `None` if no timer runs.
     pub fn next_timeout(&self) -> Option<(Instant, TimerKind)> {
         let timers = &self.timers;
         let retransmit = if timers.persisting { TimerKind::Persist } else { TimerKind::Retransmit };
@@ -43,14 +43,14 @@ impl Connection {
         (earliest.0 != Instant::FAR).then_some(earliest)
     }
 
-    /// Does everything that is due until `due`, which is `now` or before; afterwards `plan` may
-    /// have work. An owner who is late goes on in steps, so that what the peer answers to the first
-    /// of them comes before the next.
+    /// Handles all timers that expired until `due`, which must not be after `now`. Call `plan`
+    /// afterwards. A late owner should advance `due` in steps, so that it can process the peer's
+    /// answer to one step before the next.
     pub fn on_timeout(&mut self, due: Instant, now: Instant) {
         if self.timers.delayed_ack <= due {
             self.timers.delayed_ack = Instant::FAR;
             self.owed.ack = true;
-            // No answer came in time to carry it.
+            // No answer of the program came in time to carry the ACK.
             self.rcv.when_read = WhenRead::Nothing;
         }
         if self.pacing_deadline() <= due {
@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// The peer does not answer any more (RFC 9293 §3.8.3, R2).
+    /// Closes the connection because the peer does not answer (RFC 9293 §3.8.3, R2).
     pub(crate) fn give_up(&mut self) {
         let reason =
             if self.timers.unreachable { pending::UNREACHABLE } else { pending::TIMED_OUT };
@@ -106,9 +106,9 @@ impl Connection {
         self.timers.retransmit = now + self.rtt.rto();
     }
 
-    /// Checks whether the SYN was repeated often enough, or for long enough. As on Linux,
-    /// repetitions at the initial timeout extend the number of retries. The time limit stays that
-    /// of retries with doubled timeouts, 2^(retries + 1) - 1 initial timeouts.
+    /// Whether the SYN was retransmitted often enough, or for long enough. As on Linux,
+    /// retransmissions at the initial timeout add to the number of retries. The time limit remains
+    /// that of retries with exponential backoff: 2^(retries + 1) - 1 initial timeouts.
     fn are_syns_exhausted(&self, linear: u8) -> bool {
         let (sent, retries) = (u32::from(self.timers.retransmits), self.settings.syn_retries);
         let timeouts = |doublings: u32| 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
@@ -127,8 +127,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
         //# (SHLD-17).
-        // Only a connection that a program has is kept: otherwise peers could keep closed ones for
-        // ever (as Linux).
+        // Applies only while the program holds the connection, as on Linux. Otherwise peers could
+        // keep closed connections for ever.
         let shut = !self.orphaned
             && self.snd.wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
@@ -136,8 +136,8 @@ impl Connection {
         //# When a TCP sender detects segment loss using the retransmission timer and the given
         //# segment has already been retransmitted by way of the retransmission timer at least once,
         //# the value of ssthresh is held constant.
-        // After progress it is another segment, and the path still loses: ssthresh follows, as on
-        // Linux.
+        // After progress a different segment is lost, and the path still loses segments, so reduce
+        // ssthresh as Linux does.
         let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
@@ -160,17 +160,17 @@ impl Connection {
     }
 
     fn on_persist_timeout(&mut self) {
-        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. Here the rule
-        // holds for connections that a program has. A closed one is given up, or peers could keep
-        // it for ever. Linux keeps it while probes are less than TCP_RTO_MAX apart
-        // (`tcp_probe_timer`). With timeouts of 200 ms it lasts for 205 s, and 120 s more until the
-        // next one is found too late.
+        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. We follow it
+        // only while the program holds the connection. Otherwise peers could keep closed
+        // connections for ever. Linux keeps a closed connection while probes are less than
+        // TCP_RTO_MAX apart (`tcp_probe_timer`). With a timeout of 200 ms that takes 205 s, plus
+        // 120 s until the next probe expires.
         let next = self.rtt.rto_after(self.timers.persist_backoff.saturating_add(1));
         let held = self.orphaned && next >= self.rtt.rto_max();
         if held || self.timers.window_probes >= self.retries() {
             return self.give_up();
         }
-        // The next deadline is set when the probe goes, which is when there is something to send.
+        // `emit` sets the next deadline when it sends the probe.
         self.timers.retransmit = Instant::FAR;
         self.owed.window_probe = true;
     }
@@ -179,9 +179,9 @@ impl Connection {
         self.timers.hold = now.after_millis(self.settings.fin_wait2_ms);
     }
 
-    /// Something is in flight now; the timer runs from the first of it.
+    /// Starts the retransmission timer unless it runs already.
     pub(crate) fn arm_retransmit_if_idle(&mut self, now: Instant) {
-        // Bytes before a RST are not sent again.
+        // Bytes sent before a RST are not retransmitted.
         if self.state == State::Closed {
             return;
         }
@@ -191,8 +191,8 @@ impl Connection {
         }
     }
 
-    /// With nothing in flight no acknowledgement will come by itself: while the window is too small
-    /// for a sensible segment, a timer has to ask.
+    /// Starts or stops the persist timer. With nothing in flight no ACK will arrive on its own.
+    /// While the window is too small for a reasonable segment, we have to probe it.
     pub(crate) fn arm_persist(&mut self, now: Instant) {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
         //# Probing of zero (offered) windows MUST be supported (MUST-36).
@@ -225,7 +225,7 @@ impl Connection {
         self.rtt.rto_after(self.timers.persist_backoff)
     }
 
-    /// Changes what is watched for.
+    /// Modifies the keep-alive or user timeout settings; creates or frees the box as needed.
     pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut PeerWatch)) {
         let mut watch = self.watch.as_deref().copied().unwrap_or_else(|| {
             PeerWatch::new(self.counters.last_data_sent.max(self.timers.last_recv))
@@ -234,8 +234,8 @@ impl Connection {
         self.watch = watch.is_on().then(|| Box::new(watch));
     }
 
-    /// The peer acknowledged bytes, or sending began after a pause: the user timeout counts from
-    /// here.
+    /// Restarts the user timeout, because the peer acknowledged bytes or sending resumed after a
+    /// pause.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
         if let Some(watch) = &mut self.watch {
@@ -243,7 +243,8 @@ impl Connection {
         }
     }
 
-    /// The peer sent something acceptable: it is alive, whatever keepalive probes were unanswered.
+    /// Records an acceptable segment of the peer, which resets the count of unanswered keep-alive
+    /// probes.
     #[inline]
     pub(crate) fn note_heard(&mut self, now: Instant) {
         self.timers.last_recv = now;
@@ -254,8 +255,8 @@ impl Connection {
 
     fn user_deadline(&self) -> Instant {
         let Some(watch) = &self.watch else { return Instant::FAR };
-        // A peer that answers probes of its shut window does not put the deadline off, as in Linux
-        // and its tcp(7). Acknowledging bytes, or opening the window, does.
+        // Answers to window probes do not extend the deadline, as documented in Linux's tcp(7).
+        // Only acknowledged bytes or an opened window do.
         let probing = self.timers.persist_backoff > 0;
         let waiting = self.snd.nxt != self.snd.una || probing;
         if !waiting || self.state == State::Closed {
@@ -275,15 +276,15 @@ impl Connection {
             Silence::Bearable => {}
             Silence::Probe => self.owed.keepalive = true,
             Silence::TooLong => {
-                // Should the peer be alive after all, it hears that the connection is over (as
-                // Linux tells it).
+                // If the peer is still alive, the RST informs it that the connection has ended, as
+                // on Linux.
                 self.give_up();
                 self.owed.reset = LastReset::Now;
             }
         }
     }
 
-    /// (Re)starts the wait for silence.
+    /// Restarts the keep-alive timer.
     pub(crate) fn arm_keepalive(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         if self.state.is_synchronized() {

@@ -1,32 +1,31 @@
-//! The deadlines of a connection, but for those of keepalive and user timeout, which are in
-//! `watch`, and that of `pacer`. `timeouts` says what is done when one comes.
+//! Deadlines of a connection, except those in `watch` (keep-alive, user timeout) and `pacer`.
+//! Expiry is handled in `timeouts`.
 
 use crate::config::QUICK_ACKS;
 use crate::time::Instant;
 
-/// Deadlines, and what they count. [`Instant::FAR`] is off. Deadlines of keepalive and the user
-/// timeout are in [`PeerWatch`](crate::watch::PeerWatch), that of pacing is in
-/// [`Pacer`](crate::pacer::Pacer).
+/// Deadlines and counters; [`Instant::FAR`] means that a timer is off. Keep-alive and user timeout
+/// are in [`PeerWatch`](crate::watch::PeerWatch), pacing is in [`Pacer`](crate::pacer::Pacer).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
-    /// Deadline of retransmission, or with `persisting` of the next window probe. The two never run
-    /// together, since the latter runs only with nothing in flight.
+    /// Deadline of the retransmission or, with `persisting`, of the next window probe. Only one of
+    /// them can be due, because probes are sent only with nothing in flight.
     pub(crate) retransmit: Instant,
     pub(crate) delayed_ack: Instant,
-    /// Deadline of a corked segment, or in FIN-WAIT-2 of the peer's FIN. The two never run
-    /// together, since nothing is held back once a FIN waits behind it.
+    /// Deadline of a corked segment or, in FIN-WAIT-2, of the peer's FIN. Only one of them can be
+    /// due, because a queued FIN ends the cork.
     pub(crate) hold: Instant,
-    /// When the peer was last heard.
+    /// Time at which the last acceptable segment arrived.
     pub(crate) last_recv: Instant,
     pub(crate) persisting: bool,
-    /// A soft ICMP error came since the last progress.
+    /// Whether a soft ICMP error arrived since the last progress.
     pub(crate) unreachable: bool,
-    /// Timeouts in a row without progress.
+    /// Consecutive retransmission timeouts without progress.
     pub(crate) retransmits: u8,
-    /// Window probes in a row without an answer.
+    /// Consecutive window probes without an answer.
     pub(crate) window_probes: u8,
     pub(crate) persist_backoff: u8,
-    /// ACKs to be sent without that delay.
+    /// Number of ACKs still to be sent without delay.
     pub(crate) quick_acks: u8,
 }
 
@@ -51,20 +50,20 @@ impl Timers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimerKind {
-    /// RFC 6298.
+    /// Retransmission (RFC 6298).
     Retransmit,
-    /// RFC 9293 §3.8.6.1.
+    /// Probe of a closed window (RFC 9293 §3.8.6.1).
     Persist,
-    /// An acknowledgement that waited for company goes alone (RFC 9293 §3.8.6.3).
+    /// A delayed acknowledgement that no data segment carried (RFC 9293 §3.8.6.3).
     DelayedAck,
-    /// RFC 9293 §3.8.4.
+    /// Keep-alive probe (RFC 9293 §3.8.4).
     KeepAlive,
-    /// RFC 5482.
+    /// User timeout (RFC 5482).
     UserTimeout,
-    /// A closed socket's patience with a peer that does not close.
+    /// End of the wait for the peer's FIN after the socket was closed.
     FinWait2,
-    /// A corked short segment goes after all.
+    /// End of the cork of a short segment.
     Cork,
-    /// The rate of sending allows the next bytes.
+    /// The pacing rate allows the next bytes.
     Pacing,
 }

@@ -1,26 +1,26 @@
-//! Urgent data (RFC 9293 §3.8.5), with the urgent pointer as Linux has it (RFC 6093 §3.1).
+//! Urgent data (RFC 9293 §3.8.5), with the urgent pointer interpreted as by Linux (RFC 6093 §3.1).
 //!
 //! ```text
 //!   SND.UNA ───── normal bytes ─────┬ urgent byte ┬─ normal bytes ───
 //!                                   mark          SND.UP: what the pointer says
 //! ```
 //!
-//! Only one byte is urgent, the last before SND.UP: Linux treats the pointer so
-//! (`tcp_stdurg` = 0), and other systems as well. A newer pointer makes the byte before it normal.
-//! Few connections ever send or receive any: the state lives in a box of rare things.
+//! Only the last byte before SND.UP is urgent, as on Linux (`tcp_stdurg` = 0) and other systems. A
+//! newer pointer makes the previous urgent byte a normal one. Few connections use urgent data, so
+//! its state is in the box of rare counters.
 
 use crate::connection::Connection;
 use crate::segment::Segment;
 use crate::urgent_mark::UrgentMark;
 use towpath_wire::tcp::{Flags, SeqNum};
 
-/// Largest distance from SND.UNA to SND.UP: as many bytes as a window can have (RFC 7323 §2.3).
+/// Maximum distance from SND.UNA to SND.UP: the largest window (RFC 7323 §2.3).
 const AHEAD_MAX: u32 = 1 << 30;
 
 impl Connection {
-    /// The byte in front of `end`, counted from the front of the send buffer, is urgent (MSG_OOB).
-    /// The peer is told with each segment up to there. `end` may lie beyond the bytes that are
-    /// there: those that follow reach it.
+    /// Marks the byte before `end` as urgent (MSG_OOB); `end` is an offset from the front of the
+    /// send buffer. Each segment up to that byte announces it to the peer. `end` may exceed the
+    /// bytes in the buffer, if more will be written.
     pub fn set_urgent(&mut self, end: u32) {
         if end == 0 || end > AHEAD_MAX || !self.state.is_synchronized() {
             return;
@@ -29,7 +29,7 @@ impl Connection {
         self.counters.urgent_mut().snd_up = Some(snd_up);
     }
 
-    /// The mark of the last segment, for which [`FifoChanges::urgent`] is set.
+    /// Returns the urgent mark of the last segment, if [`FifoChanges::urgent`] is set.
     ///
     /// [`FifoChanges::urgent`]: crate::FifoChanges::urgent
     pub fn take_urgent_mark(&mut self) -> Option<UrgentMark> {
@@ -37,13 +37,13 @@ impl Connection {
         self.counters.urgent_mut().news.take()
     }
 
-    /// Whether bytes up to SND.UP are not acknowledged (Linux's `tcp_urg_mode`).
+    /// Whether bytes up to SND.UP are unacknowledged (Linux's `tcp_urg_mode`).
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
         self.counters.urgent().is_some() && self.urgent_ahead() != 0
     }
 
-    /// Distance from SND.UNA to SND.UP; 0 outside urgent mode.
+    /// Returns the distance from SND.UNA to SND.UP; 0 outside urgent mode.
     #[cold]
     fn urgent_ahead(&self) -> u32 {
         let snd_up = self.counters.urgent().and_then(|urgent| urgent.snd_up);
@@ -51,8 +51,8 @@ impl Connection {
         if ahead <= AHEAD_MAX { ahead } else { 0 }
     }
 
-    /// URG and the urgent pointer of a segment that starts at `seq`, as `__tcp_transmit_skb` sets
-    /// them.
+    /// Returns the urgent pointer for a segment that starts at `seq`, as in Linux's
+    /// `__tcp_transmit_skb`; `None` if URG should not be set.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# TCP implementations MUST still include support for the urgent mechanism (MUST-30).
@@ -74,17 +74,18 @@ impl Connection {
         }
         match u16::try_from(ahead) {
             Ok(pointer) => Some(pointer),
-            // The pointer does not reach SND.UP. The last segments say that urgent data follows;
-            // earlier ones would make the receiver look for the mark too early.
+            // The pointer cannot reach SND.UP. Only the last segments announce that urgent data
+            // follows, because earlier ones would make the receiver expect the mark too early.
             Err(_) => (self.snd.nxt - seq < u32::from(u16::MAX)).then_some(u16::MAX),
         }
     }
 
-    /// Sixth, check the URG bit, before the text of the segment is processed: `tcp_check_urg`.
-    /// True: there is a mark for the owner.
+    /// Sixth step: checks the URG bit before the text is processed, as in Linux's `tcp_check_urg`.
+    /// Returns true if there is a new mark for the owner.
     ///
-    /// The pointer is believed within 64 KiB of the segment, also beyond the window. A program
-    /// then waits for a byte that may never come, and reads all others.
+    /// Any pointer within 64 KiB of the segment is accepted, also beyond the window. If the peer
+    /// lied, the program waits for an urgent byte that never arrives, but can read all normal
+    /// bytes.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously whenever
@@ -95,7 +96,7 @@ impl Connection {
         if !segment.flags.contains(Flags::URG) || !self.state.may_receive() {
             return false;
         }
-        // A pointer of 0 names the first byte, as with Linux.
+        // An urgent pointer of 0 means the first byte, as on Linux.
         let at = u32::from(segment.urgent.saturating_sub(1));
         let mark = segment.seq + at;
         let Ok(offset) = u32::try_from(mark.distance(self.rcv.nxt)) else {

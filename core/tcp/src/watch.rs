@@ -1,46 +1,47 @@
-//! Watching over a peer at the program's wish: keepalive and user timeout.
+//! Supervision of the peer at the program's request: keep-alive and user timeout.
 //!
-//! Most connections have neither, so that both live in one box which there is only while one is on.
+//! Most connections use neither, so their state is boxed and exists only while one is enabled.
 
 use crate::config::KeepAliveConfig;
 use crate::time::{Instant, millis};
 use core::time::Duration;
 
-/// PeerWatch over a silent peer: keepalive, and the user timeout.
+/// State of keep-alive and user timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerWatch {
-    /// [`Instant::FAR`] is off.
+    /// Deadline of the keep-alive timer; [`Instant::FAR`] if off.
     pub(crate) keepalive: Instant,
-    /// When the oldest bytes in flight were sent, or the peer last acknowledged new ones.
+    /// Time at which the oldest bytes in flight were sent, or new ones were acknowledged, whichever
+    /// is later.
     unacked_since: Instant,
-    /// 0 is off.
+    /// Keep-alive idle time in ms; 0 if keep-alive is disabled.
     keepalive_idle_ms: u32,
     keepalive_interval_ms: u32,
-    /// 0 is off.
+    /// User timeout in ms; 0 if disabled.
     user_timeout_ms: u32,
     probes_max: u8,
-    /// Unanswered ones so far.
+    /// Keep-alive probes without an answer so far.
     probes: u8,
 }
 
-/// Step against a silent peer when the keepalive timer fires.
+/// Action when the keep-alive timer expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// Nothing yet: it is not silent, or not for long enough.
+    /// None yet: the peer was heard recently, or data is in flight.
     Bearable,
     /// Send a probe.
     Probe,
-    /// Too many probes are unanswered: give up.
+    /// Give up, because too many probes are unanswered.
     TooLong,
 }
 
-/// In milliseconds, for settings where zero means off: less than one is rounded up to one.
+/// Converts to milliseconds, for settings in which zero means disabled; rounds values below one up.
 fn millis_on(duration: Option<Duration>) -> u32 {
     duration.map_or(0, |duration| millis(duration).max(1))
 }
 
 impl PeerWatch {
-    /// Watches for nothing yet.
+    /// Creates the state with both features disabled.
     pub(crate) fn new(unacked_since: Instant) -> PeerWatch {
         PeerWatch {
             keepalive: Instant::FAR,
@@ -66,29 +67,29 @@ impl PeerWatch {
         self.user_timeout_ms = millis_on(timeout);
     }
 
-    /// Whether it watches for anything.
+    /// Whether keep-alive or the user timeout is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.keepalive_idle_ms > 0 || self.user_timeout_ms > 0
     }
 
-    /// The user timeout counts from here.
+    /// Restarts the user timeout.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
         self.unacked_since = now;
     }
 
-    /// The peer is alive, whatever keepalive probes were unanswered.
+    /// Resets the probe count, because the peer was heard.
     #[inline]
     pub(crate) fn note_heard(&mut self) {
         self.probes = 0;
     }
 
-    /// Keepalive probes without an answer.
+    /// Returns the number of unanswered keep-alive probes.
     pub(crate) fn probes(&self) -> u8 {
         self.probes
     }
 
-    /// The deadline of the user timeout, for a connection that waits for an acknowledgement.
+    /// Returns the deadline of the user timeout, for a connection that waits for an ACK.
     pub(crate) fn user_deadline(&self) -> Instant {
         match self.user_timeout_ms {
             0 => Instant::FAR,
@@ -96,7 +97,7 @@ impl PeerWatch {
         }
     }
 
-    /// The keepalive timer of a synchronised connection fired. `idle`: nothing of it is in flight.
+    /// Handles the keep-alive timer of a synchronized connection; `idle` means nothing in flight.
     pub(crate) fn on_keepalive_timeout(
         &mut self,
         now: Instant,
@@ -129,7 +130,7 @@ impl PeerWatch {
         Silence::Probe
     }
 
-    /// (Re)starts the wait for silence of a synchronised connection.
+    /// Restarts the keep-alive timer of a synchronized connection.
     pub(crate) fn arm_keepalive(&mut self, last_recv: Instant) {
         self.keepalive = match self.keepalive_idle_ms {
             0 => Instant::FAR,

@@ -5,19 +5,19 @@ use super::{Acked, CWND_MAX, CongestionControl};
 use crate::time::Instant;
 use core::time::Duration;
 
-/// CUBIC's state (RFC 9438 §4.1), in integers so that all machines agree to the byte.
+/// State of CUBIC (RFC 9438 §4.1). Uses integers so that all machines compute identical windows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cubic {
     /// Window in bytes at the last reduction.
     w_max: u32,
     /// Window just before the last reduction, without fast convergence.
     cwnd_prior: u32,
-    /// Milliseconds from the epoch to the plateau.
+    /// K in milliseconds: time from the begin of the epoch until the window reaches `w_max`.
     k_ms: u32,
-    /// Window that Reno would have, in whole bytes, at most [`CWND_MAX`], and 1/1024 bytes.
+    /// Estimated window of Reno in bytes, at most [`CWND_MAX`]; the fraction counts 1/1024 bytes.
     w_est: u32,
     w_est_fraction: u16,
-    /// Growth not yet worth a byte, in 1/1024 bytes.
+    /// Growth below one byte, carried over to the next ACK, in 1/1024 bytes.
     fraction: u16,
 }
 
@@ -63,10 +63,12 @@ impl CongestionControl for Cubic {
     }
 
     fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
-        // RFC 9438 §4.7: a flow that lost before it reached its last window yields room.
+        // Fast convergence (RFC 9438 §4.7): a flow that lost before reaching its last window
+        // releases bandwidth.
         self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
         self.cwnd_prior = cwnd;
-        // RFC 9438 §4.6: of what is in flight, so that an unused window is not carried along.
+        // Reduce the bytes in flight, not the window (RFC 9438 §4.6), so that an unused window does
+        // not count.
         (u64::from(flight.min(cwnd)) * u64::from(BETA.0) / u64::from(BETA.1)) as u32
     }
 
@@ -84,17 +86,19 @@ impl CongestionControl for Cubic {
 impl Cubic {
     /// W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes.
     fn window_at(&self, elapsed: Duration, mss: u32) -> u64 {
-        // A minute from the plateau the bound of 1.5 windows an RTT decides anyway.
+        // More than a minute from the plateau, the bound of 1.5 windows per RTT applies anyway, so
+        // clamping is safe and avoids an overflow.
         let t_ms = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX / 2);
         let x = (t_ms - i64::from(self.k_ms)).clamp(-60_000, 60_000);
         let growth = x * x * x / 1_000 * i64::from(mss) * 4 / 10 / 1_000_000;
         u64::try_from(i64::from(self.w_max) + growth).unwrap_or(0)
     }
 
-    /// RFC 9438 §4.3: what Reno with CUBIC's beta would have.
+    /// Updates and returns the estimate of Reno's window with CUBIC's beta (RFC 9438 §4.3).
     fn reno(&mut self, cwnd: u32, bytes: u32, mss: u32) -> u32 {
         let step = ((u64::from(bytes) * u64::from(mss)) << 10) / u64::from(cwnd.max(1));
-        // alpha_cubic = 3 (1 - beta) / (1 + beta) = 9/17 until the old window is reached again.
+        // alpha_cubic is 3 (1 - beta) / (1 + beta) = 9/17 until the previous window is reached
+        // again.
         let below = self.w_est < self.cwnd_prior;
         let w_est = (u64::from(self.w_est) << 10 | u64::from(self.w_est_fraction))
             + if below { step * 9 / 17 } else { step };
@@ -105,7 +109,7 @@ impl Cubic {
     }
 }
 
-/// Largest r with r^3 <= n.
+/// Returns the largest r with r^3 <= n.
 pub(super) fn cube_root(n: u64) -> u32 {
     let (mut low, mut high) = (0u64, 2_642_245);
     while low < high {

@@ -1,20 +1,20 @@
-//! The elapsed time of a congestion avoidance.
+//! Elapsed time of the current congestion avoidance stage.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// The time that CUBIC's window is a function of. The time begins with the first ACK of a
-/// congestion avoidance, and stands still while the window is not what holds the sender back.
+/// The time `t` in CUBIC's window function. The time begins with the first ACK of congestion
+/// avoidance, and pauses while the window does not limit the sender.
 ///
-/// An epoch has eight bytes, for a connection is small. The bytes hold the moment of its begin in
-/// ns, or with [`Epoch::PAUSED`] the time that it had run when it stopped.
+/// Stored in eight bytes to keep connections small: the start time in ns, or, with
+/// [`Epoch::PAUSED`] set, the time that had elapsed at the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Epoch(u64);
 
 impl Epoch {
     /// The epoch has not begun.
     pub(super) const NONE: Epoch = Epoch(u64::MAX);
-    /// No clock of ours reaches this bit: 2^63 ns are 292 years.
+    /// Marks a paused epoch. Clocks never reach this bit, because 2^63 ns are 292 years.
     const PAUSED: u64 = 1 << 63;
 
     pub(super) fn begin(now: Instant) -> Epoch {
@@ -40,15 +40,14 @@ impl Epoch {
         }
     }
 
-    /// Excludes the last `time` from the elapsed time. While the epoch is paused, it is excluded
-    /// already.
+    /// Excludes the last `time` from the elapsed time. A paused epoch excludes it already.
     pub(super) fn leave_out(&mut self, time: Duration) {
         if self.is_running() {
             self.0 += time.as_nanos() as u64;
         }
     }
 
-    /// How long it has run.
+    /// Returns the time for which the epoch has run.
     pub(super) fn elapsed(self, now: Instant) -> Duration {
         now.since(Instant(self.0))
     }

@@ -4,7 +4,7 @@ use super::epoch::Epoch;
 use super::{Acked, CongestionControl};
 use crate::time::Instant;
 
-/// A segment of growth for each window of acknowledged bytes.
+/// Grows the window by one segment for each window of acknowledged bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NewReno {
     /// Bytes acknowledged towards the next segment of growth.
@@ -33,7 +33,7 @@ impl CongestionControl for NewReno {
     //# included in this calculation.
     fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
         self.counted = 0;
-        // Flight above cwnd is limited transmit; leave it out.
+        // Bytes in flight above cwnd were sent by limited transmit, and must not count.
         flight.min(cwnd) / 2
     }
 }

@@ -1,4 +1,4 @@
-//! The algorithms over round trips, and CUBIC against its equations.
+//! Tests of the algorithms over many round trips, and of CUBIC against its equations.
 
 use super::cubic::cube_root;
 use super::*;
@@ -62,15 +62,16 @@ fn cubic_returns_to_its_old_window_in_k_seconds() {
     assert!(cc.cwnd() > 1050 * MSS, "{}", cc.cwnd());
 }
 
-/// RFC 9438's figures 1, 2 and 4 in real numbers, for a flow that is always limited by its
-/// window. Returns segments after `t` seconds of congestion avoidance that began below a
-/// plateau at `w_max`.
+/// Evaluates RFC 9438's figures 1, 2 and 4 in floating point, for a flow that its window always
+/// limits. Returns the window in segments after `t` seconds of congestion avoidance that began
+/// below a plateau at `w_max`.
 fn reference(w_max: f64, start: f64, t: f64, rtt: f64) -> f64 {
     let (c, beta) = (0.4, 0.7);
     let k = ((w_max - start) / c).cbrt();
     let w_cubic = c * (t - k).powi(3) + w_max;
     let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
-    // A round trip adds alpha until the old window is reached, and one segment from there on.
+    // Reno adds alpha per round trip until it reaches the old window, and one segment per round
+    // trip after.
     let slow = ((w_max - start) / alpha).min(t / rtt);
     let w_est = start + alpha * slow + (t / rtt - slow);
     w_cubic.max(w_est)
@@ -94,8 +95,8 @@ fn cubic_follows_the_equations() {
                 cc.on_ack(now, Acked { bytes, srtt, ..acked(bytes) });
                 left -= bytes;
             }
-            // Each ACK adds a part of the curve's growth in the coming round trip (RFC 9438
-            // §4.4). So the window is where the curve is between now and then.
+            // Each ACK adds part of the growth of the next round trip (RFC 9438 §4.4). The window
+            // is therefore between the curve's value now and one round trip later.
             let (t, rtt) = (now.since(begin).as_secs_f64(), rtt_ms as f64 / 1000.0);
             let most = 1.5 * f64::from(window) / f64::from(MSS);
             let [from, to] = [t, t + rtt].map(|t| reference(f64::from(segments), start, t, rtt));
@@ -106,8 +107,8 @@ fn cubic_follows_the_equations() {
     }
 }
 
-/// A program that had nothing to send for a while goes on with its former window. The window
-/// neither jumps to the curve's present value, nor begins with the flat part of a new curve.
+/// After an idle period the flow continues with its former window. The window neither jumps to the
+/// curve's current value, nor starts on the flat part of a new curve.
 #[test]
 fn cubic_leaves_out_what_the_program_left_unused() {
     let run = |pause: Option<bool>| {
@@ -119,7 +120,7 @@ fn cubic_leaves_out_what_the_program_left_unused() {
         round_trips(&mut cc, &mut now, 80);
         match pause {
             None => {}
-            // Little was in flight, or nothing at all.
+            // Application limited with little in flight, or idle with nothing in flight.
             Some(true) => {
                 for _ in 0..200 {
                     cc.on_ack(now, Acked { limited: false, ..acked(MSS) });
@@ -168,7 +169,7 @@ fn cubic_does_not_hurry_back_after_a_timeout() {
         cc.on_ack(now, acked(cc.cwnd()));
     }
     assert_eq!(cc.cwnd() / MSS, 700);
-    // Reno's 9/17 of a segment a round trip, not the second's worth of 9 s towards 1000.
+    // Grows by Reno's 9/17 of a segment per round trip, not along the 9 s curve towards 1000.
     round_trips(&mut cc, &mut now, 10);
     assert!((704 * MSS..708 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
 }

@@ -1,5 +1,5 @@
-//! The first four steps of RFC 9293 §3.10.7.4: sequence number, RST, security and SYN, with
-//! timestamps (RFC 7323) and challenge ACKs (RFC 5961). Their result is the text that is new.
+//! The first four steps of RFC 9293 §3.10.7.4: sequence number, RST, security and SYN. Includes
+//! timestamps (RFC 7323) and challenge ACKs (RFC 5961). Returns the new text of the segment.
 
 use towpath_wire::tcp::Flags;
 
@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::time::Instant;
 
 impl Connection {
-    /// PAWS (RFC 7323 §5).
+    /// Checks the timestamp by PAWS (RFC 7323 §5).
     #[inline]
     pub(super) fn check_timestamps(
         &mut self,
@@ -26,7 +26,7 @@ impl Connection {
         checked
     }
 
-    /// First, check sequence number.
+    /// First step: checks the sequence number, and returns the part of the text that is new.
     #[inline]
     pub(super) fn check_sequence(
         &mut self,
@@ -34,7 +34,7 @@ impl Connection {
         segment: &Segment,
     ) -> Result<NewText, SegmentDropReason> {
         let mut seq = segment.seq;
-        // In a simultaneous open the peer's SYN-ACK repeats its SYN; what follows it is in order.
+        // In a simultaneous open the peer's SYN-ACK repeats its SYN; the data after it is in order.
         let syn_again =
             segment.flags.contains(Flags::SYN | Flags::ACK) && self.is_syn_of_peer(segment);
         if syn_again {
@@ -44,14 +44,14 @@ impl Connection {
         let window = self.rcv.window_max();
         let acceptable = if len == 0 {
             // A peer that has sent up to the right edge of the window, and lost a segment, sends
-            // its ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test refuses that sequence number.
-            // Without these ACKs both sides would wait for their timers.
+            // ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test rejects that number. We accept it,
+            // because otherwise both sides would have to wait for their timers.
             seq.is_within(self.rcv.nxt, window + 1)
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
             //# made to accept valid ACKs, URGs, and RSTs.
-            // The segment begins in the window, or begins before it and reaches into it.
+            // The segment starts in the window, or starts before it and extends into it.
             seq == self.rcv.nxt
                 || seq.is_within(self.rcv.nxt, window)
                 || self.rcv.nxt.is_within(seq, len)
@@ -65,19 +65,20 @@ impl Connection {
         Ok(self.rcv.trim(seq, segment.payload_len, segment.flags.contains(Flags::FIN)))
     }
 
-    /// In SYN-RECEIVED nothing has been received but the peer's SYN: is this where it was?
+    /// Whether the segment has the sequence number of the peer's SYN, the only segment received so
+    /// far.
     fn is_syn_of_peer(&self, segment: &Segment) -> bool {
         self.state == State::SynReceived && segment.seq + 1 == self.rcv.nxt
     }
 
-    /// An ACK for a segment that is not acceptable; for one without payload, within the limit.
+    /// Acknowledges an unacceptable segment. ACKs for segments without payload are rate limited.
     fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
         if segment.payload_len > 0 || self.rcv.challenge.allow(now) {
             self.owed.ack = true;
         }
     }
 
-    /// Second, check the RST bit.
+    /// Second step: checks the RST bit.
     pub(super) fn check_reset(
         &mut self,
         now: Instant,
@@ -105,15 +106,15 @@ impl Connection {
         }
         match self.state {
             State::SynReceived => self.raise(self.ext.fast_open.reset_event()),
-            // RFC 9293 section 3.10.7.4 signals no reset in CLOSING and LAST-ACK. Linux and FreeBSD
-            // do, so that a program learns that the peer has not acknowledged the end.
+            // RFC 9293 section 3.10.7.4 reports no reset in CLOSING and LAST-ACK. We do, like Linux
+            // and FreeBSD, so that the program learns that the peer has not acknowledged the FIN.
             _ => self.raise(pending::RESET),
         }
         self.enter_closed();
         Ok(())
     }
 
-    /// Fourth, check the SYN bit.
+    /// Fourth step: checks the SYN bit.
     pub(super) fn check_syn(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The fifth step of RFC 9293 §3.10.7.4: the ACK field, with what it says of round trips, losses
+//! The fifth step of RFC 9293 §3.10.7.4: the ACK field, including RTT measurement, loss detection
 //! and the peer's window.
 
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::time::Instant;
 
 impl Connection {
-    /// Fifth, check the ACK field.
+    /// Fifth step: checks the ACK field.
     #[inline]
     pub(super) fn check_ack(
         &mut self,
@@ -79,7 +79,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Samples the delivery rate from what this ACK acknowledged. With the flight its record ends.
+    /// Updates the delivery rate from the bytes that this ACK acknowledges. Ends the record if
+    /// nothing is in flight any more.
     #[inline]
     fn update_delivery_rate(&mut self, now: Instant) {
         let Some(record) = self.recovery.record_mut() else { return };
@@ -92,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Whether SEG.ACK is the number of a byte that was sent, and not too old a one.
+    /// Whether SEG.ACK acknowledges bytes that were sent, and is not too old.
     fn is_ack_in_range(&self, segment: &Segment) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and
@@ -100,15 +101,15 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        // SEG.ACK is not before our first byte either, since bytes that were never sent cannot have
-        // been acknowledged. The FIN counts like a byte: its acknowledgement may overtake segments
-        // that the peer sent before it had the FIN.
+        // SEG.ACK may not be before our first byte either, because bytes that were never sent
+        // cannot be acknowledged. The FIN counts like a byte: its acknowledgement may overtake
+        // segments that the peer sent before it received the FIN.
         let acked = self.counters.bytes_acked + u64::from(self.snd.fin_acked());
         let age_max = self.snd.max_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
         segment.ack.is_within(self.snd.una - age_max, age_max + self.snd.flight() + 1)
     }
 
-    /// SEG.WND in bytes.
+    /// Returns SEG.WND in bytes.
     fn window_of(&self, segment: &Segment) -> u32 {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
@@ -133,7 +134,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has our SYN, and maybe bytes behind it (`fast_open`).
+    /// Handles the acknowledgement of our SYN, and of data after it if there was any (`fast_open`).
     pub(super) fn on_syn_acked(
         &mut self,
         now: Instant,
@@ -155,7 +156,8 @@ impl Connection {
         self.raise(pending::CONNECTED);
     }
 
-    /// The peer acknowledged our SYN and `bytes` bytes behind it, when bytes are or were in flight.
+    /// Handles the acknowledgement of our SYN and of `bytes` bytes after it, if data was sent
+    /// early.
     fn on_early_bytes_acked(&mut self, now: Instant, bytes: u32) {
         self.counters.bytes_acked += u64::from(bytes);
         self.ext.fast_open.on_syn_acked(bytes);
@@ -169,7 +171,7 @@ impl Connection {
         self.timers.retransmit = now + self.rtt.rto();
     }
 
-    /// SND.UNA < SEG.ACK: bytes of ours arrived.
+    /// Handles an ACK of new bytes: SND.UNA < SEG.ACK.
     fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
         let old = self.snd.una;
         let fin_acked = self.snd.fin_in_flight() && segment.ack == self.snd.nxt;
@@ -197,7 +199,7 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
-        // Bytes got through: should the window shut again, its probes begin with the shortest
+        // The peer accepted data, so the next probes of a closed window start at the shortest
         // interval.
         self.timers.persist_backoff = 0;
         self.note_progress(now);
@@ -205,7 +207,7 @@ impl Connection {
             if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
     }
 
-    /// Takes a round-trip time if this ACK gives one (RFC 6298 §3: Karn's algorithm).
+    /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3).
     fn measure(&mut self, now: Instant, segment: &Segment) {
         if let Some((end, sent)) = self.rtt.timed() {
             if segment.ack.geq(end) {
@@ -214,10 +216,10 @@ impl Connection {
             }
             return;
         }
-        // Bytes were sent twice, so only a timestamp tells which copy the acknowledgement answers.
-        // The echo of an earlier copy tells no round trip. A receiver that had that copy, and whose
-        // answer was lost, repeats its timestamp in the answer to the last one. A sample of it
-        // would be as long as the timeout, which would grow until it is the longest there is.
+        // Some bytes were retransmitted, so only the timestamp tells which copy the ACK answers.
+        // The echo of an earlier copy gives no valid sample. A receiver whose ACK for that copy was
+        // lost repeats its timestamp when it answers the last copy. The sample would be as long as
+        // the timeout, which would then grow up to its maximum.
         let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
         if let Some(timestamps) = segment.options.timestamps
             && self.ext.timestamps
@@ -233,7 +235,8 @@ impl Connection {
         }
     }
 
-    /// RFC 5681 §2; with SACK, RFC 6675 §2: an ACK that reports something new.
+    /// Whether the ACK is a duplicate (RFC 5681 §2). With SACK: whether it reports new bytes (RFC
+    /// 6675 §2).
     fn is_duplicate(&self, segment: &Segment, window: u32, news: bool) -> bool {
         if self.snd.flight() == 0 || segment.ack != self.snd.una {
             return false;
@@ -266,10 +269,10 @@ impl Connection {
     fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
         let newer = self.snd.wl1.lt(segment.seq)
             || self.snd.wl1 == segment.seq && self.snd.wl2.leq(segment.ack);
-        // When the peer sends old bytes again its sequence numbers go back. Its window is news all
-        // the same if it acknowledges more than ever before. Otherwise, with SND.UNA moved and the
-        // old SND.WND kept, the right edge would move without the peer's word. An edge further
-        // right is news, too.
+        // When the peer retransmits, its sequence numbers go back, but its window is still current
+        // if the ACK advances SND.UNA. If we kept the old SND.WND then, the right edge would move
+        // although the peer never announced it. A window with a right edge further right is also
+        // current.
         if advanced || newer || (segment.ack + window).gt(self.snd.window_end()) {
             let reopened = self.snd.wnd == 0 && window > 0 && self.snd.flight() > 0;
             if reopened && self.recovery.on_window_reopened(self.snd.una, self.snd.nxt) {
@@ -281,8 +284,8 @@ impl Connection {
                 //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
                 //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
                 //# segment (regardless of the value of IW).
-                // A larger window of the peer makes segments larger (`half_window`). Without room
-                // for one in the congestion window the connection would stop for ever.
+                // A larger window of the peer makes our segments larger (`half_window`). Without
+                // space for one segment in the congestion window, the connection would stall.
                 self.congestion.on_mss(self.mss());
             }
             self.snd.wl1 = segment.seq;
@@ -314,8 +317,8 @@ impl Connection {
         }
     }
 
-    /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing
-    /// holds the sender back (`Info::busy_time`).
+    /// Notes that nothing limits the sender if nothing is in flight and the FIFO is empty
+    /// (`Info::busy_time`). `send_len` is the length of the FIFO in bytes.
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
         if self.snd.flight() == 0 && send_len == 0 {
             self.counters.enter(now, SendLimit::Idle);

@@ -1,5 +1,5 @@
-//! The seventh and eighth step of RFC 9293 §3.10.7.4: the text and the FIN. The text gets a place
-//! in the receive FIFO, and an acknowledgment now or later.
+//! The seventh and eighth steps of RFC 9293 §3.10.7.4: the text and the FIN. Assigns the text a
+//! position in the receive FIFO, and schedules its acknowledgement.
 
 use towpath_wire::tcp::{Flags, SeqNum};
 
@@ -12,17 +12,17 @@ use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
 
-/// An acceptable segment begins less than this before RCV.NXT: sixteen times the longest that IP
-/// carries.
+/// Maximum distance from RCV.NXT back to the start of an acceptable segment: sixteen times the
+/// longest segment that IP carries.
 const SEQ_AGE_MAX: u32 = 1 << 20;
 
-/// Number of new bytes that are acknowledged at once, even if they are less than two segments. On a
-/// link with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
-/// acknowledgement each time. The RFC's rule is a lower bound.
+/// Maximum new bytes without an immediate acknowledgement, even if they are less than two segments.
+/// On a link with segments of 64 KiB, a sender may have a window of only one segment, and would
+/// wait for each delayed ACK. The RFC's rule is only a minimum.
 const ACK_BYTES_MAX: u32 = 16 * 1024;
 
 impl Connection {
-    /// Seventh, process the segment text; eighth, check the FIN bit.
+    /// Seventh step: processes the text. Eighth step: checks the FIN bit.
     #[inline]
     pub(super) fn process_text(
         &mut self,
@@ -44,10 +44,11 @@ impl Connection {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
                 //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
                 //# to show that data was lost (SHLD-3).
-                // The RST follows the bytes written before CLOSE: Linux has sent those by then.
+                // The RST follows the bytes written before CLOSE, which Linux has already sent by
+                // then.
                 self.abort();
-                // The segment's ACK counts: bytes that it acknowledges are not in front of the last
-                // ones.
+                // Accept the segment's ACK: the bytes that it acknowledges need not be sent before
+                // the RST.
                 received.payload_dropped = Some(SegmentDropReason::AfterClose);
                 return;
             }
@@ -71,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// The text of a SYN whose sender is known.
+    /// Processes the text of a SYN with a valid Fast Open cookie.
     pub(super) fn take_syn_text(
         &mut self,
         now: Instant,
@@ -85,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// Finds the place of new payload in the receive FIFO.
+    /// Determines the position of new payload in the receive FIFO.
     fn store(
         &mut self,
         now: Instant,
@@ -112,8 +113,8 @@ impl Connection {
             urgent |= self.rcv.advance(end);
             received.commit = self.rcv.nxt - old;
             self.rcv.keep_edges_ahead();
-            // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half
-            // the space behind. No acceptable segment begins before this.
+            // If all ACKs of the peer are old, SND.WL1 never moves, and could fall behind by half
+            // the sequence space. No acceptable segment starts before this value.
             self.snd.wl1 = self.snd.wl1.max(self.rcv.nxt - SEQ_AGE_MAX);
             self.counters.bytes_received += u64::from(received.commit);
         } else if !self.hold(text.seq, end, received) {
@@ -125,8 +126,8 @@ impl Connection {
         self.schedule_ack(now, segment, urgent);
     }
 
-    /// Takes note of text behind a gap, from `seq` to `end`. False: the text is held already, or
-    /// cannot be.
+    /// Records out-of-order text from `seq` to `end`. Returns false if the text is held already or
+    /// cannot be tracked.
     fn hold(&mut self, seq: SeqNum, end: SeqNum, received: &mut FifoChanges) -> bool {
         self.owed.ack = true;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -148,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// Decides whether new bytes are acknowledged now or later.
+    /// Schedules the acknowledgement of new bytes: now or delayed.
     fn schedule_ack(&mut self, now: Instant, segment: &Segment, urgent: bool) {
         let segments = segment.segments.max(1);
         let size = (segment.payload_len / u32::from(segments)).min(u32::from(u16::MAX)) as u16;

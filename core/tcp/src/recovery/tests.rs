@@ -1,4 +1,4 @@
-//! The scoreboard under selective acknowledgements, losses and timeouts.
+//! Tests of the scoreboard with SACK, losses and timeouts.
 
 use super::*;
 
@@ -39,14 +39,14 @@ fn three_segments_beyond_a_hole_mean_loss() {
 fn retransmissions_that_later_bytes_overtook_are_lost_together() {
     let mut recovery = Recovery::new(seq(0));
     recovery.set_sack(true);
-    // Segments 0 and 2 are missing, and are sent again when 10,000 bytes were sent.
+    // Segments 0 and 2 are missing; they are retransmitted after 10,000 bytes were sent.
     recovery.on_sack(Instant(0), &blocks(&[(1000, 2000), (3000, 10_000)]), seq(0), seq(10_000));
     assert!(!recovery.detect(MSS, seq(0), seq(10_000)));
     recovery.enter(seq(0), seq(10_000));
     recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
     recovery.on_retransmit(seq(2000), seq(3000), seq(0), seq(10_000));
     assert_eq!(recovery.next_hole(seq(0)), None);
-    // Two segments behind the retransmissions may have overtaken them; three have not.
+    // Two later segments may have overtaken the retransmissions; three indicate a loss.
     recovery.on_sack(Instant(0), &blocks(&[(3000, 12_000)]), seq(0), seq(13_000));
     assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
     assert_eq!(recovery.pipe(seq(0), seq(13_000)), 3000);
@@ -58,7 +58,7 @@ fn retransmissions_that_later_bytes_overtook_are_lost_together() {
         assert_eq!(hole, Hole { left: seq(left), right: seq(right) });
         recovery.on_retransmit(hole.left, hole.right, seq(0), seq(13_000));
     }
-    // The same report says nothing of what has just been sent again.
+    // The same SACK again does not mark the new retransmissions as lost.
     assert!(!recovery.detect(MSS, seq(0), seq(13_000)));
     assert_eq!(recovery.next_hole(seq(0)), None);
 }
