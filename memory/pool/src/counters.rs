@@ -1,6 +1,6 @@
-/// Declares a structure of counters, with the names of all in one place.
+/// Declares a structure of counters and an iterator over their names and values.
 ///
-/// Each field is a `u64` that everyone may read; `iter` gives names and values, in their order.
+/// Each field is a public `u64`; `iter` returns names and values in the order of declaration.
 ///
 /// ```
 /// towpath_pool::counters! {
@@ -27,7 +27,7 @@ macro_rules! counters {
         $visibility struct $Counters { $( $(#[$of_one])* pub $name: u64, )* }
 
         impl $Counters {
-            /// Names and values, in a fixed order.
+            /// Returns names and values in the order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [ $( (stringify!($name), self.$name), )* ].into_iter()
             }

@@ -1,19 +1,17 @@
-//! Packets: where their bytes lie while they travel through the stack, and what is known about
-//! them.
+//! Packet buffers and packet metadata.
 //!
-//! A [`Packet`] has a linear part (headers, and for received packets everything) in a buffer from a
-//! [`Pool`]. A tail of [`Fragments`] may follow, which point into a socket's FIFO: payload on its
-//! way out that was not copied. The FIFO keeps the bytes for as long as the packet is there. After
-//! [`Pool::give`] it may use their place again, in whatever order packets come back. Code that
-//! keeps a packet for seconds calls [`Packet::linearize`] first. Otherwise it would keep the
-//! program from writing, and a whole window of memory from others.
+//! A [`Packet`] has a linear part in a buffer from a [`Pool`]: the headers, and for received
+//! packets all bytes. An outgoing packet may have a tail of [`Fragments`] that reference payload in
+//! a socket's FIFO, to avoid a copy. The FIFO keeps these bytes until the packet is returned by
+//! [`Pool::give`]; packets may be returned in any order. Code that keeps a packet for seconds
+//! should call [`Packet::linearize`] first. Otherwise the program's FIFO fills up, and its memory
+//! cannot be reused by other sockets.
 //!
-//! [`Meta`] travels with the packet: checksum state, segment size, VLAN, time of arrival, hash. A
-//! device may leave these steps to the stack, or the stack to the device.
+//! [`Meta`] travels with the packet: checksum state, segment size, VLAN, arrival time, hash. With
+//! it a device can leave these steps to the stack, or the stack to the device.
 //!
 //! # Example
-//! A packet is written from the inside out: the payload first, then each header in front of what is
-//! there.
+//! A packet is built from the inside out: the payload first, then each header in front of it.
 //! ```
 //! use towpath_pool::Pool;
 //!
@@ -23,12 +21,12 @@
 //! packet.push_front(8).copy_from_slice(b"headers ");
 //! assert_eq!(packet.linear(), b"headers payload");
 //!
-//! // On its way in the headers are taken off again.
+//! // On receive, headers are removed from the front.
 //! assert_eq!(packet.pull_front(8), Some(()));
 //! assert_eq!(packet.linear(), b"payload");
 //! assert_eq!(packet.pull_front(8), None);
 //!
-//! // The next packet of that size gets the same buffer.
+//! // The next packet of this size reuses the buffer.
 //! pool.give(packet);
 //! pool.take(64);
 //! assert_eq!(pool.allocated(), 1);

@@ -1,31 +1,31 @@
-//! Packets, batches of them, and the buffers they are made of.
+//! Packets, batches of packets, and the buffer pool.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
 
 use towpath_shm::Fragments;
 
-/// Received or about to be sent: one frame (Ethernet link) or one IP packet (IP link), up to
-/// 64 KiB of payload with [`Segmentation`].
+/// A received or outgoing packet: one frame (Ethernet link) or one IP packet (IP link). With
+/// [`Segmentation`] it has up to 64 KiB of payload.
 #[derive(Debug)]
 pub struct Packet {
     buffer: PacketBuffer,
     start: u32,
     end: u32,
-    /// Payload that continues after the linear part, in a FIFO, which it pins: see
+    /// Payload after the linear part, stored in a FIFO to which it holds a reference; see
     /// [`Packet::linearize`].
     pub tail: Fragments,
-    /// Knowledge about the packet besides its bytes. [`Pool::take`] gives a packet with none of it.
+    /// Metadata of the packet; [`Pool::take`] returns a packet with default metadata.
     pub meta: Meta,
 }
 
-/// Owner of a packet's bytes. Both are a pointer and a length in the same place. So only the code
-/// that gives them back has to look which it is.
+/// Memory of a packet. Both variants are a pointer and a length at the same offset, so only code
+/// that frees the buffer has to distinguish them.
 #[derive(Debug)]
 enum PacketBuffer {
-    /// The pool's.
+    /// Memory of the pool.
     Pool(Box<[u8]>),
-    /// A device's, which is known by its number.
+    /// Memory of a device, identified by its number.
     Frame(&'static mut [u8], Owner),
 }
 
@@ -47,34 +47,34 @@ impl PacketBuffer {
     }
 }
 
-/// The number of a device that has frames of its own, from [`Pool::add_owner`].
+/// Identifies a device with its own frames; created by [`Pool::add_owner`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u32);
 
-/// Data that travels with a packet.
+/// Metadata of a packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meta {
-    /// When the device received it, ns on the engine's clock; 0 for packets of our own.
+    /// Time at which the device received the packet, in ns of the engine's clock; 0 for packets
+    /// created on this host.
     pub arrival_ns: u64,
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// The packet stands for several segments of this size.
+    /// Set if the packet stands for several segments.
     pub segmentation: Option<Segmentation>,
-    /// 802.1Q tag that the device took off or shall put on: the TCI in host byte order. Priority is
-    /// in the upper three bits and the VLAN ID in the lower twelve (IEEE 802.1Q §9.6).
+    /// 802.1Q tag that the device removed or should insert: the TCI in host byte order. The upper
+    /// three bits are the priority, the lower twelve the VLAN ID (IEEE 802.1Q §9.6).
     pub vlan: Option<u16>,
-    /// Hash that the device computed of the flow, 0 when unknown. A hint: the sender of the packet
-    /// may have chosen its addresses and ports so that it collides.
+    /// Flow hash computed by the device; 0 if unknown. Only a hint, because an attacker can choose
+    /// addresses and ports that collide.
     pub hash: u32,
-    /// Sender on this host, a number that the sender's owner chose: the queue of an interface
-    /// counts each sender's packets. None: no sender is counted. The field means nothing for
-    /// received packets.
+    /// Identifies the sender on this host, by a number of its owner, so that interface queues can
+    /// limit packets per sender. `None` if the sender is not counted. Ignored for received packets.
     pub sender: Option<NonZeroU32>,
 }
 
 impl Meta {
-    /// Whether the sender left work to a device: a checksum to complete, or segments to cut. The
-    /// places that these name come from the sender, who may have chosen them.
+    /// Whether the packet requires work by a device or the stack: a checksum to complete, or
+    /// segmentation. The offsets may be chosen by an untrusted sender.
     #[inline]
     pub const fn has_offloads(&self) -> bool {
         self.segmentation.is_some() || matches!(self.checksum, Checksum::Partial { .. })
@@ -84,36 +84,37 @@ impl Meta {
 /// State of the transport checksum of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Checksum {
-    /// Received: must be verified. To be sent: is complete.
+    /// Received: not verified yet. Outgoing: complete.
     #[default]
     Unknown,
-    /// Received: the device or a trusted sender vouches for it.
+    /// Received: verified by the device or a trusted sender.
     Verified,
-    /// The field holds the folded pseudo-header sum only. To be sent: the port that sends it on
-    /// sums from `start` (bytes from the start of the packet) to the end. The port stores the
-    /// result at `start + offset`. Received: the sender is on this machine and left it out; it
-    /// counts as verified.
+    /// The field holds only the folded pseudo-header sum.
+    ///
+    /// Outgoing: the sending port sums from `start` (an offset in the packet) to the end, and
+    /// stores the result at `start + offset`. Received: the sender is on this host and did not
+    /// compute the checksum, so the packet counts as verified.
     Partial {
-        /// Start of the transport header, from the first byte of the packet.
+        /// Offset of the transport header in the packet.
         start: u16,
-        /// Place of the checksum in the transport header: 16 for TCP, 6 for UDP.
+        /// Offset of the checksum in the transport header: 16 for TCP, 6 for UDP.
         offset: u16,
     },
 }
 
-/// A packet that is to be cut into (or was merged from) several.
+/// Segmentation parameters of a packet to be split, or merged from several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Protocol of the packet that is cut.
+    /// Protocol of the segments.
     pub protocol: Protocol,
-    /// Transport payload bytes of each segment, the last may have fewer.
+    /// Transport payload bytes per segment; the last segment may have fewer.
     pub size: u16,
-    /// All headers in front of the payload, from the first byte of the packet.
+    /// Length of all headers before the payload, in bytes from the start of the packet.
     pub header_len: u16,
 }
 
 impl Segmentation {
-    /// How many packets one of `len` bytes, headers included, is cut into.
+    /// Returns the number of segments of a packet of `len` bytes, including headers.
     #[inline]
     pub fn pieces(&self, len: usize) -> usize {
         let payload = len.saturating_sub(usize::from(self.header_len));
@@ -128,31 +129,32 @@ pub enum Protocol {
     Tcp4,
     /// TCP over IPv6.
     Tcp6,
-    /// UDP over either (UDP_SEGMENT).
+    /// UDP over IPv4 or IPv6 (UDP_SEGMENT).
     Udp,
 }
 
 impl Packet {
-    /// A packet without bytes in a frame of a device, which gets it back by [`Pool::take_frame`]
-    /// when the packet is given back. The device puts bytes into it as into one of the pool's
-    /// ([`Packet::spare_mut`]), or lets its hardware do that before it makes the packet.
+    /// Creates an empty packet in a frame of a device. After [`Pool::give`], the device gets the
+    /// frame back by [`Pool::take_frame`]. The device writes received bytes to
+    /// [`Packet::spare_mut`], or lets its hardware write them before it creates the packet.
     ///
-    /// The frame is memory of this process alone that stays mapped until it ends. An area that is
-    /// shared with a guest or another process is no frame, since it may change while it is read.
+    /// The frame must be private memory of this process that stays mapped until the process ends.
+    /// Memory shared with a guest or another process may change while it is read, and must not be
+    /// used.
     ///
     /// # Panics
-    /// When the frame has no more bytes than [`Pool::HEADROOM`], which is left free in front.
+    /// If the frame is not larger than [`Pool::HEADROOM`], which stays free at the front.
     #[inline]
     pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
         assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
         Self::new(PacketBuffer::Frame(frame, owner))
     }
 
-    /// The frame of a packet whose bytes are all in one of `owner`'s, and their place in it. A
-    /// device sends it as it is, and no pool gives it back.
+    /// Returns the frame of a packet whose bytes are all in one frame of `owner`, and their range.
+    /// The device can transmit from the frame without a copy; the pool does not get the frame back.
     ///
     /// # Errors
-    /// The packet, whose bytes are elsewhere, some of them at least.
+    /// Returns the packet if some of its bytes are not in a frame of `owner`.
     #[inline]
     pub fn into_frame(self, owner: Owner) -> Result<(&'static mut [u8], Range<usize>), Self> {
         match self.buffer {
@@ -169,45 +171,46 @@ impl Packet {
         Self { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
     }
 
-    /// Length of the packet in bytes, tail included.
+    /// Returns the packet's length in bytes, including the tail.
     #[inline]
     pub fn len(&self) -> usize {
         self.linear().len() + self.tail.len() as usize
     }
 
-    /// Whether it has no bytes.
+    /// Whether the packet has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part that lies in this packet's own buffer: headers, and of a packet without
-    /// [`Packet::tail`] all of it.
+    /// Returns the bytes in the packet's own buffer: the headers, or the whole packet if
+    /// [`Packet::tail`] is empty.
     #[inline]
     pub fn linear(&self) -> &[u8] {
         &self.buffer.bytes()[self.start as usize..self.end as usize]
     }
 
-    /// The same to be changed in place; its length stays.
+    /// Returns the linear part for modification.
     #[inline]
     pub fn linear_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..self.end as usize]
     }
 
-    /// Free bytes in front of the linear part: the most that [`Packet::push_front`] takes.
+    /// Returns the free bytes before the linear part, the maximum for [`Packet::push_front`].
     pub fn headroom(&self) -> usize {
         self.start as usize
     }
 
-    /// Free bytes behind the linear part: the most that [`Packet::push_back`] takes, while there is
-    /// no tail.
+    /// Returns the free bytes after the linear part, the maximum for [`Packet::push_back`] if there
+    /// is no tail.
     pub fn tailroom(&self) -> usize {
         self.buffer.bytes().len() - self.end as usize
     }
 
-    /// Grows the front by `n` bytes (content undefined) and returns them.
+    /// Extends the front by `n` bytes and returns them, with unspecified content.
     ///
     /// # Panics
-    /// Without headroom: the pool reserves [`Pool::HEADROOM`], more than all headers together.
+    /// Without enough headroom. The pool reserves [`Pool::HEADROOM`], more than all headers
+    /// together.
     #[inline]
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.start -= u32::try_from(n).expect("headers are short");
@@ -215,7 +218,7 @@ impl Packet {
         &mut self.buffer.bytes_mut()[start..start + n]
     }
 
-    /// Takes `n` bytes off the front of the linear part; None when it is shorter.
+    /// Removes `n` bytes from the front of the linear part; returns `None` if it is shorter.
     #[inline]
     pub fn pull_front(&mut self, n: usize) -> Option<()> {
         if n > self.linear().len() {
@@ -225,8 +228,8 @@ impl Packet {
         Some(())
     }
 
-    /// Grows the end by `n` bytes (content undefined) and returns them; None without room, or when
-    /// there is a tail of fragments already.
+    /// Extends the end by `n` bytes and returns them, with unspecified content. Returns `None`
+    /// without enough tailroom, or if the packet has a tail of fragments.
     pub fn push_back(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.tailroom() || !self.tail.is_empty() {
             return None;
@@ -236,8 +239,8 @@ impl Packet {
         Some(&mut self.buffer.bytes_mut()[end..end + n])
     }
 
-    /// Cuts the packet to `len` bytes in all, as for the padding of short frames; a shorter one
-    /// stays as it is.
+    /// Truncates the packet to `len` bytes, for example to remove the padding of a short frame. A
+    /// shorter packet does not change.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         let linear = self.linear().len();
@@ -253,16 +256,16 @@ impl Packet {
         }
     }
 
-    /// Copies the tail into the linear part, so that the packet stands alone. A linear packet may
-    /// be kept for long, and nobody but its owner can change its bytes. Takes a bigger buffer from
-    /// the pool when it must, and gives the old one back.
+    /// Copies the tail into the linear part, so that the packet no longer references a FIFO. A
+    /// linear packet may be kept for long, and only its owner can modify its bytes. If the buffer
+    /// is too small, it is replaced by a larger one of the pool.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use towpath_pool::{Fragments, Pool, Stretch};
     /// use towpath_shm::Mapping;
     ///
-    /// // What a FIFO holds.
+    /// // Content of a FIFO.
     /// let fifo = Arc::new(Mapping::private(4096)?);
     /// fifo.write(100, b"payload");
     ///
@@ -284,8 +287,8 @@ impl Packet {
         }
     }
 
-    /// Moves the bytes of a packet from the frame of a device into a buffer of the pool. The device
-    /// then has its frame back. Other packets stay as they are.
+    /// Moves a packet from a device's frame into a buffer of the pool, so that the device gets its
+    /// frame back. Does nothing if the packet is in a buffer of the pool.
     pub fn leave_frame(&mut self, pool: &mut Pool) {
         if matches!(self.buffer, PacketBuffer::Pool(_)) {
             return;
@@ -313,10 +316,10 @@ impl Packet {
         tail.copy_to(0, to);
     }
 
-    /// Copies bytes `skip..skip + to.len()` of the packet, linear part and tail.
+    /// Copies bytes `skip..skip + to.len()` of the packet (linear part and tail) to `to`.
     ///
     /// # Panics
-    /// When the packet is shorter than that.
+    /// If the packet is shorter.
     pub fn copy_to(&self, skip: usize, to: &mut [u8]) {
         let linear = self.linear();
         let from_linear = linear.len().saturating_sub(skip).min(to.len());
@@ -329,16 +332,16 @@ impl Packet {
         }
     }
 
-    /// The whole buffer behind the headroom, for a device to receive into; see
-    /// [`Packet::received`].
+    /// Returns the whole buffer after the headroom, for a device to receive into. Call
+    /// [`Packet::received`] afterwards.
     pub fn spare_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..]
     }
 
-    /// Says how many bytes a device put into [`Packet::spare_mut`].
+    /// Sets the number of bytes that a device wrote to [`Packet::spare_mut`].
     ///
     /// # Panics
-    /// When they are more than there was room for.
+    /// If `n` exceeds the buffer.
     #[inline]
     pub fn received(&mut self, n: usize) {
         assert!(self.start as usize + n <= self.buffer.bytes().len());
@@ -346,25 +349,25 @@ impl Packet {
     }
 }
 
-/// Buffers for packets: taken and given back without allocation once warm.
+/// A pool of packet buffers that avoids allocations once it is warm.
 ///
-/// Two sizes: small for ordinary frames, large for merged or to be segmented ones. A packet that is
-/// dropped instead of [given back](Pool::give) costs the next one an allocation, and nothing else,
-/// if its bytes are the pool's.
+/// Buffers have two sizes: small for ordinary frames, large for merged packets and packets to be
+/// segmented. Dropping a packet instead of [giving it back](Pool::give) only costs the next packet
+/// an allocation, if the memory is the pool's.
 ///
-/// A packet's bytes may also be a device's: a frame that its hardware writes to and reads from.
-/// Nothing that a packet passes sees the difference; where it is given back goes by the number of
-/// the owner. A frame whose packet is dropped is lost to its device.
+/// A packet may also be in a frame of a device, from which the hardware reads or to which it
+/// writes. The stack handles both kinds alike; [`Pool::give`] returns the frame to the device by
+/// its number. If such a packet is dropped, the device loses the frame.
 ///
 /// ```
 /// use towpath_pool::{Packet, Pool};
 ///
-/// // A device with one frame, of memory that stays.
+/// // A device with one frame of static memory.
 /// let frame: &'static mut [u8] = vec![0; Pool::HEADROOM + 2048].leak();
 /// let mut pool = Pool::default();
 /// let device = pool.add_owner();
 ///
-/// // It receives, and somebody gives the packet back.
+/// // The device receives a packet, and the stack gives it back.
 /// let mut packet = Packet::in_frame(frame, device);
 /// packet.spare_mut()[..5].copy_from_slice(b"bytes");
 /// packet.received(5);
@@ -379,27 +382,28 @@ impl Packet {
 pub struct Pool {
     small: Vec<Box<[u8]>>,
     large: Vec<Box<[u8]>>,
-    /// Frames that came back, by the number of their owner.
+    /// Returned frames, indexed by owner.
     frames: Vec<Vec<&'static mut [u8]>>,
-    /// Devices that have a number.
+    /// Number of owners created.
     owners: u32,
     allocated: u64,
 }
 
 impl Pool {
-    /// Room in front of a fresh packet: Ethernet + VLAN (18), IPv6 (40), TCP with options (60),
-    /// virtio-net header (12), and some to spare.
+    /// Free bytes before an empty packet: Ethernet + VLAN (18), IPv6 (40), TCP with options (60),
+    /// virtio-net header (12), and a reserve.
     pub const HEADROOM: usize = 192;
-    /// Bytes of a small buffer behind the headroom.
+    /// Size of a small buffer in bytes, without headroom.
     pub const SMALL: usize = 2048 - Self::HEADROOM;
-    /// Bytes of a large buffer behind the headroom: 64 KiB of IP packet and an Ethernet header.
+    /// Size of a large buffer in bytes, without headroom: an IP packet of 64 KiB with an Ethernet
+    /// header.
     pub const LARGE: usize = 68 * 1024 - Self::HEADROOM;
-    /// Free buffers kept of each size, together at most 512 KiB and 17 MiB; more go back to the
-    /// system.
+    /// Maximum free buffers kept of each size, at most 512 KiB and 17 MiB in total. Further buffers
+    /// are freed.
     pub const KEPT_MAX: usize = 256;
 
-    /// An empty packet with room for `len` bytes behind the headroom. Larger than [`Pool::LARGE`]
-    /// is allocated anew each time.
+    /// Returns an empty packet with space for `len` bytes after the headroom. A size above
+    /// [`Pool::LARGE`] is allocated each time.
     pub fn take(&mut self, len: usize) -> Packet {
         let (list, size) = if len <= Self::SMALL {
             (&mut self.small, Self::SMALL)
@@ -416,9 +420,9 @@ impl Pool {
         Packet::new(PacketBuffer::Pool(buffer))
     }
 
-    /// Takes a packet's buffer back for a later [`Pool::take`], or its frame for the device that
-    /// owns it, and unpins what its tail points to. A buffer beyond [`Pool::KEPT_MAX`] free ones of
-    /// its size, or larger than [`Pool::LARGE`], goes back to the system.
+    /// Returns a packet's buffer to the pool, or its frame to the device that owns it, and drops
+    /// the reference of its tail. A buffer is freed instead if there are [`Pool::KEPT_MAX`] free
+    /// ones of its size, or if it exceeds [`Pool::LARGE`].
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);
     }
@@ -428,7 +432,7 @@ impl Pool {
             PacketBuffer::Pool(buffer) => self.keep(buffer),
             PacketBuffer::Frame(frame, Owner(number)) => {
                 let number = number as usize;
-                // A packet of another shard may come before this shard's device has its number.
+                // A frame may come from another shard before this shard's device has its number.
                 if number >= self.frames.len() {
                     self.frames.resize_with(number + 1, Vec::new);
                 }
@@ -448,12 +452,11 @@ impl Pool {
         }
     }
 
-    /// A number for a device that has frames of its own. There is a device for each, so that they
-    /// stay few.
+    /// Registers a device with its own frames, and returns its number.
     ///
-    /// Shards of a stack have queues of the same devices, in one order. A packet that went to
-    /// another shard is given back to the pool there. Its frame goes to that shard's queue of the
-    /// same device.
+    /// The shards of a stack must register the queues of the same devices in the same order. A
+    /// packet that moves to another shard is given to the pool there. Its frame then goes to that
+    /// shard's queue of the same device.
     pub fn add_owner(&mut self) -> Owner {
         self.owners += 1;
         if self.frames.len() < self.owners as usize {
@@ -462,24 +465,23 @@ impl Pool {
         Owner(self.owners - 1)
     }
 
-    /// A frame of `owner` whose packet was given back, the last one first: it is in the cache
-    /// still.
+    /// Returns a frame of `owner` whose packet was given back. The most recent one is returned
+    /// first, because it is likely to be in the cache.
     pub fn take_frame(&mut self, owner: Owner) -> Option<&'static mut [u8]> {
         self.frames.get_mut(owner.0 as usize)?.pop()
     }
 
-    /// Free buffers that are kept: [`Pool::allocated`] when all packets came back, up to
-    /// [`Pool::KEPT_MAX`].
+    /// Returns the number of free buffers. Equals [`Pool::allocated`] when all packets have been
+    /// given back, up to [`Pool::KEPT_MAX`] per size.
     pub fn kept(&self) -> usize {
         self.small.len() + self.large.len()
     }
 
-    /// Buffers allocated so far; stands still once warm.
+    /// Returns the total number of buffers allocated; constant once the pool is warm.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
 }
 
-/// Packets in the order in which they came or are to leave: they are added at the back, and taken
-/// from the front.
+/// A queue of packets: pushed at the back, taken from the front.
 pub type Batch = std::collections::VecDeque<Packet>;

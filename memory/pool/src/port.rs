@@ -1,38 +1,38 @@
-//! The seam between a stack and whatever moves its packets.
+//! The interface between a stack and its devices or in-memory links.
 
 use std::os::fd::BorrowedFd;
 
 use crate::{Batch, Pool};
 
-/// Header at the start of a packet.
+/// First header of the packets of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// An Ethernet header: neighbours are resolved by ARP and NDP.
     Ethernet,
-    /// An IP header: the other end is the only neighbour (TUN, the gateway).
+    /// An IP header; the remote end is the only neighbour (TUN, the gateway).
     Ip,
 }
 
-/// Work that a port does by itself on packets that it sends; the stack does the rest in software.
-/// Received packets are not concerned: their [`crate::Meta`] says what was done.
+/// Work on outgoing packets that a port does itself; the stack does the remaining work in software.
+/// For received packets, [`crate::Meta`] says which steps were done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// Completes [`crate::Checksum::Partial`] of sent packets.
+    /// The port completes [`crate::Checksum::Partial`].
     pub checksum: bool,
-    /// Cuts TCP packets with [`crate::Segmentation`].
+    /// The port segments TCP packets with [`crate::Segmentation`].
     pub tcp_segmentation: bool,
-    /// Cuts UDP packets with [`crate::Segmentation`].
+    /// The port segments UDP packets with [`crate::Segmentation`].
     pub udp_segmentation: bool,
 }
 
-/// A device queue pair, or a link in memory.
+/// A queue pair of a device, or an in-memory link.
 ///
-/// Called by one thread. Times are ns on the engine's monotonic clock. No call blocks or fails:
-/// what goes wrong is the port's to count, and a device that is lost says so by [`Port::is_gone`].
-/// Decision 4 (`docs/decisions/0004-one-port-trait.md`) says why both directions are one trait.
+/// Used by a single thread. Times are in ns of the engine's monotonic clock. No method blocks or
+/// fails: the port counts errors, and reports a lost device by [`Port::is_gone`]. Decision 4
+/// (`docs/decisions/0004-one-port-trait.md`) explains why both directions share a trait.
 ///
 /// # Example
-/// A link that returns what is sent on it:
+/// A loopback link:
 /// ```
 /// use std::os::fd::BorrowedFd;
 /// use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
@@ -80,79 +80,80 @@ pub struct Offloads {
 /// assert_eq!(batch[0].meta.arrival_ns, 1_000);
 /// ```
 pub trait Port {
-    /// Moves received packets to the back of `out`, at most `max`; returns how many. Never blocks.
+    /// Appends up to `max` received packets to `out`, and returns their number.
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 
-    /// Takes packets from the front of `batch` as far as there is room, and gives their buffers
-    /// back to the pool, now or later. A FIFO to which a packet points waits for that. Packets that
-    /// are left are offered again. Returns how many were taken.
+    /// Takes packets from the front of `batch` while there is space, and returns their number. The
+    /// port gives the buffers back to the pool, now or later; until then, FIFOs keep the referenced
+    /// bytes. The caller offers the remaining packets again.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// Offloads of the port. The stack asks when its interface is configured, so the answer must
-    /// stay the same.
+    /// Returns the supported offloads. Must be constant, because the stack asks only when the
+    /// interface is configured.
     fn offloads(&self) -> Offloads;
 
-    /// The header at the start of its packets, in both directions. Stays the same, as
-    /// [`Port::offloads`] does.
+    /// Returns the first header of packets in both directions. Must be constant.
     fn link_type(&self) -> LinkType;
 
-    /// Becomes readable when `poll` has something to give; None when only time does that.
+    /// Returns a descriptor that becomes readable when `poll` has packets; `None` if the port only
+    /// uses timeouts.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Its owner has just looked at `wake_fd`, and it was `ready`: readable, or writable where that
-    /// was waited for. A port that is asked more often than it has something may go by that.
-    /// Without a `wake_fd` it is never ready.
+    /// Notifies the port of the last check of `wake_fd`. `ready` means readable or, if the port is
+    /// [blocked](Port::blocked), writable. A port may use this to skip unnecessary polls. Without a
+    /// `wake_fd`, `ready` is always false.
     fn looked(&mut self, ready: bool) {
         let _ = ready;
     }
 
-    /// Whether `submit` refused packets and wants to be woken by writability of `wake_fd`.
+    /// Whether `submit` refused packets and the caller should wait until `wake_fd` is writable.
     fn blocked(&self) -> bool {
         false
     }
 
-    /// Whether the device has gone for good. `wake_fd` would wake for ever then, and is not waited
-    /// for any more.
+    /// Whether the device is permanently gone. The caller then stops waiting on `wake_fd`, which
+    /// would be readable for ever.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// When `poll` wants to be called even if nothing arrives, on the clock of `now_ns`; a time
-    /// that is past means at once. None: not before `wake_fd` is readable.
+    /// Returns the time at which `poll` should be called even if no packet arrives, on the clock of
+    /// `now_ns`; a past time means immediately. `None` means to wait for `wake_fd`.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes that the port has acknowledged to the stack as their receiver and has not handed on.
-    /// Dropping the port loses them. The end of a stream counts as one byte, as in TCP's sequence
-    /// space.
+    /// Returns the bytes that the port has acknowledged to the stack as their receiver, but not
+    /// forwarded yet. Dropping the port loses them. The end of a stream counts as one byte, as in
+    /// TCP's sequence space.
     ///
-    /// The engine asks only while a run ends, so the work may grow with the number of flows.
+    /// The engine calls this only while a run ends, so the cost may grow with the number of flows.
     fn undelivered(&self) -> u64 {
         0
     }
 
-    /// The same of streams alone whose end it has acknowledged: nobody writes to them any more.
+    /// Like [`Port::undelivered`], but only for streams whose end was acknowledged: no program
+    /// writes to them any more.
     fn undelivered_of_ended(&self) -> u64 {
         0
     }
 
-    /// Counters of this port by kind, without those of a port that it decorates. Allocates: the
-    /// owner asks when a user wants to know, and before it drops the port.
+    /// Returns the counters of this port by kind, without those of a port that it wraps. Allocates;
+    /// called only for statistics and before the port is dropped.
     fn counters(&self) -> PortCounters {
         PortCounters::new()
     }
 
-    /// Name of the host's device behind the port, if there is one.
+    /// Returns the name of the host's device behind the port, if there is one.
     fn device(&self) -> Option<String> {
         None
     }
 }
 
-/// Counters by kind of port, each with its name.
+/// Counters by kind of port: pairs of a kind and its named values.
 pub type PortCounters = Vec<(&'static str, Vec<(&'static str, u64)>)>;
 
-/// A port behind a pointer is a port: decorators of any kind take it.
+/// A boxed port is a port, so that wrappers can take any kind.
 impl<P: Port + ?Sized> Port for Box<P> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         (**self).poll(now_ns, pool, out, max)
@@ -207,12 +208,13 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
 }
 
-/// Methods of a [`Port`] around another one that are those of the other, by the name of its field.
+/// Implements methods of a [`Port`] by forwarding them to the wrapped port in the field of this
+/// name.
 ///
 /// ```
 /// use towpath_pool::{Batch, Pool, Port};
 ///
-/// /// Counts packets that its port receives.
+/// /// Counts received packets.
 /// struct Counted<P> {
 ///     port: P,
 ///     count: usize,

@@ -1,5 +1,4 @@
-//! Packets in the memory of a device: a device that owns frames, and packets that nobody can tell
-//! from the pool's.
+//! Packets in device memory must behave exactly like packets in buffers of the pool.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -12,16 +11,16 @@ use towpath_pool::{
 use towpath_qdisc::Dice;
 use towpath_shm::Mapping;
 
-/// Bytes of a frame that can be received.
+/// Payload size of a frame in bytes.
 const FRAME_LEN: usize = 2048;
 
-/// A device in memory that receives into frames of its own, of which it has only so many.
+/// An in-memory device that receives into a limited number of its own frames.
 struct Device {
     owner: Option<Owner>,
-    /// Frames that no packet is in.
+    /// Frames without a packet.
     free: Vec<&'static mut [u8]>,
     arriving: VecDeque<Vec<u8>>,
-    /// Looks at a packet that found no frame.
+    /// Number of polls that found a packet but no free frame.
     starved: usize,
 }
 
@@ -56,7 +55,7 @@ impl Port for Device {
         received
     }
 
-    /// Sent packets may be in frames of the device, too, and are copied all the same.
+    /// Copies all packets, even those in frames of the device.
     fn submit(&mut self, _now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let n = batch.len();
         for packet in batch.drain(..) {
@@ -89,12 +88,12 @@ fn a_device_goes_on_with_the_frames_that_come_back() {
     assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 4);
     assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 0, "all frames are out");
     assert_eq!(device.starved, 2);
-    // The frames come back in another order than they left in.
+    // The frames come back in a different order.
     pool.give(batch.remove(2).unwrap());
     assert_eq!(device.poll(0, &mut pool, &mut batch, 64), 1);
     let seen: Vec<u8> = batch.iter().map(|packet| packet.linear()[0]).collect();
     assert_eq!(seen, [0, 1, 3, 4]);
-    // The device sends the packets that it receives, for ever, and nothing is allocated.
+    // The device sends the received packets again, many times, without an allocation.
     for _ in 0..1000 {
         assert!(device.submit(0, &mut pool, &mut batch) > 0);
         assert!(device.poll(0, &mut pool, &mut batch, 64) > 0);
@@ -130,7 +129,7 @@ fn a_frame_of_another_shard_goes_to_the_queue_of_the_same_device() {
     let (mut near, mut far) = (Pool::default(), Pool::default());
     let owner = near.add_owner();
     let frame = || vec![0; Pool::HEADROOM + FRAME_LEN].leak();
-    // The queue of the other shard has not been polled yet.
+    // The queue of the second shard has not been polled yet.
     far.give(Packet::in_frame(frame(), owner));
     let its_owner = far.add_owner();
     far.give(Packet::in_frame(frame(), owner));
@@ -159,7 +158,7 @@ fn a_frame_has_room_for_headers() {
     let _ = Packet::in_frame(vec![0; Pool::HEADROOM].leak(), owner);
 }
 
-/// Does the same to a packet, whosever its bytes are.
+/// Applies the same random operation to a packet, regardless of its memory.
 fn step(packet: &mut Packet, pool: &mut Pool, (what, n): (usize, usize), tail: &Fragments) {
     let fill = |bytes: &mut [u8]| bytes.fill(n as u8);
     match what {
@@ -193,7 +192,7 @@ fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
         device.poll(0, &mut pool, &mut batch, 1);
         device.arriving.clear();
         for packet in batch {
-            // As much room as a frame has, and not a byte more.
+            // Exactly as much space as a frame has.
             let mut twin = pool.take(Pool::SMALL);
             twin.push_back(packet.len().min(Pool::SMALL)).unwrap();
             twin.linear_mut().copy_from_slice(&packet.linear()[..packet.len().min(Pool::SMALL)]);
@@ -211,7 +210,7 @@ fn nobody_sees_whose_bytes_they_are_and_all_frames_come_back() {
                 continue;
             }
             let (packet, twin) = &mut pairs[at];
-            // The pool's small buffers are shorter than these frames.
+            // Small buffers of the pool are shorter than these frames.
             if what == 2 && n > twin.tailroom() {
                 continue;
             }

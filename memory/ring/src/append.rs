@@ -1,17 +1,17 @@
-//! Writing into a transmit FIFO, also from a signal handler that interrupts a write into the same
-//! one.
+//! Appends to a transmit FIFO, also from a signal handler that interrupts an append to the same
+//! FIFO.
 //!
-//! The handler runs on top of the interrupted call, which cannot go on before the handler returns:
-//! waiting for its lock would deadlock. But the interrupted call has said how much it is about to
-//! write, so the handler writes behind that, and the interrupted call publishes both:
+//! The handler cannot wait for the lock of the interrupted call, because that call resumes only
+//! after the handler returns. However, the interrupted call has recorded how many bytes it is about
+//! to write. The handler writes after these bytes, and the interrupted call publishes both:
 //!
 //! ```text
 //!                  base          base + planned    base + planned + extra
 //!   ===== published |--- interrupted call ---|--- handler's bytes ---|
 //! ```
 //!
-//! Both frames run on one thread. The atomics keep the compiler from reordering, and are consistent
-//! whenever a handler strikes.
+//! Both calls run on one thread. The atomics prevent compiler reordering, and are consistent at
+//! every point where a signal may arrive.
 
 use std::cell::Cell;
 use std::ptr;
@@ -27,26 +27,26 @@ use crate::program_fifo::{room, room_at, take_dirty, want_room};
 pub enum Appended {
     /// The bytes are in the FIFO.
     Bytes {
-        /// How many; never 0.
+        /// Number of bytes, at least 1.
         n: u32,
-        /// The engine does not know of them yet: send [`towpath_shm::layout::op::TX`].
+        /// Whether the engine has to be notified by [`towpath_shm::layout::op::TX`].
         tell: bool,
     },
-    /// There is no room.
+    /// The FIFO is full.
     NoRoom,
-    /// There is no room before the call goes on that this one interrupts.
+    /// The FIFO is full until the interrupted call resumes.
     Interrupting,
-    /// The engine is gone, or the socket: another thread has closed it.
+    /// The engine has exited, or another thread has closed the socket.
     Dead,
 }
 
-/// Bytes that a call is about to write, for handlers that interrupt it. The plan lies on the stack
-/// of that call.
+/// The bytes that an append is about to write, visible to signal handlers that interrupt it. Stored
+/// on the stack of that call.
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
-    // 0: no append is going on. TENTATIVE: one is being planned, and a signal handler that appends
-    // cancels it. Else: the planned bytes << 32 | the bytes that handlers have appended meanwhile.
+    // 0: no append in progress. TENTATIVE: an append is being planned; a handler that appends
+    // cancels the plan. Otherwise: planned bytes << 32 | bytes appended by handlers meanwhile.
     state: AtomicU64,
     outer: *const Plan,
 }
@@ -56,12 +56,12 @@ const TENTATIVE: u64 = u64::MAX;
 // The innermost plan of this thread.
 thread_local_value! { PLANS: Cell<*const Plan> = Cell::new(ptr::null()) }
 
-/// How many bytes are to be appended.
+/// Number of bytes to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// As many as there is room for, up to this.
+    /// As many as fit, up to this number.
     UpTo(u32),
-    /// Exactly this many bytes, or none.
+    /// Exactly this number, or none.
     All(u32),
 }
 
@@ -80,9 +80,9 @@ impl Wanted {
     }
 }
 
-/// Appends bytes to the transmit FIFO of the socket that has the slot in this generation. `write`
-/// copies the first so many of them to a position. When there is not room for all, an event is
-/// asked for.
+/// Appends bytes to the transmit FIFO of the socket that owns the slot in this generation. `write`
+/// is called with a position and a length, and copies the first bytes there. If the FIFO lacks
+/// space for all of them, requests a notification.
 pub fn append(
     slot: &Slot,
     generation: u32,
@@ -104,12 +104,12 @@ pub fn append(
         state: AtomicU64::new(0),
         outer: PLANS.with(Cell::get),
     };
-    // A handler finds all of it.
+    // Ensure that a handler sees a complete plan.
     compiler_fence(Ordering::SeqCst);
     PLANS.with(|plans| plans.set(&raw const plan));
     let appended = append_planned(slot, generation, &plan, wanted, &write);
     PLANS.with(|plans| plans.set(plan.outer));
-    // Memory is attached under the lock, which the interrupted call has.
+    // Memory is attached under the lock, which the interrupted call holds.
     if appended == Appended::NoRoom && guard.is_nested() && slot.tx_cap.load(Ordering::Acquire) == 0
     {
         return Appended::Interrupting;
@@ -126,7 +126,7 @@ fn append_planned(
     write: &impl Fn(u32, u32),
 ) -> Appended {
     let (base, n) = loop {
-        // Handlers run on this thread and see what the compiler has put before the fence.
+        // Handlers run on this thread, and see all stores before the compiler fence.
         plan.state.store(TENTATIVE, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         let base = slot.tx_tail.load(Ordering::Relaxed);
@@ -141,7 +141,7 @@ fn append_planned(
         }
         plan.base.store(base, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // A handler that wrote since took the plan away.
+        // The exchange fails if a handler has appended since, and cancelled the plan.
         let planned = u64::from(n) << 32;
         if plan
             .state
@@ -152,7 +152,7 @@ fn append_planned(
         }
     };
     write(base, n);
-    // Another thread has closed the socket meanwhile: the bytes go nowhere.
+    // Another thread has closed the socket: discard the bytes.
     if !is_still(slot, generation) {
         return Appended::Dead;
     }
@@ -166,12 +166,13 @@ fn append_planned(
     Appended::Bytes { n, tell: take_dirty(slot) }
 }
 
-/// In a handler that interrupts a call on the same FIFO. None: that call has not begun to write, or
-/// has ended.
+/// Appends from a handler that interrupts an append to the same FIFO. Returns `None` if the
+/// interrupted call has not begun to write, or has finished.
 fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Option<Appended> {
     let mut at = PLANS.with(Cell::get);
     let plan = loop {
-        // SAFETY: plans are in frames below this one, which stand still.
+        // SAFETY: plans are on stack frames below this one, which cannot return before this handler
+        // does.
         let plan = unsafe { at.as_ref() }?;
         if ptr::eq(plan.lock, &raw const slot.tx_lock) {
             break plan;
@@ -193,7 +194,7 @@ fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Opti
             return Some(Appended::Interrupting);
         }
         let taken = state + u64::from(n);
-        // A handler that interrupts this one may have been faster.
+        // The exchange fails if another handler has interrupted this one.
         if plan.state.compare_exchange(state, taken, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             write(position, n);
             return Some(Appended::Bytes { n, tell: false });
@@ -207,7 +208,7 @@ mod tests {
     use crate::program_fifo::write_at;
     use crate::{Attach, EngineSend, Region, SendBuffer, WINDOW_MIN, Windows};
 
-    /// A signal handler is modelled by an append in the midst of another one's write.
+    /// Models a signal handler by an append within the `write` of another one.
     #[test]
     fn what_interrupts_goes_behind_and_is_published_with_it() {
         let region = Region::create().unwrap();
@@ -233,7 +234,7 @@ mod tests {
                 write_two(at, n);
             });
             assert_eq!(inner, Appended::Bytes { n: 4, tell: false });
-            // A wait would never end: the room can only come when the interrupted call has ended.
+            // Waiting would deadlock, because only the interrupted call can free space.
             let too_much = append(slot, 0, alive, Wanted::All(WINDOW_MIN), write_three);
             assert_eq!(too_much, Appended::Interrupting);
             assert_eq!(slot.tx_tail.load(Ordering::Relaxed), 0);
@@ -247,8 +248,8 @@ mod tests {
         assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
     }
 
-    /// The engine gives memory under the lock: a handler that waited for memory would wait for its
-    /// own thread.
+    /// The engine attaches memory under the lock, so a handler that waited for memory would wait
+    /// for its own thread.
     #[test]
     fn what_interrupts_does_not_wait_for_memory() {
         let region = Region::create().unwrap();
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(byte(), Appended::Bytes { n: 1, tell: true });
     }
 
-    /// Another thread closes the socket, and the slot becomes the next one's.
+    /// Another thread closes the socket, and the slot is reused by a new socket.
     #[test]
     fn a_late_thread_writes_nothing_into_the_next_socket() {
         let region = Region::create().unwrap();
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(send.attach(), Attach::Done);
         slot.generation.store(3, Ordering::Relaxed);
         let late = |write: &dyn Fn()| append(slot, 1, || true, Wanted::All(5), |_, _| write());
-        // On its way to the lock, and in the midst of the copy.
+        // The socket is closed before the lock is taken, and during the copy.
         assert_eq!(late(&|| unreachable!()), Appended::Dead);
         slot.generation.store(1, Ordering::Relaxed);
         assert_eq!(late(&|| slot.generation.store(3, Ordering::Relaxed)), Appended::Dead);

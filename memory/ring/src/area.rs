@@ -1,18 +1,18 @@
-//! The FIFO area, divided into windows of a few sizes, and which of them are free.
+//! The FIFO area: divided into extents ([`Window`]) of a few sizes, with lists of the free ones.
 
 use std::collections::VecDeque;
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET, SHARDS_MAX};
 
-/// Bytes of the largest window, and so the most that a FIFO in the region holds, whatever SO_RCVBUF
-/// or SO_SNDBUF asks for.
+/// Size of the largest extent in bytes, and thus the maximum size of a FIFO, regardless of
+/// SO_RCVBUF and SO_SNDBUF.
 pub const WINDOW_MAX: u32 = 16 << 20;
-/// Bytes of the smallest window. A FIFO that is to hold less has one all the same: address space is
-/// plenty, and pages that are not touched cost nothing.
+/// Size of the smallest extent in bytes. Smaller FIFOs use it too, because address space is
+/// plentiful and untouched pages cost nothing.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
-/// Bytes of a window of each class, and bytes of the area that the class has. Half is for the
-/// smallest, since most FIFOs need no more.
+/// Extent size of each class, and total size of the class in bytes. Half of the area is for the
+/// smallest class, because most FIFOs need no more.
 pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MIN, 32 << 30),
     (256 << 10, 8 << 30),
@@ -21,17 +21,17 @@ pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, 8 << 30),
 ];
 pub(crate) const PAGE: u64 = 4096;
-/// How many free windows are searched for one that has its pages already, when memory is short.
-/// Windows of a class are used alike, so if none of the last ones has them, hardly another does.
+/// Maximum free extents searched for one that has pages already, when memory is short. Extents of a
+/// class are used alike, so if the most recent ones have no pages, older ones rarely do.
 const LOOKS_MAX: usize = 16;
 
-/// A stretch of the FIFO area that belongs to one FIFO. Each connection has two and the free lists
-/// hold one for each idle stretch, so it is kept to eight bytes: offsets are in pages.
+/// An extent of the FIFO area that belongs to one FIFO. Each connection has two, and free lists
+/// hold one per idle extent, so it is packed into eight bytes: offsets are in pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Where it starts in the region.
+    /// First page, as an offset in the region.
     page: u32,
-    /// Pages from its start on that may exist; these are counted.
+    /// Number of pages from the start that may exist, and are counted as memory in use.
     pub touched_pages: u16,
     pub class: u8,
     pub side: Side,
@@ -39,38 +39,39 @@ pub(crate) struct Window {
 
 const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
 
-/// The smallest class that holds so many bytes, or the largest.
+/// Returns the smallest class that holds this many bytes, or the largest class.
 pub(crate) fn class_of(bytes: u32) -> usize {
     CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1)
 }
 
 impl Window {
-    /// Offset in the region.
+    /// Returns the offset in the region in bytes.
     #[inline]
     pub fn base(&self) -> u64 {
         u64::from(self.page) * PAGE
     }
 
-    /// Bytes, a power of two.
+    /// Returns the size in bytes, a power of two.
     #[inline]
     pub fn cap(&self) -> u32 {
         cap_of(self.class)
     }
 
-    /// Bytes from `base` on whose pages may exist.
+    /// Returns the number of bytes from `base` whose pages may exist.
     #[inline]
     pub fn touched(&self) -> u64 {
         u64::from(self.touched_pages) * PAGE
     }
 }
 
-/// Each class is four times the one before, so that the path of a byte needs no table.
+/// Computes the size of a class. Each class is four times the previous one, so that the data path
+/// needs no table.
 #[inline]
 const fn cap_of(class: u8) -> u32 {
     WINDOW_MIN << (2 * class)
 }
 
-/// The end of a socket that a window serves.
+/// The direction for which an extent is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// A receive FIFO.
@@ -79,25 +80,25 @@ pub(crate) enum Side {
     Send = 1,
 }
 
-/// The windows of one size.
+/// The extents of one size.
 #[derive(Debug)]
 pub(crate) struct SizeClass {
-    /// Where the first window starts.
+    /// Offset of the first extent.
     start: u64,
-    /// Bump pointer: windows beyond were never used.
+    /// Bump pointer: extents at or after this offset were never used.
     next: u64,
     end: u64,
-    /// Free windows with pages; the last one was used last.
+    /// Free extents with pages; the most recently used is last.
     pub warm: VecDeque<Window>,
-    /// Free windows without.
+    /// Free extents without pages.
     cold: Cold,
 }
 
-/// Free windows that cost nothing but the note that they are free: a bit each, by their number.
+/// Free extents without pages, as a bitmap.
 #[derive(Debug, Default)]
 struct Cold {
     words: Vec<u64>,
-    /// All words before this one are zero.
+    /// Index of the first word that may be nonzero.
     first: usize,
 }
 
@@ -122,29 +123,29 @@ impl Cold {
 }
 
 impl SizeClass {
-    /// A class for a part of the area, none of which is in use.
+    /// Creates a class for a part of the area, in which no extent is used.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, next: start, end, warm: VecDeque::new(), cold: Cold::default() }
     }
 
-    /// The last free window whose pages will do.
+    /// Takes the most recently used free extent whose page count satisfies `will_do`.
     pub fn take_warm(&mut self, side: Side, will_do: impl Fn(u64) -> bool) -> Option<Window> {
         let mut last = self.warm.iter().enumerate().rev().take(LOOKS_MAX);
         let (at, _) = last.find(|(_, window)| will_do(window.touched()))?;
         self.warm.remove(at).map(|window| Window { side, ..window })
     }
 
-    /// The least recently used one with pages.
+    /// Takes the least recently used free extent with pages.
     pub fn take_oldest(&mut self) -> Option<Window> {
         let window = self.warm.pop_front()?;
-        // Thousands of sockets may have become idle at once; their places are memory, too.
+        // Shrink the list, because thousands of sockets may have become idle at once.
         if self.warm.len() < self.warm.capacity() / 4 {
             self.warm.shrink_to(2 * self.warm.len());
         }
         Some(window)
     }
 
-    /// A free window without pages.
+    /// Takes a free extent without pages.
     pub fn take_cold(&mut self, class: u8, side: Side) -> Option<Window> {
         let window =
             |base: u64| Window { page: (base / PAGE) as u32, touched_pages: 0, class, side };
@@ -174,7 +175,7 @@ const _: () = {
     let mut i = 0;
     while i < CLASSES.len() {
         assert!(
-            // Each shard has whole windows.
+            // Each shard gets whole extents.
             CLASSES[i].0 == cap_of(i as u8)
                 && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize * SHARDS_MAX as usize)
         );

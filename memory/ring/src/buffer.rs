@@ -1,8 +1,8 @@
-//! The seam between the stack and the memory that a socket's bytes live in.
+//! Interfaces between the stack and the memory of a socket's FIFOs.
 
 use towpath_shm::{Fragments, Mapping};
 
-/// Bytes of a received packet: a linear part, continued by fragments of another mapping.
+/// Payload of a received packet: a linear part, followed by fragments of another mapping.
 ///
 /// ```
 /// use towpath_ring::Payload;
@@ -20,25 +20,25 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// The bytes of `linear`, then those of `tail`; together fewer than 4 GiB.
+    /// Creates a payload from `linear` followed by `tail`; together they must be below 4 GiB.
     pub fn new(linear: &'a [u8], tail: Fragments) -> Self {
         Self { linear, tail }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u32 {
         self.linear.len() as u32 + self.tail.len()
     }
 
-    /// Whether there are no bytes.
+    /// Whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes `skip..skip + len` of it, which are not copied.
+    /// Returns bytes `skip..skip + len` without copying.
     ///
     /// # Panics
-    /// When it has fewer bytes than that.
+    /// If the payload has fewer bytes.
     pub fn slice(&self, skip: u32, len: u32) -> Self {
         let n = self.linear.len();
         let from = (skip as usize).min(n);
@@ -53,10 +53,10 @@ impl<'a> Payload<'a> {
         Self { linear, tail }
     }
 
-    /// Copies bytes `skip..skip + to.len()` out.
+    /// Copies bytes `skip..skip + to.len()` to `to`.
     ///
     /// # Panics
-    /// When it has fewer bytes than that.
+    /// If the payload has fewer bytes.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let n = self.linear.len();
         let from = (skip as usize).min(n);
@@ -67,10 +67,10 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies all bytes into a mapping, from `offset` on.
+    /// Copies all bytes into a mapping, starting at `offset`.
     ///
     /// # Panics
-    /// When they would end beyond the mapping: the caller looks at its FIFO's bounds first.
+    /// If they would exceed the mapping; the caller checks the bounds of its FIFO first.
     pub fn write_to(&self, mapping: &Mapping, offset: usize) {
         mapping.write(offset, self.linear);
         let mut at = offset + self.linear.len();
@@ -81,82 +81,81 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Where received bytes go: in-order ones to be read, out-of-order ones further on in the same
-/// memory.
+/// The receive buffer of a socket: in-order bytes to be read, followed by space in which
+/// out-of-order bytes are stored.
 ///
 /// ```text
 ///   |== unread (in order) ==|-- room: write_at(0) is the next byte in order --|
 /// ```
 pub trait RecvBuffer {
-    /// Most bytes it can hold now; may grow and shrink between calls.
+    /// Returns the current capacity in bytes; may grow and shrink between calls.
     fn capacity(&self) -> u32;
 
-    /// In-order bytes that the program has not read.
+    /// Returns the number of in-order bytes that the program has not read.
     fn unread(&self) -> u32;
 
-    /// Room behind the unread bytes.
+    /// Returns the free space after the unread bytes.
     fn free(&self) -> u32 {
         self.capacity().saturating_sub(self.unread())
     }
 
-    /// Stores bytes `offset` beyond the end of the in-order ones; the caller keeps within `free()`.
-    /// False, and nothing is stored, when memory could not be had or they would end beyond it: the
-    /// segment is then treated as lost.
+    /// Stores bytes at `offset` after the end of the in-order bytes; the caller stays within
+    /// `free()`. Returns false and stores nothing if memory is not available or the bytes would
+    /// exceed it. The segment is then treated as lost.
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool;
 
-    /// The next `n` bytes are complete: the program may read them. No more than were stored.
+    /// Makes the next `n` bytes available to the program. They must have been stored before.
     fn commit(&mut self, n: u32);
 
-    /// The byte `offset` beyond the end of the in-order ones is urgent (MSG_OOB). An earlier mark
-    /// is void. `byte` is its value, once it has arrived. Called before a commit that
-    /// hands the byte out. An owner without urgent data finds the byte in its place.
+    /// Marks the byte at `offset` after the end of the in-order bytes as urgent (MSG_OOB), and
+    /// replaces an earlier mark. `byte` is its value, if it has arrived. Called before the commit
+    /// that contains the byte. By default urgent bytes are delivered in-line.
     fn mark_urgent(&mut self, offset: u32, byte: Option<u8>) {
         let _ = (offset, byte);
     }
 
-    /// The stack has to hear of the program's next read: a window update may depend on it. An owner
-    /// that tells of every read has nothing to do.
+    /// Requests a notification of the program's next read, because a window update may depend on
+    /// it. Not needed by an owner that reports every read.
     fn await_read(&mut self) {}
 
-    /// Hint: the connection would use a window of `bytes`; grow towards it if memory allows.
+    /// Hint: the connection could use a window of `bytes`; grow towards it if memory allows.
     fn want_capacity(&mut self, bytes: u32);
 }
 
-/// Where bytes to be sent come from. The front is `snd_una`.
+/// The send buffer of a socket; its front is `snd_una`.
 ///
-/// Packets point into the buffer, and may outlive the bytes there. A packet still waits for its
-/// device when its bytes are acknowledged, or when the connection is reset. Until the last of the
-/// [`Fragments`] is dropped its bytes stay as they are, in memory that is nobody else's. (A program
-/// to which they belong may write to them nevertheless, so a checksum is made of a copy.)
+/// Packets reference bytes in the buffer, and may outlive them: a packet may still wait for its
+/// device when its bytes are acknowledged or the connection is reset. Until the last of the
+/// [`Fragments`] is dropped, the bytes do not change and the memory is not reused. (The program may
+/// still write to its own memory, so checksums are computed over a copy.)
 pub trait SendBuffer {
-    /// Bytes in it, in flight or not yet sent. Only ever grows between calls to `release`.
+    /// Returns the number of bytes, in flight or unsent. Shrinks only by `release`.
     fn len(&self) -> u32;
 
-    /// Whether there are none.
+    /// Whether the buffer is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Most bytes it can hold now.
+    /// Returns the current capacity in bytes.
     fn capacity(&self) -> u32;
 
-    /// Bytes `offset..offset + n` from the front, or as many of them as the buffer holds. No byte
-    /// beyond `len()` is given: the memory there belongs, or belonged, to another FIFO. The caller
-    /// looks at how many it got.
+    /// Returns bytes `offset..offset + n` from the front, or as many as there are. Never returns
+    /// bytes beyond `len()`, because that memory may belong to another FIFO. The caller must check
+    /// the length of the result.
     fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
-    /// Copies `to.len()` bytes, starting `offset` bytes behind the front, into `to`. Returns false
-    /// and copies nothing if the buffer has fewer. Unlike `peek`, it leaves no `Fragments` that
-    /// keep the bytes alive, so it is meant for short pieces.
+    /// Copies `to.len()` bytes at `offset` from the front into `to`. Returns false without copying
+    /// if there are fewer. Unlike `peek` it creates no references, so it is meant for short pieces.
     #[must_use]
     fn read(&self, offset: u32, to: &mut [u8]) -> bool;
 
-    /// Drops `n` bytes at the front, acknowledged, or all if there are fewer. Their place is room
-    /// for new ones when no fragments point to it any more.
+    /// Drops `n` acknowledged bytes at the front, or all if there are fewer. Their space becomes
+    /// free when no fragments reference it any more.
     fn release(&mut self, n: u32);
 
-    /// Whether who waits for room has to hear of bytes that were sent, too, not of released ones
-    /// alone.
+    /// Whether a program that waits for space should be woken by sent bytes, and not only by
+    /// released ones.
     fn is_room_made_by_sending(&self) -> bool {
         false
     }

@@ -1,13 +1,13 @@
-//! A request and its answer, through the cell of a channel.
+//! Requests of a program and the engine's replies, through the request slot of a channel.
 //!
 //! ```text
 //!   program: writes the request │ asked = n ──► engine: copies it, writes the reply │ answered = n
 //!            sleeps on seq, unless answered = n ◄─────────────────────────── wakes the sleeper
 //! ```
 //!
-//! A program has one request at a time. The number says to which one an answer belongs, so an
-//! answer that comes late is nobody's. A request that is answered with descriptors goes over the
-//! control socket.
+//! A program has one request in progress at a time. Replies carry the number of their request, so
+//! that a late reply is not mistaken for the reply to a later request. Requests whose reply
+//! contains descriptors use the control socket instead.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,8 +16,9 @@ use towpath_shm::control::{ControlReply, Request, RequestSlot};
 use crate::protocol;
 use crate::region::Channel;
 
-/// Program: makes a request, and gives its number for [`answer_to`]. The caller holds its process's
-/// lock for requests, until the answer is there, and calls [`crate::ring_engine`].
+/// Program: makes a request, and returns its number for [`answer_to`]. The caller must hold its
+/// process's request lock until the reply has arrived, and must call [`crate::ring_engine`]
+/// afterwards.
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
     channel.write_request(request.wire());
     let asked = &channel.header().asked;
@@ -26,35 +27,36 @@ pub fn ask(channel: &Channel, request: &Request) -> u32 {
     number
 }
 
-/// Program: the answer to the request with this number, if it is there.
+/// Program: returns the reply to the request with this number, if it has arrived.
 ///
-/// `answer_to` allocates nothing: a signal handler may ask on top of the program's allocator.
+/// Does not allocate, because a signal handler may call it while the program is inside its
+/// allocator.
 pub fn answer_to(channel: &Channel, number: u32) -> Option<ControlReply> {
     (channel.request_slot().answered.load(Ordering::Acquire) == number)
         .then(|| channel.read_reply())
 }
 
-/// Program: a word to sleep on, and what it has to be then. The word changes when the request is
-/// answered, and when the engine hears the channel no more ([`crate::has_ended`]). The caller looks
-/// at both between this call and the sleep.
+/// Program: returns a futex word and its expected value, to wait for a reply. The word changes when
+/// the request is answered, and when the engine stops serving the channel ([`crate::has_ended`]).
+/// Check both conditions between this call and the wait.
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     let cell = channel.request_slot();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
 }
 
-/// The same for a program that answers its request itself, by turning the engine: nobody is asked
-/// to wake it.
+/// Returns the futex word and value like [`await_answer`], but without requesting a wake-up. For a
+/// program that drives the engine itself and so answers its own request.
 pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
     let seq = &channel.request_slot().seq;
     (seq, seq.load(Ordering::Acquire))
 }
 
-/// The engine's part of requests, at its end of a channel.
+/// The engine's side of the requests of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// The number of the last request that was taken.
+    /// Number of the last request that was taken.
     taken: u32,
-    /// The request `taken` is not answered yet.
+    /// Whether the request `taken` is not answered yet.
     is_due: bool,
 }
 
@@ -86,9 +88,9 @@ impl Calls {
     }
 }
 
-/// Engine: something happened that a thread may wait for at a cell.
+/// Engine: wakes a thread that waits at a request slot.
 pub(crate) fn wake(cell: &RequestSlot) {
-    // At most one thread waits at a cell; a wake-up of any other sleeper there is spurious.
+    // At most one thread waits at a request slot; waking any other sleeper there is spurious.
     const SLEEPERS_MAX: u32 = 8;
     if protocol::signal(&cell.seq, &cell.asleep) {
         towpath_shm::futex::wake(&cell.seq, SLEEPERS_MAX);
@@ -134,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A shorter request after a longer one: no byte of the longer one is left in the cell.
+    /// A shorter request after a longer one must not contain bytes of the longer one.
     #[test]
     fn what_was_not_said_is_zero() {
         let (channel, mut engine) = pair();
@@ -151,8 +153,8 @@ mod tests {
         assert_eq!(answer_to(&channel, number).expect("it is there").data[..2], [0, 0]);
     }
 
-    /// A second request before the answer to the first is not taken: the cell has room for one
-    /// answer.
+    /// A second request is not taken before the first is answered, because the slot holds only one
+    /// reply.
     #[test]
     fn one_that_is_asked_before_the_answer_comes_after_it() {
         let (channel, mut engine) = pair();
@@ -165,10 +167,10 @@ mod tests {
         assert_eq!(taken(&mut engine).a, 2);
     }
 
-    /// As many are taken as are made, whatever the engine sees of one while the next is made.
+    /// Every request is taken exactly once, under concurrency.
     #[test]
     fn each_is_taken_once() {
-        // Each round takes two time slices where other processes want the processors.
+        // Each round takes two time slices if other processes compete for the processors.
         const ROUNDS: u32 = 1000;
         let start = std::time::Instant::now();
         let goes_on = move || assert!(start.elapsed().as_secs() < 50, "nothing comes any more");

@@ -12,49 +12,51 @@ use crate::lock::{is_out, try_lock_engine, unlock_engine};
 use crate::urgent;
 use crate::windows::Windows;
 
-/// Writes into a slot's receive FIFO. Everything is kept here; of the program's words only
-/// `rx_head` is read, and believed only as far as it can be true. A program that writes nonsense
-/// reads nothing from then on, and its slot is reported to [`Windows::take_hostile`].
+/// The engine's end of a slot's receive FIFO.
 ///
-/// No memory is attached while the FIFO is empty and idle; the first byte attaches it.
+/// The state is kept here. Of the program's words only `rx_head` is read, and accepted only if it
+/// is possible. After an invalid position the program receives nothing more, and its slot is
+/// reported to [`Windows::take_hostile`].
 ///
-/// A thread that has `rx_lock` may be in the midst of a copy. So the engine takes memory away under
-/// that lock only, which it tries and never waits for. [`Windows`] keeps memory that cannot be
-/// taken at the end, until the thread is out. The slot may have had a FIFO before, whose positions
-/// the thread still uses. So this one begins when no thread is inside.
+/// Memory is attached by the first byte; an idle, empty FIFO has none.
+///
+/// A thread that holds `rx_lock` may be copying. The engine therefore removes memory only under
+/// that lock, which it tries to take but never waits for. Memory that cannot be removed when the
+/// FIFO ends is kept by [`Windows`] until the thread has left. The thread may still use positions
+/// of the slot's previous FIFO, so this FIFO begins only after the thread has left.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,
     slot: u32,
-    /// The program's `rx_head` as it was last read, unless that was impossible.
+    /// The last valid `rx_head` of the program.
     head: Cell<u32>,
     tail: u32,
-    /// Bytes beyond `tail` that may hold out-of-order data.
+    /// Number of bytes after `tail` that may hold out-of-order data.
     ahead: u32,
     shift: u32,
     window: Option<Window>,
-    /// Most bytes that it may hold: grows by autotuning, or is set by SO_RCVBUF.
+    /// Maximum bytes in the FIFO; grows by autotuning, or is set by SO_RCVBUF.
     nominal: u32,
-    /// Where autotuning ends; equal to `nominal` when it is off.
+    /// Limit of autotuning; equals `nominal` if autotuning is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// The positions in the slot are this FIFO's: no thread is left that uses those of a former
-    /// one.
+    /// Whether the positions in the slot belong to this FIFO, because no thread uses those of a
+    /// previous one any more.
     begun: bool,
-    /// The slot is another FIFO's.
+    /// Whether the slot belongs to a new FIFO.
     retired: bool,
 }
 
-/// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+/// Part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
 const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
-    /// The FIFO of slot `slot`, which starts empty at position 0 and without memory. Holds
-    /// `nominal` bytes, growing to `nominal_max` ([`WINDOW_MAX`] at most). A former one of the same
-    /// slot is dropped or retired.
+    /// Creates an empty FIFO for slot `slot`, at position 0 and without memory. Holds `nominal`
+    /// bytes, growing to `nominal_max` (at most [`WINDOW_MAX`]). A previous FIFO of the slot must
+    /// have been dropped or retired.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the slot does not exist.
     pub fn new(windows: &Windows, slot: u32, nominal: u32, nominal_max: u32) -> Self {
         let nominal_max = nominal_max.min(WINDOW_MAX);
         let mut recv = Self {
@@ -75,16 +77,16 @@ impl EngineRecv {
         recv
     }
 
-    /// Whether the slot is this FIFO's: not while a thread is inside that came for a former one's
-    /// bytes.
+    /// Initializes the slot's words for this FIFO. Returns false while a thread still accesses the
+    /// previous FIFO.
     fn begin(&mut self) -> bool {
         if self.begun {
             return true;
         }
         let shared = self.shared();
         shared.rx_cap.store(0, Ordering::Release);
-        // Before the slot's generation is odd no handle is valid, and late threads that have the
-        // lock for a moment give it back at once.
+        // While the slot's generation is even no handle is valid, so a late thread that takes the
+        // lock releases it at once.
         let is_fresh = shared.generation.load(Ordering::Relaxed).is_multiple_of(2);
         if !is_fresh {
             if is_out(&shared.rx_lock).is_err() {
@@ -92,18 +94,18 @@ impl EngineRecv {
             }
             self.windows.collect_before_more(self.slot);
         }
-        // A thread that locks from now on finds no memory, so no bytes, and leaves the positions
-        // alone.
+        // A thread that takes the lock from now on finds no memory, and does not modify the
+        // positions.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
-        // Marks are positions, too.
+        // Urgent marks are positions, too.
         shared.urgent.store(0, Ordering::Relaxed);
         shared.rx_tail.store(0, Ordering::Release);
         self.begun = true;
         true
     }
 
-    /// Leaves the slot to a new FIFO. The former FIFO holds no memory any more.
+    /// Releases the memory, and leaves the slot to a new FIFO.
     pub fn retire(&mut self) {
         self.give_back();
         (self.nominal, self.nominal_max, self.ahead) = (0, 0, 0);
@@ -117,22 +119,21 @@ impl EngineRecv {
         }
     }
 
-    /// Fixes how many bytes it may hold (SO_RCVBUF), [`WINDOW_MAX`] at most; autotuning is off from
-    /// then on.
+    /// Sets the capacity in bytes (SO_RCVBUF), at most [`WINDOW_MAX`], and disables autotuning.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.nominal = bytes.min(WINDOW_MAX);
         self.nominal_max = self.nominal;
         self.grow();
     }
 
-    /// Position of the next byte.
+    /// Returns the position of the next byte to commit.
     pub fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// How far the program has read.
+    /// Returns the position up to which the program has read.
     pub fn head(&self) -> u32 {
-        // Without memory there is nothing to be read, and the position may be a former FIFO's.
+        // Without memory there are no unread bytes, and `rx_head` may belong to a previous FIFO.
         if self.window.is_none() {
             return self.tail;
         }
@@ -145,12 +146,12 @@ impl EngineRecv {
         self.head.get()
     }
 
-    /// Whether it has memory.
+    /// Whether memory is attached.
     pub fn is_attached(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Gives the memory back when nothing is in it. True: it has none any more.
+    /// Releases the memory if the FIFO is empty. Returns true if no memory is attached any more.
     pub fn release_if_empty(&mut self) -> bool {
         if self.window.is_some() && self.ahead == 0 && self.unread() == 0 {
             self.detach();
@@ -158,16 +159,16 @@ impl EngineRecv {
         self.window.is_none()
     }
 
-    /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
-    /// nothing. False: no room. A record of any length fits where nothing is unread, as on Linux.
-    /// Otherwise a program that set SO_RCVBUF below the size of a datagram could never receive it.
+    /// Stores a record completely or not at all: `header`, `payload`, and padding to a multiple of
+    /// 8. Returns false without space. If nothing is unread, a record of any length is stored, as
+    /// on Linux. Otherwise a program that set SO_RCVBUF below the size of a datagram could never
+    /// receive it.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
         let padded = (header.len() as u32 + payload.len()).next_multiple_of(8);
         if padded <= self.nominal || self.unread() != 0 {
             return self.store_record(header, payload, padded);
         }
-        // The larger window stays as long as there is one, but no more is put into it than
-        // `nominal`.
+        // The larger extent stays attached, but is filled only up to `nominal`.
         let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
         self.grow();
         let stored = self.store_record(header, payload, padded);
@@ -187,7 +188,7 @@ impl EngineRecv {
         if !self.write_at(0, &header) || !self.write_at(header_len, payload) {
             return false;
         }
-        // The padding counts as stored: no page begins in it.
+        // Count the padding as stored; it never crosses into another page.
         self.ahead = self.ahead.max(padded);
         self.commit(padded);
         true
@@ -204,8 +205,8 @@ impl EngineRecv {
         }
     }
 
-    /// Takes the memory away, unless a thread is inside. A signal handler may have emptied the FIFO
-    /// on top of a call that has counted bytes and will copy them.
+    /// Releases the memory unless a thread holds the lock. A signal handler may have emptied the
+    /// FIFO while the interrupted call has counted bytes and is about to copy them.
     fn detach(&mut self) {
         if !try_lock_engine(&self.shared().rx_lock) {
             return;
@@ -218,15 +219,15 @@ impl EngineRecv {
         self.unlock();
     }
 
-    /// A lock that was stolen from us means that a program read while its memory was taken away.
+    /// Unlocks. If the lock was stolen, the program has read while its memory was being removed.
     fn unlock(&self) {
         if !unlock_engine(&self.shared().rx_lock) && !self.hostile.replace(true) {
             self.windows.report_hostile(self.slot);
         }
     }
 
-    /// Moves to a window as large as `nominal`. Only while nothing is unread: the program looks at
-    /// the geometry only when there is something to read.
+    /// Moves to an extent of `nominal` bytes. Only possible while nothing is unread, because the
+    /// program reads the geometry only if there are bytes to read.
     fn grow(&mut self) {
         let Some(old) = &self.window else {
             return;
@@ -237,8 +238,8 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        // A thread that holds the lock may have counted bytes; see `detach`. The next bytes try
-        // again.
+        // A thread that holds the lock may have counted bytes; see `detach`. Retried with the next
+        // bytes.
         if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
@@ -258,7 +259,8 @@ impl EngineRecv {
         self.unlock();
     }
 
-    /// Lets the next byte lie at the start of the window, and tells the program. Nothing is unread.
+    /// Maps the next position to the start of the extent, and publishes the geometry. Nothing may
+    /// be unread.
     fn rebase(&mut self) {
         self.shift = 0u32.wrapping_sub(self.tail);
         let Geometry { base, cap, shift } = self.geometry();
@@ -268,7 +270,7 @@ impl EngineRecv {
         shared.rx_cap.store(cap, Ordering::Release);
     }
 
-    /// Makes sure of memory for `end` bytes beyond the tail.
+    /// Ensures that memory for `end` bytes after the tail exists and is counted.
     fn prepare(&mut self, end: u32) -> bool {
         match &self.window {
             None => {
@@ -286,7 +288,8 @@ impl EngineRecv {
                 if window.cap() < self.nominal {
                     self.grow();
                 }
-                // Back to the start of the window, whose pages are there and in the cache.
+                // Restart at the beginning of the extent, because its pages exist and are in the
+                // cache.
                 self.rebase();
             }
             Some(_) => {}
@@ -312,7 +315,7 @@ impl RecvBuffer for EngineRecv {
         self.tail.wrapping_sub(self.head())
     }
 
-    /// No more than there is memory for now: the advertised window must always be backed by memory.
+    /// Limited to the memory available now, because the advertised window must be backed by memory.
     fn free(&self) -> u32 {
         let unread = self.unread();
         let free = self.capacity().saturating_sub(unread);
@@ -330,7 +333,7 @@ impl RecvBuffer for EngineRecv {
                     self.tail.wrapping_add(self.shift) & (window.cap() - 1)
                 };
                 let reach = window.touched().saturating_sub(u64::from(start)) + more;
-                // Behind the end it goes on at the start, which was touched before.
+                // After the end the FIFO continues at the start, whose pages exist already.
                 if u64::from(start) + reach >= u64::from(window.cap()) {
                     u64::from(free)
                 } else {
@@ -386,8 +389,7 @@ impl RecvBuffer for EngineRecv {
     fn await_read(&mut self) {
         if !self.retired {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // A thread that reads after this fence sees the flag; what was read before it is seen
-            // in `unread`.
+            // A thread that reads after this fence sees the flag; earlier reads show in `unread`.
             fence(Ordering::SeqCst);
         }
     }
@@ -443,7 +445,7 @@ mod tests {
         for attached in [false, true] {
             assert_eq!(recv.is_attached(), attached);
             assert!(recv.push_record(&[7; 8], &payload(&large)));
-            // Beside it there is no more room than before.
+            // While it is stored, there is no more space than before.
             assert!(!recv.push_record(&[8; 8], &payload(&pattern(2, 64))));
             assert_eq!(recv.capacity(), WINDOW_MIN);
             assert_eq!(read(&region, slot, 8 + large.len())[8..], large);
@@ -468,7 +470,7 @@ mod tests {
             assert_eq!(program::unread(slot), 40_000);
             assert_eq!(read(&region, slot, 30_000), data[..30_000]);
             assert!(!recv.release_if_empty());
-            // The memory behind the unread bytes wraps.
+            // Space after the unread bytes wraps around the end of the extent.
             assert!(recv.write_at(0, &payload(&data[..50_000.min(data.len())])));
             recv.commit(40_000);
             assert!(!recv.write_at(0, &payload(&[0; 20_000])));
@@ -536,7 +538,7 @@ mod tests {
         assert_eq!(slot.rx_wanted.load(Ordering::Relaxed), 0, "the slot is another FIFO's");
     }
 
-    /// A signal handler has emptied the FIFO on top of a call that goes on to copy.
+    /// A signal handler empties the FIFO, and the interrupted call continues to copy.
     #[test]
     fn memory_is_not_taken_from_under_a_reader() {
         let region = Region::create().unwrap();
@@ -560,7 +562,7 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A program may say of any FIFO that a thread is inside, and never that it is out.
+    /// A program may claim that a thread holds a FIFO's lock, and never release it.
     #[test]
     fn former_memory_of_a_slot_comes_back_with_the_next() {
         let region = Region::create().unwrap();
@@ -609,7 +611,7 @@ mod tests {
         assert_eq!(read(&region, region.slot(0).unwrap(), 100), [1; 100]);
     }
 
-    /// Connections whose program does not read take no new connection's place.
+    /// Connections whose programs do not read must not prevent new connections.
     #[test]
     fn fresh_fifos_have_room_when_others_have_taken_all() {
         let region = Region::create().unwrap();
@@ -627,7 +629,7 @@ mod tests {
         let free: Vec<_> = full.iter().map(|(recv, _)| recv.free()).collect();
         assert!(free.iter().all(|free| *free < 8192), "{free:?}: hardly more for them");
         assert_eq!(full.last().map(|(_, len)| *len), Some(4096));
-        // A connection, and a place in an accept queue for it.
+        // A new connection, and an entry for it in an accept queue.
         let mut fresh = EngineRecv::new(&windows, 100, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(fresh.free(), 4096);
         assert!(fresh.write_at(0, &payload(&[1; 4096])));
@@ -642,7 +644,7 @@ mod tests {
     #[test]
     fn no_memory_is_a_lost_segment() {
         let region = Region::create().unwrap();
-        // Seven eighths of it are for receiving, in whole pages.
+        // Seven eighths of the memory are for receiving, in whole pages.
         let windows = Windows::new(&region, 12 << 10);
         let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
         assert!(recv.write_at(0, &payload(&[1; 8000])));

@@ -14,97 +14,98 @@ use crate::pins::Memory;
 use crate::program_fifo::{is_below_lowat, space};
 use crate::windows::Windows;
 
-/// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
-/// `tx_tail` is read, in [`EngineSend::pull`], and believed only as far as it can be true. A
-/// program that writes nonsense sends nothing from then on, and its slot is reported to
-/// [`Windows::take_hostile`].
+/// The engine's end of a slot's transmit FIFO.
 ///
-/// Memory is attached, moved and released under the slot's `tx_lock` only, which the engine tries
-/// and never waits for. [`Windows`] keeps memory that cannot be taken at the end, until the thread
-/// that may be in the midst of a copy is out. The thread may also publish bytes that it wrote for a
-/// former FIFO of the slot. So the position where this FIFO begins is read under the lock, when it
-/// gets memory.
+/// The state is kept here. Of the program's words only `tx_tail` is read, in [`EngineSend::pull`],
+/// and accepted only if it is possible. After an invalid position nothing more of the program is
+/// sent, and its slot is reported to [`Windows::take_hostile`].
 ///
-/// [`SendBuffer::peek`] pins the bytes that it gives out. Until its result is dropped, the program
-/// may not write them again, and no other FIFO gets the memory. When that is late,
-/// [`Windows::pop_unpinned`] names the slot, and [`EngineSend::unpin`] is due.
+/// Memory is attached, moved and released only under the slot's `tx_lock`, which the engine tries
+/// to take but never waits for. Memory that cannot be removed when the FIFO ends is kept by
+/// [`Windows`] until the thread that may be copying has left. That thread may still publish bytes
+/// for the slot's previous FIFO. The start position of this FIFO is therefore read under the lock,
+/// when memory is attached.
+///
+/// [`SendBuffer::peek`] returns references to bytes. While its result exists, the program cannot
+/// overwrite these bytes, and the memory is not reused. If the last reference is dropped after a
+/// release, [`Windows::pop_unpinned`] returns the slot; then call [`EngineSend::unpin`].
 #[derive(Debug)]
 pub struct EngineSend {
     memory: Memory,
     slot: u32,
     head: u32,
-    /// The program's `tx_tail` as of the last `pull`.
+    /// The program's `tx_tail` at the last `pull`.
     tail: u32,
-    /// Bytes from `head` on that [`SendBuffer::peek`] has given out, and so were sent.
+    /// Bytes after `head` that [`SendBuffer::peek`] has returned and that count as sent.
     sent: Cell<u32>,
     shift: u32,
-    /// Most bytes the program should queue.
+    /// Maximum bytes that the program should queue.
     limit: u32,
-    /// Most bytes that were queued since autotuning last looked.
+    /// Maximum bytes queued since autotuning last ran.
     peak: u32,
-    /// Where autotuning begins; equal to `limit` when it is off.
+    /// Initial limit for autotuning; equals `limit` if autotuning is off.
     limit_min: u32,
-    /// Where autotuning ends; equal to `limit` when it is off.
+    /// Maximum limit for autotuning; equals `limit` if autotuning is off.
     limit_max: u32,
-    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has
-    /// given so far.
+    /// Whether `limit_max` is offered to the program in `tx_goal`, so that it may request more than
+    /// autotuning has granted.
     generous: bool,
     hostile: bool,
-    /// The slot is another FIFO's.
+    /// Whether the slot belongs to a new FIFO.
     retired: bool,
     content: SendContent,
 }
 
-/// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+/// Part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
 const _: () = assert!(size_of::<EngineSend>() <= 56);
 
-/// By this factor an offer that is taken raises the limit: fourfold, because what is queued is
+/// Factor by which [`EngineSend::enlarge`] raises the limit. Four, because the queued bytes are
 /// copied each time.
 const ENLARGE_BY: u32 = 4;
 
-/// Size of a stream's FIFO when memory is short: a page, as Linux's `tcp_wmem[0]`.
+/// Size of a stream's FIFO when memory is short, in bytes: one page, as Linux's `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
-/// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far
-/// as the smallest is long.
+/// Whether the extent has only the page from the reserve. Any other extent counts at least
+/// [`WINDOW_MIN`] bytes.
 fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
-/// Bytes of a window that are counted for a FIFO of this limit. Its positions wrap at a power of
-/// two, so in time it writes to all of them.
+/// Returns the bytes of an extent that count as memory in use for this limit. Positions wrap at a
+/// power of two, so all bytes up to there are written eventually.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
 
-/// Kinds of content of a transmit FIFO.
+/// Content of a transmit FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendContent {
-    /// Bytes.
+    /// A byte stream.
     Stream,
-    /// Bytes of which few may be unsent (TCP_NOTSENT_LOWAT): sending them makes room.
+    /// A byte stream with a limit on unsent bytes (TCP_NOTSENT_LOWAT), so that sending frees space.
     ScarceStream,
-    /// Records: the content is sent whole or not at all.
+    /// Records, each sent completely or not at all.
     Records,
 }
 
-/// Outcome of an attempt to attach memory.
+/// Result of attaching memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
-    /// The memory is attached.
+    /// Memory is attached.
     Done,
-    /// A program holds the lock: try again.
+    /// A program holds the lock: try again later.
     Busy,
-    /// The limit is reached: try again when memory was given back.
+    /// The memory limit is reached: try again when memory has been released.
     NoMemory,
 }
 
 impl EngineSend {
-    /// The FIFO of slot `slot`, which starts empty and without memory. Programs are told to queue
-    /// `limit` bytes, growing to `limit_max`. A former one of the same slot is dropped or retired.
+    /// Creates an empty FIFO for slot `slot` without memory. Programs should queue `limit` bytes,
+    /// growing to `limit_max`. A previous FIFO of the slot must have been dropped or retired.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the slot does not exist.
     pub fn new(windows: &Windows, slot: u32, limit: u32, limit_max: u32) -> Self {
         let limit_max = limit_max.min(WINDOW_MAX);
         let send = Self {
@@ -133,36 +134,36 @@ impl EngineSend {
         send
     }
 
-    /// For datagrams: it gets memory for `limit` bytes, or none. A stream makes do with a page when
-    /// there is no more (`windows.rs`), until there is.
+    /// Configures the FIFO for datagrams: attaches memory for `limit` bytes or none. By contrast, a
+    /// stream starts with one page if memory is short (`windows.rs`), and grows later.
     #[must_use]
     pub fn for_records(mut self) -> Self {
         self.content = SendContent::Records;
         self
     }
 
-    /// TCP_NOTSENT_LOWAT is set, or not any more: sending bytes makes room
-    /// ([`SendBuffer::is_room_made_by_sending`]). How much is in the slot.
+    /// Sets whether TCP_NOTSENT_LOWAT is in effect, so that sending frees space
+    /// ([`SendBuffer::is_room_made_by_sending`]). The limit itself is in the slot.
     pub fn set_scarce(&mut self, scarce: bool) {
         if self.content != SendContent::Records {
             self.content = if scarce { SendContent::ScarceStream } else { SendContent::Stream };
         }
     }
 
-    /// Takes note of what the program has written since the last call. False: its position is
-    /// impossible.
+    /// Reads the program's position. Returns false if it is impossible.
     pub fn pull(&mut self) -> bool {
         let shared = self.shared();
-        // Before the position is read: what is published later finds the flag clear and is told.
+        // Clear the flag before reading the position, so that a later publication sets it again and
+        // notifies us.
         shared.tx_dirty.swap(0, Ordering::AcqRel);
-        // Without memory nothing was written; what a position says is about a former FIFO.
+        // Without memory nothing was written; the position may belong to a previous FIFO.
         if !self.is_attached() {
             return true;
         }
         let tail = shared.tx_tail.load(Ordering::Acquire);
         let queued = tail.wrapping_sub(self.head);
         let cap = self.geometry().cap;
-        // Where packets point to there is no room.
+        // Bytes referenced by packets are not free.
         let kept = tail.wrapping_sub(self.memory.free(self.head));
         if queued < self.len() || queued > cap || kept > cap {
             if !std::mem::replace(&mut self.hostile, true) {
@@ -175,8 +176,8 @@ impl EngineSend {
         true
     }
 
-    /// Fixes how many bytes the program should queue (SO_SNDBUF), [`WINDOW_MAX`] at most;
-    /// autotuning is off from then on.
+    /// Sets how many bytes the program should queue (SO_SNDBUF), at most [`WINDOW_MAX`], and
+    /// disables autotuning.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.limit_max = bytes.min(WINDOW_MAX);
         self.limit_min = self.limit_max;
@@ -184,16 +185,16 @@ impl EngineSend {
         self.set_limit(self.limit_max);
     }
 
-    /// Whether a program that has filled what it has is offered more, up to where autotuning ends
-    /// ([`Self::enlarge`]).
+    /// Sets whether a program that has filled its FIFO may request more ([`Self::enlarge`]), up to
+    /// the maximum of autotuning.
     pub fn set_generous(&mut self, generous: bool) {
         self.generous = generous;
         let goal = if generous { self.limit_max } else { 0 };
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// The program takes the offer of [`Self::set_generous`]: its limit is raised fourfold. When
-    /// there is no memory for that, the offer is withdrawn.
+    /// Raises the limit fourfold, at the request of a program to which [`Self::set_generous`]
+    /// offered it. Withdraws the offer if there is no memory.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;
         if !self.generous || before >= self.limit_max {
@@ -216,7 +217,7 @@ impl EngineSend {
         answer
     }
 
-    /// Gives the program memory to write to, unless it has some.
+    /// Attaches memory for the program to write to, unless it has some.
     pub fn attach(&mut self) -> Attach {
         if self.is_attached() || self.retired {
             return Attach::Done;
@@ -230,7 +231,7 @@ impl EngineSend {
             self.windows().give(window);
             return Attach::Busy;
         }
-        // No thread could write since its memory was taken, so the bytes begin here.
+        // The program could not write without memory, so this FIFO begins at its current position.
         let shared = self.shared();
         let begin = shared.tx_tail.load(Ordering::Acquire);
         shared.tx_head.store(begin, Ordering::Release);
@@ -243,7 +244,7 @@ impl EngineSend {
         Attach::Done
     }
 
-    /// Leaves the slot to a new FIFO. The former FIFO holds no memory any more.
+    /// Releases the memory, and leaves the slot to a new FIFO.
     pub fn retire(&mut self) {
         self.give_back();
         self.head = self.tail;
@@ -259,17 +260,18 @@ impl EngineSend {
         }
     }
 
-    /// Position of the front: bytes released so far.
+    /// Returns the position of the front: the number of bytes released so far.
     pub fn position(&self) -> u32 {
         self.head
     }
 
-    /// Whether it has memory.
+    /// Whether memory is attached.
     pub fn is_attached(&self) -> bool {
         self.memory.window().is_some()
     }
 
-    /// Packets that pointed to released bytes have come back: the program may write there again.
+    /// Frees released bytes whose packets have been returned, so that the program may overwrite
+    /// them.
     pub fn unpin(&mut self) {
         if self.is_attached() {
             self.memory.settle();
@@ -277,14 +279,14 @@ impl EngineSend {
         }
     }
 
-    /// Takes the memory away when nothing is in it and nobody is writing. True: it has none.
+    /// Releases the memory if the FIFO is empty and no program thread is writing. Returns true if
+    /// no memory is attached any more.
     pub fn release_if_empty(&mut self) -> bool {
         if !self.is_attached() {
             return true;
         }
         self.memory.settle();
-        // Packets that point to released bytes keep the memory, and the program may wait until they
-        // have come back.
+        // Packets that reference released bytes keep the memory, and the program may wait for them.
         let is_pinned = self.memory.free(self.head) != self.head;
         if self.len() != 0 || is_pinned || !try_lock_engine(&self.shared().tx_lock) {
             return false;
@@ -308,7 +310,7 @@ impl EngineSend {
     fn geometry(&self) -> Geometry {
         match self.memory.window() {
             Some(window) => {
-                // Only what is counted may be written to.
+                // The program may write only to pages that are counted.
                 let cap = window.touched().checked_ilog2().map_or(0, |bits| 1 << bits);
                 Geometry { base: window.base(), cap, shift: self.shift }
             }
@@ -320,7 +322,7 @@ impl EngineSend {
         self.memory.windows()
     }
 
-    /// The stretches of the region that bytes of the FIFO lie in, which are sent from now on.
+    /// Returns the ranges of the region for `n` bytes at `offset`, and counts them as sent.
     fn stretches(&self, offset: u32, n: u32) -> [(usize, u32); 2] {
         if offset + n > self.sent.get() {
             self.note_sent(offset + n);
@@ -333,19 +335,20 @@ impl EngineSend {
         if self.retired {
             return;
         }
-        // Pinned bytes are in the FIFO to the program, so they are among those that were sent.
+        // Bytes referenced by packets are still in the FIFO for the program, so count them as sent.
         let free = self.memory.free(self.head);
         let pinned = self.head.wrapping_sub(free);
         self.shared().tx_unacked.store(sent + pinned, Ordering::Relaxed);
     }
 
-    /// Tells the program where it may write, after [`Pinned`] has looked.
+    /// Publishes the position up to which the program may write. Call after the references were
+    /// checked.
     fn publish_free(&self) {
         self.shared().tx_head.store(self.memory.free(self.head), Ordering::Release);
         self.note_sent(self.sent.get());
     }
 
-    /// With `tx_lock` held.
+    /// Publishes the geometry; `tx_lock` must be held.
     fn publish_geometry(&self) {
         let Geometry { base, cap, shift } = self.geometry();
         let shared = self.shared();
@@ -354,7 +357,7 @@ impl EngineSend {
         shared.tx_cap.store(cap, Ordering::Release);
     }
 
-    /// A lock that was stolen from us means that the program wrote while we moved its bytes.
+    /// Unlocks. If the lock was stolen, the program has written while its bytes were moved.
     fn unlock(&mut self) {
         if !unlock_engine(&self.shared().tx_lock) && !std::mem::replace(&mut self.hostile, true) {
             self.windows().report_hostile(self.slot);
@@ -365,16 +368,16 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // The next hint tries again. A FIFO that has one page because memory was short keeps
-            // the limit. `want_capacity` enlarges it once there is memory, even while autotuning
-            // enlarges no other.
+            // The next hint tries again. A FIFO that has only one page, because memory was short,
+            // keeps the limit. `want_capacity` enlarges it as soon as there is memory, even if
+            // autotuning is suspended.
             let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
         self.shared().tx_limit.store(self.limit, Ordering::Release);
     }
 
-    /// Moves to a window of `limit` bytes, with what is queued.
+    /// Moves to an extent of `limit` bytes, and copies the queued bytes.
     fn grow(&mut self) -> Attach {
         let touch = touched_by(self.limit);
         let Some(new) = self.windows().take(Side::Send, self.limit, touch) else {
@@ -389,8 +392,8 @@ impl EngineSend {
             self.windows().give(new);
             return Attach::Busy;
         }
-        // Under the lock the program's position stands still; bytes that it wrote and did not
-        // publish before it locked the last time do not count.
+        // Under the lock the program's position does not change. Bytes written but not published
+        // before are ignored.
         let queued = self.shared().tx_tail.load(Ordering::Acquire).wrapping_sub(self.head);
         let (mut to, queued) = (new.base() as usize, queued.min(old.cap));
         let mapping = self.windows().region().mapping();
@@ -401,8 +404,8 @@ impl EngineSend {
             }
         }
         self.shift = 0u32.wrapping_sub(self.head);
-        // Packets that point to the old window keep it. To the new one none does, so what was
-        // released is free.
+        // Packets that reference the old extent keep it. No packet references the new one, so all
+        // released bytes are free.
         self.memory.detach(self.slot, true);
         self.memory.attach(new);
         self.publish_free();
@@ -463,16 +466,16 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
-        // The FIFO began with a page because memory was short. Its peer reads, so it grows to the
-        // size of others once there is enough memory.
+        // The FIFO started with one page because memory was short. Grow it to the usual size as
+        // soon as there is enough memory.
         if self.memory.window().is_some_and(has_least)
             && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
-            // Refused or not, the next hint looks again.
+            // If this fails, the next hint tries again.
             let _ = self.grow();
         }
         let limit = bytes.min(self.limit_max);
-        // A program that does not fill what it has needs no more, however fast the network is.
+        // A program that does not fill its FIFO needs no larger one, however fast the network is.
         if !self.retired
             && limit > self.limit
             && self.peak > self.limit / 2
@@ -490,16 +493,17 @@ impl Drop for EngineSend {
     }
 }
 
-/// Whether the program is to be woken for room, after [`SendBuffer::release`]. As for Linux's
-/// `sk_stream_is_writeable`, a third of its limit has to be free, and little unsent. True: the
-/// program waits; report [`towpath_shm::layout::event::TX`]. The wish is cleared.
+/// Whether to wake the program for free space, after [`SendBuffer::release`]. As in Linux's
+/// `sk_stream_is_writeable`, a third of the limit must be free, and few bytes unsent. If true,
+/// clears the program's request; report [`towpath_shm::layout::event::TX`].
 pub fn take_tx_wanted(slot: &Slot) -> bool {
-    // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
+    // Pairs with `program_fifo::want_room`: either the program sees the free space, or we see its
+    // request.
     fence(Ordering::SeqCst);
     if slot.tx_wanted.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    // A hint, so the program's own words will do.
+    // Only a hint, so the program's own words may be trusted.
     let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
     let enough = most != 0 && space(slot) >= most / 3 && is_below_lowat(slot);
     enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0
@@ -560,7 +564,7 @@ mod tests {
         send_all(&region, slot, &[1; 60_000]);
         send.pull();
         send.release(59_999);
-        // A look that wants nothing: the peak is what is queued now.
+        // A hint that changes nothing, but resets the peak to the queued bytes.
         send.want_capacity(0);
         let data: Vec<u8> = (0..60_000u32).map(|i| (i * 3) as u8).collect();
         send_all(&region, slot, &data);
@@ -621,7 +625,7 @@ mod tests {
         let region = Region::create().unwrap();
         let windows = Windows::new(&region, 1 << 30);
         let (before, slot) = (region.slot(1).unwrap(), region.slot(2).unwrap());
-        // Another socket's bytes, in a window that is handed out again with its pages.
+        // Fill an extent with bytes of another socket; it is reused with its pages.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         other.attach();
         send_all(&region, before, &[0x55; WINDOW_MIN as usize]);
@@ -645,7 +649,7 @@ mod tests {
         assert!(send.peek(0, 1).is_empty() && send.peek(0, 1 << 31).is_empty());
     }
 
-    /// Bytes go round, so that in time all pages are written to that the FIFO goes round in.
+    /// Positions wrap, so all pages within the capacity are written eventually.
     #[test]
     fn no_more_pages_are_written_to_than_are_counted() {
         let region = Region::create().unwrap();
@@ -684,7 +688,7 @@ mod tests {
         assert!(!take_tx_wanted(slot));
     }
 
-    /// Connections whose peers do not read take no new connection's place.
+    /// Connections whose peers do not read must not prevent new connections.
     #[test]
     fn fresh_fifos_have_room_when_others_have_taken_all() {
         let region = Region::create().unwrap();
@@ -698,17 +702,17 @@ mod tests {
                 send
             })
         };
-        // Thirteen sixteenths are for all, and one for first pages.
+        // Thirteen sixteenths are for any FIFO, and one sixteenth for first pages.
         let mut full: Vec<_> = (0..13).map(|number| attached(number).unwrap()).collect();
         assert!(full.iter().all(|send| send.capacity() == WINDOW_MIN && send.len() == WINDOW_MIN));
         let mut fresh: Vec<_> = (13..29).map(|number| attached(number).unwrap()).collect();
         assert!(fresh.iter().all(|send| send.capacity() == 4096 && send.len() == 4096));
         assert!(attached(29).is_none());
-        // A datagram fits as a whole or not at all.
+        // Memory for datagrams is attached completely or not at all.
         drop(fresh.split_off(8));
         let mut records = EngineSend::new(&windows, 30, WINDOW_MIN, WINDOW_MIN).for_records();
         assert_eq!(records.attach(), Attach::NoMemory);
-        // The page is all that is written to, however often.
+        // Only the one page is ever written.
         let (send, slot) = (&mut fresh[0], region.slot(13).unwrap());
         let data: Vec<u8> = (0..3000u32).map(|i| (i * 7) as u8).collect();
         for _ in 0..10 {
@@ -719,7 +723,7 @@ mod tests {
             send.want_capacity(WINDOW_MIN);
             assert_eq!((send.capacity(), program::room(slot)), (4096, 1096));
         }
-        // When there is more it gets as much as others, with what it holds.
+        // With enough memory the FIFO grows to the usual size, and keeps its content.
         full.truncate(11);
         send.want_capacity(WINDOW_MIN);
         assert_eq!((send.capacity(), program::room(slot)), (WINDOW_MIN, WINDOW_MIN - 3000));
@@ -730,7 +734,7 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// SO_SNDBUF says how long it may be, not how much memory there was when it was set.
+    /// SO_SNDBUF must take effect later if memory was short when it was set.
     #[test]
     fn a_fifo_with_a_page_gets_what_was_asked_for_when_there_is_so_much() {
         let region = Region::create().unwrap();
@@ -744,7 +748,7 @@ mod tests {
         let mut send = attached(13);
         send.set_capacity(WINDOW_MIN);
         assert_eq!((send.capacity(), program::room(region.slot(13).unwrap())), (4096, 4096));
-        // More than half is in use still, so that autotuning makes nothing larger.
+        // More than half of the memory is in use, so autotuning is suspended.
         full.truncate(11);
         send.want_capacity(WINDOW_MIN);
         assert_eq!(send.capacity(), WINDOW_MIN);

@@ -1,13 +1,13 @@
-//! A ring between two threads of one process that moves items, not bytes. The taker may give each
-//! place back with another item in it.
+//! A ring between two threads of one process that exchanges items: the taker may return an item in
+//! each place.
 //!
-//! So threads that hand packets to each other need no second ring for their buffers. The taker
-//! leaves an empty buffer in the packet's place, and the giver finds it when it comes to that place
-//! again. Each has as many as before.
+//! Threads that pass packets to each other thus need no second ring for empty buffers. The taker
+//! leaves an empty buffer in the packet's place, and the giver receives it when it reaches that
+//! place again. Each thread keeps the same number of buffers.
 //!
-//! The algorithm is that of the other rings (`protocol.rs`), a batch at a time. Items show when
-//! they are [published](Giver::publish), and places are free when they are [given
-//! back](Taker::give_back). Between these calls no word is shared.
+//! The algorithm is that of the other rings (`protocol.rs`), for batches. Items become visible when
+//! they are [published](Giver::publish), and places become free when they are [given
+//! back](Taker::give_back). Other calls do not write shared words.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ use loom::{cell::UnsafeCell, sync::Arc};
 #[cfg(not(loom))]
 use std::{cell::UnsafeCell, sync::Arc};
 
-/// Makes a ring with `places` places, a power of two, and its two ends.
+/// Creates a ring with `places` places, and returns its two ends.
 ///
 /// ```
 /// let (mut giver, mut taker) = towpath_ring::exchange(2);
@@ -26,14 +26,14 @@ use std::{cell::UnsafeCell, sync::Arc};
 /// assert_eq!(taker.take(|item| (item, Some("an empty one"))), Some("a packet"));
 /// taker.give_back();
 ///
-/// // The second time round.
+/// // Second pass over the ring.
 /// assert_eq!(giver.give("b"), Ok(None));
 /// assert_eq!(giver.give("c"), Ok(Some("an empty one")));
 /// assert_eq!(giver.give("d"), Err("d"), "the ring is full");
 /// ```
 ///
 /// # Panics
-/// When `places` is no power of two.
+/// If `places` is not a power of two, or exceeds 2^16.
 pub fn exchange<T>(places: u32) -> (Giver<T>, Taker<T>) {
     assert!(places.is_power_of_two() && places <= 1 << 16, "{places} places");
     let ring = Arc::new(Ring {
@@ -45,84 +45,83 @@ pub fn exchange<T>(places: u32) -> (Giver<T>, Taker<T>) {
     (giver, Taker { ring, at: 0, given_back: 0, given_until: 0 })
 }
 
-/// Both positions only grow, modulo 2^32; they are never further apart than there are places.
+/// Both positions only grow, modulo 2^32; their distance is at most the number of places.
 #[derive(Debug)]
 struct Ring<T> {
-    /// Up to here places are the taker's; the giver writes it.
+    /// Places before this position are the taker's; written by the giver.
     given: Line<AtomicU32>,
-    /// Up to here they are the giver's again; the taker writes it.
+    /// Places before this position are the giver's again; written by the taker.
     taken: Line<AtomicU32>,
     places: Box<[UnsafeCell<Option<T>>]>,
 }
 
-/// On cache lines of its own, the one that processors fetch along with it among them.
+/// Aligned to 128 bytes to avoid false sharing, because processors prefetch pairs of cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: at each time one end alone reaches a place: the taker those from `taken` to `given`, the
-// giver all others. An end learns by an acquiring load that it may reach a place, from the
-// releasing store after the other end left it. Each end is one thread's at a time, because its
-// methods take it by `&mut`. So an item is sent from thread to thread, and not shared.
+// SAFETY: only one end accesses a place at any time: the taker those from `taken` to `given`, the
+// giver all others. An end learns of its access by an acquire load, from the release store that the
+// other end made after its last access. Each end belongs to one thread at a time, because its
+// methods take `&mut self`. Items are therefore sent between threads, not shared.
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: what it owns is its items.
+// SAFETY: the ring owns only its items.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Exchanges the content of the place of position `at` for `item`.
+    /// Replaces the content of the place at position `at` with `item`.
     ///
     /// # Safety
-    /// The place is the caller's, by what [`Ring`]'s positions say.
+    /// The place must belong to the caller, according to [`Ring`]'s positions.
     unsafe fn replace(&self, at: u32, item: Option<T>) -> Option<T> {
         let place = &self.places[at as usize & (self.places.len() - 1)];
         #[cfg(loom)]
-        // SAFETY: the caller's duty; loom checks it.
+        // SAFETY: guaranteed by the caller; loom checks it.
         return place.with_mut(|place| unsafe { place.replace(item) });
         #[cfg(not(loom))]
-        // SAFETY: the caller's duty.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             place.get().replace(item)
         }
     }
 }
 
-/// The end that gives. See [`exchange`].
+/// The giving end of an [`exchange`].
 #[derive(Debug)]
 pub struct Giver<T> {
     ring: Arc<Ring<T>>,
-    /// The next place.
+    /// Position of the next item.
     at: u32,
-    /// Position up to which the taker sees items.
+    /// Position up to which items are visible to the taker.
     published: u32,
-    /// Up to here places are known to be ours.
+    /// Position up to which places are known to be free.
     free_until: u32,
 }
 
 impl<T> Giver<T> {
-    /// Puts an item into the ring, and returns what the taker left in its place. The taker sees it
-    /// after
-    /// [`Giver::publish`].
+    /// Puts an item into the ring, and returns the item that the taker left in its place. The taker
+    /// sees the item after [`Giver::publish`].
     ///
     /// # Errors
-    /// The item, when the ring is full.
+    /// Returns the item if the ring is full.
     pub fn give(&mut self, item: T) -> Result<Option<T>, T> {
         if self.at == self.free_until {
-            // Acquire: the taker is done with the places that it gave back.
+            // Acquire: the taker has finished with the places that it gave back.
             let taken = self.ring.taken.0.load(Ordering::Acquire);
             self.free_until = taken.wrapping_add(self.ring.places.len() as u32);
             if self.at == self.free_until {
                 return Err(item);
             }
         }
-        // SAFETY: `at` is before `free_until`, so the taker has given the place back, or never had
-        // it. The taker sees no place from `published` on.
+        // SAFETY: `at` is before `free_until`, so the taker has given the place back or never had
+        // it. The taker does not access places from `published` on.
         let left = unsafe { self.ring.replace(self.at, Some(item)) };
         self.at = self.at.wrapping_add(1);
         Ok(left)
     }
 
-    /// Shows the taker what was given. True when that is anything: if the taker sleeps it has to be
-    /// woken.
+    /// Makes the given items visible to the taker. Returns true if there are new ones; then wake
+    /// the taker if it sleeps.
     pub fn publish(&mut self) -> bool {
         if self.at == self.published {
             return false;
@@ -133,31 +132,31 @@ impl<T> Giver<T> {
     }
 }
 
-/// The end that takes. See [`exchange`].
+/// The taking end of an [`exchange`].
 #[derive(Debug)]
 pub struct Taker<T> {
     ring: Arc<Ring<T>>,
-    /// The next place.
+    /// Position of the next item.
     at: u32,
     /// Position up to which the giver sees free places.
     given_back: u32,
-    /// Up to here items are known to have been given.
+    /// Position up to which items are known to be visible.
     given_until: u32,
 }
 
 impl<T> Taker<T> {
-    /// Takes the next item, if there is one, and leaves in its place what `then` makes besides of
-    /// it.
+    /// Takes the next item, if there is one. `then` maps it to a result, and to an item to leave in
+    /// its place.
     pub fn take<R>(&mut self, then: impl FnOnce(T) -> (R, Option<T>)) -> Option<R> {
         if self.at == self.given_until {
-            // Acquire: what the giver put into the places shows.
+            // Acquire: the giver's writes to the places are visible.
             self.given_until = self.ring.given.0.load(Ordering::Acquire);
             if self.at == self.given_until {
                 return None;
             }
         }
-        // SAFETY: `at` is before `given_until`, so that the giver has published the place, and it
-        // has it again only from `give_back` on.
+        // SAFETY: `at` is before `given_until`, so the giver has published the place, and will not
+        // access it before `give_back`.
         let item = unsafe { self.ring.replace(self.at, None) };
         let taken = item.map(|item| {
             let (taken, left) = then(item);
@@ -170,12 +169,12 @@ impl<T> Taker<T> {
         taken
     }
 
-    /// Whether there is anything to take.
+    /// Whether there is no item to take.
     pub fn is_empty(&self) -> bool {
         self.at == self.ring.given.0.load(Ordering::Acquire)
     }
 
-    /// Lets the giver have the places of what was taken.
+    /// Returns the places of taken items to the giver.
     pub fn give_back(&mut self) {
         if self.at != self.given_back {
             self.given_back = self.at;
@@ -189,8 +188,7 @@ mod loom_tests {
     use super::exchange;
     use loom::thread;
 
-    /// Sends items through two places, each exchanged for one that names the item that it was
-    /// exchanged for.
+    /// Sends items through two places; each is exchanged for one that contains its number plus 100.
     fn keeps_order_and_returns_what_is_left(items: i32) {
         loom::model(move || {
             let (mut giver, mut taker) = exchange(2);
@@ -200,7 +198,7 @@ mod loom_tests {
                     while giver.give(Box::new(item)).map(|it| left.extend(it)).is_err() {
                         thread::yield_now();
                     }
-                    // The first two are one batch.
+                    // Publish the first two items as one batch.
                     if item != 0 {
                         assert!(giver.publish());
                     }
@@ -229,7 +227,7 @@ mod loom_tests {
         keeps_order_and_returns_what_is_left(3);
     }
 
-    /// Twenty seconds of interleavings.
+    /// Takes twenty seconds.
     mod nightly {
         #[test]
         fn loom_an_exchange_of_four_keeps_order_and_returns_what_is_left() {

@@ -1,21 +1,22 @@
-//! Where a byte of a FIFO lies.
+//! Mapping of FIFO positions to memory.
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 
-/// A window of the region used as a ring of bytes: `offset = base + ((position + shift) & (cap -
+/// An extent of the region used as a ring of bytes: `offset = base + ((position + shift) & (cap -
 /// 1))`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Geometry {
-    /// Offset in the region.
+    /// Offset in the region, in bytes.
     pub base: u64,
-    /// Bytes, a power of two; 0: no memory.
+    /// Size in bytes, a power of two; 0 without memory.
     pub cap: u32,
-    /// So that a FIFO can move and grow while its positions run on.
+    /// Added to positions, so that a FIFO can move and grow while its positions continue.
     pub shift: u32,
 }
 
 impl Geometry {
-    /// As read from memory that others write to: None when it leaves the FIFO area.
+    /// Validates values read from memory that a program can write: `None` if the extent is outside
+    /// the FIFO area.
     pub fn checked(base: u64, cap: u32, shift: u32) -> Option<Self> {
         let start = usize::try_from(base).ok()?;
         let end = start.checked_add(cap as usize)?;
@@ -23,8 +24,8 @@ impl Geometry {
         (cap.is_power_of_two() && inside).then_some(Self { base, cap, shift })
     }
 
-    /// Offset and length of the one or two stretches that `len` bytes at `position` lie in. No more
-    /// than `cap`, whatever is asked for: behind the window begins that of another socket.
+    /// Returns offset and length of the one or two ranges that contain `len` bytes at `position`.
+    /// Never more than `cap`, because the memory after the extent belongs to another socket.
     pub fn stretches(&self, position: u32, len: u32) -> [(usize, u32); 2] {
         debug_assert!(len <= self.cap, "{len} bytes of a window of {}", self.cap);
         if self.cap == 0 {
@@ -37,7 +38,7 @@ impl Geometry {
     }
 }
 
-/// How many of the `n` bytes from `offset` on there are in a FIFO that holds `len`.
+/// Returns how many of the `n` bytes at `offset` exist in a FIFO that holds `len`.
 pub(crate) fn there(offset: u32, n: u32, len: u32) -> u32 {
     n.min(len.saturating_sub(offset))
 }

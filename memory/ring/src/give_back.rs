@@ -1,19 +1,20 @@
-//! The thread that gives pages of the region back to the kernel.
+//! The thread that returns pages of the region to the kernel.
 //!
-//! A page of a shared file is freed by a hole in the file, for which the kernel takes the inode's
-//! lock. `fallocate(FALLOC_FL_PUNCH_HOLE)` and `madvise(MADV_REMOVE)` do the same there. A program
-//! has the file, too. Its write(2) from a page that faults slowly (userfaultfd, FUSE) holds the
-//! lock for as long as the program likes. So the engine's thread never does it. Page faults do not
-//! take that lock.
+//! Pages of a shared file are freed by punching a hole, for which the kernel takes the inode's
+//! lock. `fallocate(FALLOC_FL_PUNCH_HOLE)` and `madvise(MADV_REMOVE)` are equivalent here. Programs
+//! have the file, too. If a program calls write(2) with a source page that faults slowly
+//! (userfaultfd, FUSE), it holds the lock for as long as it likes. The engine's thread therefore
+//! never punches holes. Page faults do not take that lock.
 //!
-//! Programs cannot be given the memory without a file that they can write(2) to:
+//! Programs cannot get the memory without a file that they can write(2) to:
 //! - A shared mapping is writable only if the descriptor is.
 //! - F_SEAL_FUTURE_WRITE would refuse the mappings of programs that start later.
 //! - Opening `/proc/PID/map_files` takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
-//! - Memory of shmat(2) is found in one IPC namespace only.
+//! - Memory of shmat(2) is visible in only one IPC namespace.
 //!
-//! While a program keeps the lock, the window that the thread works on is out of use, at most
-//! [`WINDOW_MAX`](crate::WINDOW_MAX). All others keep their pages and are handed out with them.
+//! While a program holds the lock, only the extent being returned is unavailable, at most
+//! [`WINDOW_MAX`](crate::WINDOW_MAX) bytes. All other free extents keep their pages until they are
+//! reused.
 
 use std::io;
 use std::sync::Weak;
@@ -21,8 +22,8 @@ use std::thread::Thread;
 
 use crate::windows::{Shared, Windows};
 
-/// Starts the thread, which ends when the windows are gone, or as soon after as the kernel lets go
-/// of it.
+/// Starts the thread. It ends when the [`Windows`] are dropped, or as soon as its system call
+/// returns.
 pub(crate) fn start(windows: Weak<Shared>) -> io::Result<Thread> {
     let builder = std::thread::Builder::new().name("towpath-give".into());
     Ok(builder.spawn(move || work(&windows))?.thread().clone())
@@ -38,7 +39,8 @@ fn work(windows: &Weak<Shared>) {
                 continue;
             }
         }
-        // Otherwise the memory would stay for as long as this thread sleeps.
+        // Drop the reference before sleeping; otherwise the memory would live as long as this
+        // thread sleeps.
         drop(windows);
         std::thread::park();
     }

@@ -1,4 +1,5 @@
-//! The same byte FIFOs for an owner in the engine's own process and thread: the gateway, and tests.
+//! Byte FIFOs in private memory, for an owner in the engine's process and thread: the gateway, and
+//! tests.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,12 +12,12 @@ use towpath_shm::{Fragments, Mapping, Stretch};
 use crate::buffer::{Payload, RecvBuffer, SendBuffer};
 use crate::fifo::{Geometry, there};
 
-/// Memory of a FIFO that is allocated when the first byte comes, grows, and is given back.
+/// Memory of a FIFO: allocated by the first byte, grows, and is released when idle.
 #[derive(Debug, Default)]
 struct Memory {
     mapping: Option<Arc<Mapping>>,
     shift: u32,
-    /// Bytes from its start that were ever written: the kernel has pages for these alone.
+    /// Number of bytes from the start that were ever written; only these have pages.
     touched: u32,
 }
 
@@ -26,7 +27,8 @@ impl Memory {
         Geometry { base: 0, cap, shift: self.shift }
     }
 
-    /// Makes room for `bytes`, keeping the `used` ones from position `head` on. False: no memory.
+    /// Ensures capacity for `bytes`, and keeps the `used` bytes from position `head` on. Returns
+    /// false without memory.
     fn ensure(&mut self, bytes: u32, head: u32, used: u32) -> bool {
         let old = self.geometry();
         if old.cap >= bytes && old.cap > 0 {
@@ -43,23 +45,23 @@ impl Memory {
             }
         }
         self.touched = used;
-        // Fragments that are still about keep the old memory alive.
+        // Existing fragments keep the old memory alive.
         self.mapping = Some(Arc::new(new));
         self.shift = 0u32.wrapping_sub(head);
         true
     }
 
-    /// Whether fragments point to it.
+    /// Whether fragments reference the memory.
     fn is_lent(&self) -> bool {
         let lent = self.mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) > 1);
-        // Pairs with the drop of the last fragment: its reads happen before the memory is written
-        // again.
+        // Pairs with the drop of the last fragment, so that its reads happen before the memory is
+        // overwritten.
         fence(Ordering::Acquire);
         lent
     }
 
-    /// Moves the `used` bytes from position `head` on to memory that no fragment points to, and
-    /// leaves the old one to the fragments. False: no memory.
+    /// Moves the `used` bytes from position `head` on to new memory, and leaves the old memory to
+    /// the fragments. Returns false without memory.
     fn leave(&mut self, head: u32, used: u32) -> bool {
         let old = std::mem::take(self);
         let moved = self.ensure(old.geometry().cap, head, 0);
@@ -101,7 +103,7 @@ impl Memory {
         }
     }
 
-    /// Notes that an owner has written bytes by itself.
+    /// Counts bytes that the owner has written into the memory directly.
     fn touch(&mut self, position: u32, n: u32) {
         for (at, len) in self.geometry().stretches(position, n) {
             if len > 0 {
@@ -116,7 +118,7 @@ impl Memory {
     }
 }
 
-/// Places of the bytes, for a system call.
+/// Converts fragments to iovecs for a system call.
 fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
     let mut out = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
     let mut n = 0;
@@ -130,10 +132,10 @@ fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
     (out, n)
 }
 
-/// sendmsg(2) or recvmsg(2), by number: how many bytes went.
+/// Calls sendmsg(2) or recvmsg(2), by system call number, and returns the bytes transferred.
 ///
 /// # Safety
-/// The message must point to memory that is there during the call, and may be written to for
+/// The message must reference memory that stays valid during the call, and that is writable for
 /// recvmsg(2).
 unsafe fn transfer(
     call: libc::c_long,
@@ -142,25 +144,24 @@ unsafe fn transfer(
     flags: libc::c_int,
 ) -> io::Result<u32> {
     let args = [socket.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let n = unsafe { syscall(call as usize, args) };
-    // No call moves more than MAX_RW_COUNT, which fits.
+    // System calls transfer at most MAX_RW_COUNT bytes, which fits.
     n.map(|n| n as u32).map_err(io::Error::from_raw_os_error)
 }
 
 fn message(iovecs: &mut ([libc::iovec; 2], usize)) -> libc::msghdr {
-    // SAFETY: a msghdr of zeros is a valid one: no name, no control data.
+    // SAFETY: an all-zero msghdr is valid: no name, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = iovecs.0.as_mut_ptr();
     message.msg_iovlen = iovecs.1 as _;
     message
 }
 
-/// The smallest memory.
+/// Minimum allocation in bytes.
 const FIRST: u32 = 16 << 10;
 
-/// A receive FIFO that its owner reads directly. The FIFO has no memory before the first byte
-/// arrives.
+/// A receive FIFO that its owner reads directly. Memory is allocated when the first byte arrives.
 ///
 /// ```
 /// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
@@ -168,7 +169,7 @@ const FIRST: u32 = 16 << 10;
 ///
 /// let payload = |bytes| Payload::new(bytes, Fragments::empty());
 /// let mut recv = HeapRecv::new(16 << 10, 1 << 20);
-/// // The second segment comes first: it is stored where it belongs, and nothing can be read yet.
+/// // The second segment arrives first: it is stored at its offset, but cannot be read yet.
 /// assert!(recv.write_at(5, &payload(b"towpath")));
 /// assert_eq!(recv.unread(), 0);
 /// assert!(recv.write_at(0, &payload(b"down ")));
@@ -191,33 +192,34 @@ pub struct HeapRecv {
 }
 
 impl HeapRecv {
-    /// Holds `nominal` bytes, growing to `nominal_max` (at most 1 GiB) when the connection asks.
+    /// Creates a FIFO that holds `nominal` bytes, growing to `nominal_max` (at most 1 GiB) if the
+    /// connection needs it.
     pub fn new(nominal: u32, nominal_max: u32) -> Self {
         let nominal_max = nominal_max.min(1 << 30);
         let nominal = nominal.min(nominal_max);
         Self { memory: Memory::default(), head: 0, tail: 0, ahead: 0, nominal, nominal_max }
     }
 
-    /// All unread bytes.
+    /// Returns all unread bytes.
     pub fn peek(&self) -> Fragments {
         self.memory.fragments(self.head, self.unread())
     }
 
-    /// Takes `n` bytes off the front (at most the unread ones).
+    /// Removes up to `n` unread bytes from the front.
     pub fn consume(&mut self, n: u32) {
         self.head = self.head.wrapping_add(n.min(self.unread()));
         if self.unread() == 0 && self.ahead == 0 {
-            // The next bytes lie in pages that were touched already.
+            // Reuse pages that exist already.
             self.memory.shift = 0u32.wrapping_sub(self.tail);
         }
     }
 
-    /// Sends what is unread on a socket of the kernel and consumes it; returns how many bytes it
-    /// took, 0 when nothing is unread. Never blocks, and raises no SIGPIPE.
+    /// Sends unread bytes on a kernel socket and consumes them. Returns the number of bytes, 0 if
+    /// none are unread. Never blocks, and raises no SIGPIPE.
     ///
     /// # Errors
-    /// Errors of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and
-    /// `ConnectionReset` when it never will. Nothing is consumed then.
+    /// Errors of send(2): `WouldBlock` if the socket's buffer is full, `BrokenPipe` and
+    /// `ConnectionReset` if the peer is gone. No bytes are consumed then.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.peek();
         if fragments.is_empty() {
@@ -232,14 +234,14 @@ impl HeapRecv {
         Ok(n)
     }
 
-    /// Gives the memory back if nothing is in it; for connections that have been idle for a while.
+    /// Releases the memory if the FIFO is empty; for connections that have been idle for a while.
     pub fn release_idle(&mut self) {
         if self.unread() == 0 && self.ahead == 0 {
             self.memory.give_back();
         }
     }
 
-    /// Bytes of memory for which the kernel has pages.
+    /// Returns the number of bytes for which the kernel has pages.
     pub fn memory_bytes(&self) -> u32 {
         self.memory.touched
     }
@@ -259,7 +261,7 @@ impl RecvBuffer for HeapRecv {
         let Some(end) = offset.checked_add(data.len()).filter(|end| *end <= self.free()) else {
             return false;
         };
-        // The whole of what it may hold: pages cost nothing until touched.
+        // Reserve the full capacity, because pages cost nothing until touched.
         if !self.memory.ensure(self.nominal, self.head, used) {
             return false;
         }
@@ -280,12 +282,11 @@ impl RecvBuffer for HeapRecv {
     }
 }
 
-/// A transmit FIFO that its owner writes directly. The FIFO has no memory before the first byte is
-/// written.
+/// A transmit FIFO that its owner writes directly. Memory is allocated by the first write.
 ///
-/// Released bytes are not written again while fragments point to them: what is queued moves to
-/// other memory then. Moves are rare: a retransmission has to be on its way while the
-/// acknowledgment of its bytes arrives.
+/// Released bytes are not overwritten while fragments reference them; instead, the queued bytes
+/// move to new memory. Moves are rare: they require a retransmission in transit while the
+/// acknowledgement of its bytes arrives.
 ///
 /// ```
 /// use towpath_ring::{HeapSend, Payload, SendBuffer};
@@ -296,7 +297,7 @@ impl RecvBuffer for HeapRecv {
 /// assert_eq!(send.write(&payload), 8);
 /// assert_eq!(send.room(), 0);
 ///
-/// // Five bytes are acknowledged; the connection may queue more from now on.
+/// // Five bytes are acknowledged, and the connection allows more to be queued.
 /// send.release(5);
 /// send.want_capacity(64);
 /// assert_eq!(send.write(&payload.slice(8, 8)), 8);
@@ -309,7 +310,7 @@ pub struct HeapSend {
     memory: Memory,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be written again. Fragments may point to those between it and
+    /// Bytes before this position may be overwritten. Fragments may reference bytes between it and
     /// `head`.
     free: u32,
     limit: u32,
@@ -317,20 +318,20 @@ pub struct HeapSend {
 }
 
 impl HeapSend {
-    /// Holds `limit` bytes, growing to `limit_max` (at most 1 GiB) when the connection asks.
+    /// Creates a FIFO that holds `limit` bytes, growing to `limit_max` (at most 1 GiB) if the
+    /// connection needs it.
     pub fn new(limit: u32, limit_max: u32) -> Self {
         let limit_max = limit_max.min(1 << 30);
         let (memory, limit) = (Memory::default(), limit.min(limit_max));
         Self { memory, head: 0, tail: 0, free: 0, limit, limit_max }
     }
 
-    /// Bytes that can be written, if there is memory for them.
+    /// Returns the number of bytes that can be written, if memory is available.
     pub fn room(&self) -> u32 {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Copies in as many bytes as there is room for, from the first; returns how many. 0 also when
-    /// there is no memory.
+    /// Copies as many bytes of `data` as fit, and returns their number; 0 also without memory.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
         if n == 0 || !self.ensure() {
@@ -341,8 +342,8 @@ impl HeapSend {
         n
     }
 
-    /// Where the next bytes go, for a system call that reads straight into it; say with
-    /// [`HeapSend::commit`] how many it were. No bytes when there is no room (or no memory).
+    /// Returns the free space, for a system call that writes into it; call [`HeapSend::commit`]
+    /// with the number of bytes afterwards. Empty if the FIFO is full or memory is not available.
     pub fn spare(&mut self) -> Fragments {
         let n = self.room();
         if n == 0 || !self.ensure() {
@@ -351,7 +352,7 @@ impl HeapSend {
         self.memory.fragments(self.tail, n)
     }
 
-    /// Makes sure that there is memory behind the queued bytes to which no fragment points.
+    /// Ensures memory after the queued bytes that no fragment references.
     fn ensure(&mut self) -> bool {
         if !self.memory.ensure(self.limit, self.head, self.len()) {
             return false;
@@ -366,13 +367,13 @@ impl HeapSend {
         true
     }
 
-    /// Receives from a socket of the kernel straight into the memory; returns the number of bytes.
-    /// 0: the peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never
-    /// blocks.
+    /// Receives from a kernel socket directly into the FIFO, and returns the number of bytes.
+    /// Returns 0 if the peer has closed its direction, or without [`HeapSend::room`] or memory.
+    /// Never blocks.
     ///
     /// # Errors
-    /// Errors of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of
-    /// the connection.
+    /// Errors of recv(2): `WouldBlock` if no bytes are available, `ConnectionReset` and further
+    /// errors of the connection.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.spare();
         if fragments.is_empty() {
@@ -380,27 +381,27 @@ impl HeapSend {
         }
         let mut places = iovecs(&fragments);
         let mut message = message(&mut places);
-        // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call, and
-        // that is accessed by copy only, never through a reference.
+        // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call. That
+        // memory is accessed only by copying, never through a reference.
         let n =
             unsafe { transfer(libc::SYS_recvmsg, socket, &raw mut message, libc::MSG_DONTWAIT) }?;
         self.commit(n);
         Ok(n)
     }
 
-    /// Gives the memory back if nothing is in it; for connections that have been idle for a while.
+    /// Releases the memory if the FIFO is empty; for connections that have been idle for a while.
     pub fn release_idle(&mut self) {
         if self.is_empty() {
             self.memory.give_back();
         }
     }
 
-    /// Bytes of memory for which the kernel has pages.
+    /// Returns the number of bytes for which the kernel has pages.
     pub fn memory_bytes(&self) -> u32 {
         self.memory.touched
     }
 
-    /// `n` bytes were put into [`HeapSend::spare`], from its start: they are to be sent.
+    /// Queues `n` bytes that were written to the start of [`HeapSend::spare`].
     pub fn commit(&mut self, n: u32) {
         let n = n.min(self.room());
         self.memory.touch(self.tail, n);
@@ -435,7 +436,7 @@ impl SendBuffer for HeapSend {
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
         if self.is_empty() && !self.memory.is_lent() {
-            // The next bytes lie in pages that were touched already.
+            // Reuse pages that exist already.
             self.memory.shift = 0u32.wrapping_sub(self.tail);
             self.free = self.head;
         }
@@ -487,7 +488,7 @@ mod tests {
         let mut recv = HeapRecv::new(64 << 10, 64 << 10);
         assert_eq!(recv.memory_bytes(), 0);
         for _ in 0..3 {
-            // A reader that keeps up has the same bytes written again and again.
+            // A reader that keeps up causes the same bytes to be written again.
             assert!(recv.write_at(0, &payload(&[1; 1000])));
             recv.commit(1000);
             assert_eq!(recv.memory_bytes(), 1000);
@@ -503,7 +504,7 @@ mod tests {
         send.commit(3000);
         assert_eq!(send.write(&payload(&[1; 1000])), 1000);
         assert_eq!(send.memory_bytes(), 4000);
-        // The larger memory has what was queued, and nothing else.
+        // The larger memory contains only the queued bytes.
         send.release(1500);
         send.want_capacity(100_000);
         assert_eq!(send.write(&payload(&[1; 500])), 500);
@@ -536,7 +537,7 @@ mod tests {
             written += send.write(&payload(&data));
             let n = send.len();
             lent.push((send.peek(n / 3, n / 2), bytes(&send.peek(n / 3, n / 2))));
-            // All of it from time to time, so that the next bytes would go to the front.
+            // Release everything from time to time, so that the next bytes would go to the front.
             send.release(if round % 5 == 0 { n } else { n / 2 });
             if round % 3 == 0 {
                 lent.remove(round as usize / 3 % lent.len());

@@ -1,23 +1,23 @@
 //! Rings and byte FIFOs over shared memory, and the protocol by which one side sleeps and the other
-//! wakes it. Each algorithm exists once, and loom checks it.
+//! wakes it. Each algorithm is implemented once, and checked by loom.
 //!
 //! Reading order:
-//! 1. [`towpath_shm::layout`]: the contract.
-//! 2. `protocol`: the algorithms alone.
+//! 1. [`towpath_shm::layout`]: the memory layout shared with programs.
+//! 2. `protocol`: the algorithms.
 //! 3. [`Region`], [`Channel`] and [`Status`]: the memory.
-//! 4. [`Life`]: how programs notice the engine's end.
-//! 5. [`program_fifo`]: a program's ends of a socket; [`urgent`]: the mark that reads stop at.
-//! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which trust no word of the program.
-//!    [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
-//! 7. `pins`: bytes that packets point to.
-//! 8. [`Windows`]: distribution of the memory.
+//! 4. [`Life`]: how programs detect that the engine has exited.
+//! 5. [`program_fifo`]: the program's ends of a socket; [`urgent`]: the mark at which reads stop.
+//! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which validate every word of the
+//! program.
+//!    [`HeapRecv`] and [`HeapSend`]: the same in private memory.
+//! 7. `pins`: references of packets to bytes in a FIFO.
+//! 8. [`Windows`]: the allocator of the memory.
 //!
-//! The locks, `lock.rs` and `process_lock.rs`, stand apart, with their common part `word.rs`. By
-//! [`Relay`] threads of one process take turns at an engine.
+//! The locks are in `lock.rs` and `process_lock.rs`, with their common part in `word.rs`. [`Relay`]
+//! lets the threads of one process take turns at driving an engine.
 //!
 //! # Example
-//! A program and its engine, in one process: the program's bytes go through a socket's transmit
-//! FIFO.
+//! A program and its engine in one process: the program writes to a socket's transmit FIFO.
 //! ```
 //! use std::os::fd::AsFd;
 //! use towpath_ring::{
@@ -27,14 +27,14 @@
 //! };
 //! use towpath_shm::layout::{Command, op};
 //!
-//! // The engine makes the memory, and a FIFO that holds 64 KiB for the socket in slot 5.
+//! // The engine creates the memory, and a FIFO of 64 KiB for the socket in slot 5.
 //! let (region, channel) = (Region::create()?, Channel::create()?);
 //! let mut engine = EngineChannel::new(channel.clone());
 //! let windows = Windows::new(&region, 64 << 20);
 //! let mut fifo = EngineSend::new(&windows, 5, 64 << 10, 64 << 10);
 //! assert_eq!(fifo.attach(), Attach::Done);
 //!
-//! // The program writes, and tells the engine once.
+//! // The program writes, and notifies the engine once.
 //! let slot = region.slot(5).expect("below SLOTS_MAX");
 //! let write = |position, n: u32| {
 //!     program_fifo::write_at(&region, slot, position, &b"down the towpath"[..n as usize]);
@@ -44,13 +44,13 @@
 //! assert_eq!(done, Appended::Bytes { n: 16, tell: true });
 //! push_command(&channel, &Command { op: op::TX, slot: 5, ..Command::default() })?;
 //!
-//! // Here it would wake an engine that sleeps.
+//! // If the engine slept, this would wake it.
 //! let (page, bell) = (EngineStatus::create()?, notification::create()?);
 //! let status = Status::map(page.file().expect("shared").try_clone()?)?;
 //! ring_engine(&status, &Rung::default(), bell.as_fd());
 //! assert!(!notification::clear(bell.as_fd()), "it is awake");
 //!
-//! // The engine copies the command out, and believes nothing of it before it has looked.
+//! // The engine copies the command, and validates it before use.
 //! let command = engine.pop_command()?.expect("one was pushed");
 //! assert_eq!((command.op, command.slot), (op::TX, 5));
 //! assert!(fifo.pull(), "the position is possible");

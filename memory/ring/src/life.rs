@@ -1,12 +1,12 @@
-//! How programs learn that the engine has ended, whatever ended it.
+//! Detection of the engine's end by programs, however it ends.
 //!
-//! A thread that waits for one socket sleeps on a futex. When the engine is killed, the futex is
-//! not woken, and a thread cannot sleep on it together with a descriptor. The kernel does wake
-//! threads by *robust lists* (set_robust_list(2), Documentation/locking/robust-futexes.rst). When a
-//! thread ends, in whatever way, the kernel walks the list that the thread has registered. In each
-//! word that holds the thread's id it sets FUTEX_OWNER_DIED, and wakes one sleeper. So the engine's
-//! thread has a list of words in the status page, which it never gives back while it lives.
-//! Programs sleep on such a word and the socket's at once (futex_waitv(2)).
+//! A thread that waits for one socket sleeps on a futex. If the engine is killed, no one wakes the
+//! futex, and a thread cannot wait for a futex and a descriptor together. However, the kernel wakes
+//! futexes through *robust lists* (set_robust_list(2), Documentation/locking/robust-futexes.rst).
+//! When a thread ends for any reason, the kernel walks the list that the thread registered. In each
+//! word that contains the thread's id, it sets FUTEX_OWNER_DIED and wakes one waiter. The engine's
+//! thread therefore registers words in the status page, which contain its id while it lives.
+//! Programs wait on one of these words and on the socket's word at once (futex_waitv(2)).
 //!
 //! ```text
 //!   private memory:  head ──► entry 0 ──► entry 1 ──► … ──► head    (addresses: not for programs)
@@ -14,12 +14,12 @@
 //!   status page:              word 0      word 1      …             (tid | FUTEX_WAITERS)
 //! ```
 //!
-//! The kernel wakes one thread a word, and that thread may be stopped, or leave its call by
-//! siglongjmp. So each process has a word of its own, as far as there are words ([`LIVES`]). The
-//! first thread of a process that sees the engine's end, in whatever call, wakes the word's other
-//! sleepers ([`crate::StatusPage::wake`]).
+//! The kernel wakes only one thread per word, and that thread may be stopped, or leave its call by
+//! siglongjmp. Each process therefore gets its own word, as long as there are enough ([`LIVES`]).
+//! The first thread of a process that detects the engine's end wakes the remaining waiters of the
+//! word ([`crate::StatusPage::wake`]).
 //!
-//! The word also tells of the end those that do not sleep, without a system call.
+//! Threads that do not sleep can read the word to check for the engine's end without a system call.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -30,43 +30,43 @@ use towpath_shm::Mapping;
 use towpath_shm::layout::{ENGINE_ENDED, LIVES, LifeWord as Word, StatusPage};
 use towpath_shm::syscall::syscall;
 
-/// FUTEX_WAITERS of linux/futex.h: the kernel is to wake somebody when the owner dies.
+/// FUTEX_WAITERS of linux/futex.h: requests a wake-up by the kernel when the owner dies.
 const WAITERS: u32 = 0x8000_0000;
 
-/// The life of the engine's thread, as programs see it. The life ends when `Life` is dropped, or
-/// when the thread ends in any other way.
+/// Marks the engine's thread as alive for programs, until `Life` is dropped or the thread ends for
+/// any reason.
 ///
-/// `Life` belongs to the thread that made it, and cannot be sent to another.
+/// Belongs to the thread that created it, so it is not `Send`.
 #[derive(Debug)]
 pub struct Life {
     mapping: Arc<Mapping>,
-    /// Where the status page begins in the mapping.
+    /// Offset of the status page in the mapping.
     at: usize,
-    /// None: the kernel has no robust lists.
+    /// `None` if the kernel does not support robust lists.
     list: Option<Box<RobustList>>,
-    /// The thread's list before, which is libc's: address and length.
+    /// The thread's previous list (libc's): address and length.
     before: (usize, usize),
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// struct robust_list_head, and behind it the entries. The kernel reads it when the thread ends.
+/// struct robust_list_head, followed by the entries. The kernel reads it when the thread ends.
 #[derive(Debug)]
 #[repr(C)]
 struct RobustList {
     first: usize,
-    /// From an entry to its word.
+    /// Offset from an entry to its futex word.
     offset: isize,
-    /// An entry that is about to be added or removed: never, here.
+    /// Entry that is being added or removed; unused.
     pending: usize,
-    /// Each is the address of the next; that of the last is the head's.
+    /// Each entry is the address of the next; the last one points to the head.
     entries: [usize; LIVES],
 }
 
-/// Length that set_robust_list(2) expects: that of the head alone, without the entries.
+/// Length that set_robust_list(2) expects: the head without the entries.
 const HEAD_LEN: usize = std::mem::offset_of!(RobustList, entries);
 
 impl Life {
-    /// From here on the calling thread is the engine's.
+    /// Registers the calling thread as the engine's.
     pub(crate) fn begin(mapping: &Arc<Mapping>, at: usize) -> Self {
         let mapping = Arc::clone(mapping);
         let before = robust_list();
@@ -95,7 +95,7 @@ impl Life {
     }
 
     fn status(&self) -> &StatusPage {
-        // SAFETY: Status is all atomics, and this mapping is the engine's writable one.
+        // SAFETY: StatusPage consists of atomics, and this mapping is the engine's writable one.
         unsafe { self.mapping.view(self.at) }
     }
 
@@ -109,8 +109,8 @@ impl Drop for Life {
         if let Some(list) = self.list.take()
             && !set_robust_list(self.before.0, self.before.1)
         {
-            // `set_robust_list` cannot fail here: it accepted the same length before. If it did,
-            // the kernel would still read the list.
+            // The kernel accepted the same length before, so this cannot fail. If it did, the
+            // kernel would still read the list, so the memory must stay.
             Box::leak(list);
         }
         for word in self.words() {
@@ -120,25 +120,25 @@ impl Drop for Life {
     }
 }
 
-/// Wakes all that sleep on a word of the page.
+/// Wakes all waiters on a word of the status page.
 pub(crate) fn wake(word: &AtomicU32) {
-    // A wake-up fails only where there is no memory at the address.
+    // Fails only if the address is not mapped.
     let _ = futex::wake(word, Flags::empty(), u32::MAX >> 1);
 }
 
-/// The list of this thread; (0, 0) where there are none.
+/// Returns address and length of this thread's robust list; (0, 0) without support.
 fn robust_list() -> (usize, usize) {
     let (mut at, mut len) = (0usize, 0usize);
     let args = [0, (&raw mut at).expose_provenance(), (&raw mut len).expose_provenance(), 0, 0, 0];
-    // SAFETY: for thread 0, which is the calling one, the kernel writes two words.
+    // SAFETY: the kernel writes two words for thread 0, which means the calling thread.
     let got = unsafe { syscall(libc::SYS_get_robust_list as usize, args) };
     if got.is_ok() { (at, len) } else { (0, 0) }
 }
 
-/// Whether the kernel has taken it.
+/// Registers a robust list; returns whether the kernel accepted it.
 fn set_robust_list(at: usize, len: usize) -> bool {
     // SAFETY: the kernel reads the list when this thread ends; the caller keeps it until then, or
-    // sets another one before.
+    // registers another list before.
     unsafe { syscall(libc::SYS_set_robust_list as usize, [at, len, 0, 0, 0, 0]) }.is_ok()
 }
 
@@ -154,14 +154,14 @@ mod tests {
         View::map(engine.file().expect("a memfd").try_clone().expect("a descriptor")).expect("ours")
     }
 
-    /// Sleeps as a thread of a process does; the value that the word has in the end.
+    /// Sleeps like a thread of a process, until the engine has ended.
     fn sleep_until_the_end(status: &View, channel: u32) {
         while let Some((word, alive)) = status.life(channel) {
             let _ = futex::wait(word, Flags::empty(), alive, None);
         }
     }
 
-    /// As after kill -9: nothing of the engine's own runs any more.
+    /// As after kill -9, no code of the engine runs.
     #[test]
     fn the_kernel_tells_when_the_engines_thread_ends() {
         let engine = EngineStatus::create().expect("memory");
@@ -176,7 +176,7 @@ mod tests {
             });
             begun.wait();
             assert!(status.life(1).is_some());
-            // Some have a word of their own, and some have not.
+            // Some channels have their own word, and some share one.
             let channels = [1, 2, 3, LIVES as u32 + 3, 4000];
             for &channel in &channels {
                 let status = &status;
@@ -187,8 +187,8 @@ mod tests {
             }
             end.wait();
         });
-        // The kernel goes through a dead thread's locks one after the other; who sleeps on the
-        // first does not wait for the last.
+        // The kernel handles a dead thread's words one by one, so a waiter on the first wakes
+        // before the last word is set.
         let start = std::time::Instant::now();
         while !(1..4096).all(|channel| status.has_ended(channel)) {
             assert!(start.elapsed().as_secs() < 50, "some were not told");

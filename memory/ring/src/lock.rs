@@ -1,14 +1,15 @@
 //! The locks of a slot's two ends, shared by the threads and processes that hold the socket.
 //!
-//! The word is 0, or the owner: the number of its process's channel and its thread id, with
-//! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of
-//! several) must not stop the others. Only the engine can tell for sure. A thread id means nothing
-//! in another PID namespace, but a dead process has closed its control socket. The engine then
-//! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
+//! The word is 0 or identifies the owner by its process's channel number and its thread id, with
+//! [`LOCK_CONTENDED`] if a thread sleeps. A process that dies with a lock (for example by kill -9)
+//! must not block other processes. Only the engine can detect this reliably: a thread id is
+//! meaningless in another PID namespace, but a dead process has closed its control socket. The
+//! engine then releases its locks ([`release_dead`]). Sleepers check whether the engine itself is
+//! alive.
 //!
-//! A lock also keeps a slot and its memory from being used again under a thread. The thread locks,
-//! then looks whether the slot is still its socket's. The engine first takes back the generation or
-//! a FIFO's geometry, then looks at the lock ([`end_generation`], [`are_out`]):
+//! A lock also prevents the reuse of a slot and its memory while a thread uses them. The thread
+//! locks, then checks whether the slot still belongs to its socket. The engine first invalidates
+//! the generation or a FIFO's geometry, then checks the lock ([`end_generation`], [`are_out`]):
 //!
 //! ```text
 //!   thread: lock, look at the generation, use positions and bytes, unlock
@@ -16,9 +17,9 @@
 //!                                       no:  LOCK_ENGINE into the word; the unlocking thread tells
 //! ```
 //!
-//! All of these steps but the looks at the generation are read-modify-writes of one word, which
-//! have one order. A thread that locked before the engine looked is seen by it; one that locks
-//! later sees what the engine wrote before.
+//! All these steps except the checks of the generation are read-modify-writes of one word, so they
+//! have a total order. If a thread locks before the engine checks, the engine sees it. If it locks
+//! later, the thread sees the engine's earlier writes.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -32,40 +33,41 @@ use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot}
 
 use crate::word::{self, Next};
 
-/// Before the first look whether the engine lives: far longer than anybody holds a lock.
+/// Time before the first check of the engine: much longer than a lock is usually held.
 const SLICE_MIN: Duration = Duration::from_millis(2);
-/// Between two such looks, in the end.
+/// Maximum time between two such checks.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// The engine holds a lock for the time of a copy. If it holds one for longer than this, it is dead
-/// or stopped, and the lock is taken from it. The engine notices the loss when it gives the lock
-/// back, and resets the connection.
+/// Maximum time for which the engine holds a lock, normally the time of a copy. If it holds one for
+/// longer, it is dead or stopped, and the waiter steals the lock. The engine detects the theft when
+/// it unlocks, and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
-/// The bits of a lock word that say who has it.
+/// The bits of a lock word that identify the owner.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
-/// Locks of one thread whose addresses are noted, so that a signal handler knows them for its own
-/// thread's. A thread has two when it moves bytes from one socket to another, and a handler on top
-/// of it may have as many.
+/// Maximum locks recorded per thread, so that a signal handler can recognize the locks of its own
+/// thread. A thread holds two when it moves bytes between sockets, and an interrupting handler may
+/// hold as many.
 const DEPTH: usize = 4;
-/// Attempts to change a word that a hostile program changes all the time, before it counts as held.
-/// Honest threads change it once or twice per call.
+/// Maximum attempts to update a word that a hostile program keeps changing, before it counts as
+/// held. Correct threads change it once or twice per call.
 const LOOKS: u32 = 1000;
 
-/// The part of its process's attachment that a locking thread needs.
+/// The part of a process's attachment that a locking thread needs.
 pub trait Door {
-    /// The number of its process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what
-    /// its threads own is known by it. 0 before it has one.
+    /// Returns the number of the process's channel, from 1 to
+    /// [`towpath_shm::layout::CHANNELS_MAX`]; 0 if it has none yet. Identifies the locks that its
+    /// threads own.
     fn channel(&self) -> u32;
 
-    /// Whether the engine is still there.
+    /// Whether the engine is alive.
     fn engine_lives(&self) -> bool;
 
-    /// The engine waits for the lock that was just given back: send
+    /// Notifies the engine, which waits for the lock that was just released, by
     /// [`towpath_shm::layout::op::UNLOCKED`].
     fn tell_unlocked(&self);
 }
 
-/// Says whether the engine lives, and tells nobody: for those who play both ends, as tests do.
+/// A door for code that plays both ends, as tests do: notifies no engine.
 impl<F: Fn() -> bool> Door for F {
     fn channel(&self) -> u32 {
         0
@@ -78,37 +80,36 @@ impl<F: Fn() -> bool> Door for F {
     fn tell_unlocked(&self) {}
 }
 
-/// A held lock; dropping it unlocks.
+/// A held lock; unlocks on drop.
 #[derive(Debug)]
 pub struct Guard<'a, D: Door> {
     word: &'a AtomicU32,
     owner: u32,
     nested: bool,
     door: D,
-    /// Locks of a thread are in a list of its own, which another thread's drop would miss.
+    /// Locks are recorded per thread, so a guard must be dropped by the thread that created it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl<D: Door> Guard<'_, D> {
-    /// Whether the thread had the lock already. If so this is a signal handler, on top of a call at
-    /// the same end of the same socket, which stands still. The interrupted call has to expect the
-    /// handler's bytes; see [`crate::append`] and [`crate::program_fifo::consume_from`].
+    /// Whether the thread already held the lock. If so, this is a signal handler that interrupts a
+    /// call at the same end of the same socket. The interrupted call must expect the handler's
+    /// bytes; see [`crate::append`] and [`crate::program_fifo::consume_from`].
     pub fn is_nested(&self) -> bool {
         self.nested
     }
 }
 
-/// Locks the read end of the socket that has the slot in this generation. None: the engine is gone,
-/// or the socket: while this thread was on its way to the lock the slot may have become another
-/// one's.
+/// Locks the read end of the socket that owns the slot in this generation. Returns `None` if the
+/// engine has ended, or if the slot no longer belongs to the socket.
 #[inline]
 pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.rx_lock, door)?;
     is_still(slot, generation).then_some(guard)
 }
 
-/// Locks the write end of a socket, for what the program writes: the transmit FIFO. None: as for
-/// [`lock_rx`].
+/// Locks the write end of a socket, which protects the transmit FIFO. Returns `None` as [`lock_rx`]
+/// does.
 #[inline]
 pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.tx_lock, door)?;
@@ -120,35 +121,35 @@ pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
     slot.generation.load(Ordering::Acquire) == generation
 }
 
-/// For the engine: no handle of the slot is valid any more; `next` is its new generation. Ok:
-/// nobody is inside either, and the slot can be used again.
+/// Engine: invalidates all handles of the slot; `next` is its new generation. If no thread is
+/// inside, returns `Ok`, and the slot can be reused.
 ///
 /// # Errors
-/// As for [`are_out`], which is to be asked again.
+/// As for [`are_out`], which has to be called again later.
 pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
     slot.generation.store(next, Ordering::Release);
     are_out(slot)
 }
 
-/// For the engine, after [`end_generation`]: whether nobody is inside any more. Never waits.
+/// Engine, after [`end_generation`]: checks that no thread is inside any more. Never waits.
 ///
 /// # Errors
-/// The number of the channel whose thread is inside; that thread tells when it unlocks
-/// ([`Door::tell_unlocked`]), unless it dies. The number is written by programs: there may be no
-/// such channel.
+/// Returns the number of the channel whose thread is inside. That thread notifies the engine when
+/// it unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so the channel
+/// may not exist.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
 }
 
-/// The same for one lock, after that was taken back which is used under it.
+/// Checks one lock like [`are_out`], after the data that it protects was invalidated.
 pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     let mut held = 0;
     for _ in 0..LOOKS {
-        // A word without an owner's bits is a free lock, whatever else a program has written there.
+        // A word without owner bits is a free lock, regardless of its remaining bits.
         let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
-        // The exchange is needed even where it changes nothing. A load might see an old value, and
-        // a later locker would not have to see our writes before it.
+        // The exchange is needed even if it changes nothing. A load might return an old value, and
+        // a later locker would not be guaranteed to see our earlier writes.
         match word.compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) if next == 0 => return Ok(()),
             Ok(_) => break,
@@ -158,12 +159,12 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
-/// Forgets the cached thread id. The child calls it after fork, because its thread has a new id.
+/// Clears the cached thread id. Call it in the child after fork, because its thread has a new id.
 pub fn forget_thread_id() {
     THREAD.with(|thread| thread.id.set(0));
 }
 
-/// For the engine, when the process on a channel is gone: what it held of a socket is free.
+/// Engine: releases a socket's locks that a dead process on `channel` held.
 pub fn release_dead(slot: &Slot, channel: u32) {
     release(&slot.rx_lock, channel);
     release(&slot.tx_lock, channel);
@@ -181,7 +182,7 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     let (me, is_ours) = THREAD.with(|thread| (thread.owner(door.channel()), enter(thread, word)));
     match word::try_acquire(word, me) {
-        // Thread ids are cut off in the word: that of another thread may look like ours.
+        // Thread ids are truncated in the word, so another thread may have the same owner bits.
         Err(held) if is_ours && held & OWNER == me => {
             THREAD.with(leave_nested);
             Some(Guard { word, owner: me, nested: true, door, _of_this_thread: PhantomData })
@@ -194,36 +195,36 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     }
 }
 
-/// Whether this thread has a lock: then this is a signal handler.
+/// Whether this thread holds a lock. If so, the caller is a signal handler.
 pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.held.get()) > 0
 }
 
-// Noted before the lock is taken and until after it is given back, as a handler sees it. True: it
-// was noted before, by a call that this one interrupts.
+// Records a lock before it is taken; it stays recorded until after it is released. Returns true if
+// a call that this one interrupts has recorded it already.
 #[inline]
 fn enter(thread: &ThreadIdentity, word: &AtomicU32) -> bool {
     let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
     thread.held.set(at + 1);
     compiler_fence(Ordering::SeqCst);
-    // A handler that strikes in here notes its own behind this place, and takes them away.
+    // A handler that interrupts here records its locks after this position, and removes them again.
     let (outer, own) = thread.words.split_at(at.min(DEPTH));
     let is_ours = outer.iter().any(|outer| outer.get() == word);
     if let Some(own) = own.first() {
         own.set(word);
     }
     compiler_fence(Ordering::SeqCst);
-    // Beyond, the owner in the word has to do.
+    // If the record is full, only the owner bits in the word decide.
     is_ours || at > DEPTH
 }
 
-// In whatever order they were taken.
+// Locks may be released in any order.
 #[inline]
 fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     compiler_fence(Ordering::SeqCst);
     let (last, word) = (thread.held.get() - 1, ptr::from_ref(word).addr());
     if let Some(at) = thread.words.iter().position(|own| own.get() == word) {
-        // A handler in between sees the last one twice.
+        // A handler that interrupts here sees the last entry twice.
         let last = &thread.words[last.min(DEPTH - 1)];
         thread.words[at].set(last.get());
         compiler_fence(Ordering::SeqCst);
@@ -233,7 +234,7 @@ fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     thread.held.set(last);
 }
 
-// The note of the interrupted call stays: ours is the newest, or was not noted.
+// Keeps the record of the interrupted call: ours is the newest, or was not recorded.
 fn leave_nested(thread: &ThreadIdentity) {
     let last = thread.held.get() - 1;
     if let Some(own) = thread.words.get(last) {
@@ -243,7 +244,7 @@ fn leave_nested(thread: &ThreadIdentity) {
     thread.held.set(last);
 }
 
-/// False: the engine is gone.
+/// Returns false if the engine has ended.
 #[cold]
 fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
     let (mut slice, mut engine_held) = (SLICE_MIN, Duration::ZERO);
@@ -273,8 +274,8 @@ impl<D: Door> Drop for Guard<'_, D> {
         if self.nested {
             return;
         }
-        // Where it is not ours any more it is not ours to give back: the engine took this process
-        // for dead.
+        // If the word does not contain our owner bits, the engine considered this process dead and
+        // released the lock.
         let held = unlock(self.word, |held| held & OWNER == self.owner);
         THREAD.with(|thread| leave(thread, self.word));
         if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
@@ -283,29 +284,31 @@ impl<D: Door> Drop for Guard<'_, D> {
     }
 }
 
-/// The engine's only way to a lock: it never waits.
+/// Locks for the engine, which never waits.
 pub(crate) fn try_lock_engine(word: &AtomicU32) -> bool {
     word::try_acquire(word, LOCK_ENGINE).is_ok()
 }
 
-/// Gives it back. False: somebody took it from us meanwhile, and may have used what it protects.
+/// Unlocks for the engine. Returns false if a thread has stolen the lock, and may have used the
+/// protected data.
 pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
     unlock(word, |held| held & !LOCK_CONTENDED == LOCK_ENGINE).is_some()
 }
 
-/// Unlocks, and returns the former word. None: the lock is not the caller's.
+/// Unlocks and returns the previous word; `None` if the lock is not the caller's.
 fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     word::release(word, is_ours, || futex::wake(word, 1))
 }
 
-/// A thread's knowledge of itself. All of it is one thread-local variable, because looking one up
-/// costs a call in a library.
+/// Thread-local state of the locks. A single variable, because each lookup may cost a call in a
+/// library.
 struct ThreadIdentity {
-    /// 0: not asked yet. gettid(2) is a system call, and a lock is taken for every read and write.
+    /// Cached thread id; 0 if unknown. gettid(2) is a system call, and every read and write takes a
+    /// lock.
     id: Cell<u32>,
-    /// Locks that this thread has, or is about to take.
+    /// Number of locks that this thread holds or is about to take.
     held: Cell<usize>,
-    /// Where these are.
+    /// Addresses of these locks.
     words: [Cell<usize>; DEPTH],
 }
 
@@ -326,7 +329,7 @@ impl ThreadIdentity {
         self.id.get()
     }
 
-    /// The owner bits that this thread writes into a lock word. Never 0. Never 0.
+    /// Returns the owner bits that this thread writes into a lock word; never 0.
     #[inline]
     fn owner(&self, channel: u32) -> u32 {
         const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
@@ -334,8 +337,8 @@ impl ThreadIdentity {
     }
 }
 
-/// Id of the calling thread as gettid(2) gives it, without a system call after the first. The id is
-/// of the thread's PID namespace: in another one it may be another thread's.
+/// Returns the id of the calling thread like gettid(2), cached after the first call. The id is only
+/// valid in the thread's PID namespace.
 pub fn thread_id() -> u32 {
     THREAD.with(ThreadIdentity::id)
 }
@@ -349,7 +352,7 @@ mod tests {
         let word = AtomicU32::new(0);
         let count = std::cell::UnsafeCell::new(0u64);
         struct Shared<'a>(&'a AtomicU32, &'a std::cell::UnsafeCell<u64>);
-        // SAFETY: the cell is only touched under the lock, which is what the test checks.
+        // SAFETY: the cell is only accessed under the lock, which is what the test checks.
         unsafe impl Sync for Shared<'_> {}
         let shared = &Shared(&word, &count);
         std::thread::scope(|scope| {
@@ -357,7 +360,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let _guard = lock(shared.0, || true);
-                        // SAFETY: under the lock.
+                        // SAFETY: the lock is held.
                         unsafe { *shared.1.get() += 1 };
                     }
                 });
@@ -367,7 +370,7 @@ mod tests {
         assert_eq!(word.load(Ordering::Relaxed), 0);
     }
 
-    /// In a signal handler, or with another socket's lock.
+    /// Truncated ids may be equal in a signal handler, or for another socket's lock.
     #[test]
     fn a_thread_whose_id_looks_the_same_is_another() {
         let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -388,12 +391,12 @@ mod tests {
         assert!(!is_inside());
     }
 
-    /// A handler that finds its thread's lock must leave it known as such: the next one would wait
-    /// for it for ever.
+    /// A handler that finds its thread's lock must keep it recorded. Otherwise the next handler
+    /// would deadlock.
     #[test]
     fn a_lock_stays_known_where_there_is_no_room_to_note_another() {
         let words: [AtomicU32; DEPTH] = std::array::from_fn(|_| AtomicU32::new(0));
-        // A blocked thread gives up at once: the engine is gone.
+        // The engine has ended, so a blocked thread gives up at once.
         let gone = || false;
         let guards: Vec<_> =
             words.iter().map(|word| lock(word, gone).expect("it is free")).collect();
@@ -422,12 +425,12 @@ mod tests {
             release(&word, 7);
         });
         assert_eq!(word.load(Ordering::Relaxed), 0);
-        // Without an engine nobody would ever give it back.
+        // Without an engine no one would ever release the lock.
         word.store(other, Ordering::Relaxed);
         assert!(lock(&word, || false).is_none());
     }
 
-    /// The slot's next socket is locked by another thread when the late owner comes to run.
+    /// The slot's next socket is locked by another thread when the former owner unlocks late.
     #[test]
     fn who_has_lost_it_does_not_free_it() {
         let word = AtomicU32::new(0);

@@ -1,6 +1,6 @@
-//! A FIFO with both ends at work at the same time. A side that waits for room or for a read is
-//! told, moved memory takes its bytes along, and a lock has one owner. As in [`crate::loom_reuse`],
-//! the code under test is that of programs and of the engine.
+//! Models of a FIFO whose two ends work concurrently. A side that waits for space or for a read is
+//! notified, moved memory keeps its bytes, and a lock has one owner. As in [`crate::loom_reuse`],
+//! this tests the code of programs and of the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -17,10 +17,10 @@ use crate::lock::{lock_rx, try_lock_engine, unlock_engine};
 use crate::loom_reuse::{OLD, Told, model, read, receive, sent, world, write};
 use crate::program_fifo;
 
-/// Capacity of a full FIFO here: the least of which a third is not 0.
+/// Capacity of a full FIFO here: the smallest of which a third is not 0.
 const FULL: u32 = 3;
 
-/// The transmit flag: every published byte is pulled by a visit that a command asked for.
+/// The transmit flag: every published byte is pulled by a visit that a command requested.
 #[test]
 fn loom_published_bytes_are_told() {
     model(|| {
@@ -55,7 +55,8 @@ fn loom_published_bytes_are_told() {
     });
 }
 
-/// A writer finds no room while the engine makes some: it has asked to be told in time.
+/// A writer finds no space while the engine frees some: either its request for a notification is
+/// seen, or it sees the space.
 #[test]
 fn loom_who_finds_no_room_is_told() {
     model(|| {
@@ -81,8 +82,8 @@ fn loom_who_finds_no_room_is_told() {
     });
 }
 
-/// The engine wants to know of the next read when its window is small: it sees the read, or is
-/// told.
+/// The engine wants to know of the next read while its window is small: it sees the read, or is
+/// notified.
 #[test]
 fn loom_a_read_that_the_window_waits_for_is_told() {
     model(|| {
@@ -99,7 +100,7 @@ fn loom_a_read_that_the_window_waits_for_is_told() {
         };
         assert!(recv.write_at(0, &crate::Payload::new(b"ab", towpath_shm::Fragments::empty())));
         recv.commit(2);
-        // As the connection does: it asks to be told, and looks at the room after that.
+        // Like the connection: first requests the notification, then checks the free space.
         recv.await_read();
         let is_small = recv.free() < recv.capacity() / 2;
         if let Some(told) = reader.join().unwrap() {
@@ -108,8 +109,7 @@ fn loom_a_read_that_the_window_waits_for_is_told() {
     });
 }
 
-/// The engine moves a transmit FIFO to a larger window in the midst of a write, or leaves it for
-/// later.
+/// The engine moves a transmit FIFO to a larger extent during a write, or postpones the move.
 #[test]
 fn loom_bytes_move_with_their_memory() {
     model(|| {
@@ -128,7 +128,7 @@ fn loom_bytes_move_with_their_memory() {
     });
 }
 
-/// The memory of a receive FIFO goes, and comes again elsewhere, while a thread reads.
+/// The memory of a receive FIFO is released, and attached elsewhere, while a thread reads.
 #[test]
 fn loom_a_reader_finds_its_bytes_wherever_they_are() {
     model(|| {
@@ -153,8 +153,7 @@ struct Guarded {
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: loom checks that no two threads are at the cell at a time, which is what the model is
-// for.
+// SAFETY: loom checks that no two threads access the cell at once, which is what the model tests.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
@@ -170,7 +169,7 @@ impl Guarded {
     }
 }
 
-/// A lock goes from a thread to another one that waits for it, while the engine tries it.
+/// A lock passes from a thread to another one that waits for it, while the engine tries to take it.
 #[test]
 fn loom_a_lock_is_handed_over_and_is_one_owners() {
     model(|| {
@@ -196,7 +195,7 @@ fn loom_a_lock_is_handed_over_and_is_one_owners() {
         drop(guard);
         thread.join().unwrap();
         assert_eq!(word.load(Ordering::SeqCst), 0);
-        // SAFETY: the other thread has ended.
+        // SAFETY: the second thread has ended.
         assert_eq!(guarded.value.with(|value| unsafe { *value }), expected);
     });
 }

@@ -1,6 +1,6 @@
-//! Every interleaving of threads that take, leave and follow. A thread that is not told waits for
-//! ever, which a model reports. (When the hand-off word changes, all who sleep on it go on here;
-//! the kernel wakes one of them.)
+//! All interleavings of threads that take, leave and follow. A thread that is not woken waits for
+//! ever, which loom reports. (Here all sleepers on the hand-off word continue when it changes; the
+//! kernel wakes only one.)
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
 
@@ -10,12 +10,12 @@ use loom::thread;
 
 use crate::relay::{Relay, Taken, Who};
 
-/// A thread that waits: it has it once, sleeping on the hand-off word as long as it must.
+/// A thread that takes the relay once, and sleeps on the hand-off word if necessary.
 fn wait(relay: &Relay, thread: u32) {
     let me = Who::Waits.number(thread);
     while relay.take(me, Who::Waits).is_none() {
         let Some(baton) = relay.follow() else {
-            // The relay is free again, or another thread took the hand-off word meanwhile.
+            // The relay is free again, or another thread changed the hand-off word.
             thread::yield_now();
             continue;
         };
@@ -48,8 +48,8 @@ fn loom_relay_who_leaves_wakes_who_follows() {
     });
 }
 
-/// The thread that stands by rests while another has the relay, and is called when that one leaves,
-/// whoever else is counted.
+/// The standby thread rests while another thread has the relay, and is woken when that thread
+/// leaves.
 #[test]
 fn loom_relay_who_stands_by_is_called() {
     loom::model(|| {
@@ -71,12 +71,12 @@ fn loom_relay_who_stands_by_is_called() {
     });
 }
 
-/// The retired thread leaves, and takes the relay no more. Another one that wants it may have it in
-/// between, and goes off without it: the thread that stands by has it in the end.
+/// The retired thread leaves, and does not take the relay again. Another thread may take it in
+/// between and leave it. Finally the standby thread gets it.
 #[test]
 fn loom_relay_who_has_retired_is_served() {
     let mut builder = loom::model::Builder::new();
-    // All interleavings of three threads would take minutes.
+    // Exploring all interleavings of three threads would take minutes.
     builder.preemption_bound = Some(2);
     builder.check(|| {
         let relay = Arc::new(Relay::new());
@@ -107,7 +107,7 @@ fn loom_relay_who_has_retired_is_served() {
     });
 }
 
-/// The thread that stands by lends, then looks for followers; a follower takes the lent relay.
+/// The standby thread lends the relay, then checks for followers; a follower takes the lent relay.
 #[test]
 fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     loom::model(|| {
@@ -119,7 +119,7 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
             thread::spawn(move || wait(&relay, 2))
         };
         relay.lend(me);
-        // Otherwise it sleeps until the end: nobody has to wake it.
+        // Otherwise it sleeps until the end, because no thread has to wake it.
         if relay.has_followers() && relay.take_back(me) {
             assert!(relay.leave(me));
             relay.pass_on(|| {});
@@ -128,7 +128,7 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     });
 }
 
-/// Two threads want the lent relay: one gets it, and the lender knows.
+/// Two threads want the lent relay: only one gets it, and the lender knows.
 #[test]
 fn loom_relay_what_is_lent_is_had_by_one() {
     loom::model(|| {
@@ -143,7 +143,7 @@ fn loom_relay_what_is_lent_is_had_by_one() {
                 let me = Who::Asks.number(2);
                 let taken = relay.take(me, Who::Asks);
                 if taken.is_some() {
-                    // SAFETY: loom checks that nobody else is here.
+                    // SAFETY: loom checks that no other thread is here.
                     touched.with_mut(|at| unsafe { *at += 1 });
                     assert!(relay.leave(me));
                 }
@@ -160,11 +160,11 @@ fn loom_relay_what_is_lent_is_had_by_one() {
     });
 }
 
-/// Twenty seconds of interleavings.
+/// Takes twenty seconds.
 mod nightly {
     use super::*;
 
-    /// A single thread takes the relay twice: each of the two follows the other.
+    /// Each thread follows the other, because one of them takes the relay twice.
     #[test]
     fn loom_relay_each_follower_gets_it() {
         loom::model(|| {

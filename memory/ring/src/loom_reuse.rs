@@ -1,8 +1,8 @@
-//! Slots and memory that are used again, under a thread that is in a call. The code under test is
-//! that of programs and of the engine, with loom's words in the slots.
+//! Models of the reuse of slots and memory while a thread is inside a call. The code under test is
+//! that of programs and of the engine, with loom's atomics in the slots.
 //!
-//! Bytes are no words of loom's, so a copy happens at once, with the last load before it. The slots
-//! are two: the threads' own, and one that may get its memory.
+//! Bytes are not modelled, so a copy happens atomically with the preceding load. There are two
+//! slots: one used by the threads, and one that may reuse its memory.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -20,19 +20,19 @@ use crate::program_fifo;
 use crate::region::Region;
 use crate::windows::Windows;
 
-/// The socket that a thread is in, and the slot's next one.
+/// Generations of the socket that the thread uses, and of the slot's next socket.
 pub(crate) const OLD: u32 = 1;
 const NEXT: u32 = 3;
 
-/// Every interleaving with at most two preemptions: one stops a thread at an arbitrary step, and
-/// another stops the thread that runs instead.
+/// Runs all interleavings with at most two preemptions: one stops a thread at an arbitrary step,
+/// the second stops the thread that runs instead.
 pub(crate) fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(run);
 }
 
-/// The door of a program's thread: counts what it told.
+/// A door that counts notifications.
 #[derive(Clone)]
 pub(crate) struct Told(Arc<AtomicU32>);
 
@@ -72,7 +72,7 @@ pub(crate) fn receive(recv: &mut EngineRecv, byte: u8) {
     recv.commit(1);
 }
 
-/// A single attempt of recv(2).
+/// One attempt of recv(2).
 pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
     let slot = region.slot(0).unwrap();
     let _guard = lock_rx(slot, generation, door)?;
@@ -81,7 +81,7 @@ pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> 
     (n == 1 && program_fifo::consume_from(slot, start, n).is_some()).then_some(byte[0])
 }
 
-/// The slot gets its next socket, which receives a byte.
+/// Initializes the slot for its next socket, which receives a byte.
 fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     let slot = region.slot(0).unwrap();
     slot.rx_head.store(0, Ordering::Relaxed);
@@ -96,7 +96,7 @@ fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     Waits,
-    /// As it must not be: the locks are set to 0, and everything is used again.
+    /// The incorrect variant: the locks are reset to 0, and slot and memory are reused at once.
     DoesNotWait,
 }
 
@@ -127,7 +127,7 @@ fn reuse_of_a_slot(rule: Rule) {
             next = Some(next_receives(&region, &windows));
         }
         assert_eq!(read(&region, NEXT, &told), Some(b'n'), "a byte vanished");
-        // Either it was taken back at once, or it waits for `collect`.
+        // Either the memory was reclaimed at once, or it waits for `collect`.
         let _ = windows.collect(0);
         drop(next);
         assert_eq!(windows.usage().assigned, 0);
@@ -145,7 +145,7 @@ fn loom_a_slot_used_again_at_once_loses_bytes() {
     reuse_of_a_slot(Rule::DoesNotWait);
 }
 
-/// A single attempt of send(2) with one byte.
+/// One attempt of send(2) with one byte.
 pub(crate) fn write(
     region: &Region,
     index: u32,
@@ -180,7 +180,7 @@ fn reuse_of_memory(rule: Rule) {
         if rule == Rule::DoesNotWait {
             windows.collect_blindly(0);
         }
-        // Another socket, perhaps another process's.
+        // Another socket, possibly of another process.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(other.attach(), Attach::Done);
         let appended = write(&region, 1, 0, b'n', &Told::nothing());
@@ -206,7 +206,7 @@ fn loom_memory_used_again_at_once_gets_foreign_bytes() {
     reuse_of_memory(Rule::DoesNotWait);
 }
 
-/// connect(2) to AF_UNSPEC and connect(2): another FIFO in the same slot and generation.
+/// connect(2) to AF_UNSPEC, then connect(2): a new FIFO in the same slot and generation.
 #[test]
 fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
     model(|| {
@@ -236,7 +236,7 @@ fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
     });
 }
 
-/// The same for who reads.
+/// The same for a reader.
 #[test]
 fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
     model(|| {
@@ -251,7 +251,7 @@ fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
         let mut new = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
         let byte = [b'n'];
         let payload = Payload::new(&byte, Fragments::empty());
-        // Not while the reader is inside: the peer sends it again.
+        // Fails while the reader is inside; then the peer retransmits the byte.
         let mut arrived = new.write_at(0, &payload);
         if arrived {
             new.commit(1);
@@ -271,7 +271,7 @@ fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
     });
 }
 
-/// A thread's process dies with the lock, while another one waits for it and the socket is closed.
+/// A process dies with the lock while another thread waits for it, and the socket is closed.
 #[test]
 fn loom_the_lock_of_a_dead_thread_comes_back() {
     model(|| {
@@ -291,11 +291,11 @@ fn loom_the_lock_of_a_dead_thread_comes_back() {
         };
         let out = end_generation(slot(&region), NEXT - 1);
         dead.join().unwrap();
-        // Threads of a process without a channel: number 0.
+        // Threads of a process without a channel have number 0.
         release_dead(slot(&region), 0);
         waiter.join().unwrap();
         if out.is_ok() {
-            // The thread that died came later, saw the new generation, and gave the lock back
+            // The thread that died came later, saw the new generation, and released the lock
             // itself.
             assert_eq!(told.count(), 0);
         }

@@ -1,4 +1,4 @@
-//! Every interleaving of the protocols, as far as memory orderings allow them.
+//! Models of the protocols, under all interleavings and allowed memory orderings.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom loom`
 
@@ -38,7 +38,7 @@ impl Ring {
     }
 
     fn push(&self, at: u32, item: u32) -> bool {
-        // SAFETY: loom checks that no two threads are at one place at a time.
+        // SAFETY: loom checks that no two threads access a place at once.
         let write = |i: u32| self.items[i as usize].with_mut(|p| unsafe { *p = item });
         produce(&self.head, &self.tail, at, CAP, write).expect("positions are honest")
     }
@@ -85,7 +85,7 @@ fn loom_ring_keeps_order_and_reuses_places_safely() {
     });
 }
 
-/// A ring of events, whose items are changed while they wait.
+/// A ring of events that may be amended while they wait.
 #[derive(Default)]
 struct Events {
     head: AtomicU32,
@@ -94,7 +94,8 @@ struct Events {
 }
 
 impl Events {
-    /// Tells of the one socket that there is. `at` is the end, and the last event lies before it.
+    /// Reports an event of the only socket. `at` is the end of the ring; the last event is before
+    /// it.
     fn push(&self, at: &mut u32, bits: u32) {
         let last = &self.items[(at.wrapping_sub(1) & (CAP - 1)) as usize];
         if amend(last, |item| item != 0, bits) {
@@ -119,9 +120,9 @@ impl Events {
     }
 }
 
-/// The event path: the ring, bits that are added in it, the sleep flag and the notification
-/// descriptor. A count models the notification descriptor, and is read once the waker is done: a
-/// sleeper without a ring would sleep for ever.
+/// The event path: the ring, events amended in place, the sleep flag and the notification
+/// descriptor. The descriptor is modelled by a counter that is read after the waker has finished: a
+/// sleeper without a notification would sleep for ever.
 #[test]
 fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     loom::model(|| {
@@ -153,7 +154,7 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
         let asleep = doze(&*sleeping, || ring.is_empty(at));
         engine.join().unwrap();
         if asleep {
-            // Either everything was seen before, or somebody rang.
+            // Either all events were seen before, or there was a notification.
             assert!(ring.is_empty(at) || rung.load(Ordering::SeqCst) > 0);
         }
         drain(&mut at);
@@ -161,9 +162,9 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     });
 }
 
-/// A program with `threads` that push to its one ring, and what it knows of the engine's sleeps.
-/// The bell is a count that is looked at once all wakers are done: a sleeper without a ring would
-/// sleep for ever.
+/// A program with `threads` that push to one ring, and its knowledge of the engine's sleep epochs.
+/// The descriptor is modelled by a counter that is read after all wakers have finished: a sleeper
+/// without a notification would sleep for ever.
 struct Waker {
     ring: Ring,
     rung: AtomicU64,
@@ -188,8 +189,8 @@ impl Waker {
     }
 }
 
-/// The command path: two programs push to rings of their own, one engine sleeps. A program that
-/// never rings does not keep the other from it.
+/// The command path: two programs push to separate rings, and one engine sleeps. A program that
+/// never notifies the engine does not prevent the other program from doing so.
 #[test]
 fn loom_the_engine_never_sleeps_on_commands() {
     loom::model(|| {
@@ -213,7 +214,7 @@ fn loom_the_engine_never_sleeps_on_commands() {
     });
 }
 
-/// A program over two sleeps of the engine: a ring for the first does not count for the second.
+/// Two sleeps of the engine: a notification of the first does not count for the second.
 #[test]
 fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
     loom::model(|| {
@@ -225,7 +226,7 @@ fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
         };
         let (mut at, mut head) = (0, 0);
         let mut heard = 0;
-        // The first sleep ends by itself, as with a packet.
+        // The first sleep ends without a notification, as if a packet had arrived.
         if fall_asleep(&*epoch, &mut at, || program.ring.is_empty(head)) {
             heard = program.bell.load(Ordering::SeqCst);
             wake_up(&*epoch, &mut at);
@@ -241,7 +242,8 @@ fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
     });
 }
 
-/// Two threads of one program: the second relies on the first to have rung, not to be about to.
+/// Two threads of one program: the second may skip the notification only if the first has sent it
+/// already.
 #[test]
 fn loom_a_thread_that_does_not_ring_was_rung_for() {
     loom::model(|| {
@@ -257,14 +259,14 @@ fn loom_a_thread_that_does_not_ring_was_rung_for() {
     });
 }
 
-/// Words that threads blocked on one socket share with the engine, and the kernel's half of a
-/// sleep. A thread is not put to sleep on a sequence that has moved on, and a sleeper stays until
-/// all are woken.
+/// Words that threads blocked on one socket share with the engine, and a model of the kernel's
+/// futex. A thread does not sleep if the sequence has changed, and a sleeper stays until all are
+/// woken.
 struct Sleepers {
     state: AtomicU32,
     seq: AtomicU32,
     asleep: AtomicU32,
-    /// Sequences that were current when all sleepers were woken: one bit each.
+    /// Bit set of the sequences for which all sleepers were woken.
     woken: AtomicU32,
 }
 
@@ -274,7 +276,7 @@ impl Sleepers {
         Self { state: word(), seq: word(), asleep: word(), woken: word() }
     }
 
-    /// The engine publishes something.
+    /// The engine publishes an event.
     fn publish(&self) {
         self.state.fetch_add(1, Ordering::Release);
         if signal(&self.seq, &self.asleep) {
@@ -282,33 +284,34 @@ impl Sleepers {
         }
     }
 
-    /// The sequence that a thread sleeps on which waits for `state` things; None: it has seen them.
+    /// Returns the sequence on which a thread sleeps that waits for `state` events; `None` if it
+    /// has seen them.
     fn sleep_until(&self, state: u32) -> Option<u32> {
         loop {
             let seq = enter(&self.seq, &self.asleep);
             if self.state.load(Ordering::Acquire) >= state {
                 return None;
             }
-            // The kernel compares the word once more before it lets a thread sleep.
+            // The kernel compares the word again before the thread sleeps.
             if self.seq.load(Ordering::SeqCst) == seq {
                 return Some(seq);
             }
         }
     }
 
-    /// Whether the thread is awake once everything has been published: a sleeper at that time was
+    /// Whether the thread is awake after everything was published. A sleeper at that time was
     /// forgotten.
     fn is_woken(&self, seq: Option<u32>) -> bool {
         seq.is_none_or(|seq| self.woken.load(Ordering::SeqCst) & (1 << seq) != 0)
     }
 }
 
-/// A thread blocked on one socket that waits for the second thing, while another has said that it
-/// sleeps. The first thing wakes both, and neither is forgotten then.
+/// A thread waits for the second event, while another one has announced that it sleeps. The first
+/// event wakes both, so neither is forgotten.
 #[test]
 fn loom_a_waiter_is_woken_or_does_not_sleep() {
     let mut builder = loom::model::Builder::new();
-    // More switches that nothing asks for find nothing more, and take minutes.
+    // More preemptions find nothing new, and take minutes.
     builder.preemption_bound = Some(3);
     builder.check(|| {
         let sleepers = Arc::new(Sleepers::new());
@@ -323,7 +326,7 @@ fn loom_a_waiter_is_woken_or_does_not_sleep() {
     });
 }
 
-/// A thread that was killed in its sleep is woken once, and no more system calls are made for it.
+/// A thread that was killed while asleep costs one wake-up, and no further system calls.
 #[test]
 fn loom_a_waiter_that_was_killed_costs_one_wake_up() {
     loom::model(|| {

@@ -1,13 +1,14 @@
-//! Wake-up channels between the engine and a program. Neither side can make the other block when it
-//! rings or clears a bell. O_NONBLOCK alone does not ensure that. The flag belongs to an open file,
-//! so every process with a descriptor of the same open file can clear it.
+//! Notification channels between the engine and a program. Neither side can make the other block by
+//! notifying or clearing. O_NONBLOCK alone does not guarantee that, because the flag belongs to the
+//! open file: any process with a descriptor of it can clear the flag.
 //!
-//! - The engine's bells are eventfds ([`create`]), one for each program. The engine neither reads
-//!   nor writes them: its epoll set has them edge-triggered, where each write counts. The eventfds
+//! - The engine is notified through eventfds ([`create`]), one per program. The engine neither
+//!   reads nor writes them: its epoll set is edge-triggered, so each write counts. The eventfds
 //!   have no O_ASYNC.
-//! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and
-//!   [`toll`] asks for non-blocking with the call. A pipe would not do: a reader whose page faults
-//!   slowly (userfaultfd, FUSE) holds the pipe's mutex, which the writer wants whatever its flags.
+//! - A program is notified through a pair of sockets ([`pair`]): each side has its own open file,
+//!   and [`toll`] requests non-blocking mode per call. A pipe is not suitable: a reader whose page
+//!   faults slowly (userfaultfd, FUSE) holds the pipe's mutex, for which the writer waits
+//!   regardless of its flags.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -29,47 +30,47 @@ use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
 
-/// Bytes taken by one [`clear`], of which [`toll`] writes one each.
+/// Maximum bytes read by one [`clear`]; each [`toll`] writes one byte.
 const RINGS: usize = 64;
 
-/// An eventfd that nobody rang, for [`ring`]: close-on-exec and non-blocking.
+/// Creates an eventfd for [`ring`]; close-on-exec and non-blocking.
 ///
 /// # Errors
-/// Errors of eventfd(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
+/// Errors of eventfd(2): EMFILE and ENFILE without free descriptors, ENOMEM.
 pub fn create() -> io::Result<Fd> {
     Ok(opened(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?.into())
 }
 
-/// Rings an eventfd. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable
-/// anyway.
+/// Notifies through an eventfd. Can only fail with EAGAIN if its counter is at the maximum; then it
+/// is readable anyway.
 pub fn ring(doorbell: BorrowedFd<'_>) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
-/// The engine's end, for [`toll`], and the program's, which is non-blocking for all its threads.
-/// Both are close-on-exec.
+/// Creates the engine's end, for [`toll`], and the program's end, which is non-blocking. Both are
+/// close-on-exec.
 ///
 /// # Errors
-/// Errors of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
+/// Errors of socketpair(2): EMFILE and ENFILE without free descriptors, ENOMEM.
 pub fn pair() -> io::Result<(Fd, Fd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) =
         opened(|| socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None))?;
     let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-    // Nothing can be sent to the engine's end, where nobody would take it: least of all
-    // descriptors.
+    // Prevent programs from sending to the engine's end, where nothing reads. In particular, no
+    // descriptors can accumulate there.
     shutdown(&ours, Shutdown::Read)?;
     Ok((ours, theirs))
 }
 
-/// Rings a program. EAGAIN: it has not cleared its bell for too long, against its own interest.
-/// EPIPE: it has closed its end, and sleeps on something else. Neither is the engine's concern, nor
-/// a signal (SIGPIPE) to it.
+/// Notifies a program. EAGAIN means that the program has not cleared its notifications for too
+/// long, at its own risk. EPIPE means that it has closed its end. The engine ignores both, and
+/// suppresses SIGPIPE.
 pub fn toll(ours: BorrowedFd<'_>) {
     let _ = send(ours, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Clears a bell of either kind; returns whether it had been rung.
+/// Clears notifications of either kind. Returns whether there was one.
 pub fn clear(doorbell: BorrowedFd<'_>) -> bool {
     rustix::io::read(doorbell, &mut [0u8; RINGS]).is_ok_and(|n| n > 0)
 }
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn a_program_does_what_it_likes_with_its_end() {
         let (ours, theirs) = pair().unwrap();
-        // Full and blocking, as far as the program can have it.
+        // Make it full and blocking, as far as a program can.
         rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
         (0..10_000).for_each(|_| toll(ours.as_fd()));
         assert!(clear(theirs.as_fd()));
@@ -92,8 +93,8 @@ mod tests {
         toll(ours.as_fd());
     }
 
-    /// Programs clear their bell after several rings, so each ring must be an edge while former
-    /// ones are unread. The shortest buffer that Linux gives a socket has room for a few.
+    /// Programs clear only after several notifications, so each one must be an edge even if earlier
+    /// ones are unread. The smallest socket buffer of Linux has space for a few.
     #[test]
     fn each_ring_of_a_program_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -120,8 +121,8 @@ mod tests {
         events.len()
     }
 
-    /// In an edge-triggered set each write to an eventfd counts, whatever its count is and though
-    /// nobody reads it. A write that did not fit leaves nothing behind. The engine relies on both.
+    /// In an edge-triggered set each write to an eventfd counts, regardless of its counter and of
+    /// readers. A write that does not fit has no effect. The engine relies on both.
     #[test]
     fn each_write_to_an_eventfd_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

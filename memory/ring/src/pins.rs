@@ -1,27 +1,29 @@
-//! Bytes of a transmit FIFO that packets point to, and when they may be written again.
+//! References of packets to bytes of a transmit FIFO, and when these bytes may be overwritten.
 //!
 //! ```text
 //!  free                      front                                   tail
 //!    |== acknowledged, pinned ==|== sent, or to be sent ================|-- room --|
 //!  the program's tx_head     SND.UNA                                  tx_tail
 //! ```
-//! Acknowledged bytes are released, but the program may not write there while a packet that points
-//! there waits for its device. A retransmission is such a packet, and so are the last ones of a
-//! connection that was reset. Packets do not come back in the order of their bytes, so bytes are
-//! not counted one by one. All packets that are made between two moments hold one [`Pin`], which
-//! counts them. When bytes are released while such packets are out, a period begins. Packets that
-//! are made from then on have another pin, and cannot point to bytes released before. When the last
-//! packet of the former period has come back, its bytes are free, and the pin serves the next
-//! period. A window has two pins, and nothing is allocated for a packet.
+//! Acknowledged bytes are released, but the program may not overwrite them while a packet that
+//! references them waits for its device. Examples are retransmissions, and the last packets of a
+//! connection that was reset. Packets do not return in the order of their bytes, so a position per
+//! packet would not suffice.
 //!
-//! While no packet is out when bytes are released, the first period lasts for ever. A pin then
-//! costs as much as keeping the memory mapped. A device that takes all packets in the turn that
-//! sends them is such a case. Otherwise bytes are free again after at most the time that packets
-//! spend in queues, twice.
+//! Instead, all packets created during one period hold the same [`Pin`], which counts them. If
+//! bytes are released while packets of the current period are out, a new period begins. Packets
+//! created from then on use another pin, and cannot reference bytes released before. When the last
+//! packet of the former period returns, its bytes become free, and its pin can serve the next
+//! period. An extent has two pins, and no packet causes an allocation.
 //!
-//! The pins keep the window itself. A FIFO that ends, or moves to a larger window, leaves it to the
-//! packets, and the last of them gives it back. A small packet may keep a large window so. When
-//! such windows are many ([`Windows::take_forsaken`]), whoever has the packets copies them.
+//! As long as no packet is out when bytes are released, for example because the device takes all
+//! packets at once, the first period continues. The cost is then that of keeping the mapping alive.
+//! Otherwise bytes are free after at most twice the time that packets spend in queues.
+//!
+//! The pins also keep the extent itself. A FIFO that ends, or moves to a larger extent, leaves the
+//! old one to the packets, and the last packet releases it. A small packet may thus keep a large
+//! extent. If there is too much of it ([`Windows::take_forsaken`]), the owner of the packets should
+//! copy them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,23 +33,23 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
-/// The memory of a FIFO. The first packet that points to the window makes the record of pins, which
-/// stays until the window goes. Most windows carry few bytes, which are copied. All of it is in 16
-/// bytes, of which each connection has them.
+/// The memory of a FIFO, in 16 bytes per connection. The first packet that references the extent
+/// allocates the record of pins, which stays with the extent. Most extents carry few bytes, which
+/// are copied, and need no record.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// None: where to get some.
+    /// No memory; the allocator to get it from.
     None(Windows),
-    /// A window to which no packet has pointed.
+    /// An extent that no packet has referenced.
     Plain(Windows, Window),
-    /// A window to which packets point, or did.
+    /// An extent that packets reference or have referenced.
     Pinned(Box<Pinned>),
 }
 
 const _: () = assert!(size_of::<Memory>() == 16);
 
 impl Memory {
-    /// Where memory is had.
+    /// Returns the allocator.
     #[inline]
     pub fn windows(&self) -> &Windows {
         match self {
@@ -56,7 +58,7 @@ impl Memory {
         }
     }
 
-    /// Where the bytes are.
+    /// Returns the extent.
     #[inline]
     pub fn window(&self) -> Option<&Window> {
         match self {
@@ -66,8 +68,8 @@ impl Memory {
         }
     }
 
-    /// For a packet that is made now. `slot` is the FIFO's, and `front` where the bytes begin that
-    /// are not released. None without memory.
+    /// Returns the pin for a new packet. `slot` is the FIFO's, and `front` the position of the
+    /// first byte that is not released. Returns `None` without memory.
     pub fn pin(&mut self, slot: u32, front: u32) -> Option<&Arc<Pin>> {
         if let Self::Plain(windows, _) = self {
             let none = Self::None(windows.clone());
@@ -81,7 +83,7 @@ impl Memory {
         }
     }
 
-    /// All bytes before `front` are released: no packet that is made from now on points to them.
+    /// Records that all bytes before `front` are released; new packets do not reference them.
     pub fn release(&mut self, front: u32) {
         if let Self::Pinned(pinned) = self {
             pinned.front = front;
@@ -89,14 +91,15 @@ impl Memory {
         }
     }
 
-    /// Looks what packets have come back.
+    /// Checks which packets have returned.
     pub fn settle(&mut self) {
         if let Self::Pinned(pinned) = self {
             pinned.settle();
         }
     }
 
-    /// Where the program may write again, when the bytes begin at `front` that are not released.
+    /// Returns the position up to which the program may write; `front` is the first byte that is
+    /// not released.
     #[inline]
     pub fn free(&self, front: u32) -> u32 {
         match self {
@@ -105,13 +108,13 @@ impl Memory {
         }
     }
 
-    /// The FIFO of `slot` has a window now.
+    /// Attaches an extent.
     pub fn attach(&mut self, window: Window) {
         *self = Self::Plain(self.windows().clone(), window);
     }
 
-    /// Leaves the window to the packets, or gives it back. `is_out`: under the FIFO's lock, so that
-    /// no thread of a program is inside, now or later.
+    /// Detaches the extent; packets that reference it keep it. `is_out` is true if the caller holds
+    /// the FIFO's lock, so that no program thread is inside.
     pub fn detach(&mut self, slot: u32, is_out: bool) {
         let none = Self::None(self.windows().clone());
         match std::mem::replace(self, none) {
@@ -123,44 +126,44 @@ impl Memory {
     }
 }
 
-/// The window of a FIFO, and what packets point to in it.
+/// The extent of a FIFO, and the references of packets to it.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    /// The pin that newly made packets hold.
+    /// The pin for new packets.
     pin: Arc<Pin>,
-    /// The other one, once there was need of it.
+    /// The second pin, created when first needed.
     other: Option<Arc<Pin>>,
-    /// Packets of the former period, which hold the other pin, are out.
+    /// Whether packets of the former period, which hold the second pin, are out.
     is_waiting: bool,
-    /// Where the program may write again: all before it is free.
+    /// Bytes before this position are free.
     free: u32,
-    /// Where it may when the former period is over.
+    /// Value of `free` when the former period has ended.
     free_next: u32,
-    /// Where the bytes begin that are not released.
+    /// Position of the first byte that is not released.
     front: u32,
 }
 
-/// The token that packets of one period hold: it keeps their bytes and the mapping.
+/// Reference count of the packets of one period; keeps their bytes and the mapping.
 #[derive(Debug)]
 pub(crate) struct Pin {
     mapping: Arc<Mapping>,
     kept: Arc<KeptExtent>,
-    /// Packets that hold it.
+    /// Number of packets that hold the pin.
     out: AtomicU32,
-    /// The FIFO wants to know when the last of them comes back.
+    /// Whether the FIFO wants a notification when the last packet returns.
     is_awaited: AtomicBool,
 }
 
-/// A window, which is given back when nothing points to it any more.
+/// An extent that is released when nothing references it any more.
 #[derive(Debug)]
 struct KeptExtent {
     windows: Windows,
     slot: u32,
-    /// None in the end.
+    /// `None` only during drop.
     window: Option<Window>,
-    /// No thread of a program is inside: it was given up under the lock.
+    /// Whether no program thread is inside, because the extent was detached under the lock.
     is_out: AtomicBool,
-    /// The FIFO has no use for it any more, and packets have.
+    /// Whether the FIFO has left the extent to packets.
     is_forsaken: AtomicBool,
 }
 
@@ -177,7 +180,7 @@ impl Pinned {
         self.pin.kept.window()
     }
 
-    /// Leaves the window to the packets that are out. `is_out`: as for [`Memory::detach`].
+    /// Leaves the extent to the packets that are out; `is_out` as for [`Memory::detach`].
     fn forsake(self, is_out: bool) {
         let kept = &self.pin.kept;
         kept.is_out.store(is_out, Ordering::Relaxed);
@@ -188,8 +191,8 @@ impl Pinned {
         }
     }
 
-    /// Looks what has come back. If that is not all that was released, [`Windows::pop_unpinned`]
-    /// names the slot when there is more.
+    /// Updates `free` from the packets that have returned. If released bytes remain,
+    /// [`Windows::pop_unpinned`] returns the slot when more packets have returned.
     fn settle(&mut self) {
         if let Some(former) = self.other.as_ref().filter(|_| self.is_waiting) {
             if former.is_out() {
@@ -225,16 +228,17 @@ impl Pin {
         Arc::new(Self { mapping, kept, out, is_awaited })
     }
 
-    /// Whether packets hold it. If none does, what they read was read before the program hears that
-    /// it may write there.
+    /// Whether packets hold the pin. Acquire: if none does, their reads happened before the program
+    /// is allowed to overwrite the bytes.
     fn is_out(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
     }
 
-    /// Asks to be told when the last packet has come back. False: it has.
+    /// Requests a notification when the last packet returns. Returns false if it has returned
+    /// already.
     ///
-    /// Either the packet that comes back last sees `is_awaited`, or `out` is seen to be 0 here.
-    /// Both words are read and written in one order by all threads (SeqCst).
+    /// Either the last packet sees `is_awaited`, or we see `out` at 0, because both words are
+    /// accessed with SeqCst.
     fn await_return(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let is_out = self.out.load(Ordering::SeqCst) > 0;
@@ -258,7 +262,7 @@ impl Backing for Pin {
 
     #[inline]
     fn leave(&self) {
-        // Release is in it: what was read through the packet was read before.
+        // Includes Release: reads through the packet happen before.
         let was_last = self.out.fetch_sub(1, Ordering::SeqCst) == 1;
         if was_last && self.is_awaited.load(Ordering::SeqCst) {
             self.kept.windows.note_unpinned(self.kept.slot);
@@ -341,7 +345,7 @@ mod tests {
         program::want_room(slot);
         assert_eq!((program::room(slot), send.len()), (0, WINDOW_MIN - 1000));
         assert_eq!(slot.tx_unacked.load(Relaxed), 1000, "to the program it is there and was sent");
-        // Packets that are made later do not hold back bytes that were released before.
+        // Packets created later do not hold back bytes released before.
         let second = send.peek(0, 2000);
         send.release(40_000);
         assert!(unpinned(&windows).is_empty());
@@ -355,15 +359,15 @@ mod tests {
         send.unpin();
         assert_eq!((program::room(slot), slot.tx_unacked.load(Relaxed)), (41_000, 0));
         assert!(take_tx_wanted(slot));
-        // Nothing is out, and nobody has to be told.
+        // No packet is out, so no notification is needed.
         drop(send.peek(0, 10));
         send.release(10);
         assert_eq!(program::room(slot), 41_010);
         assert!(unpinned(&windows).is_empty());
     }
 
-    /// A device that is always one packet behind: two pins take turns, however many packets there
-    /// are.
+    /// A device that always keeps one packet: two pins alternate, regardless of the number of
+    /// packets.
     #[test]
     fn nothing_is_allocated_for_packets_that_are_late() {
         const LEN: u32 = 1000;
@@ -371,7 +375,7 @@ mod tests {
         let windows = Windows::new(&region, 1 << 30);
         let mut memory = Memory::None(windows.clone());
         memory.attach(windows.take_first(WINDOW_MIN, WINDOW_MIN, WINDOW_MIN).unwrap());
-        // Kept, so that no other has the place of one that has gone.
+        // Keep weak references, so that no new pin reuses the address of an old one.
         let mut pins: Vec<Weak<Pin>> = Vec::new();
         let mut late = Fragments::empty();
         for front in (0..1000).map(|n| n * LEN) {
@@ -402,15 +406,15 @@ mod tests {
             send.pull();
             let packet = send.peek(0, 10);
             send.release(10);
-            // Where the FIFO lives on it keeps the window, too: who waits for room hears when
-            // packets have come back.
+            // A live FIFO keeps the extent, too, because a program that waits for space must be
+            // notified when packets return.
             assert!(!send.release_if_empty());
             match how {
                 0 => drop(send),
                 _ => send.retire(),
             }
             assert_eq!(windows.usage().assigned, 1, "{how}");
-            // The next one of the slot has another window.
+            // The slot's next FIFO gets another extent.
             let mut next = fifo(&windows, 1);
             write(&region, slot, &[0x55; 4096]);
             next.pull();
@@ -420,7 +424,7 @@ mod tests {
         }
     }
 
-    /// Many FIFOs end with packets out, each of which keeps far more memory than it has bytes.
+    /// Many FIFOs end with packets out, each of which keeps far more memory than it references.
     #[test]
     fn windows_that_packets_alone_keep_are_counted() {
         const MOST: u64 = 1 << 30;
@@ -441,7 +445,7 @@ mod tests {
         }
         assert!(packets.iter().all(Fragments::is_forsaken));
         packets.clear();
-        // FIFOs whose packets have come back before do not count.
+        // FIFOs whose packets have returned do not count.
         for slot in 0..20 {
             let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
             assert_eq!(send.attach(), Attach::Done);
@@ -454,8 +458,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A thread that was in the midst of a copy when its socket ended may go on for longer than the
-    /// packet.
+    /// A thread that was copying when its socket ended may continue for longer than the packet
+    /// exists.
     #[test]
     fn a_window_waits_for_packets_and_for_threads() {
         let region = Region::create().unwrap();
@@ -474,9 +478,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A program that writes on though nothing is free, because packets point to all of it: it
-    /// overwrites what these carry, which is its own. [`Windows::take_hostile`] names it like a
-    /// program that writes any other impossible position.
+    /// A program writes on although packets reference all bytes. It overwrites only its own data,
+    /// but [`Windows::take_hostile`] reports it like any program with an impossible position.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
         let region = Region::create().unwrap();
@@ -500,8 +503,9 @@ mod tests {
         assert_eq!((believed, windows.take_hostile()), (0, vec![1]));
     }
 
-    /// Two sockets and a program that fills all room. Packets come back in any order, while FIFOs
-    /// grow, lose their memory and end. No packet changes, and in the end all memory is there.
+    /// Two sockets and a program that fills all space. Packets return in any order, while FIFOs
+    /// grow, lose their memory and end. No packet's content may change, and finally all memory must
+    /// be released.
     #[test]
     fn no_byte_is_written_again_while_a_packet_points_to_it() {
         for seed in 1..=40 {

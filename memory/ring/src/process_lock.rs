@@ -1,7 +1,8 @@
-//! A lock that survives fork: the thread that forks takes it before, and parent and child give it
-//! back after. A signal handler can ask the lock whether the interrupted call has it.
+//! A lock that survives fork: the forking thread takes it before, and parent and child release it
+//! after. A signal handler can check whether its own thread holds it.
 //!
-//! std's Mutex sleeps through libc's `syscall`, which the library built on this crate interposes.
+//! Not std's Mutex, because that waits through libc's `syscall`, which the library built on this
+//! crate interposes.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ use towpath_shm::layout::LOCK_CONTENDED;
 use crate::thread_id;
 use crate::word::{Next, acquire, release, try_acquire};
 
-/// Mutual exclusion between the threads of this process; not reentrant.
+/// A mutex for the threads of this process; not reentrant.
 ///
 /// ```
 /// use towpath_ring::ProcessLock;
@@ -22,22 +23,22 @@ use crate::word::{Next, acquire, release, try_acquire};
 /// static COUNT: ProcessLock<u32> = ProcessLock::new(0);
 /// let mut count = COUNT.lock();
 /// *count += 1;
-/// // A signal handler that comes now learns that waiting would be for ever.
+/// // A signal handler that interrupts here would deadlock if it waited.
 /// assert!(COUNT.lock_unless_mine().is_none());
 /// drop(count);
 /// assert_eq!(*COUNT.lock(), 1);
 /// ```
 #[derive(Debug, Default)]
 pub struct ProcessLock<T> {
-    // The owner is a thread id.
+    // Thread id of the owner.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached through a guard, of which there is one at a time.
+// SAFETY: the value is only accessed through a guard, of which there is at most one.
 unsafe impl<T: Send> Sync for ProcessLock<T> {}
 
-/// The right to the value, until dropped by the thread that took it.
+/// Access to the value; unlocks on drop.
 ///
 /// Threads share a guard only if they may share the value:
 ///
@@ -63,7 +64,7 @@ unsafe impl<T: Send> Sync for ProcessLock<T> {}
 /// });
 /// ```
 ///
-/// The lock has the thread's id, so that a guard stays on its thread:
+/// The lock records the owner's thread id, so a guard must stay on its thread:
 ///
 /// ```compile_fail,E0277
 /// use towpath_ring::ProcessLock;
@@ -78,17 +79,17 @@ pub struct LockGuard<'a, T> {
     _of_this_thread: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives nothing but `&T`, which threads may share.
+// SAFETY: a shared guard only provides `&T`, which threads may share.
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> ProcessLock<T> {
-    /// A free lock.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for it. The caller must have blocked signals, or know that its thread does not have
-    /// the lock: a thread that has it would wait for ever.
+    /// Locks, waiting if necessary. The caller must have blocked signals, or know that its thread
+    /// does not hold the lock; otherwise this deadlocks.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let me = thread_id();
@@ -98,13 +99,13 @@ impl<T> ProcessLock<T> {
         self.guard()
     }
 
-    /// The guard of a thread that has just taken the lock.
+    /// Creates the guard for a thread that has just taken the lock.
     fn guard(&self) -> LockGuard<'_, T> {
         LockGuard { lock: self, _of_this_thread: PhantomData }
     }
 
-    /// Waits for it. Waits for the lock. None if this thread has it already: then the caller is a
-    /// signal handler on top of the call that would have to unlock.
+    /// Locks, waiting if necessary. Returns `None` if this thread holds the lock already: then the
+    /// caller is a signal handler that interrupts the owner.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
         let me = thread_id();
@@ -116,7 +117,8 @@ impl<T> ProcessLock<T> {
         Some(self.guard())
     }
 
-    /// Whether this thread has it: then this is a signal handler, or code that runs under the lock.
+    /// Whether this thread holds the lock. If so, the caller is a signal handler, or code under the
+    /// lock.
     pub fn is_mine(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCK_CONTENDED == thread_id()
     }
@@ -124,7 +126,7 @@ impl<T> ProcessLock<T> {
     #[cold]
     fn lock_slowly(&self, me: u32) {
         acquire(&self.word, me, |contended| {
-            // Every outcome means: look again.
+            // Any result means to check the word again.
             let _ = futex::wait(&self.word, Flags::PRIVATE, contended, None);
             Next::Look
         });
@@ -135,12 +137,12 @@ impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let word = &self.lock.word;
-        // After fork it is the parent's thread id that is in it.
+        // After fork, the word contains the parent's thread id.
         release(
             word,
             |held| held != 0,
             || {
-                // A wake-up fails only where there is no memory at the address.
+                // Fails only if the address is not mapped.
                 let _ = futex::wake(word, Flags::PRIVATE, 1);
             },
         );
@@ -150,7 +152,7 @@ impl<T> Drop for LockGuard<'_, T> {
 impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only way to the value.
+        // SAFETY: only the guard provides access to the value.
         unsafe { &*self.lock.value.get() }
     }
 }

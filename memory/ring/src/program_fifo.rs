@@ -1,9 +1,9 @@
 //! A program's ends of a socket's two FIFOs.
 //!
-//! A reader (peek, consume) must hold [`crate::lock_rx`], a writer (room, write, publish) the lock
-//! of [`crate::lock_tx`]: positions and geometry are consistent under the lock only. The engine is
-//! trusted here, but another process of the same run may have scribbled. Geometry that does not fit
-//! the region counts as no bytes and no room, and never faults.
+//! A reader (peek, consume) must hold [`crate::lock_rx`], and a writer (room, write, publish)
+//! [`crate::lock_tx`]: positions and geometry are consistent only under the lock. The engine is
+//! trusted here, but another process of the same run may have overwritten the words. If the
+//! geometry does not fit the region, there are no bytes and no space, and no access faults.
 
 use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::{Slot, option_bit};
@@ -11,21 +11,22 @@ use towpath_shm::layout::{Slot, option_bit};
 use crate::fifo::Geometry;
 use crate::region::Region;
 
-/// The longest segment that Linux makes (GSO_LEGACY_MAX_SIZE). Below TCP_NOTSENT_LOWAT a send
-/// begins one, and fills it however few bytes the mark allows.
+/// The largest segment that Linux builds (GSO_LEGACY_MAX_SIZE). Below TCP_NOTSENT_LOWAT a send
+/// starts a segment, and fills it even if few bytes remain below the mark.
 const SEGMENT_MAX: u32 = 65_536;
 
-/// Bytes to be read. Without the lock: a snapshot.
+/// Returns the number of unread bytes; only a snapshot without the lock.
 pub fn unread(slot: &Slot) -> u32 {
-    // The start before the end: the other way round, a concurrent reader makes it negative.
+    // Load the start before the end; otherwise a concurrent reader could make the difference
+    // negative.
     let head = slot.rx_head.load(Ordering::Acquire);
     let used = slot.rx_tail.load(Ordering::Acquire).wrapping_sub(head);
     used.min(slot.rx_cap.load(Ordering::Acquire))
 }
 
-/// Copies unread bytes from `skip` on; returns how many there were to copy.
+/// Copies unread bytes from offset `skip` on, and returns how many were copied.
 pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
-    // The geometry stands still while bytes are unread, so it is read after the count.
+    // The geometry does not change while bytes are unread, so read it after the count.
     let len = unread(slot);
     let Some(geometry) = rx_geometry(slot) else {
         return 0;
@@ -43,7 +44,7 @@ pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
     n as usize
 }
 
-/// Takes `n` bytes off the front. True: the engine wants to know; send
+/// Consumes `n` bytes. Returns true if the engine wants a notification: send
 /// [`towpath_shm::layout::op::RX_SPACE`].
 #[must_use]
 pub fn consume(slot: &Slot, n: u32) -> bool {
@@ -52,13 +53,13 @@ pub fn consume(slot: &Slot, n: u32) -> bool {
     is_wanted(slot)
 }
 
-/// Where the unread bytes start.
+/// Returns the position of the first unread byte.
 pub fn start(slot: &Slot) -> u32 {
     slot.rx_head.load(Ordering::Relaxed)
 }
 
-/// As [`consume`], if they still start where they did. None: a signal handler has interrupted this
-/// call and taken some; what was peeked is not what is next.
+/// Like [`consume`], if the first unread byte is still at `head`. Otherwise returns `None`: a
+/// signal handler that interrupted this call has consumed bytes, so the peeked bytes are outdated.
 #[must_use]
 pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     let taken = slot.rx_head.compare_exchange(
@@ -70,27 +71,27 @@ pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     taken.is_ok().then(|| is_wanted(slot))
 }
 
-/// Ends a read that consumes nothing (MSG_PEEK): Some(false) if no signal handler consumed any of
-/// it meanwhile, None if it has to be read again. The engine need never be told.
+/// Completes a read that consumes nothing (MSG_PEEK). Returns `Some(false)`, or `None` if a signal
+/// handler has consumed bytes and the read must be repeated. The engine never needs a notification.
 #[must_use]
 pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
     (start(slot) == head).then_some(false)
 }
 
 fn is_wanted(slot: &Slot) -> bool {
-    // Either the engine, which sets the flag and then looks at rx_head, sees the room, or we see
-    // the flag.
+    // The engine sets the flag, then reads `rx_head`. Either it sees the space, or we see the flag.
     fence(Ordering::SeqCst);
     slot.rx_wanted.load(Ordering::Relaxed) != 0 && slot.rx_wanted.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Bytes that may be written; 0 also when there is no memory (`tx_cap` 0: send
+/// Returns the number of bytes that may be written; 0 also without memory (if `tx_cap` is 0, send
 /// [`towpath_shm::layout::op::TX_WINDOW`] and wait).
 pub fn room(slot: &Slot) -> u32 {
     room_at(slot, slot.tx_tail.load(Ordering::Acquire))
 }
 
-/// The same behind bytes that end at `position`, of which the last are not published yet.
+/// Returns the space after `position`, where bytes end of which the last ones are not published
+/// yet.
 pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     let queued = queued_at(slot, position);
     let space = most(slot).saturating_sub(queued);
@@ -103,7 +104,7 @@ pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     }
 }
 
-/// Bytes for which there is memory, whatever TCP_NOTSENT_LOWAT says.
+/// Returns the number of bytes for which there is memory, regardless of TCP_NOTSENT_LOWAT.
 pub fn space(slot: &Slot) -> u32 {
     most(slot).saturating_sub(queued(slot))
 }
@@ -112,44 +113,44 @@ fn most(slot: &Slot) -> u32 {
     slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed))
 }
 
-/// Whether those who wait for room have it by TCP_NOTSENT_LOWAT: less than half of that is unsent,
-/// as in Linux's `tcp_stream_memory_free` for who sleeps.
+/// Whether TCP_NOTSENT_LOWAT allows a sleeping writer to continue: less than half of it is unsent,
+/// as in Linux's `tcp_stream_memory_free`.
 pub fn is_below_lowat(slot: &Slot) -> bool {
     notsent_lowat(slot).is_none_or(|lowat| unsent_of(slot, queued(slot)) < lowat.div_ceil(2))
 }
 
 fn notsent_lowat(slot: &Slot) -> Option<u32> {
-    // The bits are in the line that every send writes to.
+    // The option bits are in the cache line that every send writes.
     let is_set = slot.option_bits.load(Ordering::Relaxed) & option_bit::NOTSENT_LOWAT != 0;
-    // Switched off meanwhile: none.
+    // Zero: the option was switched off since.
     is_set.then(|| slot.notsent_lowat.load(Ordering::Relaxed)).filter(|lowat| *lowat != 0)
 }
 
-/// The number of `queued` bytes that were not sent yet (SIOCOUTQNSD).
+/// Returns how many of the `queued` bytes are unsent (SIOCOUTQNSD).
 pub fn unsent_of(slot: &Slot, queued: u32) -> u32 {
     queued.saturating_sub(slot.tx_unacked.load(Ordering::Relaxed))
 }
 
-/// Bytes written and not yet acknowledged (stream) or taken (datagrams), or to which packets still
-/// point.
+/// Returns the bytes that were written, and are not acknowledged (streams), not taken (datagrams),
+/// or still referenced by packets.
 pub fn queued(slot: &Slot) -> u32 {
     let head = slot.tx_head.load(Ordering::Acquire);
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)
 }
 
-/// Bytes queued when they end at `position`.
+/// Returns the number of queued bytes if they end at `position`.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
 
-/// Copies bytes in, `skip` beyond those published. Returns how many the memory had place for: it
-/// can be larger than `tx_limit`, by which [`room`] tells how many to write.
+/// Copies bytes to `skip` after the published ones, and returns how many fit into memory. That may
+/// exceed `tx_limit`; [`room`] returns how many should be written.
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
     let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
     write_at(region, slot, position, from)
 }
 
-/// The same at a position, for [`crate::append`].
+/// Copies bytes to a position, for [`crate::append`].
 pub fn write_at(region: &Region, slot: &Slot, position: u32, from: &[u8]) -> usize {
     let Some(geometry) = tx_geometry(slot) else {
         return 0;
@@ -166,7 +167,7 @@ pub fn write_at(region: &Region, slot: &Slot, position: u32, from: &[u8]) -> usi
     n as usize
 }
 
-/// Hands the first `n` written bytes to the engine. True: it does not know yet; send
+/// Publishes the first `n` written bytes. Returns true if the engine needs a notification: send
 /// [`towpath_shm::layout::op::TX`].
 #[must_use]
 pub fn publish(slot: &Slot, n: u32) -> bool {
@@ -175,14 +176,14 @@ pub fn publish(slot: &Slot, n: u32) -> bool {
     take_dirty(slot)
 }
 
-/// After new bytes were published. True: the engine does not know yet.
+/// Called after bytes were published; returns whether the engine needs a notification.
 pub(crate) fn take_dirty(slot: &Slot) -> bool {
-    // The engine swaps to 0 before it reads tx_tail, so of two swaps in a row the later one carries
-    // the earlier one's bytes.
+    // The engine swaps to 0 before it reads `tx_tail`, so the notification of an earlier swap also
+    // covers bytes published before a later one.
     slot.tx_dirty.swap(1, Ordering::AcqRel) == 0
 }
 
-/// Before giving up for lack of room: asks for an event. Look at [`room`] once more afterwards.
+/// Requests an event because there is no space. Check [`room`] again afterwards.
 pub fn want_room(slot: &Slot) {
     slot.tx_wanted.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);

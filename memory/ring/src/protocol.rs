@@ -1,16 +1,15 @@
-//! The algorithms, apart from where the words lie, so that loom can run every interleaving of them.
-//!
-//! Five of them:
+//! The synchronization algorithms, independent of where the words are, so that loom can explore
+//! their interleavings:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
-//! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many
-//!   sleepers). The sleeper says that it sleeps, then looks again. The waker publishes, then looks
-//!   whether anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that
-//!   both look too early;
+//! - sleeping without lost wake-ups ([`doze`], [`rouse`], and [`signal`] for many sleepers). The
+//!   sleeper announces that it sleeps, then checks again. The waker publishes, then checks for a
+//!   sleeper. A SeqCst fence between the two steps on each side ensures that one of them sees the
+//!   other's step;
 //! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
-//!   [`wake_up`], [`unrung`]). The sleeper alone writes the word, a number that identifies the
-//!   sleep. Each waker remembers for itself which sleep it has rung for;
-//! - saying when a command has been dealt with ([`begin_epoch`], [`end_epoch`], [`due`]), to others
-//!   than the one who gave it;
+//!   [`wake_up`], [`unrung`]). Only the sleeper writes the word, a number that identifies the
+//!   sleep. Each waker remembers the last sleep for which it sent a notification;
+//! - detecting that commands have been processed ([`begin_epoch`], [`end_epoch`], [`due`]), also by
+//!   threads that did not send them;
 //! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
 //!   it.
 
@@ -22,25 +21,25 @@ pub(crate) trait Word {
     fn store(&self, value: u32, order: Ordering);
     fn swap(&self, value: u32, order: Ordering) -> u32;
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
-    /// Whether it was `current`, and is `new` now (AcqRel).
+    /// Replaces `current` by `new` (AcqRel); returns false if the value was different.
     fn replace(&self, current: u32, new: u32) -> bool;
     /// `std::sync::atomic::fence(SeqCst)`, or loom's.
     fn fence();
 }
 
-/// A 64-bit number that one side writes and the others read, or that is a waker's own.
+/// A 64-bit number that one side writes and the other side reads, or that only a waker uses.
 pub(crate) trait Number {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// As [`Word::fence`].
+    /// See [`Word::fence`].
     fn fence();
 }
 
-/// The other side wrote a position that it cannot have.
+/// The other side wrote an impossible position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadPosition;
 
-/// Puts one item at position `at`, which is the producer's own end. Ok(false): full.
+/// Puts an item at position `at`, the producer's own end. Returns `Ok(false)` if the ring is full.
 pub(crate) fn produce<W: Word>(
     head: &W,
     tail: &W,
@@ -48,7 +47,7 @@ pub(crate) fn produce<W: Word>(
     cap: u32,
     write: impl FnOnce(u32),
 ) -> Result<bool, BadPosition> {
-    // Acquire: what the consumer read of a place is over before we write there again.
+    // Acquire: the consumer's reads of the place happen before we overwrite it.
     match at.wrapping_sub(head.load(Ordering::Acquire)) {
         used if used < cap => {
             write(at & (cap - 1));
@@ -60,7 +59,7 @@ pub(crate) fn produce<W: Word>(
     }
 }
 
-/// Takes the item at position `at`, which is the consumer's own start.
+/// Takes the item at position `at`, the consumer's own start.
 pub(crate) fn consume<W: Word, T>(
     head: &W,
     tail: &W,
@@ -79,7 +78,8 @@ pub(crate) fn consume<W: Word, T>(
     }
 }
 
-/// Says that we sleep, then looks once more. True: sleep, the side that has something will ring.
+/// Announces that we sleep, then checks again. Returns true if we should sleep; a side with news
+/// will wake us.
 pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleeping.store(1, Ordering::Relaxed);
     W::fence();
@@ -90,15 +90,15 @@ pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleep
 }
 
-/// After something was published. True: the other side sleeps, and it is ours to ring.
+/// Called after something was published. Returns true if the sleeper has to be woken by the caller.
 pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
     W::fence();
-    // The load spares the waker a write to a line that the other side polls.
+    // The load avoids a write to a cache line that the sleeper polls.
     sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Says that another sleep begins, then looks once more; `at` is the sleeper's own copy of the
-/// number. True: sleep, any waker that has something will ring; afterwards [`wake_up`].
+/// Announces a new sleep, then checks again; `at` is the sleeper's own copy of the number. Returns
+/// true if we should sleep; call [`wake_up`] afterwards.
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -110,24 +110,26 @@ pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce(
     sleep
 }
 
-/// Awake again.
+/// Ends the sleep.
 pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
 }
 
-/// After something was published: the sleep that this waker is to ring for, and has not yet. The
-/// waker notes the sleep in `rung` after it rang, never before. Otherwise a thread that stops
-/// between the two would keep the others of its process from ringing. Two that ring at a time only
-/// wake a sleeper twice.
+/// Called after something was published. Returns the sleep epoch for which this waker has to send a
+/// notification, or `None` if it was sent already or nobody sleeps.
+///
+/// The waker stores the epoch in `rung` after the notification, never before. Otherwise a thread
+/// that is stopped in between would prevent the other threads of its process from sending it. Two
+/// concurrent notifications only cause a spurious wake-up.
 pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
     N::fence();
     let sleep = epoch.load(Ordering::Relaxed);
     (sleep % 2 == 1 && rung.load(Ordering::Relaxed) != sleep).then_some(sleep)
 }
 
-/// A beat begins: its owner looks at the rings from now on. `at` is the owner's own copy. A beat
-/// that has begun already goes on.
+/// Begins an epoch, in which its owner processes the rings, unless one is in progress. `at` is the
+/// owner's own copy.
 pub(crate) fn begin_epoch<N: Number>(beat: &N, at: &mut u64) {
     if at.is_multiple_of(2) {
         *at += 1;
@@ -136,7 +138,7 @@ pub(crate) fn begin_epoch<N: Number>(beat: &N, at: &mut u64) {
     N::fence();
 }
 
-/// All that was in the rings when the beat began has been dealt with.
+/// Ends the epoch: every item that was in the rings at its begin has been processed.
 pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     if *at % 2 == 1 {
         *at += 1;
@@ -144,54 +146,54 @@ pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     }
 }
 
-/// After something was published, here or by who says so: the number at which it has been dealt
-/// with. A beat that goes on may have looked before, so it does not count.
+/// Called after something was published. Returns the epoch at whose end it will have been
+/// processed. An epoch in progress does not count, because it may have read the ring before.
 pub(crate) fn due<N: Number>(beat: &N) -> u64 {
     N::fence();
     beat.load(Ordering::Relaxed).wrapping_add(3) & !1
 }
 
-/// Whether the number of [`due`] is still to come.
+/// Whether the epoch returned by [`due`] has not ended yet.
 pub(crate) fn is_due_still<N: Number>(beat: &N, due: u64) -> bool {
     beat.load(Ordering::Acquire) < due
 }
 
-/// After something was published: moves the sequence on. True: somebody may sleep on it, and all
-/// are to be woken; those that want to sleep on set `asleep` again. So a thread that set it, and
-/// was killed, costs one needless wake-up.
+/// Called after something was published: advances the sequence. Returns true if all sleepers have
+/// to be woken; those that continue to sleep set `asleep` again. A thread that was killed while
+/// asleep therefore costs only one unnecessary wake-up.
 pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
-    // `asleep` is cleared before the sequence moves on. So a thread that sees the new sequence also
+    // Clear `asleep` before advancing the sequence. A thread that sees the new sequence then also
     // sees `asleep` cleared, and sets it again before it sleeps.
     let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
     seq.fetch_add(1, Ordering::Release);
     wake
 }
 
-/// The sleeper's first half against [`signal`]: returns the sequence to sleep on. The caller checks
-/// its condition between this call and the sleep.
+/// The sleeper's part of [`signal`]: returns the sequence to sleep on. The caller checks its
+/// condition between this call and the sleep.
 pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
     loop {
         asleep.store(1, Ordering::Relaxed);
         W::fence();
         let at = seq.load(Ordering::Acquire);
-        // Otherwise it was taken for what led to this sequence, and nothing would be told of the
-        // next.
+        // If it was cleared, it was taken for an earlier sequence, and the next change would not
+        // wake us.
         if asleep.load(Ordering::Relaxed) != 0 {
             return at;
         }
     }
 }
 
-/// Producer: adds bits to the item in a place, if `is_it` finds there the one that is meant. False:
-/// the consumer has taken it. The producer alone changes an item, except for the consumer's take,
-/// so one attempt is enough.
+/// Producer: adds bits to the item in a place, if `is_it` accepts the item. Returns false if the
+/// consumer has taken it. One attempt suffices, because only the producer modifies an item before
+/// the consumer takes it.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)
 }
 
-/// Consumer: takes the item in a place, and leaves 0 there, which is none.
+/// Consumer: takes the item in a place, and leaves 0 (no item).
 pub(crate) fn take<W: Word>(place: &W) -> u32 {
     place.swap(0, Ordering::AcqRel)
 }
@@ -238,7 +240,7 @@ impl Number for AtomicU64 {
     }
 }
 
-/// The words of slots are loom's in a model.
+/// In loom models, the words in slots are loom's.
 #[cfg(loom)]
 impl Word for loom::sync::atomic::AtomicU32 {
     fn load(&self, order: Ordering) -> u32 {

@@ -1,4 +1,4 @@
-//! The memory that programs and the engine both write to, mapped and checked.
+//! The memory that both programs and the engine write: mapping and validation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use towpath_shm::layout::{
     MAGIC, MARKS, MARKS_OFFSET, Mark, Plain, REGION_LEN, SHARDS_MAX, SLOTS_MAX, Slot, VERSION,
 };
 
-/// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
-/// `docs/decisions/0001-one-region-per-run.md`). Clones are the same memory, which stays mapped
-/// until the last is dropped.
+/// Slots and FIFOs of one run, shared by all its processes (decision 1,
+/// `docs/decisions/0001-one-region-per-run.md`). Clones share the memory, which stays mapped until
+/// the last one is dropped.
 ///
-/// A region takes [`REGION_LEN`] bytes of address space, and memory for touched pages only.
+/// Reserves [`REGION_LEN`] bytes of address space, but uses memory only for touched pages.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use towpath_shm::layout::{
 /// use towpath_shm::layout::SLOTS_MAX;
 ///
 /// let engines = Region::create()?;
-/// // What the program is given over its control socket is the memfd.
+/// // The program receives the memfd over its control socket.
 /// let programs = Region::map(engines.mapping().file().expect("shared").try_clone()?)?;
 /// engines.slot(7).expect("a slot").generation.store(1, Ordering::Release);
 /// assert_eq!(programs.slot(7).expect("a slot").generation.load(Ordering::Acquire), 1);
@@ -36,26 +36,26 @@ use towpath_shm::layout::{
 #[derive(Debug, Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
-    /// Loom's atomics cannot lie in shared memory.
+    /// Loom's atomics cannot be placed in shared memory.
     #[cfg(loom)]
     slots: Arc<[Slot; 2]>,
 }
 
 impl Region {
-    /// A new region, all slots free. For the engine.
+    /// Engine: creates a region in which all slots are free.
     ///
     /// # Errors
-    /// `OutOfMemory`, with what the user can do, when this process may not have so much address
-    /// space (RLIMIT_AS); others as for [`Mapping::shared`].
+    /// `OutOfMemory`, with advice for the user, if the limit of address space (RLIMIT_AS) is too
+    /// low; further errors as for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
-    /// Maps the region that an engine handed over. Whether the engine is of this build, its answer
-    /// and the status page say, which no other program can have written to.
+    /// Maps the region received from an engine. The status page, which only the engine can write,
+    /// shows whether the engine is of the same build.
     ///
     /// # Errors
-    /// `InvalidInput` when it is too short; `OutOfMemory` as for [`Region::create`].
+    /// `InvalidInput` if it is too short; `OutOfMemory` as for [`Region::create`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::over(Mapping::from_file(file, REGION_LEN).map_err(explain)?))
     }
@@ -68,7 +68,7 @@ impl Region {
         }
     }
 
-    /// A slot; None beyond [`SLOTS_MAX`].
+    /// Returns a slot; `None` beyond [`SLOTS_MAX`].
     #[inline]
     pub fn slot(&self, index: u32) -> Option<&Slot> {
         if index >= SLOTS_MAX {
@@ -76,7 +76,7 @@ impl Region {
         }
         #[cfg(loom)]
         return self.slots.get(index as usize);
-        // SAFETY: Slot is all atomics.
+        // SAFETY: Slot consists of atomics.
         #[cfg(not(loom))]
         Some(unsafe {
             self.mapping
@@ -84,28 +84,28 @@ impl Region {
         })
     }
 
-    /// The mark of a shard with a number, of which what is too much is left out.
+    /// Returns a mark of a shard; `shard` and `number` are reduced modulo their maximum.
     #[inline]
     pub fn mark(&self, shard: u32, number: u32) -> &Mark {
         let at = shard % SHARDS_MAX * MARKS + number % MARKS;
-        // SAFETY: Mark is all atomics.
+        // SAFETY: Mark consists of atomics.
         unsafe { self.mapping.view(MARKS_OFFSET + at as usize * size_of::<Mark>()) }
     }
 
-    /// The memory itself, which offsets of [`towpath_shm::layout`] are offsets in. Its memfd
-    /// ([`Mapping::file`]) is what [`Region::map`] takes; a process that has mapped it so has no
+    /// Returns the mapping; the offsets of [`towpath_shm::layout`] are relative to it. Its memfd
+    /// ([`Mapping::file`]) can be passed to [`Region::map`]; a mapping created by `map` has no
     /// memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 }
 
-/// The kernel's word for a limit of address space is "out of memory", which is not what is missing.
+/// Explains ENOMEM, which the kernel also returns if the limit of address space is exceeded.
 fn explain(error: io::Error) -> io::Error {
     explain_with(error, rustix::process::getrlimit(rustix::process::Resource::As).current)
 }
 
-/// `limit`: of address space, in bytes; None: there is none.
+/// Explains an error; `limit` is the limit of address space in bytes, if there is one.
 fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     const GIB: usize = 1 << 30;
     match limit {
@@ -122,21 +122,20 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     }
 }
 
-/// The memory of the rings between one process and one shard of the engine. Clones are the same
+/// The memory of the rings between one process and one shard of the engine. Clones share the
 /// memory.
 ///
-/// A channel does not order its users. The program's ends are [`crate::push_command`] and
-/// [`crate::pop_event`], under locks of its process. The engine's are those of
-/// [`crate::EngineChannel`].
+/// The channel does not synchronize its users. Programs use [`crate::push_command`] and
+/// [`crate::pop_event`] under locks of their process. The engine uses [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel {
     mapping: Arc<Mapping>,
-    /// Where it begins in the mapping.
+    /// Offset in the mapping.
     at: usize,
 }
 
 impl Channel {
-    /// A new channel, both rings empty. For the engine.
+    /// Engine: creates a channel with empty rings.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].
@@ -144,7 +143,7 @@ impl Channel {
         Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// New channels of one process, `count` of them in one memory.
+    /// Engine: creates `count` channels for one process, in one mapping.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].
@@ -157,7 +156,7 @@ impl Channel {
         Ok(channels)
     }
 
-    /// Maps the channel that an engine with one shard handed over.
+    /// Maps the channel of an engine with one shard.
     ///
     /// # Errors
     /// As for [`Channel::map_all`].
@@ -165,11 +164,11 @@ impl Channel {
         Ok(Self::map_all(file, 1)?.swap_remove(0))
     }
 
-    /// Maps the `count` channels that an engine handed over.
+    /// Maps the `count` channels received from an engine.
     ///
     /// # Errors
-    /// `InvalidData` when one is not a channel, or one of another build; `InvalidInput` when they
-    /// are too short.
+    /// `InvalidData` if one is not a channel, or is of a different build; `InvalidInput` if the
+    /// file is too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let channels = Self::all(Mapping::from_file(file, len(count))?, count);
         for channel in &channels {
@@ -184,36 +183,35 @@ impl Channel {
         (0..count).map(|shard| Self { mapping: Arc::clone(&mapping), at: len(shard) }).collect()
     }
 
-    /// Its first words: where the rings begin and end, and who sleeps. The other side writes to
-    /// them at any time.
+    /// Returns the header: ring positions and sleep flags. The other side may write it at any time.
     #[inline]
     pub fn header(&self) -> &ChannelHeader {
-        // SAFETY: ChannelHeader is all atomics.
+        // SAFETY: ChannelHeader consists of atomics.
         unsafe { self.mapping.view(self.at) }
     }
 
-    /// The memory itself, in which those of a process's other channels lie, too. Its memfd
-    /// ([`Mapping::file`]) is what
-    /// [`Channel::map_all`] takes; a process that has mapped it so has no memfd.
+    /// Returns the mapping, which is shared with the process's further channels. Its memfd
+    /// ([`Mapping::file`]) can be passed to [`Channel::map_all`]; a mapping created by `map_all`
+    /// has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Where a program asks and the engine answers. The other side writes to it at any time.
+    /// Returns the slot for requests and replies. The other side may write it at any time.
     #[inline]
     pub fn request_slot(&self) -> &RequestSlot {
-        // SAFETY: CallCell is all atomics.
+        // SAFETY: RequestSlot consists of atomics.
         unsafe { self.mapping.view(self.at + REQUEST_SLOT_OFFSET) }
     }
 
-    /// `wire` is no longer than a request.
+    /// Writes a request; `wire` must not be longer than a request.
     pub(crate) fn write_request(&self, wire: &[u8]) {
         debug_assert!(wire.len() <= size_of::<Request>());
         self.mapping.write(self.at + REQUEST_OFFSET, wire);
     }
 
-    /// Copies the request out. Bytes beyond its length are zero, for they may be an older
-    /// request's.
+    /// Copies the request. Bytes beyond its length are set to zero, because they may belong to an
+    /// older request.
     pub(crate) fn read_request(&self) -> Box<Request> {
         let mut bytes = [0; size_of::<Request>()];
         self.mapping.read(self.at + REQUEST_OFFSET, &mut bytes);
@@ -221,13 +219,13 @@ impl Channel {
         Box::new(Request::from_bytes(request.wire()))
     }
 
-    /// `wire` is no longer than a reply.
+    /// Writes a reply; `wire` must not be longer than a reply.
     pub(crate) fn write_reply(&self, wire: &[u8]) {
         debug_assert!(wire.len() <= size_of::<ControlReply>());
         self.mapping.write(self.at + REPLY_OFFSET, wire);
     }
 
-    /// As [`Self::read_request`].
+    /// Copies the reply, see [`Self::read_request`].
     pub(crate) fn read_reply(&self) -> ControlReply {
         let mut bytes = [0; size_of::<ControlReply>()];
         self.mapping.read(self.at + REPLY_OFFSET, &mut bytes);
@@ -260,7 +258,7 @@ impl Channel {
     }
 }
 
-/// Bytes that `count` channels take.
+/// Returns the length of `count` channels in bytes.
 fn len(count: u32) -> usize {
     count as usize * CHANNEL_LEN
 }

@@ -1,8 +1,9 @@
-//! Turns of threads of a process at work that one of them has to do, and how the next takes over.
+//! Hand-over of a task between threads of a process: one thread performs it, and another continues
+//! when it sleeps or leaves.
 //!
-//! The word `holder` is 0, or the number of the thread that has the relay. Any thread may take it
-//! that has nothing else to do; the thread that stands by is always there for it. The latter costs
-//! the others nothing while they are busy:
+//! The word `holder` is 0, or the number of the thread that holds the relay. Any thread with
+//! nothing else to do may take it; the standby thread takes it if no other thread does. While other
+//! threads are busy, the standby thread costs nothing:
 //!
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
@@ -12,32 +13,30 @@
 //!                                   somebody sleeps at it?    rest, until somebody leaves
 //! ```
 //!
-//! A thread that waits need not follow: it may sleep on words of its own alone, and leave it to
-//! others.
+//! A thread that waits need not follow: it may sleep only on its own words, and leave the relay to
+//! other threads.
 //!
-//! No wake-up is lost: either a thread has the relay, or the thread that stands by looks now and
-//! then. Two pairs of steps ensure it. Each has a fence (SeqCst) between its steps, so that one of
-//! two threads sees the other's step (checked with loom):
-//! - A thread that finds the relay taken counts itself among the followers, then looks again
-//!   whether it is. A thread that leaves frees the word, then looks whether any are counted. The
-//!   hand-off word, on which followers sleep, changes then, and who was about to sleep on it does
-//!   not;
-//! - The thread that stands by says that it rests, then looks whether the relay is taken. A thread
-//!   that leaves frees the word, then looks whether that one rests. So it does not matter if the
-//!   followers that are counted are there no more: a signal handler may leave a call by siglongjmp.
+//! No wake-up is lost: either a thread holds the relay, or the standby thread polls. This relies on
+//! two pairs of steps, with a SeqCst fence between the steps of each thread, so that one of two
+//! threads sees the other's step (checked by loom):
+//! - A thread that finds the relay taken counts itself as a follower, then checks the relay again.
+//!   A thread that leaves frees the relay, then checks for followers. It also changes the hand-off
+//!   word, so that a follower that is about to sleep on it does not;
+//! - The standby thread announces that it rests, then checks whether the relay is taken. A thread
+//!   that leaves frees the relay, then checks whether the standby thread rests. Stale counts of
+//!   followers therefore do no harm: a signal handler may leave a call by siglongjmp.
 
 use towpath_shm::atomic::{AtomicU32, Ordering, fence};
 use towpath_shm::futex;
 
-/// No thread has the relay.
+/// No thread holds the relay.
 const FREE: u32 = 0;
-/// With a thread's number: it sleeps, and others may take it.
+/// Flag of a holder that sleeps, so that other threads may take the relay.
 const LENT: u32 = 1 << 31;
-/// With a thread's number: it is the one that stands by. Numbers of threads are lower
-/// (PID_MAX_LIMIT).
+/// Flag of a holder that is the standby thread. Thread numbers are below it (PID_MAX_LIMIT).
 const STAND_BY: u32 = 1 << 30;
 
-/// A relay that one thread of the process has at a time; another takes it over when the thread
+/// A relay that one thread of the process holds at a time; another thread takes it when the holder
 /// sleeps or leaves.
 ///
 /// ```
@@ -47,7 +46,7 @@ const STAND_BY: u32 = 1 << 30;
 /// let (me, other) = (Who::Waits.number(1), Who::Asks.number(2));
 /// assert!(relay.take(me, Who::Waits).is_some());
 /// assert!(relay.take(other, Who::Asks).is_none());
-/// // While it sleeps another one may have it, which then leaves.
+/// // While the holder sleeps, another thread may take the relay and leave it again.
 /// relay.lend(me);
 /// assert!(relay.take(other, Who::Asks).is_some());
 /// assert!(relay.leave(other) && !relay.take_back(me));
@@ -55,42 +54,44 @@ const STAND_BY: u32 = 1 << 30;
 #[derive(Debug)]
 pub struct Relay {
     holder: AtomicU32,
-    /// Word that followers sleep on; changes when the relay is passed on.
+    /// Futex word of the followers; changes when the relay is passed on.
     baton: AtomicU32,
-    /// Threads that sleep on `hand-off word`, or are about to.
+    /// Number of threads that sleep on `baton`, or are about to.
     following: AtomicU32,
-    /// Threads that sleep elsewhere, and are told otherwise.
+    /// Number of threads that sleep on other words, and are woken through `pass_on`'s argument.
     elsewhere: AtomicU32,
-    /// 1: the thread that stands by sleeps on it until it is called.
+    /// Futex word of the standby thread; 1 while it rests.
     rests: AtomicU32,
-    /// Times that a thread wanted the relay, or the work of its holder, while another had it.
+    /// Number of times that a thread wanted the relay, or the holder's work, while another thread
+    /// held it.
     wanted: AtomicU32,
 }
 
-/// Kinds of threads that want the relay: they decide from which holder it may be taken.
+/// Kinds of threads that want the relay, which determine from which holder they may take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// A thread that would sleep otherwise.
+    /// A thread that would sleep otherwise. May take the relay if it is free, or lent by the
+    /// standby thread.
     Waits,
-    /// A thread with a request: others do not sleep the less for it.
+    /// A thread with a request. May take the relay if it is free, or lent by any thread.
     Asks,
-    /// The thread that stands by.
+    /// The standby thread. May take the relay if it is free.
     StandsBy,
 }
 
-/// From whom it was taken.
+/// From which holder the relay was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// The relay was free.
+    /// It was free.
     Free,
-    /// A thread that sleeps, and is told by what it sleeps on.
+    /// A sleeping thread, which its own words will wake.
     FromSleeper,
-    /// The thread that stands by, which sleeps: it has to be told that it is to look now and then.
+    /// The sleeping standby thread, which has to be notified that it should poll.
     FromStandBy,
 }
 
 impl Who {
-    /// The number for a thread of this kind in the word `holder`.
+    /// Returns the value of `holder` for a thread of this kind.
     pub const fn number(self, thread: u32) -> u32 {
         match self {
             Self::StandsBy => thread | STAND_BY,
@@ -115,14 +116,14 @@ impl Default for Relay {
 }
 
 impl Relay {
-    /// A free relay.
+    /// Creates a free relay.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] = [const { AtomicU32::new(0) }; 6];
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// A model's atomics cannot be made by constants.
+    /// Creates a free relay; loom's atomics cannot be created in a constant function.
     #[cfg(loom)]
     pub fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] =
@@ -135,7 +136,8 @@ impl Relay {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
 
-    /// Takes the relay for the thread `me` ([`Who::number`]). None: another thread has it.
+    /// Takes the relay for the thread `me` ([`Who::number`]). Returns `None` if another thread
+    /// holds it.
     pub fn take(&self, me: u32, who: Who) -> Option<Taken> {
         let before = self.holder.load(Ordering::Relaxed);
         if !who.may_take(before) {
@@ -153,48 +155,49 @@ impl Relay {
         })
     }
 
-    /// Counts a thread that wants the relay, or the work of its holder, while another has it.
+    /// Counts a thread that wants the relay, or the holder's work, while another thread holds it.
     pub fn want(&self) {
         self.wanted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes with [`Self::want`], and wraps.
+    /// Returns the counter of [`Self::want`], which wraps.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Whether the relay is this thread's, and not lent.
+    /// Whether this thread holds the relay, and has not lent it.
     pub fn has(&self, me: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
 
-    /// Offers the relay to others: its holder is about to sleep on words that tell it of
-    /// everything. The holder asks [`Self::has_followers`] afterwards: each follower is counted
-    /// there, or sees that the relay is lent.
+    /// Lends the relay, because its holder is about to sleep on words that report every event. The
+    /// holder checks [`Self::has_followers`] afterwards: each follower is either counted there, or
+    /// sees that the relay is lent.
     pub fn lend(&self, me: u32) {
         self.holder.store(me | LENT, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the lent relay back, after the sleep. False: another has taken it.
+    /// Takes the lent relay back after the sleep. Returns false if another thread has taken it.
     pub fn take_back(&self, me: u32) -> bool {
         let back =
             self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);
         back.is_ok()
     }
 
-    /// Gives the relay up. True: the thread had it, and [`Self::pass_on`] is due.
+    /// Gives the relay up. Returns true if the thread held it; then call [`Self::pass_on`].
     pub fn leave(&self, me: u32) -> bool {
         self.holder.compare_exchange(me, FREE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// The same where the relay may be lent: in a signal handler on top of a thread that sleeps.
+    /// Gives the relay up even if it is lent, for a signal handler that interrupted a sleeping
+    /// thread.
     pub fn abandon(&self, me: u32) -> bool {
         self.leave(me) || self.leave(me | LENT)
     }
 
-    /// Tells another thread, after the relay was left. `tell` wakes one of those that sleep
-    /// elsewhere.
+    /// Wakes another thread after the relay was left. `tell` wakes a thread that sleeps on other
+    /// words.
     pub fn pass_on(&self, tell: impl FnOnce()) {
         fence(Ordering::SeqCst);
         if self.following.load(Ordering::Relaxed) > 0 {
@@ -208,8 +211,8 @@ impl Relay {
         }
     }
 
-    /// Counts this thread among those that sleep on the hand-off word, until [`Self::unfollow`],
-    /// and returns the hand-off word's value for the sleep. None: the relay can be taken now.
+    /// Counts this thread as a follower until [`Self::unfollow`], and returns the value of the
+    /// hand-off word to sleep on. Returns `None` if the relay can be taken now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -222,37 +225,36 @@ impl Relay {
         Some(baton)
     }
 
-    /// The word that followers sleep on.
+    /// Returns the hand-off word on which followers sleep.
     pub fn handoff(&self) -> &AtomicU32 {
         &self.baton
     }
 
-    /// Ends [`Self::follow`]: the thread sleeps no more. True: [`Self::pass_on`] is due, since the
-    /// hand-off word may have woken a thread that does not need the relay any more.
+    /// Ends [`Self::follow`]. Returns true if [`Self::pass_on`] is due, because the hand-off may
+    /// have woken this thread, which no longer needs the relay.
     pub fn unfollow(&self) -> bool {
         self.following.fetch_sub(1, Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
     }
 
-    /// Counts this thread among those who sleep elsewhere, until [`Self::get_up`]. The holder may
-    /// tell it from here on, before it sleeps.
+    /// Counts this thread among those that sleep on other words, until [`Self::get_up`]. The holder
+    /// may wake it from now on, even before it sleeps.
     pub fn lie_down(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Ends [`Self::lie_down`]: the thread sleeps no more.
+    /// Ends [`Self::lie_down`].
     pub fn get_up(&self) {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether any thread sleeps that would take the relay.
+    /// Whether any sleeping thread would take the relay.
     pub fn has_followers(&self) -> bool {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }
 
-    /// The thread that stands by sleeps until a thread leaves, and does not sleep when the relay is
-    /// free.
+    /// The standby thread sleeps until a thread leaves; returns at once if the relay is free.
     pub fn rest(&self) {
         self.rests.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

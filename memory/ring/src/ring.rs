@@ -1,4 +1,4 @@
-//! The command ring and the event ring, both ends of each.
+//! The command ring and the event ring, with both ends of each.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::notification;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
 
-/// The command ring has no room: ring the engine and try again.
+/// The command ring is full: notify the engine and try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -23,12 +23,12 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Program: puts a command into the ring. The caller holds its process's lock for the command ring,
-/// and calls [`crate::ring_engine`] afterwards.
+/// Program: pushes a command. The caller must hold its process's lock of the command ring, and call
+/// [`crate::ring_engine`] afterwards.
 ///
 /// # Errors
-/// [`Full`] when [`COMMANDS_MAX`] commands wait, or when code of this process has overwritten the
-/// ring's positions. For such positions the engine ends the channel, as [`has_ended`] then says.
+/// [`Full`] if [`COMMANDS_MAX`] commands wait, or if code of this process has overwritten the
+/// ring's positions. In the latter case the engine ends the channel; see [`has_ended`].
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -39,8 +39,8 @@ pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     }
 }
 
-/// Program: takes the next event: a slot and its [`towpath_shm::layout::event`] bits. The caller
-/// holds its process's lock for the event ring.
+/// Program: takes the next event, a slot and its [`towpath_shm::layout::event`] bits. The caller
+/// must hold its process's lock of the event ring.
 pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     let header = channel.header();
     let at = header.event_head.load(Ordering::Relaxed);
@@ -50,37 +50,37 @@ pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     Some(event::parts(entry))
 }
 
-/// Program: whether events were lost since the last call. Then look at every socket.
+/// Program: whether events were lost since the last call. If so, check every socket.
 pub fn take_events_lost(channel: &Channel) -> bool {
     let lost = &channel.header().events_lost;
     lost.load(Ordering::Relaxed) != 0 && lost.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Program: whether there is an event or a loss to be taken.
+/// Program: whether there is an event, or a loss of events, to be taken.
 pub fn events_waiting(channel: &Channel) -> bool {
     let header = channel.header();
     header.event_tail.load(Ordering::Acquire) != header.event_head.load(Ordering::Relaxed)
         || header.events_lost.load(Ordering::Relaxed) != 0
 }
 
-/// Program: says that it goes to sleep on its notification descriptor. False: do not, there are
-/// events (and the word is taken back). After the sleep call [`cancel_sleep`].
+/// Program: announces that it sleeps on its notification descriptor. Returns false if there are
+/// events; then do not sleep (the announcement is revoked). Call [`cancel_sleep`] after the sleep.
 pub fn prepare_sleep(channel: &Channel) -> bool {
     protocol::doze(&channel.header().sleeping, || !events_waiting(channel))
 }
 
-/// Program: awake again, no notification descriptor needed.
+/// Program: ends a sleep, so that no further notification is sent.
 pub fn cancel_sleep(channel: &Channel) {
     channel.header().sleeping.store(0, Ordering::Relaxed);
 }
 
-/// Program: whether the engine hears this channel no more.
+/// Program: whether the engine no longer serves this channel.
 #[inline]
 pub fn has_ended(channel: &Channel) -> bool {
     channel.header().ended.load(Ordering::Acquire) != 0
 }
 
-/// The program wrote a ring position that cannot be: nothing more is to be had from it.
+/// The program wrote an impossible ring position, so the channel is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelError;
 
@@ -98,12 +98,12 @@ impl From<BadPosition> for ChannelError {
     }
 }
 
-/// Where a slot's last event was put into the ring of a program. The default is that of a slot that
-/// had none.
+/// Position of a slot's last event in the ring of a program. The default is for a slot without
+/// events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LastEvent(u32);
 
-/// The engine's ends of both rings. Its own positions are kept here, where no program reaches.
+/// The engine's ends of both rings. The engine's positions are kept in private memory.
 ///
 /// ```
 /// use towpath_ring::{Channel, EngineChannel, LastEvent, pop_event, push_command};
@@ -115,7 +115,7 @@ pub struct LastEvent(u32);
 /// assert_eq!(engine.pop_command()?.map(|command| command.slot), Some(7));
 /// assert_eq!(engine.pop_command()?, None);
 ///
-/// // What happens to a socket before the program looks is one event.
+/// // Events of a socket that the program has not taken yet are merged.
 /// let mut last = LastEvent::default();
 /// engine.push_event(7, event::RX, &mut last)?;
 /// engine.push_event(7, event::TX, &mut last)?;
@@ -129,74 +129,74 @@ pub struct EngineChannel {
     command_head: u32,
     event_tail: u32,
     lost: u64,
-    /// Commands that are left of those that there were at the last [`EngineChannel::mark`]. A
-    /// number of them, and not a position, which would come again after 2^32 commands.
+    /// Number of commands not yet taken of those present at the last [`EngineChannel::mark`]. A
+    /// count, because a position would recur after 2^32 commands.
     before_mark: u32,
     calls: Calls,
 }
 
 impl EngineChannel {
-    /// The ends of a channel just created: of one that was used, positions would not be where the
-    /// rings begin.
+    /// Creates the ends of a new channel. The channel must be unused, because positions start at 0.
     pub fn new(channel: Channel) -> Self {
         let calls = Calls::default();
         Self { channel, command_head: 0, event_tail: 0, lost: 0, before_mark: 0, calls }
     }
 
-    /// The memory behind.
+    /// Returns the channel.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Whether there are commands (or nonsense, which [`EngineChannel::pop_command`] tells).
+    /// Whether there are commands, or invalid positions, which [`EngineChannel::pop_command`]
+    /// reports.
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Whether the program asks something, its last request being answered. Commands that the
-    /// program pushed before the request are in the ring by now.
+    /// Whether the program has made a request, and the previous one is answered. Commands pushed
+    /// before the request are already visible in the ring.
     pub fn is_asked(&self) -> bool {
         self.calls.is_asked(&self.channel)
     }
 
-    /// Takes the request, a copy of it: nothing in it is to be believed.
+    /// Takes a copy of the request; its content is not validated.
     pub fn take_request(&mut self) -> Option<Box<Request>> {
         self.calls.take(&self.channel)
     }
 
-    /// Answers the request that was taken last, if it is not answered yet.
+    /// Answers the request taken last, unless it is answered already.
     pub fn answer(&mut self, reply: &ControlReply) {
         self.calls.answer(&self.channel, reply);
     }
 
-    /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on.
-    /// Dropping the channel says the same.
+    /// Announces that the program is not served any more; pending commands may still be processed
+    /// up to [`EngineChannel::mark`]. Dropping the channel has the same effect.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
         call::wake(self.channel.request_slot());
     }
 
-    /// Notes where the commands end now: what the program has said so far, which an answer may have
-    /// to wait for.
+    /// Records the current end of the commands, because an answer may have to wait for the commands
+    /// sent before.
     pub fn mark(&mut self) {
         let end = self.channel.header().command_tail.load(Ordering::Acquire);
         let left = end.wrapping_sub(self.command_head);
         self.before_mark = if left <= COMMANDS_MAX { left } else { 0 };
     }
 
-    /// Whether some of the commands are left that were there at the last [`EngineChannel::mark`].
-    /// [`EngineChannel::pop_command`] reports a ring whose end is impossible.
+    /// Whether commands that were present at the last [`EngineChannel::mark`] are not yet taken.
+    /// Invalid positions are reported by [`EngineChannel::pop_command`].
     pub fn is_behind_mark(&self) -> bool {
         self.before_mark != 0
     }
 
-    /// Takes the next command, a copy of it; None when there is none. Nothing in it is to be
-    /// believed: the program may have written any bytes.
+    /// Takes a copy of the next command; `None` if there is none. The content is not validated: the
+    /// program may have written any bytes.
     ///
     /// # Errors
-    /// [`ChannelError`] when more than [`COMMANDS_MAX`] commands wait by the program's positions.
-    /// The same when none waits where [`EngineChannel::mark`] saw some: otherwise the caller would
-    /// wait for those for ever.
+    /// [`ChannelError`] if more than [`COMMANDS_MAX`] commands wait according to the program's
+    /// positions. Also if the ring is empty before all commands seen by [`EngineChannel::mark`]
+    /// were taken; otherwise the caller would wait for them for ever.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -213,16 +213,16 @@ impl EngineChannel {
         Ok(command)
     }
 
-    /// Tells the program that something happened to a slot (below
-    /// [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)): `bits` are of
-    /// [`towpath_shm::layout::event`]. Bits are added to an event that the program has not taken
-    /// yet. `last` says where the slot's last event was put; the caller keeps one for each slot and
-    /// program. When [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead
-    /// ([`take_events_lost`]). [`EngineChannel::ring`] afterwards, once for all events of a turn.
+    /// Reports an event of a slot (below [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)) to the
+    /// program; `bits` are of [`towpath_shm::layout::event`]. The bits are added to the slot's last
+    /// event if the program has not taken it yet. `last` is the position of that event; the caller
+    /// keeps one per slot and program. If the ring is full, the program has to check all its
+    /// sockets instead ([`take_events_lost`]). Call [`EngineChannel::ring`] afterwards, once for
+    /// all events of a turn.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program has written a position from which the ring would hold more
-    /// than that.
+    /// [`ChannelError`] if the ring would hold more than [`EVENTS_MAX`] events according to the
+    /// program's position.
     pub fn push_event(
         &mut self,
         slot: u32,
@@ -250,9 +250,9 @@ impl EngineChannel {
         Ok(())
     }
 
-    /// Whether an event looks as if the program had not taken it yet. The entry says whether that
-    /// is so: the program is at it, and a position comes again. Where this says no, the entry's
-    /// cache line is left alone.
+    /// Whether an event is probably still in the ring. Only the entry itself is authoritative,
+    /// because the program may be taking it, and positions recur. If this returns false, the
+    /// entry's cache line need not be touched.
     #[inline]
     fn is_waiting(&self, last: LastEvent) -> bool {
         let head = self.channel.header().event_head.load(Ordering::Relaxed);
@@ -260,14 +260,14 @@ impl EngineChannel {
         before.wrapping_sub(last.0) < self.event_tail.wrapping_sub(head)
     }
 
-    /// After events: wakes the program if it sleeps.
+    /// Wakes the program if it sleeps; call it after pushing events.
     pub fn ring(&self, doorbell: BorrowedFd<'_>) {
         if protocol::rouse(&self.channel.header().sleeping) {
             notification::toll(doorbell);
         }
     }
 
-    /// Events that found the ring full, since the channel was made.
+    /// Returns the number of events that found the ring full.
     pub fn events_lost(&self) -> u64 {
         self.lost
     }
@@ -335,7 +335,7 @@ mod tests {
         push_command(&channel, &command(0)).unwrap();
         engine.mark();
         assert!(engine.pop_command().unwrap().is_some());
-        // Nearly 2^32 commands later, without a mark in between.
+        // Simulate nearly 2^32 further commands without a mark.
         engine.command_head = 0u32.wrapping_sub(500);
         channel.header().command_tail.store(engine.command_head, Ordering::Relaxed);
         assert!(!engine.is_behind_mark());
@@ -362,12 +362,12 @@ mod tests {
         assert_eq!(engine.events_lost(), 1);
         assert!(take_events_lost(&channel) && !take_events_lost(&channel));
         assert_eq!(std::iter::from_fn(|| pop_event(&channel)).count() as u32, EVENTS_MAX);
-        // The one that was lost can be told again.
+        // The lost event can be reported again.
         engine.push_event(EVENTS_MAX, 2, &mut last[2]).unwrap();
         assert_eq!(pop_event(&channel), Some((EVENTS_MAX, 2)));
     }
 
-    /// A place is of another event after each round, and a position after each 2^32 events.
+    /// A place is reused in each round, and a position after 2^32 events.
     #[test]
     fn an_event_is_not_taken_for_another_one_at_its_place() {
         let channel = Channel::create().unwrap();
@@ -378,7 +378,8 @@ mod tests {
         for slot in 10..10 + EVENTS_MAX {
             engine.push_event(slot, 2, &mut last[1]).unwrap();
         }
-        // The place of the first event has another slot's, and is waiting by its position alone.
+        // The place of the first event now holds another slot's, but its position alone looks
+        // current.
         engine.event_tail = EVENTS_MAX;
         channel.header().event_tail.store(EVENTS_MAX, Ordering::Relaxed);
         channel.header().event_head.store(0, Ordering::Relaxed);

@@ -1,34 +1,33 @@
-//! When to look again before a sleep, instead of sleeping at once.
+//! Adaptive polling before a sleep.
 
-/// Whether looking for a moment before a sleep pays, as one sleeper has found out. The caller does
-/// not ask where a look would take the processor from the thread that it waits for: see
-/// [`processors`].
+/// Learns whether polling for a moment before a sleep pays off for one sleeper. The caller should
+/// not poll if that takes the processor from the thread that it waits for: see [`processors`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     /// Recent successes, 0 to [`Spin::SCORE_MAX`].
     score: u32,
-    /// Sleeps since the last attempt.
+    /// Number of sleeps since the last attempt.
     skipped: u32,
 }
 
 impl Spin {
-    /// Sleeps between two attempts while looking does not pay.
+    /// Number of sleeps between two attempts while polling does not pay off.
     const RETRY: u32 = 256;
-    /// So many failures in a row are forgiven a sleeper whose attempts have paid.
+    /// Number of consecutive failures after which polling stops.
     const SCORE_MAX: u32 = 16;
 
-    /// A sleeper looks at first, until [`Self::learn`] has found that it does not pay.
+    /// Creates a state in which polling is attempted until it turns out to be useless.
     pub const fn new() -> Self {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }
 
-    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it.
+    /// Called before a sleep: whether to poll for a moment. Report the result by [`Self::learn`].
     pub fn is_worthwhile(&mut self) -> bool {
         self.skipped += 1;
         self.score > 0 || self.skipped >= Self::RETRY
     }
 
-    /// Whether there was something before the moment was over.
+    /// Records whether polling found something.
     pub fn learn(&mut self, found: bool) {
         self.skipped = 0;
         self.score = if found {
@@ -45,8 +44,8 @@ impl Default for Spin {
     }
 }
 
-/// How many processors the calling thread may use; 1 where that is not told. A system call, to be
-/// made once: a program may forbid itself system calls later (seccomp).
+/// Returns the number of processors that the calling thread may use; 1 if unknown. Makes a system
+/// call, so call it once at the start: a program may restrict its system calls later (seccomp).
 pub fn processors() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |processors| processors.count())
 }

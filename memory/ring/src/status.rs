@@ -1,4 +1,4 @@
-//! The status page: what the engine alone writes and every program of a run reads.
+//! The status page, which only the engine writes and every program of a run reads.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,16 +11,16 @@ use towpath_shm::layout::{self, ENGINE_ENDED, LIVES, MAGIC, STATUS_LEN, VERSION}
 use crate::life::{self, Life};
 use crate::{notification, protocol, region};
 
-/// A program's view of a shard's page.
+/// A program's read-only view of a shard's status page.
 #[derive(Debug, Clone)]
 pub struct Status {
     mapping: Arc<Mapping>,
-    /// Where it begins in the mapping.
+    /// Offset of the page in the mapping.
     at: usize,
 }
 
 impl Status {
-    /// Maps the page that an engine with one shard handed over.
+    /// Maps the page of an engine with one shard.
     ///
     /// # Errors
     /// As for [`Status::map_all`].
@@ -28,11 +28,11 @@ impl Status {
         Ok(Self::map_all(file, 1)?.swap_remove(0))
     }
 
-    /// Maps the `count` pages that an engine handed over, one for each shard.
+    /// Maps the `count` pages received from an engine, one per shard.
     ///
     /// # Errors
-    /// `InvalidData` when one is not a status page, or one of another build; `InvalidInput` when
-    /// they are too short.
+    /// `InvalidData` if one is not a status page, or is of a different build; `InvalidInput` if the
+    /// file is too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let mapping = Arc::new(Mapping::read_only(file, count as usize * STATUS_LEN)?);
         let view = |shard| Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN };
@@ -47,40 +47,41 @@ impl Status {
         Ok(pages)
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the
-    /// engine knows.
+    /// Returns the maximum length in bytes of an IP packet that no datagram socket refuses; 0 until
+    /// the engine knows it.
     pub fn datagram_mtu(&self) -> u32 {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
 
-    /// Whether the engine of the process on a channel has ended ([`crate::Life`]). No system call.
+    /// Whether the engine of the process on this channel has ended ([`crate::Life`]). Makes no
+    /// system call.
     #[inline]
     pub fn has_ended(&self, channel: u32) -> bool {
         self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
     }
 
-    /// A futex word that threads of the process on a channel sleep on beside the word of their
-    /// condition. The word is of the shared kind, and comes with its value while the engine lives.
-    /// A thread that finds it changed, or is woken on it, asks [`Self::has_ended`] and wakes the
-    /// others by [`Self::wake`]. None: the engine has ended, or would not wake them.
+    /// Returns a futex word (of the shared kind) and its value while the engine lives. Threads of
+    /// the process on this channel sleep on it in addition to their own word. A thread that finds
+    /// it changed, or is woken on it, checks [`Self::has_ended`], and wakes the remaining threads
+    /// by [`Self::wake`]. Returns `None` if the engine has ended, or cannot wake threads this way.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);
         (seen != 0 && seen & ENGINE_ENDED == 0).then_some((word, seen))
     }
 
-    /// Wakes all threads that sleep on the word of the process on a channel.
+    /// Wakes all threads that sleep on the word of the process on this channel.
     pub fn wake(&self, channel: u32) {
         life::wake(self.life_word(channel));
     }
 
-    /// After commands were pushed: the number of the beat at whose end the shard has dealt with
-    /// them.
+    /// Called after commands were pushed. Returns the epoch at whose end the shard will have
+    /// processed them.
     pub fn due(&self) -> u64 {
         protocol::due(&self.page().beat)
     }
 
-    /// Whether the shard has not yet come to a number that [`Self::due`] has given.
+    /// Whether the epoch returned by [`Self::due`] has not ended yet.
     pub fn is_due_still(&self, due: u64) -> bool {
         protocol::is_due_still(&self.page().beat, due)
     }
@@ -92,18 +93,18 @@ impl Status {
 
     #[inline]
     fn page(&self) -> &layout::StatusPage {
-        // SAFETY: Status is all atomics; of those here nothing is called but loads.
+        // SAFETY: StatusPage consists of atomics, and this read-only view only loads them.
         unsafe { self.mapping.view(self.at) }
     }
 }
 
-/// The sleep of the engine that this process has rung for: of the process alone, so that no other
-/// can keep it from ringing.
+/// The last sleep epoch for which this process has notified the engine. Kept per process, so that
+/// no process can suppress another one's notification.
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
 
-/// Program: after commands were pushed: wakes the engine if it sleeps and this process has not
-/// rung. True: it has now.
+/// Program: called after commands were pushed. Wakes the engine if it sleeps and this process has
+/// not yet notified it. Returns true if a notification was sent.
 pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
     let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
     notification::ring(doorbell);
@@ -111,7 +112,7 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
     true
 }
 
-/// The engine's end of the page.
+/// The engine's end of a status page.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -121,7 +122,7 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
 /// let status = Status::map(engine.file().expect("shared").try_clone()?)?;
 /// let (rung, bell) = (Rung::default(), notification::create()?);
 ///
-/// // One that sleeps is rung, once for each sleep.
+/// // A sleeping engine is notified once per sleep.
 /// assert!(engine.fall_asleep(|| true));
 /// ring_engine(&status, &rung, bell.as_fd());
 /// assert!(notification::clear(bell.as_fd()));
@@ -133,15 +134,15 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
 #[derive(Debug)]
 pub struct EngineStatus {
     mapping: Arc<Mapping>,
-    /// Where the page begins in the mapping.
+    /// Offset of the page in the mapping.
     at: usize,
-    /// The numbers on the page, which are never read back.
+    /// Own copies of the numbers on the page, which are never read back.
     epoch: u64,
     beat: u64,
 }
 
 impl EngineStatus {
-    /// A page that says that the engine is awake.
+    /// Creates a page of an engine that is awake.
     ///
     /// # Errors
     /// As for [`Mapping::published`].
@@ -149,7 +150,7 @@ impl EngineStatus {
         Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// Status pages for `count` shards, in one memory.
+    /// Creates status pages for `count` shards, in one mapping.
     ///
     /// # Errors
     /// As for [`Mapping::published`].
@@ -166,53 +167,55 @@ impl EngineStatus {
         Ok((0..count).map(of_shard).collect())
     }
 
-    /// The page as a program sees it, for another thread of the engine.
+    /// Returns a program's view of the page, for another thread of the engine.
     pub fn view(&self) -> Status {
         Status { mapping: Arc::clone(&self.mapping), at: self.at }
     }
 
-    /// The memfd with all pages, to hand to programs.
+    /// Returns the memfd with all pages, to pass to programs.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.mapping.file()
     }
 
-    /// Says that the engine runs, on this thread, until the result is dropped or the thread ends,
-    /// and tells programs when that is.
+    /// Marks this thread as the engine's. Programs detect when the result is dropped, or the thread
+    /// ends.
     pub fn live(&self) -> Life {
         Life::begin(&self.mapping, self.at)
     }
 
-    /// Wakes the threads of a process that wait for a socket: they find that their channel has
-    /// ended.
+    /// Wakes the threads of a process that wait for a socket, so that they see that their channel
+    /// has ended.
     pub fn wake(&self, channel: u32) {
         life::wake(life_word(self.page(), channel));
     }
 
-    /// Publishes that no datagram socket is refused an IP packet of up to `bytes`.
+    /// Publishes the maximum length in bytes of an IP packet that no datagram socket refuses.
     pub fn set_datagram_mtu(&self, bytes: u32) {
         self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work,
-    /// and the page says that it is awake. After the sleep call [`EngineStatus::wake_up`].
+    /// Announces that the engine sleeps, then checks again with `idle`. Returns false if there is
+    /// work; the page then shows the engine as awake. Call [`EngineStatus::wake_up`] after the
+    /// sleep.
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
         let Self { mapping, at, epoch, .. } = self;
         protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)
     }
 
-    /// Awake again, no notification descriptor needed.
+    /// Ends the sleep, so that no further notification is sent.
     pub fn wake_up(&mut self) {
         let Self { mapping, at, epoch, .. } = self;
         protocol::wake_up(&page(mapping, *at).sleep_epoch, epoch);
     }
 
-    /// Before a look at the rings: a beat begins, unless one goes on.
+    /// Begins an epoch before reading the rings, unless one is in progress.
     pub fn begin_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
         protocol::begin_epoch(&page(mapping, *at).beat, beat);
     }
 
-    /// All that was in the rings when the beat began has been dealt with, and programs were told.
+    /// Ends the epoch: every item that was in the rings at its begin was processed, and programs
+    /// notified.
     pub fn end_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
         protocol::end_epoch(&page(mapping, *at).beat, beat);
@@ -229,7 +232,7 @@ fn life_word(page: &layout::StatusPage, channel: u32) -> &AtomicU32 {
 }
 
 fn page(mapping: &Mapping, at: usize) -> &layout::StatusPage {
-    // SAFETY: Status is all atomics, and this mapping is writable.
+    // SAFETY: StatusPage consists of atomics, and this mapping is writable.
     unsafe { mapping.view(at) }
 }
 
@@ -272,7 +275,7 @@ mod tests {
         use std::os::unix::fs::FileExt;
         let engine = EngineStatus::create().unwrap();
         let file = engine.file().unwrap();
-        // Another open file of the same memory, as whoever has the descriptor can make it.
+        // Reopen the memory, as any process with the descriptor can.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
         let again = std::fs::File::options().read(true).write(true).open(path).unwrap();
         for file in [file.as_fd(), again.as_fd()] {
@@ -281,14 +284,14 @@ mod tests {
             assert_eq!(fallocate(file, hole, 0, STATUS_LEN as u64), Err(Errno::PERM));
             assert_eq!(ftruncate(file, 0), Err(Errno::PERM));
             let (null, both) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
-            // SAFETY: a fresh mapping, which the kernel refuses.
+            // SAFETY: a new mapping, which the kernel refuses.
             let mapped = unsafe { mmap(null, STATUS_LEN, both, MapFlags::SHARED, file, 0) };
             assert_eq!(mapped, Err(Errno::PERM));
         }
         let status = view(&engine);
         let at = std::ptr::from_ref(status.page());
         let both = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: our own mapping, whose protection the kernel does not change.
+        // SAFETY: our own mapping, whose protection the kernel refuses to change.
         let changed = unsafe { mprotect(at.cast_mut().cast(), STATUS_LEN, both) };
         assert_eq!(changed, Err(Errno::ACCESS));
         let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();

@@ -1,4 +1,4 @@
-//! Variables of a thread: the system's, or a model's, whose threads are one thread of the system.
+//! Thread-local variables: std's, or loom's in a model.
 
 /// `thread_local_value! { NAME: Type = value }`, with `with`.
 #[cfg(not(loom))]
@@ -24,7 +24,7 @@ pub(crate) fn gettid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// A model's threads are one thread of the system.
+/// Returns a unique id, because loom's threads run on one thread of the system.
 #[cfg(loom)]
 pub(crate) fn gettid() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,52 +1,52 @@
-//! Urgent data of a stream's receive FIFO, as the reader sees it: Linux's `tcp_recvmsg_locked`,
-//! `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, over [`Slot::urgent`].
+//! Urgent data in a stream's receive FIFO, as seen by the reader: Linux's `tcp_recvmsg_locked`,
+//! `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, based on [`Slot::urgent`].
 //!
 //! ```text
 //!   rx_head ─── up to here reads stop ───┬ urgent byte ┬─── rest ─── rx_tail
 //!                                        mark
 //! ```
 //!
-//! A reader changes the word under the lock of [`crate::lock_rx`], and by compare-and-swap. The
-//! engine may write a newer mark at any time, which then counts.
+//! Readers modify the word under [`crate::lock_rx`] and by compare-and-swap, because the engine may
+//! store a newer mark at any time, which takes precedence.
 
 use towpath_shm::atomic::Ordering;
 use towpath_shm::layout::{Slot, flags, option_bit, urgent};
 
 use crate::program_fifo::unread;
 
-/// How far a read goes that begins at some place.
+/// How far a read extends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Bytes in front that the reader does not get: an urgent byte that is not in line.
+    /// Bytes to skip at the front: urgent bytes that are not in-line.
     pub passed: u32,
-    /// Bytes behind those up to the mark.
+    /// Maximum bytes after the skipped ones, up to the mark.
     pub most: u32,
 }
 
-/// A place before the bytes that are to be read, or behind some of them.
+/// The mark relative to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UrgentView {
-    /// A byte at `rx_head` that was a mark is left out.
+    /// 1 if a former urgent byte at `rx_head` has to be skipped, otherwise 0.
     gap: u32,
-    /// Bytes from `rx_head` to the mark, the gap included.
+    /// Bytes from `rx_head` to the mark, including the gap.
     ahead: u32,
 }
 
-/// Result of a look at the urgent byte (MSG_OOB).
+/// Result of a lookup of the urgent byte (MSG_OOB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrgentByte {
-    /// There is no mark, the byte was read or passed, or urgent data is in line.
+    /// There is no mark, the byte was read or skipped, or urgent data is in-line.
     None,
-    /// Announced, and not there.
+    /// Announced, but not arrived.
     NotYet,
-    /// Here it is.
+    /// The value of the byte.
     Byte(u8),
-    /// The byte has arrived, and lies so many bytes behind `rx_head`.
+    /// The byte has arrived, at this offset from `rx_head`.
     At(u32),
 }
 
-/// Whether there ever was urgent data. Looked at behind [`unread`]: the engine sets the flag before
-/// it publishes bytes behind a mark.
+/// Whether there ever was urgent data. Check it after [`unread`], because the engine sets the flag
+/// before it publishes bytes after a mark.
 #[inline]
 pub fn is_marked(slot: &Slot) -> bool {
     slot.flags.load(Ordering::Acquire) & flags::URGENT != 0
@@ -56,7 +56,7 @@ fn is_in_line(slot: &Slot) -> bool {
     slot.option_bits.load(Ordering::Relaxed) & option_bit::OOBINLINE != 0
 }
 
-/// None: there is no mark, or the reader has passed it.
+/// Returns `None` if there is no mark, or the reader has passed it.
 fn view(slot: &Slot, word: u64, head: u32) -> Option<UrgentView> {
     let ahead = urgent::position(word).wrapping_sub(head);
     if word & urgent::PRESENT == 0 || ahead > i32::MAX as u32 {
@@ -66,7 +66,7 @@ fn view(slot: &Slot, word: u64, head: u32) -> Option<UrgentView> {
     Some(UrgentView { gap, ahead })
 }
 
-/// How far a read goes that begins `skip` bytes behind `head`, which is `rx_head`.
+/// Returns how far a read extends that starts `skip` bytes after `head`, the value of `rx_head`.
 pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
     let word = slot.urgent.load(Ordering::Acquire);
     let Some(UrgentView { gap, ahead }) = view(slot, word, head) else {
@@ -83,7 +83,7 @@ pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
     Reach { passed: gap + hidden, most: u32::MAX }
 }
 
-/// The reader has moved `rx_head`: a mark that lies before it is over. To be called under the lock.
+/// Clears a mark before `rx_head`, after the reader has moved it. The caller must hold the lock.
 pub fn settle(slot: &Slot) {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Relaxed);
@@ -93,12 +93,12 @@ pub fn settle(slot: &Slot) {
         Some(_) => word,
     };
     if left != word {
-        // A newer mark of the engine's stays.
+        // If the engine stored a newer mark, keep it.
         let _ = slot.urgent.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// Whether a read stops `skip` bytes behind `rx_head`, at the mark.
+/// Whether a read stops at the mark, `skip` bytes after `rx_head`.
 pub fn is_mark(slot: &Slot, skip: u32) -> bool {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -106,7 +106,7 @@ pub fn is_mark(slot: &Slot, skip: u32) -> bool {
         && view(slot, word, head).is_some_and(|view| view.ahead == skip.saturating_add(view.gap))
 }
 
-/// Bytes that FIONREAD tells of: up to the mark.
+/// Returns the number of bytes for FIONREAD: those up to the mark.
 pub fn readable(slot: &Slot) -> u32 {
     let all = unread(slot);
     let word = slot.urgent.load(Ordering::Acquire);
@@ -117,7 +117,7 @@ pub fn readable(slot: &Slot) -> u32 {
     }
 }
 
-/// Unread bytes that no read would give.
+/// Returns the number of unread bytes that no read returns.
 pub fn hidden(slot: &Slot) -> u32 {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -125,12 +125,12 @@ pub fn hidden(slot: &Slot) -> u32 {
         .map_or(0, |view| view.gap + u32::from(view.ahead == view.gap && !is_in_line(slot)))
 }
 
-/// Whether POLLPRI is due: the byte is there, and neither read with MSG_OOB nor passed.
+/// Whether POLLPRI is due: the byte has arrived, and was neither read with MSG_OOB nor skipped.
 pub fn is_pending(slot: &Slot) -> bool {
     matches!(look(slot), UrgentByte::Byte(_) | UrgentByte::At(_))
 }
 
-/// The urgent byte, in line or not.
+/// Looks up the urgent byte, in-line or not.
 fn look(slot: &Slot) -> UrgentByte {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -143,8 +143,8 @@ fn look(slot: &Slot) -> UrgentByte {
     }
 }
 
-/// The urgent byte for a read with MSG_OOB, which takes it unless `keep` (MSG_PEEK). To be called
-/// under the lock.
+/// Returns the urgent byte for a read with MSG_OOB, and marks it as read unless `keep` (MSG_PEEK).
+/// The caller must hold the lock.
 pub fn take(slot: &Slot, keep: bool) -> UrgentByte {
     loop {
         let word = slot.urgent.load(Ordering::Acquire);
@@ -153,15 +153,15 @@ pub fn take(slot: &Slot, keep: bool) -> UrgentByte {
             return found;
         }
         let read = word | urgent::READ;
-        // Otherwise a newer mark came in between.
+        // Retry if a newer mark was stored meanwhile.
         if slot.urgent.compare_exchange(word, read, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return found;
         }
     }
 }
 
-/// The engine's word for a mark at `position`, which takes the place of `old`. The reader stands at
-/// `head`, and `tail` is the end of the bytes.
+/// Returns the engine's word for a mark at `position`, which replaces `old`. The reader is at
+/// `head`, and the bytes end at `tail`.
 pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32, tail: u32) -> u64 {
     let (position, byte) = mark;
     let new = urgent::mark(position, byte);
@@ -169,10 +169,10 @@ pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32,
         return new;
     }
     if urgent::position(old) == position {
-        // The byte has come.
+        // The byte of this mark has arrived.
         return urgent::gap(old).map_or(new, |gap| urgent::with_gap(new, gap));
     }
-    // `tcp_check_urg`: a reader in front of the old urgent byte does not get it any more.
+    // As in `tcp_check_urg`, a reader at the old urgent byte does not get it any more.
     let stands_before = urgent::position(old) == head && head != tail && !is_in_line(slot);
     if stands_before { urgent::with_gap(new, head) } else { new }
 }
@@ -202,7 +202,7 @@ mod tests {
             self.region.slot(1).unwrap()
         }
 
-        /// Bytes come, of which the one at `mark` is urgent.
+        /// Bytes arrive; the one at `mark` is urgent.
         fn come(&mut self, bytes: &[u8], mark: Option<usize>) {
             if let Some(at) = mark {
                 self.recv.mark_urgent(at as u32, bytes.get(at).copied());
@@ -211,7 +211,7 @@ mod tests {
             self.recv.commit(bytes.len() as u32);
         }
 
-        /// A read, as a stream's reader makes it.
+        /// Reads like a stream's reader.
         fn read(&self, room: usize) -> Vec<u8> {
             let slot = self.slot();
             let _guard = lock_rx(slot, 0, || true);
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(take(fifo.slot(), false), UrgentByte::Byte(b'Y'));
     }
 
-    /// The reader stands at the first mark when the second comes: the first byte is gone.
+    /// The reader is at the first mark when the second arrives, so the first byte is lost.
     #[test]
     fn a_reader_in_front_of_the_first_mark_does_not_get_it() {
         let mut fifo = Fifo::new();
@@ -284,7 +284,7 @@ mod tests {
             (take(fifo.slot(), false), fifo.read(99)),
             (UrgentByte::NotYet, b"abc".to_vec())
         );
-        // The byte arrives later, with a segment that does not say so.
+        // The byte arrives later, in a segment without URG.
         let mut fifo = Fifo::new();
         fifo.recv.mark_urgent(1, None);
         fifo.come(b"a", None);
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(take(fifo.slot(), false), UrgentByte::At(1));
     }
 
-    /// Words that a program wrote over harm nobody else: no arithmetic overflows.
+    /// A program that overwrites its words must not cause an arithmetic overflow.
     #[test]
     fn nonsense_in_the_word_is_survived() {
         let mut fifo = Fifo::new();

@@ -8,8 +8,8 @@ use towpath_shm::layout::Slot;
 
 use crate::protocol;
 
-/// A thread that waits for something to happen to one slot. In this order, or wake-ups get lost:
-/// [`Waiter::new`], look whether there is still nothing, [`Waiter::sleep`], look again, and so on.
+/// A thread that waits for an event of one slot. To avoid lost wake-ups, call [`Waiter::new`],
+/// check the condition, [`Waiter::sleep`], check again, and so on.
 #[derive(Debug)]
 pub struct Waiter<'a> {
     slot: &'a Slot,
@@ -17,26 +17,25 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Says that this thread is about to sleep.
+    /// Announces that this thread is about to sleep.
     pub fn new(slot: &'a Slot) -> Self {
         Self { slot, seq: protocol::enter(&slot.event_seq, &slot.asleep) }
     }
 
-    /// For a thread that sleeps where whatever wakes it is its own doing: nobody is asked to wake
-    /// it.
+    /// Creates a waiter without an announcement, for a thread whose own actions will change the
+    /// word.
     pub fn unasked(slot: &'a Slot) -> Self {
         Self { slot, seq: slot.event_seq.load(Ordering::Acquire) }
     }
 
-    /// For those who sleep otherwise: the word to sleep on, and what it has to be then. Before
-    /// another look and sleep: [`Waiter::new`].
+    /// Returns the futex word and its expected value, for callers that sleep by other means. Call
+    /// [`Waiter::new`] again before the next check and sleep.
     pub fn word(&self) -> (&'a AtomicU32, u32) {
         (&self.slot.event_seq, self.seq)
     }
 
-    /// Sleeps until something happened after the last `new` or `sleep`, a signal handler ran, or
-    /// `timeout` has passed (None: no limit). The reason returned is a hint: futex(2) has spurious
-    /// wake-ups.
+    /// Sleeps until an event since the last `new` or `sleep`, a signal, or the `timeout` (`None`
+    /// for no limit). The returned reason is a hint, because futex(2) has spurious wake-ups.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Woken {
         let woken = futex::wait(&self.slot.event_seq, self.seq, timeout);
         *self = Self::new(self.slot);
@@ -44,8 +43,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Engine: something about the slot was published; wakes the threads that sleep on it. True: one
-/// had said that it sleeps (and may have been killed since).
+/// Engine: wakes the threads that sleep on the slot, after something was published. Returns true if
+/// one had announced that it sleeps; it may have been killed since.
 pub fn wake(slot: &Slot) -> bool {
     let wake = protocol::signal(&slot.event_seq, &slot.asleep);
     if wake {

@@ -1,33 +1,32 @@
-//! Distribution of the region's FIFO area.
+//! The allocator of the region's FIFO area.
 //!
-//! A window is a power of two of bytes. The area is divided once and for all between the size
-//! classes, so that nothing ever fragments. Address space is plenty, and only touched pages cost
-//! anything. Touched pages are counted, in windows handed out and in free ones alike, up to a
-//! limit. At the limit no FIFO gets more, and connections wait. An eighth of the limit is out of
-//! reach for receive FIFOs and another for transmit FIFOs. Otherwise each side could wait for the
-//! other for ever.
+//! An extent ([`Window`]) has a power of two bytes. The area is divided statically between size
+//! classes, so nothing fragments. Address space is plentiful, and only touched pages cost memory.
+//! Touched pages of used and free extents are counted, up to a limit. At the limit no FIFO gets
+//! more memory, and connections wait. An eighth of the limit is not available to receive FIFOs, and
+//! an eighth is not available to transmit FIFOs. Otherwise each side could wait for the other one
+//! for ever.
 //!
-//! Each side has a reserve besides, from which a FIFO that has nothing gets its first page when
-//! there is nothing else. Otherwise connections whose programs or peers do not read would fill the
-//! memory, and new ones would get none as long as these live. Linux has `tcp_rmem[0]` and
-//! `tcp_wmem[0]` for that, a page for each socket. The reserve of receive FIFOs is another eighth:
-//! of 1 GiB the first pages of 32,768. The reserve of transmit FIFOs is half of the eighth that
-//! receive FIFOs cannot have: the first pages of 16,384. A datagram is sent whole or not at all, so
-//! sockets for datagrams get whole windows of the reserve. Their windows are empty again once they
-//! are sent.
+//! Each side also has a reserve, from which a FIFO without memory gets its first page if there is
+//! nothing else. Otherwise connections whose programs or peers do not read could fill the memory,
+//! and block new connections as long as they live. Linux has `tcp_rmem[0]` and `tcp_wmem[0]` for
+//! this purpose, a page per socket. The reserve of receive FIFOs is another eighth: with 1 GiB, the
+//! first pages of 32,768 FIFOs. The reserve of transmit FIFOs is half of the eighth that receive
+//! FIFOs cannot use: the first pages of 16,384 FIFOs. Datagrams are sent completely or not at all,
+//! so datagram sockets get whole extents from the reserve. Their extents become empty as soon as
+//! the datagrams are sent.
 //!
-//! Freed windows are handed out again last in, first out, because their pages are in the cache.
-//! Idle windows keep at most [`KEPT_MAX`] bytes of pages, and fewer when memory is short. The rest
-//! is given back to the kernel by a thread, one window after the other (`give_back.rs` says why not
-//! by the engine's). A FIFO that needs fresh pages before the thread is done is refused, as if
-//! there were none, and tries again. The window that the thread works on cannot be handed out, and
-//! counts until its pages are gone; all others can.
+//! Freed extents are reused last in, first out, because their pages are in the cache. Free extents
+//! keep at most [`KEPT_MAX`] bytes of pages, and fewer if memory is short. A thread returns the
+//! excess to the kernel, one extent after the other (`give_back.rs` explains why not the engine's
+//! thread). If a FIFO needs fresh pages before the thread has finished, it is refused as at the
+//! limit, and tries again. Only the extent that the thread is returning cannot be reused, and
+//! counts until its pages are gone.
 //!
-//! A free window without pages costs one bit.
+//! A free extent without pages costs one bit.
 //!
-//! A freed window that a thread of a program may still be copying to or from cannot be handed out.
-//! The window waits until the thread has unlocked that end of its socket
-//! ([`Windows::give_when_out`]).
+//! A freed extent cannot be reused while a program thread may still be copying to or from it. The
+//! extent waits until the thread has unlocked that end of its socket ([`Windows::give_when_out`]).
 
 mod ledger;
 
@@ -44,28 +43,29 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Bytes of pages that free windows may keep. A window that has its pages is handed out without
-/// page faults; in return the machine has so much less memory for others.
+/// Maximum bytes of pages that free extents keep. An extent that keeps its pages is reused without
+/// page faults, but the machine has less memory for other purposes.
 pub const KEPT_MAX: u64 = 64 << 20;
 
-/// How much FIFO memory there is.
+/// Usage of the FIFO memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowsUse {
     /// Bytes of pages in use or kept.
     pub touched: u64,
-    /// Touched bytes in free windows.
+    /// Bytes of pages in free extents.
     pub kept: u64,
-    /// Touched bytes that are being given back to the kernel.
+    /// Bytes of pages that are being returned to the kernel.
     pub returning: u64,
-    /// The limit of `touched`.
+    /// Maximum of `touched`, in bytes.
     pub limit: u64,
-    /// Windows handed out.
+    /// Number of extents in use.
     pub assigned: u32,
-    /// Requests refused because of the limit.
+    /// Number of requests refused because of the limit.
     pub refused: u64,
 }
 
-/// The allocator, and the list of sockets whose program broke the rules. Clones are the same one.
+/// The allocator of FIFO memory, with a list of sockets whose programs violated the protocol.
+/// Clones share the state.
 ///
 /// ```
 /// use towpath_ring::{EngineRecv, Payload, RecvBuffer, Region, Windows};
@@ -85,30 +85,28 @@ pub struct Windows(pub(crate) Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     region: Region,
-    /// Bytes that receive FIFOs could touch now; a copy, for looks without the lock.
+    /// Bytes that receive FIFOs could touch now; a copy that can be read without the lock.
     receivable: AtomicU64,
-    /// The same for a receive FIFO that has no memory yet.
+    /// Like `receivable`, for a receive FIFO that has no memory yet.
     receivable_first: AtomicU64,
     /// Bytes that transmit FIFOs could touch now, without the reserve.
     sendable: AtomicU64,
-    /// Whether [`Ledger::unpinned`] names a slot; for looks without the lock, one each turn.
+    /// Whether [`Ledger::unpinned`] is not empty; checked each turn without the lock.
     unpinned: AtomicBool,
-    /// Bytes of windows that nobody but packets has a use for, and beyond how many they are to be
-    /// copied.
+    /// Bytes of extents that only packets keep, and the limit above which packets should be copied.
     forsaken: AtomicU64,
     forsaken_max: u64,
-    /// There are more, and that was not told yet.
+    /// Whether the limit was exceeded since the last [`Windows::take_forsaken`].
     forsaken_news: AtomicBool,
-    /// Unix time in ns of the engine's turn: the time of arrival of bytes that receive FIFOs get in
-    /// it.
+    /// Unix time in ns of the engine's turn: the arrival time of the bytes received in that turn.
     unix_ns: AtomicU64,
     ledger: Mutex<Ledger>,
-    /// The thread that gives pages back, once there was something to do for it.
+    /// The thread that returns pages, started when first needed.
     giver: OnceLock<Thread>,
 }
 
 impl Drop for Shared {
-    /// The thread ends. Lets the thread end, and does not wait for it.
+    /// Wakes the thread so that it ends, and does not wait for it.
     fn drop(&mut self) {
         if let Some(giver) = self.giver.get() {
             giver.unpark();
@@ -116,19 +114,21 @@ impl Drop for Shared {
     }
 }
 
-/// Part of the limit that packets may keep of FIFOs that are gone. A sixteenth is no burden on
-/// others, and packets need not be copied where devices keep up.
+/// Fraction of the limit that packets may keep of FIFOs that have ended. A sixteenth does not
+/// starve live FIFOs, and packets need not be copied if devices keep up.
 const FORSAKEN_PART: u64 = 16;
 
 impl Windows {
-    /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are
-    /// backed by memory. A region must have only one: two would hand out the same memory.
+    /// Creates the allocator of `region`'s whole FIFO area, with at most `limit` bytes of memory
+    /// (rounded down to pages). A region must have only one allocator; two would allocate the same
+    /// memory.
     pub fn new(region: &Region, limit: u64) -> Self {
         Self::of_shard(region, 0, 1, limit)
     }
 
-    /// A shard's part of the area, of `shards` parts alike (a power of two, at most
-    /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). Each must have only one.
+    /// Creates the allocator of one shard's part of the area, divided into `shards` equal parts (a
+    /// power of two, at most [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). A part must have
+    /// only one allocator.
     pub fn of_shard(region: &Region, shard: u32, shards: u32, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
@@ -171,18 +171,18 @@ impl Windows {
         }))
     }
 
-    /// Sets the time of arrival (Unix time in ns) of the bytes that are received from now on.
+    /// Sets the arrival time (Unix time in ns) of bytes received from now on.
     pub fn set_time(&self, unix_ns: u64) {
         self.0.unix_ns.store(unix_ns, Ordering::Relaxed);
     }
 
-    /// See [`Self::set_time`].
+    /// Returns the time set by [`Self::set_time`].
     #[inline]
     pub(crate) fn time(&self) -> u64 {
         self.0.unix_ns.load(Ordering::Relaxed)
     }
 
-    /// As [`Self::new`]; its pages are given back by the test.
+    /// Like [`Self::new`], but without the thread; the test returns pages itself.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn by_hand(region: &Region, limit: u64) -> Self {
         let windows = Self::new(region, limit);
@@ -190,42 +190,42 @@ impl Windows {
         windows
     }
 
-    /// The region they lie in.
+    /// Returns the region.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.0.region
     }
 
-    /// The counts, as of one moment: it takes the allocator's mutex.
+    /// Returns a consistent snapshot of the usage. Takes the allocator's mutex.
     pub fn usage(&self) -> WindowsUse {
         let ledger = self.lock();
         let Ledger { touched, kept, returning, limit, assigned, refused, .. } = *ledger;
         WindowsUse { touched, kept, returning, limit, assigned, refused }
     }
 
-    /// Whether either side has more than two thirds of what it may have: time to collect idle
-    /// windows.
+    /// Whether either side uses more than two thirds of its maximum, so that idle extents should be
+    /// collected.
     pub fn is_tight(&self) -> bool {
         let ledger = self.lock();
         ledger.used.iter().any(|used| *used > ledger.limit / 12 * 7)
     }
 
-    /// Whether less than a quarter of the memory is in use: then a socket gets a window in advance,
-    /// which it may never use.
+    /// Whether less than a quarter of the memory is in use, so that a socket may get an extent in
+    /// advance.
     pub fn is_ample(&self) -> bool {
         let ledger = self.lock();
         ledger.touched - ledger.kept < ledger.limit / 4
     }
 
-    /// Whether autotuning may make buffers larger. The second half of the memory is for connections
-    /// that have little. Otherwise a few peers that do not read could take all of it, and new
-    /// connections would get none.
+    /// Whether autotuning may enlarge buffers. The second half of the memory is reserved for
+    /// connections with small buffers. Otherwise a few peers that do not read could take all
+    /// memory.
     pub(crate) fn may_grow(&self) -> bool {
         let ledger = self.lock();
         ledger.touched - ledger.kept < ledger.limit / 2
     }
 
-    /// Slots whose program wrote a position that cannot be, since the last call.
+    /// Takes the slots whose programs wrote an impossible position since the last call.
     pub fn take_hostile(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().hostile)
     }
@@ -234,9 +234,9 @@ impl Windows {
         self.lock().hostile.push(slot);
     }
 
-    /// The next slot whose transmit FIFO may let its program write again to what packets pointed
-    /// to. The engine [tells that FIFO](crate::EngineSend::unpin); another FIFO may have the slot,
-    /// which hears it in vain.
+    /// Returns the next slot of whose transmit FIFO packets have returned, so that the program may
+    /// overwrite more bytes. The engine calls [`unpin`](crate::EngineSend::unpin). If another FIFO
+    /// has the slot now, that call has no effect.
     pub fn pop_unpinned(&self) -> Option<u32> {
         if !self.0.unpinned.load(Ordering::Relaxed) {
             return None;
@@ -253,9 +253,9 @@ impl Windows {
         self.0.unpinned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether packets keep more memory of FIFOs that are gone than a sixteenth of the limit, once
-    /// after each FIFO that made it so. The owner of the packets copies those that
-    /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) names.
+    /// Whether packets keep more memory of ended FIFOs than the limit; true once after each FIFO
+    /// that exceeded it. The owner of the packets should copy those for which
+    /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) is true.
     pub fn take_forsaken(&self) -> bool {
         let news = &self.0.forsaken_news;
         news.load(Ordering::Relaxed) && news.swap(false, Ordering::Relaxed)
@@ -272,32 +272,31 @@ impl Windows {
         self.0.forsaken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that a receive FIFO could touch now.
+    /// Returns the bytes that a receive FIFO could touch now.
     #[inline]
     pub(crate) fn receivable(&self) -> u64 {
         self.0.receivable.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a receive FIFO without memory could touch now.
+    /// Returns the bytes that a receive FIFO without memory could touch now.
     #[inline]
     pub fn receivable_first(&self) -> u64 {
         self.0.receivable_first.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a transmit FIFO could touch now, without the reserve.
+    /// Returns the bytes that a transmit FIFO could touch now, without the reserve.
     #[inline]
     pub(crate) fn sendable(&self) -> u64 {
         self.0.sendable.load(Ordering::Relaxed)
     }
 
-    /// Counts a request that was not made, because [`Self::receivable`] said that it would be
-    /// refused.
+    /// Counts a request that was not made because [`Self::receivable`] was too small.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
     }
 
-    /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at
-    /// once.
+    /// Allocates an extent of at least `bytes` (or the largest), of which `touch` bytes may be
+    /// written at once.
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.take(side, bytes, touch, first_of(side));
@@ -306,8 +305,8 @@ impl Windows {
         window
     }
 
-    /// As [`Self::take`] for a transmit FIFO that has nothing. When there is not so much, one of
-    /// which `least` bytes may be written, from the reserve.
+    /// Allocates an extent like [`Self::take`], for a transmit FIFO without memory. If memory is
+    /// short, returns one with only `least` writable bytes, from the reserve.
     pub(crate) fn take_first(&self, bytes: u32, touch: u32, least: u32) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.take(Side::Send, bytes, touch, 0);
@@ -318,7 +317,7 @@ impl Windows {
         window
     }
 
-    /// Bytes up to `end` of the window are about to be written. False: the limit is reached.
+    /// Counts the bytes of the extent up to `end` as touched. Returns false at the limit.
     #[inline]
     pub(crate) fn touch(&self, window: &mut Window, end: u32) -> bool {
         u64::from(end) <= window.touched() || self.touch_more(window, end)
@@ -338,9 +337,9 @@ impl Windows {
         self.settle(ledger);
     }
 
-    /// The window whose pages are to be given back next. The window is out of all lists until
-    /// [`Windows::end_return`]. None: nothing is to be given back; the thread is unparked when that
-    /// changes.
+    /// Returns the next extent whose pages should be returned to the kernel, or `None`. The extent
+    /// is in no list until [`Windows::end_return`]. After `None`, the thread is unparked when there
+    /// is more work.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.next_to_return();
@@ -355,8 +354,8 @@ impl Windows {
         window
     }
 
-    /// Whether the pages of the window are gone. If not they are kept, and the thread waits to be
-    /// woken.
+    /// Completes the return of an extent. If its pages are not gone, they are kept, and the thread
+    /// waits to be woken.
     pub(crate) fn end_return(&self, mut window: Window, gone: bool) {
         let mut ledger = self.lock();
         ledger.returning -= window.touched();
@@ -371,8 +370,8 @@ impl Windows {
         self.note(&ledger);
     }
 
-    /// Takes a window back that a slot's FIFO had, after its capacity in the slot was set to 0. If
-    /// a thread is inside, [`Windows::collect`] takes it once the thread is out.
+    /// Frees the extent of a slot's FIFO, after its capacity in the slot was set to 0. If a thread
+    /// is inside, [`Windows::collect`] frees it after the thread has left.
     pub(crate) fn give_when_out(&self, slot: u32, window: Window) {
         if self.is_out(slot, window.side).is_ok() {
             return self.give(window);
@@ -382,16 +381,17 @@ impl Windows {
         ledger.awaited.push(slot);
     }
 
-    /// Slots whose threads keep windows back, since the last call. The engine
-    /// [collects](Self::collect) them.
+    /// Takes the slots whose threads have delayed the release of extents since the last call. The
+    /// engine calls [`collect`](Self::collect) for them.
     pub fn take_awaited(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().awaited)
     }
 
-    /// Takes back what the threads at a slot do not use any more.
+    /// Frees the delayed extents of a slot that no thread uses any more.
     ///
     /// # Errors
-    /// The channel's number of one that is inside still, and will tell: as [`crate::are_out`].
+    /// Returns the channel number of a thread that is still inside, and will notify the engine; see
+    /// [`crate::are_out`].
     pub fn collect(&self, slot: u32) -> Result<(), u32> {
         let Some(windows) = self.lock().in_use.remove(&slot) else { return Ok(()) };
         let mut result = Ok(());
@@ -407,15 +407,16 @@ impl Windows {
         result
     }
 
-    /// Takes back the windows that former FIFOs of a slot kept, for a new FIFO whose lock is free.
-    /// No thread needs to have said that it is out: `collect` looks at the locks. So a slot keeps
-    /// at most one window a side, and to look at them is cheap.
+    /// Frees delayed extents of a slot's previous FIFOs before a new FIFO gets memory. Does not
+    /// depend on notifications, because `collect` checks the locks. A slot therefore delays at most
+    /// one extent per side, and the check is cheap.
     pub(crate) fn collect_before_more(&self, slot: u32) {
-        // A thread inside at the other side says when it is out: the look has marked its lock.
+        // A thread inside the other side notifies the engine when it leaves, because `collect` has
+        // marked its lock.
         let _ = self.collect(slot);
     }
 
-    /// Takes them back without looking for threads: the mistake that the models show to be one.
+    /// Frees extents without checking for threads: the incorrect variant for the models.
     #[cfg(all(test, loom))]
     pub(crate) fn collect_blindly(&self, slot: u32) {
         let windows = self.lock().in_use.remove(&slot);
@@ -430,8 +431,8 @@ impl Windows {
         })
     }
 
-    /// Ends a change. Publishes the figures that are read without the mutex, and wakes the thread
-    /// that gives pages back if it has work.
+    /// Completes a change: publishes the values that are read without the mutex, and wakes the
+    /// thread that returns pages if it has work.
     fn settle(&self, mut ledger: MutexGuard<'_, Ledger>) {
         self.note(&ledger);
         if ledger.giver == GiveBackState::Idle && ledger.kept > ledger.keepable() {
@@ -448,7 +449,7 @@ impl Windows {
         }
         match give_back::start(Arc::downgrade(&self.0)) {
             Ok(giver) => drop(self.0.giver.set(giver)),
-            // The pages are kept until the next change, which tries it again.
+            // The pages are kept, and the next change tries again.
             Err(_) => self.lock().rest(),
         }
     }

@@ -1,34 +1,34 @@
-//! Mutual exclusion in one futex word: what the locks of a slot ([`crate::lock_rx`],
-//! [`crate::lock_tx`]) and those of a process ([`crate::Lock`]) have in common.
+//! Mutual exclusion by one futex word: the common part of slot locks ([`crate::lock_rx`],
+//! [`crate::lock_tx`]) and process locks ([`crate::ProcessLock`]).
 //!
-//! The word is 0, or says who has it, with [`LOCK_CONTENDED`] when somebody sleeps on it.
+//! The word is 0 or identifies the owner, with [`LOCK_CONTENDED`] if a thread sleeps on it.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 use towpath_shm::layout::LOCK_CONTENDED;
 
-/// Attempts before the first sleep: an uncontended holder needs less than a microsecond. A model
-/// tries every interleaving anyway.
+/// Attempts before the first sleep: an uncontended owner needs less than a microsecond. A model
+/// explores every interleaving anyway.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// Decision after a sleep on the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Look at it again.
+    /// Check the word again.
     Look,
-    /// The word is ours: it was taken from its owner.
+    /// We own the word, because it was stolen from its owner.
     Taken,
-    /// Do without.
+    /// Give up.
     GiveUp,
 }
 
-/// Takes the word for `me` if nobody has it; otherwise what is in it.
+/// Takes the word for `me` if it is free; otherwise returns its value.
 #[inline]
 pub(crate) fn try_acquire(word: &AtomicU32, me: u32) -> Result<(), u32> {
     word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).map(drop)
 }
 
-/// The same when that was in vain. `sleep` sleeps while the word is what it gets. False: it gave
-/// up.
+/// Takes the word after [`try_acquire`] failed. `sleep` waits while the word has the given value.
+/// Returns false if it gave up.
 #[cold]
 pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> Next) -> bool {
     for _ in 0..SPINS {
@@ -38,8 +38,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
         std::hint::spin_loop();
     }
     loop {
-        // Other threads may still sleep: because of the bit, the thread that unlocks wakes the
-        // next.
+        // More threads may be sleeping; because of the bit, the thread that unlocks wakes the next
+        // one.
         let Err(held) = try_acquire(word, me | LOCK_CONTENDED) else { return true };
         let contended = held | LOCK_CONTENDED;
         if held != contended
@@ -55,8 +55,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
     }
 }
 
-/// Gives the word back, and wakes one of those who sleep; what was in it. None: it is not the
-/// caller's.
+/// Releases the word, wakes one sleeper if there is any, and returns the previous value. Returns
+/// `None` if the word is not the caller's.
 #[inline]
 pub(crate) fn release(
     word: &AtomicU32,

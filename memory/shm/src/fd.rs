@@ -1,4 +1,4 @@
-//! Descriptors that are closed without libc, and go where a process wants them.
+//! Descriptors that are closed without libc, and can be moved to high numbers.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -9,27 +9,27 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 std::thread_local! {
-    /// See [`placed`]; 0: they stay where they are.
+    /// Lowest number for new descriptors, see [`placed`]; 0 to leave them where they are.
     static LOWEST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// An [`OwnedFd`] whose drop makes the system call itself. std's calls libc's close, in whose place
-/// a library that is built on this crate may have put a function of its own.
+/// An [`OwnedFd`] that is closed by a direct system call. std calls libc's close, which a library
+/// built on this crate may have interposed.
 #[derive(Debug)]
 pub struct Fd(ManuallyDrop<OwnedFd>);
 
 impl Fd {
-    /// For a caller that takes care of closing it: dropped as an [`OwnedFd`], it is closed by
-    /// libc's function.
+    /// Converts to an [`OwnedFd`], which libc's function closes on drop. The caller is responsible
+    /// for that.
     pub fn into_owned(mut self) -> OwnedFd {
-        // SAFETY: taken once, as the drop is forgotten.
+        // SAFETY: taken only once, because drop does not run.
         let owned = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
         owned
     }
 }
 
-/// Moves the descriptor within [`placed`].
+/// Moves the descriptor to a high number within [`placed`].
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
         let low = Self(ManuallyDrop::new(fd));
@@ -62,14 +62,14 @@ impl AsFd for Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: it is ours alone, and std's drop of it never runs.
+        // SAFETY: the descriptor is ours, and std's drop of it never runs.
         unsafe { rustix::io::close(self.0.as_raw_fd()) }
     }
 }
 
-/// Does `work`. Each [`Fd`] that is made on this thread meanwhile gets a number from `lowest` on,
-/// if there is one, and is close-on-exec. An engine needs that in a process whose program expects
-/// the low numbers for itself. 0: nothing is moved.
+/// Runs `work`. Every [`Fd`] created on this thread meanwhile gets the lowest free number from
+/// `lowest` on, and is close-on-exec. An engine in a program's process uses this, because the
+/// program expects the low numbers for itself. With 0, descriptors are not moved.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -91,14 +91,13 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Opens a descriptor. Within [`placed`] also where the process has as many as its soft limit
-/// allows: the program's descriptors count against that, and the engine's do not.
+/// Opens a descriptor by `open`. Within [`placed`] this succeeds even if the process has reached
+/// its soft limit, because that limit is meant for the program's own descriptors.
 ///
 /// # Errors
-/// Errors of `open`, which may be called twice; EMFILE when no number is left below the hard limit,
-/// either.
+/// Errors of `open`, which may be called twice; EMFILE if the hard limit is reached, too.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    // The result is not dropped here, where std's drop of a descriptor would be: see `Fd`.
+    // Not dropped here, because that would call std's close; see `Fd`.
     let done = ManuallyDrop::new(open());
     if !matches!(*done, Err(Errno::MFILE)) || LOWEST.get() == 0 {
         return ManuallyDrop::into_inner(done);
@@ -109,8 +108,8 @@ pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno>
     }
 }
 
-/// The same open file at a number that may be beyond the soft limit of descriptors. The kernel
-/// compares that limit when it gives a number, and not later. None: there is none.
+/// Duplicates the descriptor to a number that may be beyond the soft limit, which the kernel checks
+/// only when it assigns a number. Returns `None` if no number is free.
 fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     let limit = getrlimit(Resource::Nofile);
     let is_beyond = limit.current.is_some_and(|current| current <= u64::from(lowest));
@@ -124,17 +123,17 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     beyond_soft_limit(limit, duplicate)?
 }
 
-/// Does something while the soft limit is as high as the hard one. `limit`: what they are. None: it
-/// may not be raised.
+/// Runs `work` while the soft limit is raised to the hard limit; `limit` has the current values.
+/// Returns `None` if it cannot be raised.
 ///
-/// As a rule no other code changes the limit meanwhile: most programs that do, do it once, as they
-/// begin.
+/// Usually no other code changes the limit meanwhile: programs that do so do it once, at their
+/// start.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;
-    // As in `opened`.
+    // See `opened`.
     let done = ManuallyDrop::new(work());
-    // Lowering a soft limit is always allowed.
+    // Lowering the soft limit is always allowed.
     let _ = setrlimit(Resource::Nofile, limit);
     Some(ManuallyDrop::into_inner(done))
 }
@@ -160,7 +159,7 @@ mod tests {
         assert!(number(590) >= 590);
         assert!(before.maximum.is_none_or(|hard| hard > 900), "a limit of descriptors");
         assert!(number(800) >= 800);
-        // All numbers below the limit are taken, and then one is not.
+        // Use up all numbers below the limit, then free one.
         let open = || eventfd(0, EventfdFlags::CLOEXEC);
         let mut taken: Vec<_> = std::iter::from_fn(|| open().ok().map(Fd::from)).collect();
         assert_eq!(opened(open).map(drop), Err(Errno::MFILE));
@@ -170,7 +169,7 @@ mod tests {
         assert!(open().is_ok());
         drop(taken);
         assert_eq!(getrlimit(Resource::Nofile).current, Some(600));
-        // Where there are none it stays.
+        // Without a free number the descriptor stays where it is.
         if let Some(hard) = before.maximum {
             assert!(number(u32::try_from(hard).unwrap_or(u32::MAX >> 1)) < 500);
         }

@@ -1,5 +1,5 @@
-//! Sleeping on a 32-bit word of a shared mapping: FUTEX_WAIT and FUTEX_WAKE of the shared kind
-//! (futex(2)), so that the two sides may be processes.
+//! Futexes in shared mappings: FUTEX_WAIT and FUTEX_WAKE of the shared kind (futex(2)), because the
+//! two sides may be different processes.
 
 use std::time::Duration;
 
@@ -9,32 +9,31 @@ use rustix::thread::futex::{self, Flags, Timespec};
 #[cfg(not(loom))]
 use crate::atomic::AtomicU32;
 
-/// Why [`wait`] returned.
+/// The reason why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// A wake-up, or the word had changed already.
+    /// Woken, or the word had changed already, or spurious.
     Changed,
-    /// A signal handler ran.
+    /// Interrupted by a signal handler.
     Interrupted,
-    /// The time was up.
+    /// The timeout expired.
     TimedOut,
 }
 
-/// In a model: others run, then the caller looks again.
+/// Lets loom run other threads; then the caller checks again.
 #[cfg(loom)]
 pub fn wait<W>(_: &W, _: u32, _: Option<Duration>) -> Woken {
     loom::thread::yield_now();
     Woken::Changed
 }
 
-/// In a model nobody sleeps.
+/// Does nothing, because no thread sleeps in a model.
 #[cfg(loom)]
 pub fn wake<W>(_: &W, _: u32) {}
 
-/// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (None: no limit).
-/// The kernel compares and goes to sleep in one step, so that a [`wake`] after a change is never
-/// missed. [`Woken::Changed`] may come without either (futex(2), "spurious wake-up"): the caller
-/// looks at the word.
+/// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (`None` for no
+/// limit). The kernel compares and sleeps atomically, so a [`wake`] after a change is never missed.
+/// [`Woken::Changed`] may be spurious (futex(2)): the caller must check the word.
 #[cfg(not(loom))]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
     let timeout = timeout.map(|t| Timespec {
@@ -48,8 +47,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken
     }
 }
 
-/// Wakes up to `n` sleepers (at most 2^31 - 1, which is all of them). A failure would mean a bad
-/// address, which a reference rules out.
+/// Wakes up to `n` sleepers; 2^31 - 1, the maximum, wakes all. Fails only for an invalid address,
+/// which a reference excludes.
 #[cfg(not(loom))]
 pub fn wake(word: &AtomicU32, n: u32) {
     let woken = futex::wake(word, Flags::empty(), n);

@@ -1,10 +1,10 @@
-//! Executables that can run on the stack: the dynamic loader must load the preload library into
-//! them. Their system calls must go through the C library.
+//! Checks whether an executable can run on the stack: the dynamic loader must load the preload
+//! library, and system calls must go through the C library.
 //!
-//! Where that does not hold nothing reports it: the loader ignores LD_PRELOAD silently, and the
-//! program's sockets are the kernel's. So a file is looked at before it is executed, by towpath
-//! (PROGRAM) and by the library (what PROGRAM executes). Nothing here goes through libc, whose
-//! functions the library replaces.
+//! Otherwise the failure is silent: the loader ignores LD_PRELOAD, and the program uses the
+//! kernel's sockets. A file is therefore checked before it is executed, by towpath for PROGRAM, and
+//! by the library for programs that PROGRAM executes. This module does not use libc, because the
+//! library interposes its functions.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -15,35 +15,35 @@ use rustix::io::Errno;
 
 use crate::Fd;
 
-/// Why a program's sockets would be the kernel's.
+/// The reason why a program would use the kernel's sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Outside {
-    /// Built for another processor.
+    /// Built for a different processor.
     OtherMachine = 1,
-    /// No dynamic loader.
+    /// Statically linked: no dynamic loader.
     Static = 2,
-    /// The program calls the kernel without the C library, with cgo too.
+    /// A Go program, which calls the kernel without the C library, even with cgo.
     Go = 3,
-    /// Another C library, which cannot load ours.
+    /// Uses a different C library, which cannot load the preload library.
     OtherLibrary = 4,
     /// Set-user-ID or set-group-ID.
     SetId = 5,
-    /// File capabilities.
+    /// Has file capabilities.
     Capabilities = 6,
-    /// The preload library's file is not there for it, as in a chroot.
+    /// The preload library's file is not visible to the program, for example in a chroot.
     NoLibrary = 7,
-    /// The preload library's file is there, and libgcc_s.so.1, which it needs, is not.
+    /// libgcc_s.so.1, which the preload library needs, is not visible to the program.
     NoUnwinder = 8,
 }
 
 impl Outside {
-    /// As a number, for the wire.
+    /// Returns the number used in messages.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// None for a number that is none of these.
+    /// Returns the reason with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
         use Outside::*;
         let file = [OtherMachine, Static, Go, OtherLibrary, SetId, Capabilities];
@@ -53,7 +53,7 @@ impl Outside {
     }
 }
 
-/// The rest of a sentence about a program.
+/// Completes a sentence whose subject is the program.
 impl std::fmt::Display for Outside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -71,43 +71,43 @@ impl std::fmt::Display for Outside {
     }
 }
 
-/// Content of a file that is to be executed.
+/// Type of a file to be executed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A program.
+    /// An ELF executable.
     Program(Elf),
-    /// The line behind `#!`.
+    /// A script, with the line after `#!`.
     Script(Vec<u8>),
-    /// Neither, or a broken one.
+    /// Any other or invalid file.
     Other,
 }
 
-/// Parts of an ELF file that decide whether a library can be preloaded.
+/// Parts of an ELF file that determine whether a library can be preloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
     class: u8,
     machine: u16,
-    /// The dynamic loader that the file asks for (PT_INTERP). A shared object that is executed
-    /// without asking for one has its own name here (DT_SONAME), as the loader itself when ldd(1)
-    /// runs it. The loader honours LD_PRELOAD for files that it is told to run.
+    /// Path of the dynamic loader (PT_INTERP). For an executed shared object without PT_INTERP, its
+    /// own name (DT_SONAME): this is the loader itself, for example run by ldd(1). The loader
+    /// honours LD_PRELOAD for files that it runs.
     loader: Option<Vec<u8>>,
-    /// The file carries a Go build id.
+    /// Whether the file has a Go build id.
     go: bool,
-    /// First library that the file needs (DT_NEEDED).
+    /// First required library (DT_NEEDED).
     first_needed: Option<Vec<u8>>,
 }
 
-/// Opens a file to look at.
+/// Opens a file to be checked.
 ///
 /// # Errors
-/// EACCES of a file that may be executed and not read: of that nobody can tell.
+/// EACCES for a file that may be executed but not read; such files cannot be checked.
 pub fn open(path: &Path) -> Result<Fd, Errno> {
-    // A FIFO would wait for a writer.
+    // Non-blocking, because opening a FIFO would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::open(path, flags, Mode::empty()).map(Fd::from)
 }
 
-/// Looks at a file.
+/// Reads and classifies a file.
 pub fn content(file: &impl AsFd) -> Content {
     let mut start = vec![0; HEAD_LEN];
     let mut len = 0;
@@ -123,17 +123,17 @@ pub fn content(file: &impl AsFd) -> Content {
     }
 }
 
-/// Enough for a `#!` line (the kernel reads 256 bytes) and for the program headers of any linker.
+/// Bytes read from the start: enough for a `#!` line (the kernel reads 256 bytes) and for the
+/// program headers of any linker.
 const HEAD_LEN: usize = 4096;
 
-/// The interpreter of a script as the kernel takes it from the line behind `#!`: up to a space or
-/// tab.
+/// Returns the interpreter in the line after `#!`, parsed like the kernel: up to a space or tab.
 pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     line.split(is_space).find(|word| !word.is_empty())
 }
 
-/// The executable of this process.
+/// Returns the executable of this process.
 pub fn own() -> Option<Elf> {
     match content(&*open(Path::new("/proc/self/exe")).ok()?) {
         Content::Program(elf) => Some(elf),
@@ -141,16 +141,16 @@ pub fn own() -> Option<Elf> {
     }
 }
 
-/// Whether executing a file raises privileges, which makes the loader ignore LD_PRELOAD.
+/// Checks whether executing a file raises privileges, because the loader then ignores LD_PRELOAD.
 pub fn raises(file: &impl AsFd) -> Option<Outside> {
     let stat = rustix::fs::fstat(file).ok()?;
     let mode = stat.st_mode;
     let set_user = mode & 0o4000 != 0 && stat.st_uid != rustix::process::geteuid().as_raw();
-    // Without the group's right to execute it the bit means something else (inode(7)).
+    // Without the group's execute permission, the bit has a different meaning (inode(7)).
     let set_group = mode & 0o2010 == 0o2010 && stat.st_gid != rustix::process::getegid().as_raw();
     let capable = || {
         let mut value = [0u8; 64];
-        // Root has the capabilities already: nothing is raised.
+        // Root already has all capabilities, so privileges are not raised.
         !rustix::process::geteuid().is_root()
             && rustix::fs::fgetxattr(file, "security.capability", &mut value).is_ok()
     };
@@ -162,15 +162,14 @@ pub fn raises(file: &impl AsFd) -> Option<Outside> {
     raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false) && !is_nosuid(file))
 }
 
-/// Whether the mount that a file is on is one of those where nothing raises privileges
-/// (mnt_may_suid).
+/// Whether the file's mount does not allow raising privileges (mnt_may_suid).
 fn is_nosuid(file: &impl AsFd) -> bool {
     use rustix::fs::{StatVfsMountFlags, fstatvfs};
     fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID))
 }
 
 impl Elf {
-    /// None when it is no ELF file, or a broken one.
+    /// Parses an ELF file; returns `None` if it is invalid.
     fn parse(start: &[u8], file: &impl AsFd) -> Option<Self> {
         const PT_LOAD: u32 = 1;
         const PT_DYNAMIC: u32 = 2;
@@ -222,7 +221,8 @@ impl Elf {
         Some(elf)
     }
 
-    /// Why the library cannot be loaded into it, if it cannot; `own` can.
+    /// Returns the reason if the library cannot be preloaded into this file; `own` is an executable
+    /// for which it can.
     pub fn outside(&self, own: Option<&Self>) -> Option<Outside> {
         if own.is_some_and(|own| (self.class, self.machine) != (own.class, own.machine)) {
             return Some(Outside::OtherMachine);
@@ -235,23 +235,23 @@ impl Elf {
         own.is_some_and(differs).then_some(Outside::OtherLibrary)
     }
 
-    /// The name of the dynamic loader's file, by which C libraries differ.
+    /// Returns the file name of the dynamic loader, which identifies the C library.
     pub fn loader(&self) -> Option<&[u8]> {
         self.loader.as_ref()?.rsplit(|b| *b == b'/').next()
     }
 }
 
-/// A part of a file, and where in memory it is to be.
+/// A segment: a part of a file and its address in memory.
 struct ImageSegment {
     offset: u64,
     address: u64,
     len: u64,
 }
 
-/// The runtime of AddressSanitizer that the program in a file, or the interpreter of a script, is
-/// linked with. The runtime refuses to start behind another library.
+/// Returns the AddressSanitizer runtime with which a program, or the interpreter of a script, is
+/// linked. The runtime refuses to start if another library is loaded before it.
 pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
-    // Linux follows four scripts (BINPRM limit in fs/exec.c).
+    // Linux follows at most four scripts (BINPRM limit in fs/exec.c).
     let mut next: Option<Fd> = None;
     for _ in 0..=4 {
         let found = next.as_deref().map_or_else(|| content(file), content);
@@ -267,20 +267,20 @@ pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a library, by its name or path, is a runtime of AddressSanitizer (of gcc or clang).
+/// Whether a library, given by name or path, is the AddressSanitizer runtime of gcc or clang.
 fn is_sanitizer(library: &[u8]) -> bool {
     let name = library.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     name.starts_with(b"libasan.so") || name.starts_with(b"libclang_rt.asan")
 }
 
-/// Whether LD_PRELOAD names a runtime of AddressSanitizer.
+/// Whether LD_PRELOAD contains an AddressSanitizer runtime.
 pub fn has_sanitizer(preload: &[u8]) -> bool {
     preload.split(|byte| matches!(byte, b':' | b' ')).any(is_sanitizer)
 }
 
-/// LD_PRELOAD of a program: `library`, and what was there before. A runtime of AddressSanitizer is
-/// put in front of both, where the program is linked with one (`runtime`) or the user preloads it.
-/// [`without_runtime`] removes it again in the program.
+/// Returns LD_PRELOAD for a program: `library`, followed by the previous value. An AddressSanitizer
+/// runtime goes first, if the program is linked with one (`runtime`) or the user preloads it. In
+/// the program, [`without_runtime`] removes it again.
 pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8> {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let others = || before.split(separator).filter(|path| !path.is_empty() && *path != library);
@@ -289,8 +289,8 @@ pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8>
     all.join(&b':')
 }
 
-/// LD_PRELOAD from `library` on, so that programs without AddressSanitizer that this one executes
-/// do not load its runtime.
+/// Returns LD_PRELOAD from `library` on, so that programs without AddressSanitizer do not load its
+/// runtime when this program executes them.
 pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let mut at = 0;
@@ -303,18 +303,18 @@ pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
     preload
 }
 
-/// Names in the dynamic section of a file (elf(5)).
+/// Names in a file's dynamic section (elf(5)).
 #[derive(Debug, Default)]
 struct DynamicNames {
-    /// Name of a shared object for the dynamic loader (DT_SONAME). A statically linked program has
-    /// none, a position-independent one neither.
+    /// Name of a shared object (DT_SONAME). Statically linked programs have none, even
+    /// position-independent ones.
     own: Option<Vec<u8>>,
-    /// First library that the file needs (DT_NEEDED).
+    /// First required library (DT_NEEDED).
     first_needed: Option<Vec<u8>>,
 }
 
 impl DynamicNames {
-    /// Numbers in the section are `word` bytes long.
+    /// Reads the names; numbers in the section have `word` bytes.
     fn read(
         file: &impl AsFd,
         dynamic: &ImageSegment,
@@ -343,7 +343,7 @@ impl DynamicNames {
     }
 }
 
-/// The string at an address of the loaded file.
+/// Reads the string at an address of the loaded file.
 fn string_at(file: &impl AsFd, loaded: &[ImageSegment], address: u64) -> Option<Vec<u8>> {
     let segment = loaded.iter().find(|segment| {
         address.checked_sub(segment.address).is_some_and(|within| within < segment.len)
@@ -355,11 +355,11 @@ fn string_at(file: &impl AsFd, loaded: &[ImageSegment], address: u64) -> Option<
     Some(text)
 }
 
-/// NAME_MAX of Linux, and the NUL behind it.
+/// Linux's NAME_MAX plus the terminating NUL.
 const NAME_LEN_MAX: u64 = 256;
 
-/// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). Where the
-/// system's linker has linked, as with cgo, its own notes come first.
+/// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). If the
+/// system's linker was used, as with cgo, its notes come first.
 fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     const BUILD_ID: u64 = 4;
     loop {
@@ -371,7 +371,8 @@ fn has_go_note(mut notes: &[u8], little: bool) -> bool {
         if kind == BUILD_ID && name_len == 4 && notes.get(12..16) == Some(b"Go\0\0") {
             return true;
         }
-        // Both are padded to 4 (elf(5)), and at most 32 bits long: the sum does not overflow.
+        // Both are padded to 4 bytes (elf(5)) and have at most 32 bits, so the sum does not
+        // overflow.
         let next = 12 + name_len.next_multiple_of(4) + len.next_multiple_of(4);
         let Some(rest) = usize::try_from(next).ok().and_then(|next| notes.get(next..)) else {
             return false;
@@ -380,7 +381,7 @@ fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     }
 }
 
-/// Reads `len` bytes at `offset`; None when the file does not have them or they are absurdly many.
+/// Reads `len` bytes at `offset`; `None` if the file is shorter, or `len` exceeds 1 MiB.
 fn read_at(file: &impl AsFd, offset: u64, len: u64) -> Option<Vec<u8>> {
     const LEN_MAX: u64 = 1 << 20;
     let len = usize::try_from(len).ok().filter(|n| *n as u64 <= LEN_MAX)?;
@@ -433,7 +434,7 @@ mod tests {
         assert!(has_go_note(&[gnu.clone(), abi.clone(), go.clone()].concat(), true));
         assert!(!has_go_note(&[gnu.clone(), abi].concat(), true));
         assert!(!has_go_note(&note(b"Go\0\0", 3, 4), true));
-        // Torn anywhere, or with lengths that lead anywhere.
+        // Truncated at every position, or with arbitrary lengths.
         let whole = [gnu, go].concat();
         for len in 0..whole.len() {
             has_go_note(&whole[..len], true);
@@ -479,8 +480,8 @@ mod tests {
         assert_eq!(outside(elf(false, None, 183)), Some(Outside::OtherMachine));
     }
 
-    /// A set-user-ID program of somebody else raises privileges, and on a mount with `nosuid` it
-    /// does not. Root alone can make both.
+    /// A set-user-ID program of another user raises privileges, except on a mount with `nosuid`.
+    /// Only root can create both.
     #[test]
     fn nothing_raises_privileges_on_a_mount_that_forbids_it() {
         use std::io::{BufRead, BufReader};
@@ -512,7 +513,7 @@ mod tests {
         assert_eq!(raised_on("nosuid"), None);
     }
 
-    /// As ldd(1) does it.
+    /// Runs the loader like ldd(1).
     #[test]
     fn the_loader_is_a_program_that_the_library_is_loaded_into() {
         let own = own().unwrap();
@@ -522,7 +523,7 @@ mod tests {
         };
         assert_eq!(loader.loader(), own.loader());
         assert_eq!(loader.outside(Some(&own)), None);
-        // A file that is executed by a process that the loader runs is compared with the loader.
+        // A process that the loader runs may execute a file; that is compared with the loader.
         assert_eq!(own.outside(Some(&loader)), None);
         let musl = Elf { loader: Some(b"/lib/ld-musl-x86_64.so.1".to_vec()), ..own };
         assert_eq!(musl.outside(Some(&loader)), Some(Outside::OtherLibrary));
@@ -545,13 +546,12 @@ mod tests {
             std::fs::File::create(&path).unwrap().write_all(&own_bytes[..len]).unwrap();
             let file = open(&path).unwrap();
             content(&*file);
-            // Every field of the headers at its largest.
+            // All fields of the headers have their maximum.
             let mut wild = own_bytes[..len].to_vec();
             wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
             assert_eq!(Elf::parse(&wild, &*file), None);
         }
-        // The dynamic loader, of which the dynamic section is looked at: cut short, and with wild
-        // words.
+        // The dynamic loader has a dynamic section to parse: truncate it, and overwrite words.
         let loader = String::from_utf8(own().unwrap().loader.unwrap()).unwrap();
         let whole = std::fs::read(loader).unwrap();
         let section = whole.windows(8).rposition(|word| word == [14, 0, 0, 0, 0, 0, 0, 0]).unwrap();

@@ -1,18 +1,18 @@
-//! The memory that a program and the engine share, and nothing else. Its parts are mappings, the
-//! layout of the channel inside them, and the messages that set a channel up.
+//! The memory shared by programs and the engine: mappings, the layout of their content, and the
+//! messages that set up a channel.
 //!
-//! Read [`layout`] first: it is the contract between the two sides. Everything in it is written for
-//! a hostile peer. The engine copies a value out, then validates it, and never holds a reference to
-//! memory that the program can write.
+//! Read [`layout`] first: the interface between the two sides. All code assumes a hostile peer. The
+//! engine copies a value, then validates it, and never holds a reference to memory that a program
+//! can write.
 //!
-//! - [`Mapping`]: a memfd or private memory, accessed by copy and by atomics only.
+//! - [`Mapping`]: a memfd or private memory, accessed only by copying and by atomics.
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).
-//! - [`control`]: the requests and replies on the Unix socket beside them.
-//! - [`token`]: what the kernel has behind a program's socket descriptors.
-//! - [`image`]: which program files can be on the stack.
+//! - [`control`]: requests and replies, in the request slot or on the Unix socket.
+//! - [`token`]: the kernel objects behind a program's socket descriptors.
+//! - [`image`]: checks whether an executable can run on the stack.
 //! - [`futex`]: sleeping on a word of a mapping.
-//! - [`syscall`]: system calls without libc; [`Fd`]: descriptors that are closed so.
-//! - [`atomic`]: the words of a socket, which models replace by loom's.
+//! - [`syscall`]: system calls without libc; [`Fd`]: descriptors that are closed without libc.
+//! - [`atomic`]: the atomics of a socket, replaced by loom's in models.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Memory that others may write to at any time: no `&[u8]` is ever made of it.
+//! Memory that another process may write at any time, so no `&[u8]` to it is ever created.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{Fd, opened};
 
-/// A mapped stretch of memory: a shared memfd, or private memory for a stack in the same process.
+/// A memory mapping: a shared memfd, or private memory for a stack in the same process.
 ///
-/// Bytes go in and out by copy; words are reached as atomics. For that reason it is sound to map
-/// memory that another process writes to.
+/// Bytes are accessed by copying, and words as atomics. Mapping memory that another process writes
+/// is therefore sound.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -37,34 +37,35 @@ pub struct Mapping {
     file: Option<Fd>,
 }
 
-// SAFETY: the mapping is plain memory that lives until drop; all access is by copy or by atomics.
+// SAFETY: the mapping is plain memory that lives until drop; all access is by copying or by
+// atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; concurrent access is what the type is for.
+// SAFETY: as above; the type is designed for concurrent access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// A new shared mapping of `len` bytes, all zero, backed by a memfd; pages cost nothing until
-    /// touched. `name` is what /proc/PID/maps shows. Its length is sealed: nobody who gets the
-    /// memfd can change it.
+    /// Creates a shared mapping of `len` zero bytes, backed by a memfd; pages cost nothing until
+    /// touched. `name` is shown in /proc/PID/maps. The length is sealed, so that no process with
+    /// the memfd can change it.
     ///
     /// # Errors
-    /// Errors of memfd_create(2), ftruncate(2) and mmap(2). `OutOfMemory` when a limit of address
-    /// space (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
+    /// Errors of memfd_create(2), ftruncate(2) and mmap(2). `OutOfMemory` if the limit of address
+    /// space (RLIMIT_AS) is too low, EMFILE and ENFILE without free descriptors.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = Fd::from(opened(|| rustix::fs::memfd_create(name, flags))?);
         rustix::fs::ftruncate(&file, len as u64)?;
-        // A process that we hand it to must not shrink it: our next access would be SIGBUS.
+        // Seal the size: if a process with the memfd shrank it, our next access would raise SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same, but writable through this mapping alone: a process that is given the memfd can
-    /// only read, and map it with [`Mapping::read_only`].
+    /// Creates a shared mapping that can be written only through this mapping. A process with the
+    /// memfd can only read it, and map it by [`Mapping::read_only`].
     ///
     /// # Errors
-    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for
+    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; further errors as for
     /// [`Mapping::shared`].
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
@@ -76,26 +77,26 @@ impl Mapping {
             len,
             ProtFlags::READ | ProtFlags::WRITE,
         )?;
-        // The kernel refuses from here on write(2), hole punching, a writable shared mapping, and
+        // From now on the kernel refuses write(2), hole punching, a writable shared mapping, and
         // mprotect(2) of a read-only one. /proc/PID/mem does not write to sealed pages either.
-        // Mappings that are there stay as they are.
+        // Existing mappings are not affected.
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(mapping)
     }
 
     /// Maps the first `len` bytes of a memfd received from the other side, and closes it. The
-    /// mapping needs no descriptor, and the program does not know of this one.
+    /// mapping needs no descriptor, and the program does not know this one.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
-    /// Further errors are those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of
-    /// address space (RLIMIT_AS).
+    /// `InvalidInput` if the file is shorter than `len`, because access beyond its end would raise
+    /// SIGBUS. Further errors are those of fstat(2) and mmap(2), such as `OutOfMemory` at the limit
+    /// of address space (RLIMIT_AS).
     pub fn from_file(file: impl Into<Fd>, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same for what the other side published. Nothing may be written to it: that would be
+    /// Maps a memfd of [`Mapping::published`], like [`Mapping::from_file`]. Writing to it raises
     /// SIGSEGV.
     ///
     /// # Errors
@@ -115,58 +116,58 @@ impl Mapping {
             return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
         }
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
+        // SAFETY: a new mapping at an address chosen by the kernel; nothing else owns that range.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &*file, 0)? };
-        // Otherwise the core file of one program would have the bytes of all that share the memory.
-        // Kernels that do not know the advice are older than 3.4. SAFETY: the mapping that was just
-        // made; the advice changes nothing in it.
+        // Exclude the memory from core dumps; otherwise a program's core file would contain the
+        // data of all programs. Fails only before Linux 3.4. SAFETY: applies to the mapping that
+        // was just created; the advice changes nothing in it.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: Some(file) })
     }
 
-    /// Maps `len` bytes of a device's memory from `offset` on, as the rings of a socket. Processes
-    /// that have the descriptor map the same bytes.
+    /// Maps `len` bytes of a device's memory from `offset` on, for example the rings of a socket.
+    /// Processes with the descriptor map the same bytes.
     ///
     /// # Errors
-    /// The errors of mmap(2): `InvalidInput` where the device has no such memory.
+    /// Errors of mmap(2): `InvalidInput` if the device has no such memory.
     pub fn of_device(device: impl AsFd, offset: u64, len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
+        // SAFETY: a new mapping at an address chosen by the kernel; nothing else owns that range.
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, device, offset)? };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: None })
     }
 
-    /// Private memory of this process, `len` bytes of zeros, for a stack whose sockets are not
-    /// shared. After fork the child has a copy of its own.
+    /// Creates `len` zero bytes of private memory, for a stack whose sockets are not shared. After
+    /// fork, the child has its own copy.
     ///
     /// # Errors
-    /// Errors of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room,
-    /// and `InvalidInput` where `len` is 0.
+    /// Errors of mmap(2): `OutOfMemory` if the limit of address space (RLIMIT_AS) is too low, and
+    /// `InvalidInput` if `len` is 0.
     pub fn private(len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping chosen by the kernel.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: None })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds no bytes at all.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The memfd behind a shared mapping, to hand to the other side. None for private memory, and
-    /// for a mapping that was received.
+    /// Returns the memfd of a shared mapping, to pass to the other side. `None` for private memory,
+    /// and for a received mapping.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }
@@ -174,31 +175,32 @@ impl Mapping {
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "offset {offset}+{len} beyond the mapping");
-        // SAFETY: offset <= self.len, checked above, so the result stays inside the mapping.
+        // SAFETY: offset <= self.len, checked above, so the result is inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes out. A write of the other side meanwhile may be among them in part.
+    /// Copies bytes from the mapping. Concurrent writes of the other side may be visible partially.
     ///
     /// # Panics
-    /// When the range leaves the mapping: callers validate offsets first.
+    /// If the range exceeds the mapping; callers validate offsets first.
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
-        // SAFETY: `at` checked the range; `to` is ours alone. The other side may write meanwhile:
-        // then the copy holds some mixture of bytes, which is its own damage.
+        // SAFETY: `at` checked the range; `to` is exclusively ours. If the other side writes
+        // concurrently, the copy has an unspecified mixture of bytes, which harms only that side's
+        // data.
         unsafe {
             std::ptr::copy_nonoverlapping(self.at(offset, to.len()), to.as_mut_ptr(), to.len())
         }
     }
 
-    /// Copies bytes in. The other side sees them in any order, until an atomic that it reads says
-    /// that they are there.
+    /// Copies bytes into the mapping. The other side may see them in any order, until it reads an
+    /// atomic that publishes them.
     ///
     /// # Panics
     /// As for [`Mapping::read`].
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
-        // SAFETY: as in `read`, in the other direction.
+        // SAFETY: as in `read`, in the opposite direction.
         unsafe {
             std::ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset, from.len()), from.len())
         }
@@ -210,25 +212,26 @@ impl Mapping {
     /// As for [`Mapping::read`], for either range.
     #[inline]
     pub fn copy_from(&self, offset: usize, from: &Mapping, from_offset: usize, len: usize) {
-        // SAFETY: both ranges checked; `copy` allows overlap.
+        // SAFETY: both ranges are checked; `copy` allows overlap.
         unsafe { std::ptr::copy(from.at(from_offset, len), self.at(offset, len), len) }
     }
 
-    /// A 32-bit word at `offset`.
+    /// Returns the 32-bit word at `offset`.
     ///
     /// # Panics
-    /// When the offset is no multiple of 4, or the word would leave the mapping.
+    /// If the offset is not a multiple of 4, or the word exceeds the mapping.
     #[inline]
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
-        // SAFETY: in range and aligned (the base is page-aligned); only atomics touch such words.
+        // SAFETY: in range and aligned (the base is page-aligned); such words are accessed only as
+        // atomics.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
-    /// A 64-bit word at `offset`.
+    /// Returns the 64-bit word at `offset`.
     ///
     /// # Panics
-    /// When the offset is no multiple of 8, or the word would leave the mapping.
+    /// If the offset is not a multiple of 8, or the word exceeds the mapping.
     #[inline]
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
@@ -236,41 +239,41 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
-    /// A byte at `offset`.
+    /// Returns the byte at `offset`.
     ///
     /// # Panics
-    /// When it lies beyond the mapping.
+    /// If it is beyond the mapping.
     #[inline]
     pub fn u8(&self, offset: usize) -> &AtomicU8 {
         // SAFETY: as for `u32`.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
-    /// A `repr(C)` struct of atomics at `offset`. To one that was mapped by [`Mapping::read_only`]
-    /// nothing may be stored: that would be SIGSEGV.
+    /// Returns a `repr(C)` struct of atomics at `offset`. Do not store to a mapping created by
+    /// [`Mapping::read_only`], because that raises SIGSEGV.
     ///
     /// # Panics
-    /// When the offset does not suit its alignment, or it would leave the mapping.
+    /// If the offset is not aligned for `T`, or the struct exceeds the mapping.
     ///
     /// # Safety
-    /// `T` must consist of atomics (or padding) only: every bit pattern valid, every field
-    /// writable by the other side at any time.
+    /// `T` must consist only of atomics (or padding): every bit pattern is valid, and the other
+    /// side may write any field at any time.
     #[inline]
     pub unsafe fn view<T>(&self, offset: usize) -> &T {
         assert!(offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: in range and aligned; the caller promises that T is all atomics.
+        // SAFETY: in range and aligned; the caller guarantees that T consists of atomics.
         unsafe { &*self.at(offset, size_of::<T>()).cast::<T>() }
     }
 
-    /// Gives the pages of a range back to the system; they read as zero afterwards.
-    /// The range is shrunk to whole pages. For the process that made the mapping.
+    /// Returns the pages of a range to the system; they read as zero afterwards. The range is
+    /// reduced to whole pages. Only for the process that created the mapping.
     ///
-    /// Another process that has the memfd of a shared mapping can keep its inode locked for as long
-    /// as it likes. The call sleeps meanwhile.
+    /// Another process with the memfd of a shared mapping can keep its inode locked for as long as
+    /// it likes; this call blocks meanwhile.
     ///
     /// # Errors
-    /// Errors of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd
-    /// is sealed against writing. Some of the pages may be gone then.
+    /// Errors of fallocate(2) and madvise(2): EINTR if a signal handler ran, EPERM if the memfd is
+    /// sealed against writing. Some pages may have been returned then.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
@@ -296,25 +299,25 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the only owner of the range, and no reference outlives `self`.
+        // SAFETY: `self` is the only owner of the range, and no reference outlives it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// Memory that stretches point to: a mapping, or what keeps a part of one for as long as there are
-/// [`Fragments`] of it.
+/// Owner of memory that [`Fragments`] reference: a mapping, or an object that keeps a part of one
+/// in place as long as there are fragments of it.
 pub trait Backing: Debug + Send + Sync {
-    /// The mapping that offsets are in; always the same.
+    /// Returns the mapping to which offsets refer; always the same one.
     fn mapping(&self) -> &Mapping;
 
-    /// There are [`Fragments`] more that point to it.
+    /// Called when [`Fragments`] that reference the memory are created.
     fn hold(&self) {}
 
-    /// There are [`Fragments`] less. The fragments have been read for the last time.
+    /// Called when [`Fragments`] are dropped, after their last read.
     fn leave(&self) {}
 
-    /// Whether nobody but those that hold it has any use for the memory any more.
+    /// Whether only fragments keep the memory, which could be freed if they were copied.
     fn is_forsaken(&self) -> bool {
         false
     }
@@ -327,8 +330,8 @@ impl Backing for Mapping {
     }
 }
 
-/// Some bytes of a mapping, which keep it, or what stands for it, alive. The other side may change
-/// them at any time.
+/// A range of bytes of a mapping, which it keeps alive. The other side may change the bytes at any
+/// time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
     backing: Arc<dyn Backing>,
@@ -337,27 +340,27 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// `len` bytes at `offset`.
+    /// Creates a range of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When they leave the mapping.
+    /// If the range exceeds the mapping.
     pub fn new<B: Backing + 'static>(backing: &Arc<B>, offset: usize, len: u32) -> Self {
         let end = offset.checked_add(len as usize);
         assert!(end.is_some_and(|end| end <= backing.mapping().len()));
         Self { backing: Arc::clone(backing) as Arc<dyn Backing>, offset, len }
     }
 
-    /// Where the bytes are, to read them.
+    /// Returns a borrowed view, to read the bytes.
     pub fn part(&self) -> Part<'_> {
         Part { mapping: self.backing.mapping(), offset: self.offset, len: self.len }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether it is empty.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -368,7 +371,7 @@ impl Stretch {
     }
 }
 
-/// A stretch as it is read, which whoever has the [`Stretch`] or the [`Fragments`] keeps.
+/// A range of bytes borrowed from a [`Stretch`] or [`Fragments`].
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
     mapping: &'a Mapping,
@@ -377,70 +380,71 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether it is empty.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the bytes are in their mapping.
+    /// Returns the offset in the mapping.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Where the bytes are, for an iovec. Valid while the stretch lives; never to be made a slice.
+    /// Returns the address of the bytes, for an iovec. Valid while the owner lives; must not be
+    /// converted to a slice.
     pub fn as_ptr(&self) -> *const u8 {
         self.mapping.at(self.offset, self.len as usize)
     }
 
-    /// Copies `to.len()` bytes from `skip` on.
+    /// Copies `to.len()` bytes from offset `skip` on.
     ///
     /// # Panics
-    /// When it has fewer bytes than that.
+    /// If the range has fewer bytes.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         assert!(skip as usize + to.len() <= self.len as usize);
         self.mapping.read(self.offset + skip as usize, to);
     }
 
-    /// Copies `len` bytes from `skip` on into another mapping, to `to_offset`.
+    /// Copies `len` bytes from offset `skip` on to `to_offset` of another mapping.
     ///
     /// # Panics
-    /// When it has fewer bytes than that, or they do not fit into the other mapping.
+    /// If the range has fewer bytes, or they do not fit into the other mapping.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         to.copy_from(to_offset, self.mapping, self.offset + skip as usize, len as usize);
     }
 }
 
-/// At most two stretches of one mapping: what a range of a ring buffer is. The fragments keep the
-/// memory mapped. The buffer that gave them keeps the content: a transmit FIFO lets nobody write
-/// there until they are dropped. The program to which the bytes belong can write to them
-/// nevertheless.
+/// At most two ranges of one mapping, which represent a range of a ring buffer. Fragments keep the
+/// memory mapped. The buffer that created them keeps the content: a transmit FIFO does not reuse
+/// the space until they are dropped. However, the program that owns the bytes can still overwrite
+/// them.
 #[derive(Debug, Default)]
 pub struct Fragments {
-    /// None: no bytes. [`Backing::hold`] told the backing of these fragments.
+    /// `None` if there are no bytes. Notified by [`Backing::hold`].
     backing: Option<Arc<dyn Backing>>,
     offsets: [usize; 2],
     lens: [u32; 2],
 }
 
-// Every packet has them.
+// Part of every packet, so the size matters.
 const _: () = assert!(size_of::<Fragments>() == 40);
 
 impl Fragments {
-    /// No bytes.
+    /// Creates fragments without bytes.
     pub const fn empty() -> Self {
         Self { backing: None, offsets: [0; 2], lens: [0; 2] }
     }
 
-    /// Fragments of one or two stretches, in order.
+    /// Creates fragments of one or two ranges, in order.
     ///
     /// # Panics
-    /// When they are of two mappings.
+    /// If the ranges are of different mappings.
     pub fn new(first: Stretch, second: Option<Stretch>) -> Self {
         let Stretch { backing, offset, len } = first;
         let (mut offsets, mut lens) = ([offset, 0], [len, 0]);
@@ -458,7 +462,7 @@ impl Fragments {
         Self { backing, offsets, lens }
     }
 
-    /// Total length in bytes.
+    /// Returns the total length in bytes.
     pub fn len(&self) -> u32 {
         self.lens[0] + self.lens[1]
     }
@@ -468,13 +472,12 @@ impl Fragments {
         self.len() == 0
     }
 
-    /// Whether they keep memory that nobody else has a use for: it is free when all such bytes are
-    /// copied.
+    /// Whether the memory is kept only by fragments, so that copying the bytes would free it.
     pub fn is_forsaken(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_forsaken())
     }
 
-    /// The stretches that have bytes, in order.
+    /// Returns the nonempty ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Part<'_>> {
         let mapping = self.backing.as_ref().map(|backing| backing.mapping());
         let places = self.offsets.into_iter().zip(self.lens).filter(|(_, len)| *len > 0);
@@ -483,13 +486,13 @@ impl Fragments {
         })
     }
 
-    /// Bytes `skip..skip + len` of it, which are not copied.
+    /// Returns bytes `skip..skip + len` without copying.
     ///
     /// # Panics
-    /// When it has fewer bytes than that.
+    /// If there are fewer bytes.
     #[inline]
     pub fn slice(&self, skip: u32, len: u32) -> Self {
-        // Small packets have no bytes here.
+        // Fast path: small packets have no fragments.
         match len {
             0 => Self::empty(),
             len => self.slice_of_some(skip, len),
@@ -514,10 +517,10 @@ impl Fragments {
         Self::held(backing, offsets, lens)
     }
 
-    /// Copies `to.len()` bytes from `skip` on, across both stretches.
+    /// Copies `to.len()` bytes from offset `skip` on, across both ranges.
     ///
     /// # Panics
-    /// When it has fewer bytes than that.
+    /// If there are fewer bytes.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let (mut skip, mut done) = (skip, 0);
         for part in self.iter() {
@@ -549,7 +552,7 @@ impl Drop for Fragments {
 mod tests {
     use super::*;
 
-    /// The line of the mapping in /proc/self/smaps that has its flags (proc_pid_smaps(5)).
+    /// Returns the line with the mapping's flags in /proc/self/smaps (proc_pid_smaps(5)).
     fn flags(mapping: &Mapping) -> String {
         let smaps = std::fs::read_to_string("/proc/self/smaps").expect("proc");
         let start = format!("{:x}-", mapping.base.addr());

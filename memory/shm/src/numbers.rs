@@ -1,8 +1,8 @@
-//! Numbers of the contract that can be listed.
+//! Lists of protocol numbers.
 
-/// Defines a module of numbers and, as `ALL`, the list of them. The list is made of the definitions
-/// themselves. So code that goes through all calls or commands, as tests do, cannot miss one that
-/// is added later.
+/// Defines a module of numbers, and lists them as `ALL`. The list is generated from the
+/// definitions, so code that iterates over all calls or commands, such as tests, cannot miss a new
+/// one.
 macro_rules! numbered {
     (
         $(#[$about:meta])*
@@ -13,9 +13,9 @@ macro_rules! numbered {
         $(#[$about])*
         pub mod $name {
             $($(#[$what])* pub const $number: u32 = $value;)*
-            /// All of these, with their names.
+            /// All numbers, with their names.
             pub const ALL: &[(&str, u32)] = &[$((stringify!($number), $number)),*];
-            /// The largest of these.
+            /// The largest number.
             pub const LAST: u32 = ALL[ALL.len() - 1].1;
         }
     };

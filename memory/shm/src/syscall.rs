@@ -1,26 +1,24 @@
-//! System calls by number, for those that rustix does not offer, or not with the memory that is to
-//! be used. libc is not used: a library that is built on this crate may have put functions of its
-//! own in its place.
+//! System calls by number, for those that rustix does not offer, or not with the required memory.
+//! libc is not used, because a library built on this crate may interpose its functions.
 
-/// Makes the system call with this number; arguments that it does not take are 0. Gives what it
-/// returns.
+/// Executes the system call with this number, and returns its result. Unused arguments should be 0.
 ///
 /// # Errors
-/// The errno, a positive number below 4096. libc's `errno` stays as it is, and EINTR is the
-/// caller's to deal with.
+/// Returns errno, a positive number below 4096. Does not change libc's `errno`; the caller has to
+/// handle EINTR.
 ///
 /// # Safety
-/// As for the system call: pointers must be what it expects.
+/// As for the system call: pointers must be valid for it.
 #[inline]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { raw(number, args) };
     // The kernel returns -errno, and errno is below 4096.
     if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }
 }
 
-/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to
-/// -1.
+/// Executes a system call like [`syscall`], and returns the kernel's raw result: an error is
+/// -errno, from -4095 to -1.
 ///
 /// # Safety
 /// As for [`syscall`].
@@ -29,7 +27,8 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
 pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     let [a, b, c, d, e, f] = args;
     let result;
-    // SAFETY: the x86_64 Linux convention: rcx and r11 are clobbered; the rest is the caller's.
+    // SAFETY: the x86_64 Linux convention: rcx and r11 are clobbered; the caller guarantees the
+    // validity of the arguments.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -42,8 +41,8 @@ pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     result
 }
 
-/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to
-/// -1.
+/// Executes a system call like [`syscall`], and returns the kernel's raw result: an error is
+/// -errno, from -4095 to -1.
 ///
 /// # Safety
 /// As for [`syscall`].
@@ -52,7 +51,7 @@ pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
 pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     let [a, b, c, d, e, f] = args;
     let result;
-    // SAFETY: the aarch64 Linux convention; the rest is the caller's.
+    // SAFETY: the aarch64 Linux convention; the caller guarantees the validity of the arguments.
     unsafe {
         std::arch::asm!(
             "svc 0",

@@ -1,23 +1,23 @@
-//! Objects of the kernel behind a program's socket descriptors: O_PATH descriptors of an anonymous
-//! Unix socket that no process has open.
+//! Kernel objects behind a program's socket descriptors: O_PATH descriptors of an anonymous Unix
+//! socket that no process has open.
 //!
-//! A program needs something of the kernel's under the number. Otherwise numbers would collide, and
-//! dup, close-on-exec, fork and SCM_RIGHTS could not act on it. The object must not *do* anything.
-//! On an O_PATH descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are
-//! EBADF (open(2)). fstat(2) says that it is a socket, and to open it again by /proc is ENXIO, as
-//! with any socket.
+//! A program's descriptor number needs an object in the kernel. Otherwise numbers would collide,
+//! and dup, close-on-exec, fork and SCM_RIGHTS would not work. The object must not *do* anything.
+//! On an O_PATH descriptor, read(2), write(2), ioctl(2), poll(2) and all socket calls fail with
+//! EBADF (open(2)). fstat(2) reports a socket, and reopening it through /proc fails with ENXIO, as
+//! for any socket.
 //!
 //! There are two kinds, distinguished only by the timestamps of the object:
-//! - the *blank* token, of which a process has one. The descriptors of its sockets are duplicates
-//!   of it, and a new connection costs no more than that;
-//! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The
-//!   times of the object say which socket of which run it stands for. To read them takes two system
-//!   calls and no /proc. Any process can set such times on a descriptor of its own, but it cannot
-//!   guess the run's number. Outside the run only a process that was sent a token knows it.
+//! - the *blank* token: a process has only one. The descriptors of its sockets are duplicates of
+//!   it, which makes a new connection cheap;
+//! - *named* tokens: separate objects, created when a descriptor is passed to another program.
+//!   Their timestamps identify the socket and the run. Reading them takes two system calls and no
+//!   /proc. Any process can set such times on a descriptor of its own, but cannot guess the run's
+//!   number. Outside the run, only a process that received a token knows it.
 //!
-//! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So
-//! times say nothing of sockets that are open, as a program's own are, and a blank token has its
-//! times cleared.
+//! The kernel reuses the memory of sockets without resetting their times. The times of open
+//! sockets, such as a program's own, are therefore meaningless, and those of a blank token are
+//! cleared.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,63 +28,62 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::layout::SLOTS_MAX;
 use crate::{Fd, opened};
 
-/// The nanoseconds of a named token's time of access: "twp" in ASCII. The seconds are the run.
+/// Nanoseconds of a named token's access time: "twp" in ASCII. The seconds identify the run.
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// A run as its tokens tell it. A descriptor may come from another one, where the same slot is
-/// another socket's, and from a process that made it look like a token.
+/// The identity of a run in its tokens. A descriptor may come from another run, in which the same
+/// slot is a different socket, or may be a forged token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 
 impl Run {
-    /// A run with a number that nobody can guess: 62 random bits.
+    /// Creates an unguessable run identity: 62 random bits.
     ///
     /// # Errors
     /// ENOSYS of getrandom(2), before Linux 3.17 or behind a filter that forbids it.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
-        // getrandom(2) never returns fewer bytes than asked for, up to 256, once its source is
-        // initialized.
+        // getrandom(2) returns all requested bytes, up to 256, once its source is initialized.
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         Ok(Self::from_bytes(bytes))
     }
 
-    /// Reads the bytes of [`Self::to_bytes`]. For any bytes the result is a moment after
-    /// 1969, and before the last one, of which the kernel does not keep the nanoseconds.
+    /// Converts the bytes of [`Self::to_bytes`]. For any bytes the result is a valid time: after
+    /// 1969, and before the last second, for which the kernel does not store nanoseconds.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(i64::from_ne_bytes(bytes) & (i64::MAX >> 1))
     }
 
-    /// For the wire, in native byte order: it never leaves the machine.
+    /// Converts to bytes for messages, in native byte order because they never leave the machine.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_ne_bytes()
     }
 }
 
-/// The socket that a named token stands for.
+/// The socket that a named token identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     /// The run.
     pub run: Run,
-    /// The socket's slot in it.
+    /// The socket's slot.
     pub slot: u32,
-    /// And the generation of that.
+    /// The generation of the slot.
     pub generation: u32,
 }
 
-/// A token that stands for no socket. The descriptor is close-on-exec.
+/// Creates a token that identifies no socket. The descriptor is close-on-exec.
 ///
 /// # Errors
-/// Errors of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd. EMFILE
-/// and ENFILE when there are no descriptors left, ENOENT without /proc.
+/// Errors of socket(2), and of open_tree(2) or, if that fails, of opening /proc/self/fd. EMFILE and
+/// ENFILE without free descriptors, ENOENT without /proc.
 pub fn blank() -> io::Result<Fd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     token(NEVER, NEVER)
 }
 
-/// A token with this name. The descriptor is close-on-exec; its object is its own, of more than 1
-/// KiB of the kernel's memory.
+/// Creates a token with this name. The descriptor is close-on-exec; its object takes more than 1
+/// KiB of kernel memory.
 ///
 /// # Errors
 /// As for [`blank`].
@@ -100,8 +99,8 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Fd> {
     path_only(&socket)
 }
 
-/// The name of a named token; None for every other descriptor. The caller looks whether the run is
-/// this one: a process that knows a run's number can make tokens of that run.
+/// Returns the name of a named token; `None` for any other descriptor. The caller must check the
+/// run, because a process that knows a run's number can forge its tokens.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()
@@ -114,7 +113,7 @@ pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     Some(Name { run: Run(stat.st_atime), slot, generation: u32::try_from(stat.st_mtime).ok()? })
 }
 
-/// Whether two descriptors are of one object, as those of all blank tokens of a run are.
+/// Whether two descriptors refer to one object, as those of all blank tokens of a run do.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let object = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     object(one).is_some_and(|one| object(other) == Some(one))
@@ -126,8 +125,8 @@ fn socket() -> io::Result<Fd> {
     Ok(opened(open)?.into())
 }
 
-/// open_tree(2) needs no /proc; where it is not allowed (containers' filters) or not there (before
-/// Linux 5.2), /proc is.
+/// Opens the socket as O_PATH. open_tree(2) needs no /proc; if it is forbidden (containers'
+/// filters) or missing (before Linux 5.2), /proc is used.
 fn path_only(socket: &Fd) -> io::Result<Fd> {
     Ok(opened(|| by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd())))?.into())
 }
@@ -180,7 +179,7 @@ mod tests {
         }
     }
 
-    /// The kernel gives sockets the memory of those before, times and all.
+    /// The kernel reuses the memory of sockets, including their times.
     #[test]
     fn sockets_after_tokens_are_none() {
         for _ in 0..20 {

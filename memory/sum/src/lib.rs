@@ -1,6 +1,6 @@
-//! Sums of bytes with the processor's wide registers, as a part of the Internet checksum (RFC
-//! 1071). The registers are known at run time only. Calls of code that uses them are unsafe, and
-//! the crates above forbid unsafe code, so a crate of `memory` has them.
+//! Sums of bytes with SIMD registers, as part of the Internet checksum (RFC 1071). The available
+//! registers are only known at run time, and calling code that uses them is unsafe. The crates
+//! above forbid unsafe code, so this crate is in `memory`.
 //!
 //! ```
 //! let data: Vec<u8> = (0..=255).collect();
@@ -12,11 +12,11 @@
 //! ```
 #![warn(missing_docs)]
 
-/// Bytes of a register.
+/// Size of a register in bytes.
 #[cfg(any(target_arch = "x86_64", test))]
 const BLOCK: usize = 32;
 
-/// The sum of `data` as 32-bit numbers in the machine's byte order, over whole blocks of 32 bytes,
+/// Returns the sum of `data` as 32-bit numbers in native byte order, over whole blocks of 32 bytes,
 /// and the remaining bytes. Exact below 16 GiB. `None` without wide registers.
 #[inline]
 #[must_use]
@@ -37,8 +37,7 @@ mod avx2 {
 
     use super::BLOCK;
 
-    /// Both halves of each word are added to a word of their own, so no carry is lost, and none has
-    /// to be kept.
+    /// Adds both halves of each 64-bit word to separate sums, so that no carry can be lost.
     #[target_feature(enable = "avx2")]
     pub(super) fn sum(blocks: &[[u8; BLOCK]]) -> u64 {
         let mut sums = [_mm256_setzero_si256(); 4];
@@ -56,11 +55,11 @@ mod avx2 {
         _mm_cvtsi128_si64(sum).cast_unsigned()
     }
 
-    /// Adds the lower halves at `to`, the upper ones behind it.
+    /// Adds the lower halves to `sums[to]`, and the upper halves to the next one.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn add(mut sums: [__m256i; 4], block: &[u8; BLOCK], to: usize) -> [__m256i; 4] {
-        // SAFETY: as many bytes as are read, wherever they lie.
+        // SAFETY: the block has as many bytes as are read; unaligned loads are allowed.
         let words = unsafe { _mm256_loadu_si256(block.as_ptr().cast()) };
         let lower = _mm256_blend_epi32::<0b1010_1010>(words, _mm256_setzero_si256());
         sums[to] = _mm256_add_epi64(sums[to], lower);

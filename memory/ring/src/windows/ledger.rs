@@ -1,51 +1,51 @@
-//! The ledger of a region's memory: pages that each side has, of the limit and of its reserve.
+//! Accounting of a region's memory: pages of each side, within the limit and its reserve.
 
 use std::collections::BTreeMap;
 
 use super::KEPT_MAX;
 use crate::area::{CLASSES, PAGE, Side, SizeClass, WINDOW_MAX, Window, class_of};
 
-/// State of the thread that gives pages back.
+/// State of the thread that returns pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GiveBackState {
-    /// The thread waits to be unparked, or to be started.
+    /// Waits to be unparked or started.
     Idle,
-    /// The thread goes on until nothing is left to be given back.
+    /// Runs until no pages have to be returned.
     Busy,
-    /// There is no thread: a test does its work.
+    /// There is no thread; a test does its work.
     #[cfg(all(test, not(loom)))]
     ByHand,
 }
 
-/// Pages of the region, and the windows that may not be handed out yet.
+/// Accounting of pages, and extents that cannot be reused yet. Values are in bytes.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) classes: [SizeClass; CLASSES.len()],
-    /// Pages in all windows.
+    /// Pages of all extents.
     pub(super) touched: u64,
-    /// Pages in free windows.
+    /// Pages of free extents.
     pub(super) kept: u64,
-    /// Pages in the window that is being given back.
+    /// Pages of the extent that is being returned.
     pub(super) returning: u64,
     pub(super) giver: GiveBackState,
-    /// Pages in handed out windows of each side.
+    /// Pages of used extents of each side.
     pub(super) used: [u64; 2],
-    /// The part of `used` beyond [`Ledger::common`], which is taken from the side's reserve.
-    /// Returned memory goes to the reserves first.
+    /// Part of `used` beyond [`Ledger::common`], taken from the reserve of each side. Freed memory
+    /// refills the reserves first.
     pub(super) reserved: [u64; 2],
     pub(super) limit: u64,
     pub(super) assigned: u32,
     pub(super) refused: u64,
     pub(super) hostile: Vec<u32>,
-    /// Windows of former FIFOs of a slot, by the slot, that a thread may still use.
+    /// Extents of a slot's previous FIFOs that a thread may still use, by slot.
     pub(super) in_use: BTreeMap<u32, Vec<Window>>,
-    /// Slots that came into `in_use` since `Windows::take_awaited`.
+    /// Slots added to `in_use` since the last `Windows::take_awaited`.
     pub(super) awaited: Vec<u32>,
-    /// Slots whose packets came back, and that `Windows::pop_unpinned` has not named.
+    /// Slots whose packets returned, and that `Windows::pop_unpinned` has not returned yet.
     pub(super) unpinned: Vec<u32>,
 }
 
-/// Bytes of the reserve that a FIFO of a side may take without asking for them.
+/// Returns the bytes that a FIFO without memory may take from its side's reserve by default.
 pub(super) fn first_of(side: Side) -> u64 {
     match side {
         Side::Recv => PAGE,
@@ -54,7 +54,7 @@ pub(super) fn first_of(side: Side) -> u64 {
 }
 
 impl Ledger {
-    /// Bytes set aside for those FIFOs of a side that have no memory yet.
+    /// Returns the bytes reserved for FIFOs of a side that have no memory yet.
     pub(super) fn reserve(&self, side: Side) -> u64 {
         match side {
             Side::Recv => self.limit / 8,
@@ -62,12 +62,12 @@ impl Ledger {
         }
     }
 
-    /// Bytes outside both reserves.
+    /// Returns the bytes outside both reserves.
     pub(super) fn common(&self) -> u64 {
         self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
     }
 
-    /// Bytes that a side could touch, at the cost of pages that are kept, without its reserve.
+    /// Returns the bytes that a side could touch without its reserve, if kept pages are returned.
     pub(super) fn available(&self, side: Side) -> u64 {
         let others = self.limit / 8 + self.reserve(side);
         let share = (self.limit - others).saturating_sub(self.used[side as usize]);
@@ -75,8 +75,8 @@ impl Ledger {
         share.min(all) / PAGE * PAGE
     }
 
-    /// Bytes more that a window could have of which `touched` bytes are there; `first` of them, if
-    /// there are none, may be from the reserve.
+    /// Returns the additional bytes that an extent with `touched` bytes could get. If it has none,
+    /// up to `first` bytes may come from the reserve.
     pub(super) fn allowed(&self, side: Side, touched: u64, first: u64) -> u64 {
         let available = self.available(side);
         if touched > 0 {
@@ -88,7 +88,7 @@ impl Ledger {
         available.max(share.min(all).min(reserve).min(first) / PAGE * PAGE)
     }
 
-    /// Notes that a side has more, or less, than before.
+    /// Records that a side now uses `used` bytes.
     fn account(&mut self, side: Side, used: u64) {
         let (own, other) = (side as usize, 1 - side as usize);
         self.used[own] = used;
@@ -121,17 +121,17 @@ impl Ledger {
         None
     }
 
-    /// Bytes of pages that free windows may keep. The pages are given back before others need them:
-    /// enough fresh ones are left for the largest window. As a rule an eighth of the limit is left,
-    /// the part that neither side can take from the other.
+    /// Returns the maximum bytes of pages that free extents may keep. Pages are returned before
+    /// FIFOs need them, so that enough fresh pages for the largest extent remain. In general an
+    /// eighth of the limit remains, the part that neither side can take from the other one.
     pub(super) fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// A free window of which `touch` bytes may be written at once. A window with pages is
-    /// preferred. Windows with more than this side may have are passed over, and so are those with
-    /// too few where fresh pages are short.
+    /// Picks a free extent of which `touch` bytes may be written at once. Prefers an extent with
+    /// pages. Skips extents with more pages than this side may have, and those with too few if
+    /// fresh pages are short.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -160,8 +160,8 @@ impl Ledger {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// The least recently used window of the largest class that has any: these are fewest and have
-    /// most pages.
+    /// Returns the least recently used extent of the largest class that has any, because these are
+    /// fewest and have the most pages.
     pub(super) fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;
@@ -169,7 +169,7 @@ impl Ledger {
         self.classes.iter_mut().rev().find_map(SizeClass::take_oldest)
     }
 
-    /// The thread goes to sleep.
+    /// Records that the thread goes to sleep.
     pub(super) fn rest(&mut self) {
         if self.giver == GiveBackState::Busy {
             self.giver = GiveBackState::Idle;

@@ -1,4 +1,4 @@
-//! Windows that are handed out, come back, and are given back to the kernel.
+//! Tests of extents that are allocated, freed, and returned to the kernel.
 
 use towpath_qdisc::Dice;
 
@@ -21,7 +21,7 @@ fn hot_windows_come_back_first() {
     assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base(), base);
 }
 
-/// Does the work of the thread at once.
+/// Does the work of the thread immediately.
 fn return_all(windows: &Windows) {
     while let Some(window) = windows.begin_return() {
         windows.end_return(window, true);
@@ -39,27 +39,26 @@ fn the_limit_is_of_touched_pages() {
     assert!(windows.touch(&mut b, 12 << 10));
     assert_eq!(windows.usage().touched, 96 << 10);
     assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
-    // An eighth is the other side's, half of which is for first pages, of which each FIFO gets
-    // one.
+    // An eighth belongs to the transmit side; half of it is reserved for first pages, one per FIFO.
     let c = windows.take(Side::Send, 1, 8 << 10).unwrap();
     assert_eq!(windows.usage().touched, 104 << 10);
     assert!(windows.take(Side::Send, 1, 1).is_none());
     let first = || windows.take_first(WINDOW_MIN, WINDOW_MIN, 4096);
     let mut firsts = vec![first().unwrap(), first().unwrap()];
     assert!(first().is_none());
-    // And one is for first pages of receive FIFOs.
+    // An eighth is reserved for first pages of receive FIFOs.
     assert!(!windows.touch(&mut b, 13 << 10));
     firsts.extend((0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()));
     assert_eq!((windows.usage().touched, windows.receivable_first()), (128 << 10, 0));
     assert!(windows.take(Side::Recv, 1, 1).is_none() && first().is_none());
-    // Returned memory belongs to the reserve of its side.
+    // Freed memory refills the reserve of its side.
     windows.give(firsts.pop().unwrap());
     assert!(first().is_none());
     firsts.push(windows.take(Side::Recv, 1, 4096).unwrap());
     firsts.into_iter().for_each(|window| windows.give(window));
     windows.give(c);
     windows.give(a);
-    // The free one's pages count until they are gone.
+    // Pages of a free extent count until they are gone.
     assert!(!windows.touch(&mut b, 96 << 10));
     return_all(&windows);
     assert!(windows.touch(&mut b, 96 << 10));
@@ -104,7 +103,7 @@ fn a_window_is_nobodys_while_its_pages_are_given_back() {
     let taken = [0; 2].map(|_| windows.take(Side::Send, WINDOW_MIN, 1).unwrap());
     assert!(free.contains(&taken[0].base()) && taken[0].base() != returning.base());
     assert!(!free.contains(&taken[1].base()));
-    // The kernel refuses, which it should not: nothing is lost, and nothing said to be gone.
+    // If the kernel refuses unexpectedly, nothing is lost, and the pages remain counted.
     let base = returning.base();
     windows.end_return(returning, false);
     assert_eq!(windows.usage().kept, 32 << 10);
@@ -120,7 +119,7 @@ fn when_memory_is_short_windows_with_enough_pages_go_first() {
     let base = full.base();
     windows.give(full);
     windows.give(less);
-    // The thread has not begun, or cannot.
+    // The thread has not started yet, or cannot.
     assert_eq!(windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap().base(), base);
 }
 
@@ -153,7 +152,7 @@ fn eventually(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Every page is in one place, and in no more places than there is memory for.
+/// Checks that every page is counted once, and the limits hold.
 fn check(windows: &Windows, held: &[Window], returning: Option<&Window>) {
     let usage = windows.usage();
     let of = |side| held.iter().filter(|w| w.side == side).map(Window::touched).sum::<u64>();
@@ -178,7 +177,7 @@ fn check(windows: &Windows, held: &[Window], returning: Option<&Window>) {
     assert!(bases.windows(2).all(|two| two[0] != two[1]), "a window is in two places");
 }
 
-/// A FIFO within its limit gets memory once the thread has done its work, however slow it is.
+/// A FIFO within its limit gets memory after the thread has done its work, however slow it is.
 #[test]
 fn pages_are_where_they_are_said_to_be_while_the_thread_is_slow() {
     for seed in 1..=60 {
@@ -232,7 +231,7 @@ fn windows_without_pages_come_back_lowest_first() {
     for at in [150, 70, 71] {
         windows.give(taken.remove(at));
     }
-    // Counted before the ones in front of it were removed.
+    // Indices before the removals in front of them.
     let mut back = [150, 70, 72].map(|at| bases[at]);
     back.sort_unstable();
     let again: Vec<_> = (0..4).map(|_| windows.take(Side::Recv, 1, 0).unwrap()).collect();

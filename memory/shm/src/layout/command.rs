@@ -1,16 +1,16 @@
-//! Commands: what a program tells the engine without waiting for an answer.
+//! Commands that a program sends to the engine without waiting for a reply.
 
 use super::Plain;
 
-/// A program's message to the engine: 32 bytes, copied out before it is looked at.
+/// A command of a program: 32 bytes, which the engine copies before validation.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Command {
-    /// [`op`].
+    /// Number of the command, see [`op`].
     pub op: u32,
     /// Slot index.
     pub slot: u32,
-    /// Slot generation, so that a late command never hits a new socket.
+    /// Generation of the slot, so that a late command never affects a new socket.
     pub generation: u32,
     /// Depends on `op`.
     pub a: u32,
@@ -21,66 +21,66 @@ pub struct Command {
 }
 
 numbered! {
-/// [`Command::op`]. None of them is answered; what can fail goes over [`crate::control`].
+/// Numbers for [`Command::op`]. Commands have no reply; calls that can fail use [`crate::control`].
 pub mod op {
-    /// New bytes (or datagrams) in the transmit FIFO.
+    /// The transmit FIFO has new bytes or datagrams.
     pub const TX: u32 = 1;
-    /// The program read, and `rx_wanted` was set.
+    /// The program has read while `rx_wanted` was set.
     pub const RX_SPACE: u32 = 2;
-    /// The process took the connection off an accept queue: the slot is now its own too.
+    /// The process took the connection off an accept queue, and now holds the slot, too.
     pub const ACCEPTED: u32 = 3;
-    /// The process holds the socket no longer. The last holder's close is the socket's close.
+    /// The process no longer holds the socket. The socket is closed when its last holder closes it.
     pub const CLOSE: u32 = 4;
     /// shutdown(2): `a` is [`crate::layout::shut`] bits.
     pub const SHUTDOWN: u32 = 5;
     /// An option that cannot fail any more: `a` = [`super::setting`], `b` = value.
     pub const SETTING: u32 = 6;
-    /// The program wants transmit memory (`tx_cap` is 0), or more of it (`tx_limit` is below
-    /// `tx_goal`): attach it and report `event::TX`.
+    /// The program needs transmit memory (`tx_cap` is 0) or more of it (`tx_limit` is below
+    /// `tx_goal`). The engine attaches it and reports `event::TX`.
     pub const TX_WINDOW: u32 = 7;
     /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process
-    /// has it.
+    /// holds it.
     pub const LIST: u32 = 8;
-    /// The programs that this process has spawned run, or never will. About no socket.
+    /// The programs that this process has spawned are running, or never will. Concerns no socket.
     pub const SPAWNED: u32 = 9;
-    /// From a child of fork: what was told by LIST is what it has. Until then it also holds every
-    /// socket that its parent holds, and those that its parent opens meanwhile. `a` = its process
-    /// id. About no socket.
+    /// From a child of fork: it holds exactly the sockets listed by LIST. Until then it also holds
+    /// every socket of its parent, including those that the parent opens meanwhile. `a` = its
+    /// process id. Concerns no socket.
     pub const SETTLED: u32 = 10;
-    /// A lock of the slot was given back with [`crate::layout::LOCK_ENGINE`] in its word. The slot
-    /// may be of any generation.
+    /// A lock of the slot was released whose word had [`crate::layout::LOCK_ENGINE`]. The slot may
+    /// be of any generation.
     pub const UNLOCKED: u32 = 11;
 }
 }
 
 numbered! {
-/// `a` of [`op::SETTING`].
+/// Values of `a` for [`op::SETTING`].
 pub mod setting {
     /// TCP_NODELAY, b = 0/1.
     pub const NODELAY: u32 = 1;
     /// TCP_CORK, b = 0/1.
     pub const CORK: u32 = 2;
-    /// SO_KEEPALIVE, b = 0/1 (times in the slot).
+    /// SO_KEEPALIVE, b = 0/1; the times are in the slot.
     pub const KEEPALIVE: u32 = 3;
     /// TCP_QUICKACK, b = 0/1.
     pub const QUICKACK: u32 = 4;
     /// TCP_USER_TIMEOUT, b = ms.
     pub const USER_TIMEOUT: u32 = 5;
-    /// SO_LINGER, b as [`crate::layout::Slot::linger`].
+    /// SO_LINGER, b encoded as [`crate::layout::Slot::linger`].
     pub const LINGER: u32 = 6;
     /// IP_TOS.
     pub const TOS: u32 = 7;
-    /// IP_TTL, b as [`crate::layout::Slot::ttl`].
+    /// IP_TTL, b encoded as [`crate::layout::Slot::ttl`].
     pub const TTL: u32 = 8;
     /// SO_RCVBUF in bytes.
     pub const RCVBUF: u32 = 9;
     /// SO_SNDBUF in bytes.
     pub const SNDBUF: u32 = 10;
-    /// SO_REUSEADDR, b = 0/1 (matters at bind).
+    /// SO_REUSEADDR, b = 0/1; takes effect at bind.
     pub const REUSEADDR: u32 = 11;
     /// SO_REUSEPORT, b = 0/1.
     pub const REUSEPORT: u32 = 12;
-    /// IPV6_V6ONLY, b = 0/1 (before bind).
+    /// IPV6_V6ONLY, b = 0/1; only before bind.
     pub const V6ONLY: u32 = 13;
     /// SO_BROADCAST, b = 0/1.
     pub const BROADCAST: u32 = 14;
@@ -92,7 +92,7 @@ pub mod setting {
     pub const SYNCNT: u32 = 17;
     /// TCP_LINGER2, b = seconds.
     pub const LINGER2: u32 = 18;
-    /// MSG_MORE was given with the bytes just written: b = 0/1.
+    /// MSG_MORE of the last write: b = 0/1.
     pub const MORE: u32 = 19;
     /// IP_MTU_DISCOVER, b = mode.
     pub const MTU_DISCOVER: u32 = 20;
@@ -102,7 +102,7 @@ pub mod setting {
     pub const MULTICAST_LOOP: u32 = 22;
     /// IP_RECVERR, b = 0/1.
     pub const RECVERR: u32 = 23;
-    /// IPV6_UNICAST_HOPS, b as [`crate::layout::Slot::hops`].
+    /// IPV6_UNICAST_HOPS, b encoded as [`crate::layout::Slot::hops`].
     pub const HOPS: u32 = 24;
     /// IPV6_MULTICAST_HOPS, b = hops.
     pub const MULTICAST_HOPS: u32 = 25;
@@ -114,32 +114,31 @@ pub mod setting {
     pub const RECVERR_V6: u32 = 28;
     /// IPV6_MTU_DISCOVER, b = mode.
     pub const MTU_DISCOVER_V6: u32 = 29;
-    /// IPV6_MTU, b = bytes, 0: not set.
+    /// IPV6_MTU, b = bytes; 0 to unset.
     pub const FRAGMENT_SIZE: u32 = 30;
-    /// TCP_WINDOW_CLAMP, b = bytes, 0: none.
+    /// TCP_WINDOW_CLAMP, b = bytes; 0 for none.
     pub const WINDOW_CLAMP: u32 = 40;
     /// SO_NO_CHECK, b = 0/1.
     pub const NO_CHECK: u32 = 41;
-    /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
+    /// SO_TIMESTAMPING, b = the flags for sending.
     pub const TIMESTAMPING: u32 = 42;
-    /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have
-    /// enough.
+    /// SO_RCVLOWAT was lowered to b bytes (also in the slot), so a waiting reader may have enough.
     pub const RCVLOWAT: u32 = 43;
-    /// TCP_NOTSENT_LOWAT, b = bytes, 0: none (in the slot, too).
+    /// TCP_NOTSENT_LOWAT, b = bytes, 0 for none; also in the slot.
     pub const NOTSENT_LOWAT: u32 = 44;
     /// IP_MINTTL.
     pub const MIN_TTL: u32 = 45;
     /// IPV6_MINHOPCOUNT.
     pub const MIN_HOPS: u32 = 46;
-    /// MSG_OOB: the byte in front of position b of the transmit FIFO is urgent. The program waits
-    /// until the engine has taken note, and publishes the byte afterwards.
+    /// MSG_OOB: the byte before position b of the transmit FIFO is urgent. The program publishes
+    /// the byte only after the engine has processed this command.
     pub const URGENT: u32 = 47;
-    /// MSG_ZEROCOPY: what one call sent has been copied, and the program is told so.
+    /// MSG_ZEROCOPY: one call's bytes were copied; report the completion to the program.
     pub const ZERO_COPY: u32 = 48;
-    /// A write without bytes: a SYN that waits for the first ones goes.
+    /// A write without bytes: sends a SYN that waits for data.
     pub const OPEN: u32 = 49;
 }
 }
 
-// SAFETY: integers only, its size asserted in `mod.rs` to leave no padding.
+// SAFETY: integers only; its size, asserted in `mod.rs`, leaves no padding.
 unsafe impl Plain for Command {}

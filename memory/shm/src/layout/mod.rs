@@ -1,4 +1,4 @@
-//! The contract between a program and the engine, as it lies in memory.
+//! The layout of the memory shared by a program and the engine.
 //!
 //! There are three kinds of shared memory:
 //!
@@ -21,21 +21,21 @@
 //! ```
 //!
 //! An engine has one shard, or a power of two of them up to [`SHARDS_MAX`]. The upper bits of a
-//! slot's number say whose the slot is ([`shard_of`]); everything about a socket goes through the
-//! channel of that shard.
+//! slot's number identify its shard ([`shard_of`]); all messages about a socket use the channel of
+//! that shard.
 //!
-//! A region is one trust domain: the programs that descend from one `towpath run`, which can ptrace
-//! each other anyway. Fork, exec and SCM_RIGHTS can hand sockets around for that reason. The engine
-//! trusts none of it: it keeps its own copy of everything it wrote, and validates every position it
-//! reads. Words that all programs rely on, whichever sockets they have, lie in the status page,
-//! where none can destroy them. A word of a slot is its socket's alone.
+//! A region is one trust domain: the programs that descend from one `towpath run`, which could
+//! ptrace each other anyway. Fork, exec and SCM_RIGHTS can therefore pass sockets between them. The
+//! engine does not trust the region: it keeps its own copy of everything it writes, and validates
+//! every position that it reads. Words on which all programs rely are in the status page, which no
+//! program can write. A word of a slot affects only its socket.
 //!
-//! Each field names its writer; no other side ever writes it, except where "swap" is said. All
-//! positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
+//! Each field documents its writer; no other side writes it, except where "swap" is noted. All
+//! positions of FIFOs and rings are free-running and wrap at 2^32; capacities are powers of two.
 //!
-//! Reading order: this file has the places of everything, the status page and the start of a
-//! channel. `slot` has a socket's words, `command` the entries of the rings, and `record` the
-//! content of FIFOs and requests.
+//! Reading order: this file has all offsets, the status page and the header of a channel. `slot`
+//! has a socket's words, `command` the entries of the rings, and `record` the content of FIFOs and
+//! requests.
 
 mod command;
 mod record;
@@ -52,57 +52,57 @@ use std::sync::atomic;
 
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
-/// Changes whenever anything in this folder or in `control.rs` does. Both sides come from one
-/// build: they must agree.
+/// Increases with every change in this folder or in `control.rs`. Program and engine must be of the
+/// same build.
 pub const VERSION: u32 = 16;
 
-/// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
+/// Maximum sockets of a run. The table is sparse, so an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
-/// Most shards an engine can have.
+/// Maximum shards of an engine.
 pub const SHARDS_MAX: u32 = 16;
 
-/// Number of the shard, of `shards`, a power of two, that has a slot (below [`SLOTS_MAX`]).
+/// Returns the shard that owns a slot (below [`SLOTS_MAX`]); `shards` is a power of two.
 #[inline]
 pub const fn shard_of(slot: u32, shards: u32) -> u32 {
     (slot as u64 * shards as u64 / SLOTS_MAX as u64) as u32
 }
 
-/// The first slot of a shard, of `shards` shards.
+/// Returns the first slot of a shard.
 pub const fn first_slot(shard: u32, shards: u32) -> u32 {
     SLOTS_MAX / shards * shard
 }
 
-/// Length of a status page's memory.
+/// Length of a status page in bytes.
 pub const STATUS_LEN: usize = 4096;
-/// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was
-/// never set is no socket's.
+/// Offset of the slots in the region. Not 0, so that an offset that was never set is no slot's.
 pub const SLOTS_OFFSET: usize = 4096;
-/// Where the marks begin, [`MARKS`] for the sockets of each shard.
+/// Offset of the marks, [`MARKS`] per shard.
 pub const MARKS_OFFSET: usize = 1 << 29;
-/// Marks of a shard, a power of two. A socket finds its own by its ports; two may have the same.
+/// Number of marks per shard, a power of two. A socket's mark depends on its ports; sockets may
+/// share one.
 pub const MARKS: u32 = 4096;
-/// Where the byte FIFOs begin.
+/// Offset of the byte FIFOs.
 pub const FIFO_OFFSET: usize = 1 << 30;
-/// Address space for FIFOs. Only touched pages cost memory.
+/// Address space for FIFOs in bytes. Only touched pages cost memory.
 pub const FIFO_LEN: usize = 64 << 30;
-/// Length of a region.
+/// Length of a region in bytes.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
-/// Commands a program can have in flight: some 100 µs of the engine's time, which another program's
-/// request waits for. A full ring makes the program wait for the engine.
+/// Maximum commands in the ring of a program: some 100 µs of the engine's time, for which a request
+/// of another program has to wait. If the ring is full, the program waits for the engine.
 pub const COMMANDS_MAX: u32 = 1024;
-/// Where the commands begin.
+/// Offset of the commands in a channel.
 pub const COMMANDS_OFFSET: usize = 4096;
-/// Events in flight. When full the engine sets [`ChannelHeader::events_lost`] and the program
-/// looks at every socket it has.
+/// Maximum events in the ring of a program. If the ring is full, the engine sets
+/// [`ChannelHeader::events_lost`], and the program checks all its sockets.
 pub const EVENTS_MAX: u32 = 1 << 16;
-/// Where the events begin.
+/// Offset of the events in a channel.
 pub const EVENTS_OFFSET: usize = COMMANDS_OFFSET + COMMANDS_MAX as usize * size_of::<Command>();
-/// Length of a channel's memory: whole pages.
+/// Length of a channel in bytes, in whole pages.
 pub const CHANNEL_LEN: usize =
     (EVENTS_OFFSET + EVENTS_MAX as usize * size_of::<u32>()).next_multiple_of(4096);
 
-/// The status page. Programs cannot map it for writing: the memfd is sealed against that.
+/// The status page. Programs cannot map it for writing, because the memfd is sealed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct StatusPage {
@@ -110,59 +110,61 @@ pub struct StatusPage {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    /// Length in bytes up to which an IP packet is refused to no datagram socket, whatever its way.
-    /// Before sending longer ones a program asks the engine
-    /// ([`crate::control::call::CHECK_LENGTH`]). 0 until it is known.
+    /// Maximum length in bytes of an IP packet that no datagram socket refuses, whatever its route.
+    /// Before sending a longer one, a program asks the engine
+    /// ([`crate::control::call::CHECK_LENGTH`]). 0 until known.
     pub datagram_mtu: atomic::AtomicU32,
-    /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps.
-    /// A program pushes a command, runs a SeqCst fence, and reads this number. If the number is odd
-    /// and the program has not rung for it, it writes its engine notification descriptor. 64 bits:
-    /// a number never comes again.
+    /// Incremented when the engine is about to sleep, and when it wakes: odd while it sleeps. A
+    /// program pushes a command, executes a SeqCst fence, and reads this number. If the number is
+    /// odd, and the program has not sent a notification for it, it writes to the engine's eventfd.
+    /// A 64-bit number never recurs.
     pub sleep_epoch: atomic::AtomicU64,
-    // Not in a cache line with what changes at each sleep, or at each turn.
+    // Padding to separate words that change at each sleep from those that change at each turn.
     _pad0: [atomic::AtomicU64; 5],
-    /// Up by one when a turn begins and when it ends: odd meanwhile. A last look at the rings in
-    /// vain, as before a sleep, is a turn of its own. A program that knows of a command in a ring
-    /// runs a SeqCst fence, and reads this number. The next turn that begins takes the command.
+    /// Incremented when a turn begins and when it ends: odd in between. A final check of the rings
+    /// before a sleep counts as a turn. A program that has pushed a command executes a SeqCst
+    /// fence, and reads this number. The next turn that begins processes the command.
     pub beat: atomic::AtomicU64,
     _pad1: [atomic::AtomicU64; 7],
-    /// Whether the engine lives: one [`LifeWord`] for each channel, by its number modulo [`LIVES`].
+    /// Whether the engine lives: a [`LifeWord`] per channel, indexed by its number modulo
+    /// [`LIVES`].
     pub lives: [LifeWord; LIVES],
 }
 
-/// The last sender to a peer in the run, of those that have this mark. Programs write and read it,
-/// and the engine does neither.
+/// The last sender to a peer of the same run, for the sockets that share this mark. Only programs
+/// read and write it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Mark {
-    /// Slot and generation of the sender, and whether that has ended what it sends; 0: nobody.
-    /// Sender.
+    /// Slot and generation of the sender, and whether it has closed its send direction; 0 if there
+    /// was none. Written by the sender.
     pub sender: atomic::AtomicU64,
-    /// The sender and the end of its bytes for which a reader last waited in vain. Reader.
+    /// The sender, and the end of its bytes, for which a reader last waited in vain. Written by the
+    /// reader.
     pub vain: atomic::AtomicU64,
 }
 
-/// How many [`LifeWord`] words there are: what fits in the page beside the rest of it. When the
-/// engine is killed the kernel goes through them as a robust list, of which it sees no more than
-/// 2048 entries (ROBUST_LIST_LIMIT).
+/// Number of [`LifeWord`]s: as many as fit in the page. When the engine is killed, the kernel
+/// processes them as a robust list, which is limited to 2048 entries (ROBUST_LIST_LIMIT).
 pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<LifeWord>();
 
-/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h).
-/// 0 before the engine runs, or where the kernel has no robust lists. While the engine runs, the
-/// thread's id with FUTEX_WAITERS; afterwards a word with [`ENGINE_ENDED`].
+/// A futex word of the engine's thread, in the format of robust mutexes (linux/futex.h). 0 before
+/// the engine runs, or if the kernel has no robust lists. While the engine runs, the thread's id
+/// with FUTEX_WAITERS; afterwards it has [`ENGINE_ENDED`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct LifeWord {
-    /// The word.
+    /// The futex word.
     pub word: atomic::AtomicU32,
-    // The entries of a robust list are pointers, and all lie at the same distance from their words.
+    // Padding: entries of a robust list are pointers, and all have the same distance to their
+    // words.
     _pad: atomic::AtomicU32,
 }
 
-/// In a [`LifeWord`] word: FUTEX_OWNER_DIED.
+/// Flag in a [`LifeWord`]: FUTEX_OWNER_DIED.
 pub const ENGINE_ENDED: u32 = 0x4000_0000;
 
-/// The start of a channel.
+/// The header of a channel.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct ChannelHeader {
@@ -170,34 +172,35 @@ pub struct ChannelHeader {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    /// 1: the engine hears this channel no more, because its process broke the rules or was taken
-    /// for dead. Engine.
+    /// 1 if the engine no longer serves this channel, because its process violated the protocol or
+    /// was considered dead. Written by the engine.
     pub ended: atomic::AtomicU32,
-    /// Address of the program's table of descriptors, a word for each number, in its own memory.
-    /// Other programs of the run may read the table there. Program.
+    /// Address of the program's descriptor table, a word per descriptor, in its own address space.
+    /// Other programs of the run may read the table there. Written by the program.
     pub descriptors: atomic::AtomicU64,
     _pad0: [atomic::AtomicU32; 10],
-    /// End of the commands: program.
+    /// End of the commands; written by the program.
     pub command_tail: atomic::AtomicU32,
-    /// Start of the unread events: program.
+    /// Start of the unread events; written by the program.
     pub event_head: atomic::AtomicU32,
-    /// 1 when the program sleeps (or is about to) and wants its notification descriptor rung; the
-    /// engine swaps it to 0 when it rings. Swap.
+    /// 1 if the program sleeps (or is about to) and needs a notification; the engine swaps it to 0
+    /// when it sends one. Swap.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request in the [`RequestSlot`](crate::control::RequestSlot).
-    /// The number is written when the request is there. Program.
+    /// Number of the program's last request in the [`RequestSlot`](crate::control::RequestSlot),
+    /// stored after the request was written. Written by the program.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
-    /// Start of the unread commands: engine.
+    /// Start of the unread commands; written by the engine.
     pub command_head: atomic::AtomicU32,
-    /// End of the events: engine.
+    /// End of the events; written by the engine.
     pub event_tail: atomic::AtomicU32,
-    /// 1: events did not fit; look at everything. Set by the engine, swapped to 0 by the program.
+    /// 1 if events were lost, so that all sockets have to be checked. Set by the engine, swapped to
+    /// 0 by the program.
     pub events_lost: atomic::AtomicU32,
     _pad2: [atomic::AtomicU32; 13],
 }
 
-// Loom's atomics are larger; a model's slots lie in no shared memory.
+// Loom's atomics are larger; a model's slots are not in shared memory.
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Slot>() == 256);

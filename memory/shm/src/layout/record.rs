@@ -1,23 +1,23 @@
-//! Addresses, connections and datagrams as they lie in slots, FIFOs and requests.
+//! Addresses, connections and datagrams, as stored in slots, FIFOs and requests.
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// Plain structs of shared memory: `repr(C)`, no padding, every bit pattern valid.
+/// Plain structs in shared memory: `repr(C)`, no padding, every bit pattern valid.
 ///
 /// # Safety
-/// As said: integers (or structs of them) only, no padding, `repr(C)`.
+/// The type must be `repr(C)`, without padding, and consist only of integers or such structs.
 pub unsafe trait Plain: Copy + Default {
-    /// Its bytes.
+    /// Returns the bytes of the value.
     fn as_bytes(&self) -> &[u8] {
-        // SAFETY: no padding (the trait's contract), so every byte is initialised.
+        // SAFETY: no padding (the trait's contract), so every byte is initialized.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// From bytes; shorter input leaves the rest zero, longer input is ignored.
+    /// Creates a value from bytes. Missing bytes are zero, and excess bytes are ignored.
     fn from_bytes(bytes: &[u8]) -> Self {
         let mut out = Self::default();
         let n = bytes.len().min(size_of::<Self>());
-        // SAFETY: every bit pattern is valid (the trait's contract); n fits both.
+        // SAFETY: every bit pattern is valid (the trait's contract); n does not exceed either side.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(&mut out).cast(), n);
         }
@@ -25,21 +25,21 @@ pub unsafe trait Plain: Copy + Default {
     }
 }
 
-/// An address and port as it lies in shared memory. Family 0: not set.
+/// An address and port in shared memory; family 0 if not set.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawAddr {
     /// AF_INET (2), AF_INET6 (10), or 0.
     pub family: u16,
-    /// Host byte order.
+    /// Port in host byte order.
     pub port: u16,
-    /// IPv6 scope (interface index).
+    /// IPv6 scope id (interface index).
     pub scope: u32,
-    /// Network byte order; IPv4 in the first four.
+    /// Address in network byte order; IPv4 in the first four bytes.
     pub ip: [u8; 16],
 }
 
-/// A [`RawAddr`] that may be written while it is read: three words.
+/// A [`RawAddr`] that may be written while it is read, stored in three words.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SharedAddr {
@@ -47,8 +47,8 @@ pub struct SharedAddr {
 }
 
 impl SharedAddr {
-    /// Reads it. A torn read is possible only while the engine writes, which it does before the
-    /// socket reaches the state that makes the address interesting.
+    /// Reads the address. A torn read is only possible while the engine writes, before the socket
+    /// reaches the state for which the address matters.
     pub fn load(&self) -> RawAddr {
         let mut bytes = [0; 24];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
@@ -57,14 +57,14 @@ impl SharedAddr {
         RawAddr::from_bytes(&bytes)
     }
 
-    /// The port alone; 0 before it is set.
+    /// Returns the port; 0 before it is set.
     #[inline]
     pub fn port(&self) -> u16 {
         let bytes = self.words[0].load(Ordering::Acquire).to_ne_bytes();
         u16::from_ne_bytes([bytes[2], bytes[3]])
     }
 
-    /// Writes it.
+    /// Writes the address.
     pub fn store(&self, addr: &RawAddr) {
         let bytes = addr.to_bytes();
         for (chunk, word) in bytes.chunks_exact(8).zip(&self.words) {
@@ -75,7 +75,7 @@ impl SharedAddr {
 }
 
 impl RawAddr {
-    /// From a socket address. IPv4-mapped IPv6 stays IPv6: the socket's family decides elsewhere.
+    /// Converts a socket address. IPv4-mapped IPv6 addresses stay IPv6.
     pub fn new(addr: std::net::SocketAddr) -> Self {
         let mut ip = [0; 16];
         match addr {
@@ -89,7 +89,7 @@ impl RawAddr {
         }
     }
 
-    /// As a socket address; None when the family is neither.
+    /// Converts to a socket address; `None` if the family is neither AF_INET nor AF_INET6.
     pub fn to_socket_addr(&self) -> Option<std::net::SocketAddr> {
         use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
         match self.family {
@@ -123,56 +123,57 @@ impl RawAddr {
     }
 }
 
-/// A finished connection, as it lies in a listener's receive FIFO: 64 bytes.
+/// A completed connection in a listener's receive FIFO: 64 bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AcceptRecord {
     /// Slot of the new connection.
     pub slot: u32,
-    /// Its generation.
+    /// Generation of the slot.
     pub generation: u32,
-    /// Address of the client.
+    /// Address of the peer.
     pub remote: RawAddr,
-    /// To which address.
+    /// Local address of the connection.
     pub local: RawAddr,
-    /// 0; it fills the record up to 64 bytes.
+    /// Reserved, 0; pads the record to 64 bytes.
     pub reserved: u64,
 }
 
-/// A datagram in a FIFO: this header, `len` bytes, padded to a multiple of 8.
+/// A datagram in a FIFO: this header, then `len` bytes, padded to a multiple of 8.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramHeader {
-    /// Payload bytes that follow. At most 65535.
+    /// Payload bytes that follow, at most 65535.
     pub len: u32,
-    /// Received on / to be sent through this interface; 0: any.
+    /// Interface of reception, or for transmission; 0 for any.
     pub ifindex: u32,
-    /// Received from / to be sent to (family 0: the connected address).
+    /// Source of a received datagram, or destination for transmission (family 0 for the connected
+    /// address).
     pub remote: RawAddr,
-    /// Received at / to be sent from (family 0: the socket's).
+    /// Destination of a received datagram, or source for transmission (family 0 for the socket's).
     pub local: RawAddr,
     /// Unix time of arrival in ns.
     pub time_ns: u64,
-    /// TOS or traffic class; [`Self::DEFAULT`] in transmission: the socket's.
+    /// TOS or traffic class; [`Self::DEFAULT`] in transmission uses the socket's.
     pub tos: u16,
-    /// TTL or hop limit; [`Self::DEFAULT`] in transmission: the socket's.
+    /// TTL or hop limit; [`Self::DEFAULT`] in transmission uses the socket's.
     pub ttl: u16,
-    /// UDP_SEGMENT: the payload is several datagrams of this size (the last may be shorter);
-    /// 0: one datagram.
+    /// UDP_SEGMENT: if not 0, the payload consists of several datagrams of this size; the last may
+    /// be shorter.
     pub segment_size: u16,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u16,
-    /// Datagrams that were lost before it because the socket's queue was full (SO_RXQ_OVFL); 0 in
-    /// transmission.
+    /// Number of datagrams dropped before this one because the socket's queue was full
+    /// (SO_RXQ_OVFL); 0 in transmission.
     pub drops: u64,
 }
 
 impl DatagramHeader {
-    /// Value of `tos` and `ttl` that asks for nothing.
+    /// Value of `tos` and `ttl` that selects the socket's setting.
     pub const DEFAULT: u16 = 0xffff;
 }
 
-// SAFETY: integers only, sizes asserted in `mod.rs` to leave no padding.
+// SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
 unsafe impl Plain for RawAddr {}
 // SAFETY: as above.
 unsafe impl Plain for AcceptRecord {}

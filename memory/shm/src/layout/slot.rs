@@ -1,9 +1,9 @@
-//! A socket's shared state, and what its words mean.
+//! A socket's shared state: the meaning and the writer of each word.
 
 use super::SharedAddr;
 use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-/// A socket, as both sides see it: 256 bytes, four cache lines.
+/// The shared state of a socket: 256 bytes, four cache lines.
 ///
 /// ```text
 ///            rx_head          rx_tail                    tx_head          tx_tail
@@ -14,70 +14,69 @@ use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 #[derive(Debug, Default)]
 pub struct Slot {
     // Line 0, engine: changes rarely.
-    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. A
-    /// thread that has locked an end, and then found the generation that it knows, has the slot
-    /// until it unlocks. Before that the engine gives neither the slot nor its FIFOs' memory to
-    /// another socket.
+    /// Even if free, odd if in use; incremented at each change, so a stale handle never matches. A
+    /// thread that has locked an end, and then found the expected generation, may use the slot
+    /// until it unlocks. Until then the engine does not reuse the slot, nor the memory of its
+    /// FIFOs.
     pub generation: AtomicU32,
-    /// [`Kind`] as u32.
+    /// The [`Kind`] as u32.
     pub kind: AtomicU32,
     /// Address family, AF_INET or AF_INET6.
     pub family: AtomicU32,
-    /// TCP state, as Linux numbers them (TCP_ESTABLISHED = 1 ...). 7 (CLOSE) for others.
+    /// TCP state with Linux's numbers (TCP_ESTABLISHED = 1 ...); 7 (CLOSE) for other protocols.
     pub state: AtomicU32,
-    /// [`flags`].
+    /// See [`flags`].
     pub flags: AtomicU32,
-    /// Pending error (errno, 0: none), taken by the program with swap 0 (SO_ERROR, or the next
-    /// call). Swap.
+    /// Pending error (errno, or 0), taken by the program with swap 0 (SO_ERROR, or the next call).
+    /// Swap.
     pub error: AtomicI32,
-    /// Receive FIFO: capacity (0: no memory attached), and offset in the region.
+    /// Capacity of the receive FIFO in bytes; 0 if no memory is attached.
     pub rx_cap: AtomicU32,
-    /// Transmit FIFO capacity. Written by the engine only while it holds `tx_lock`, or before the
-    /// socket is connected. 0: the program asks for memory with
+    /// Capacity of the transmit FIFO in bytes. Written by the engine only while it holds `tx_lock`,
+    /// or before the socket is connected. If 0, the program requests memory by
     /// [`op::TX_WINDOW`](super::op::TX_WINDOW) and waits.
     pub tx_cap: AtomicU32,
-    /// See `rx_cap`. Changes only while the FIFO is empty.
+    /// Offset of the receive FIFO in the region. Changes only while the FIFO is empty.
     pub rx_base: AtomicU64,
-    /// See `tx_cap`.
+    /// Offset of the transmit FIFO in the region; see `tx_cap`.
     pub tx_base: AtomicU64,
-    /// Rotation of the FIFO: byte `p` of the stream lies at `tx_base + ((p + tx_shift) & (tx_cap -
-    /// 1))`. Otherwise a FIFO that moves or grows would have to copy its bytes to where `p` alone
-    /// puts them.
+    /// Rotation of the transmit FIFO: byte `p` of the stream is at `tx_base + ((p + tx_shift) &
+    /// (tx_cap - 1))`. Without it, a FIFO that moves or grows could not keep its positions.
     pub tx_shift: AtomicU32,
-    /// The same for `rx_cap`.
+    /// Rotation of the receive FIFO.
     pub rx_shift: AtomicU32,
-    /// F_SETOWN of the open file, as fcntl(2) gives it: a process, or minus a group; 0: nobody.
-    /// Program, in a line of the engine's because it is hardly ever used.
+    /// F_SETOWN of the open file, as for fcntl(2): a process, or a negated group; 0 if none.
+    /// Written by the program, but in a line of the engine because it is rarely used.
     pub owner: AtomicI32,
-    /// IPV6_TCLASS as set. Program, as `owner`.
+    /// IPV6_TCLASS as set. Written by the program, like `owner`.
     pub tclass: AtomicU32,
 
     // Line 1, engine: hot.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
-    /// Start of the bytes still needed for (re)transmission, or that a packet on its way to a
-    /// device still points to.
+    /// Start of the bytes that are needed for (re)transmission, or that packets still reference.
     pub tx_head: AtomicU32,
-    /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
+    /// Changes with every event; futex word of programs that are blocked on this socket.
     pub event_seq: AtomicU32,
-    /// Set to 1 by the engine when it wants [`op::RX_SPACE`](super::op::RX_SPACE) after the next
+    /// Set to 1 by the engine if it needs [`op::RX_SPACE`](super::op::RX_SPACE) after the next
     /// read, because a window update may depend on it. The program swaps it to 0 when it sends the
     /// command. Swap.
     pub rx_wanted: AtomicU32,
-    /// Bytes in the transmit FIFO that were sent and are still in it (for SIOCOUTQ users).
+    /// Bytes in the transmit FIFO that were sent and are not released (for SIOCOUTQ users).
     pub tx_unacked: AtomicU32,
-    /// Most bytes the program should queue (SO_SNDBUF, autotuned); at most `tx_cap`.
+    /// Maximum bytes that the program should queue (SO_SNDBUF, autotuned); at most `tx_cap`.
     pub tx_limit: AtomicU32,
-    /// Local address; written before the state that makes it interesting.
+    /// Local address; written before the state for which it matters.
     pub local: SharedAddr,
-    /// Upper bound to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`; at or
-    /// below `tx_limit` there is no offer.
+    /// Maximum to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`; no effect if
+    /// not above `tx_limit`.
     pub tx_goal: AtomicU32,
-    /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the
-    /// next. Program, under `tx_lock`: the next sender may be another process.
+    /// 1 if the last write had MSG_MORE, so that the next one has to notify the engine of the
+    /// change. Written by the program under `tx_lock`, because the next sender may be another
+    /// process.
     pub more: AtomicU32,
-    /// Unix time in ns of the turn in which the newest unread bytes came (streams); 0: never.
-    /// Written before the `rx_tail` that shows them.
+    /// Unix time in ns of the turn in which the newest unread bytes arrived (streams); 0 if none.
+    /// Written before the corresponding `rx_tail`.
     pub rx_time_ns: AtomicU64,
 
     // Line 2, program: hot.
@@ -85,72 +84,73 @@ pub struct Slot {
     pub rx_head: AtomicU32,
     /// End of the bytes to be sent.
     pub tx_tail: AtomicU32,
-    /// 1 when the engine was told (or is about to be told) of new bytes. Swap by both.
+    /// 1 if the engine was notified (or is about to be) of new bytes. Swap by both sides.
     pub tx_dirty: AtomicU32,
-    /// Set by the program before it gives up for lack of room. The engine swaps it to 0 and reports
-    /// [`event::TX`] when there is room again. Swap by both.
+    /// Set by the program before it gives up for lack of space. The engine swaps it to 0 and
+    /// reports [`event::TX`] when there is space again. Swap by both sides.
     pub tx_wanted: AtomicU32,
-    /// Not 0: threads sleep on `event_seq`, or are about to. The engine swaps it to 0 when
-    /// something happens, and wakes all of them; each says so again before it sleeps on. The word
-    /// outlives the socket, as those threads may. Swap.
+    /// Nonzero if threads sleep on `event_seq`, or are about to. The engine swaps it to 0 at an
+    /// event, and wakes all of them; each sets it again before it continues to sleep. The word is
+    /// not reset with the socket, because the threads may outlive it. Swap.
     pub asleep: AtomicU32,
-    /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is
-    /// the number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine
-    /// frees it when the channel's process is gone. The engine only ever tries the lock itself
+    /// Lock of the read end: 0 if free, otherwise the owner | [`LOCK_CONTENDED`]. The owner is a
+    /// channel number, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine releases
+    /// it if the channel's process is gone. For itself the engine only tries to take it
     /// ([`LOCK_ENGINE`]).
     pub rx_lock: AtomicU32,
-    /// The same for the write end.
+    /// Lock of the write end, see `rx_lock`.
     pub tx_lock: AtomicU32,
     /// O_NONBLOCK and O_ASYNC of the open file: shared by dup and fork, as in the kernel.
     pub file_flags: AtomicU32,
-    /// [`shut`] bits: what the program has shut down.
+    /// [`shut`] bits of the directions that the program has shut down.
     pub shut: AtomicU32,
     /// SO_RCVLOWAT.
     pub rcvlowat: AtomicU32,
-    /// SO_RCVTIMEO in microseconds, 0: none.
+    /// SO_RCVTIMEO in microseconds; 0 if unlimited.
     pub rcvtimeo_us: AtomicU32,
-    /// SO_SNDTIMEO in microseconds, 0: none.
+    /// SO_SNDTIMEO in microseconds; 0 if unlimited.
     pub sndtimeo_us: AtomicU32,
-    /// Boolean options as last set ([`option_bit`]), for getsockopt.
+    /// Boolean options as set ([`option_bit`]), for getsockopt.
     pub option_bits: AtomicU32,
-    /// SO_RCVBUF as last set (0: never).
+    /// SO_RCVBUF as set; 0 if never.
     pub rcvbuf: AtomicU32,
-    /// SO_SNDBUF as last set (0: never).
+    /// SO_SNDBUF as set; 0 if never.
     pub sndbuf: AtomicU32,
-    /// SCM_RIGHTS messages under way with it: up when sent, down when adopted. Program; the engine
-    /// looks at it when nobody holds the socket any more.
+    /// Number of SCM_RIGHTS messages in flight with this socket: incremented when sent, decremented
+    /// when adopted. Written by programs; the engine checks it when no process holds the socket any
+    /// more.
     pub in_flight: AtomicU32,
 
-    // Line 3: engine: rarely.
-    /// Remote address (connected sockets).
+    // Line 3, engine: changes rarely.
+    /// Remote address of a connected socket.
     pub remote: SharedAddr,
-    /// TCP keepalive idle, interval (s), probes; user timeout (ms); program, for getsockopt.
+    /// TCP_KEEPIDLE in seconds, as set. Written by the program, for getsockopt.
     pub keepidle: AtomicU32,
-    /// See `keepidle`.
+    /// TCP_KEEPINTVL in seconds; see `keepidle`.
     pub keepintvl: AtomicU32,
-    /// See `keepidle`.
+    /// TCP_USER_TIMEOUT in milliseconds; see `keepidle`.
     pub user_timeout_ms: AtomicU32,
-    /// SO_LINGER: 0 off, else seconds + 1. Program.
+    /// SO_LINGER: 0 if off, otherwise seconds + 1. Written by the program.
     pub linger: AtomicU32,
-    /// IP_TOS and IP_TTL as set (0: default). Program.
+    /// IP_TOS as set; 0 for the default. Written by the program.
     pub tos: AtomicU8,
-    /// See `tos`.
+    /// IP_TTL as set; 0 for the default. Written by the program.
     pub ttl: AtomicU8,
-    /// IPV6_UNICAST_HOPS: 0 default, else hops + 1. Program.
+    /// IPV6_UNICAST_HOPS: 0 for the default, otherwise hops + 1. Written by the program.
     pub hops: AtomicU16,
-    /// See `keepidle`.
+    /// TCP_KEEPCNT; see `keepidle`.
     pub keepcnt: AtomicU16,
-    /// Protocol of the socket (6, 17, 1, 58). Engine.
+    /// Protocol of the socket (6, 17, 1, 58). Written by the engine.
     pub protocol: AtomicU8,
-    /// A value of [`connect_asked`]. Program.
+    /// State of the last connect, see [`connect_asked`]. Written by the program.
     pub connect_asked: AtomicU8,
-    /// TCP_NOTSENT_LOWAT, 0: none. Looked at where [`option_bit::NOTSENT_LOWAT`] is set. Program.
+    /// TCP_NOTSENT_LOWAT; 0 if none. Valid if [`option_bit::NOTSENT_LOWAT`] is set. Written by the
+    /// program.
     pub notsent_lowat: AtomicU32,
-    /// SO_PEEK_OFF + 1, 0: off. Looked at where [`option_bit::PEEK_OFF`] is set. Program.
+    /// SO_PEEK_OFF + 1; 0 if off. Valid if [`option_bit::PEEK_OFF`] is set. Written by the program.
     pub peek_off: AtomicU32,
-    /// Urgent data that came, as [`urgent`] divides the word; 0: none. Looked at where
-    /// [`flags::URGENT`] is set. The engine writes a new mark, the program that it was read, or
-    /// passed. Swap.
+    /// Received urgent data, see [`urgent`]; 0 if none. Valid if [`flags::URGENT`] is set. The
+    /// engine writes a new mark; the program records that it was read or skipped. Swap.
     pub urgent: AtomicU64,
 }
 
@@ -158,21 +158,21 @@ pub struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nothing yet.
+    /// Not in use.
     Free = 0,
     /// A TCP socket: unconnected, connecting or connected.
     Stream = 1,
-    /// A TCP listener: the receive FIFO holds [`AcceptRecord`](super::AcceptRecord)s.
+    /// A TCP listener; the receive FIFO contains [`AcceptRecord`](super::AcceptRecord)s.
     Listener = 2,
-    /// A UDP socket: both FIFOs hold [`DatagramHeader`](super::DatagramHeader)s with their
+    /// A UDP socket; both FIFOs contain [`DatagramHeader`](super::DatagramHeader)s with their
     /// payloads.
     Datagram = 3,
-    /// An ICMP echo ("ping") socket: like UDP; the payload is the ICMP message.
+    /// An ICMP echo ("ping") socket, like UDP; the payload is the ICMP message.
     Echo = 4,
 }
 
 impl Kind {
-    /// From its number; None for one that is no kind's, which a program may have written.
+    /// Converts a number; `None` if it is no kind, because programs can write the word.
     pub fn from_u32(n: u32) -> Option<Self> {
         Some(match n {
             0 => Self::Free,
@@ -185,35 +185,35 @@ impl Kind {
     }
 }
 
-/// [`Slot::flags`], written by the engine.
+/// Bits of [`Slot::flags`], written by the engine.
 pub mod flags {
-    /// The handshake is done (TCP), or a remote address is set (UDP).
+    /// The handshake is complete (TCP), or a remote address is set (UDP).
     pub const CONNECTED: u32 = 1;
-    /// A connect is under way.
+    /// A connect is in progress.
     pub const CONNECTING: u32 = 2;
-    /// The peer's FIN came: reads return 0 after the unread bytes, whatever happens later.
+    /// The peer's FIN arrived: reads return 0 after the unread bytes, whatever happens later.
     pub const RX_EOF: u32 = 4;
-    /// Nothing can be sent any more (reset, timed out, or shut and finished).
+    /// No more data can be sent (reset, timed out, or shut down and finished).
     pub const TX_CLOSED: u32 = 8;
     /// Bound to a local address.
     pub const BOUND: u32 = 16;
-    /// The stack's socket is gone; what is left in the slot is the error and the bytes that were
-    /// not read.
+    /// The stack's socket is gone; the slot only keeps the error and the unread bytes.
     pub const DEAD: u32 = 32;
-    /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it
-    /// has attached some.
+    /// The engine has no transmit memory for this socket; [`super::event::TX`] follows when it has
+    /// attached some.
     pub const TX_AWAITS_MEMORY: u32 = 64;
-    /// Beside CONNECTED: the handshake is not done, and its SYN takes bytes along (RFC 7413).
+    /// Set in addition to CONNECTED: the handshake is not complete, and the SYN carries data (RFC
+    /// 7413).
     pub const OPENING: u32 = 256;
-    /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
+    /// The error queue contains reports ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
-    /// Urgent data came once: [`Slot::urgent`](super::Slot::urgent) says where. Set before bytes
-    /// behind the mark are published.
+    /// Urgent data has arrived at least once; [`Slot::urgent`](super::Slot::urgent) has its
+    /// position. Set before bytes after the mark are published.
     pub const URGENT: u32 = 512;
-    /// The remote address is one of the stack's own: the peer is a program of the run.
+    /// The remote address is one of the stack's own, so the peer is a program of the run.
     pub const NEAR: u32 = 1024;
 
-    /// Each is a bit of its own.
+    /// All flags are distinct bits.
     const _: () = {
         let all = [
             CONNECTED,
@@ -237,17 +237,17 @@ pub mod flags {
     };
 }
 
-/// Values of [`Slot::connect_asked`], which is what Linux keeps as SS_CONNECTING.
+/// Values of [`Slot::connect_asked`], which correspond to Linux's SS_CONNECTING.
 pub mod connect_asked {
-    /// A call has told how each connect ended.
+    /// The result of every connect was returned to the program.
     pub const TOLD: u8 = 0;
-    /// A connect was started, and no call has told yet how it ended.
+    /// A connect was started, and its result was not returned yet.
     pub const STARTED: u8 = 1;
-    /// The same, and its SYN waits for the first write: Linux's `defer_connect`.
+    /// Like STARTED, and the SYN waits for the first write: Linux's `defer_connect`.
     pub const DEFERRED: u8 = 2;
 }
 
-/// Parts of [`Slot::urgent`], which is what Linux keeps in `urg_seq` and `urg_data`.
+/// Parts of [`Slot::urgent`], which correspond to Linux's `urg_seq` and `urg_data`.
 ///
 /// ```text
 ///    63 ─ 44           43          42        41         40      39 ─ 32    31 ─ 0
@@ -261,15 +261,15 @@ pub mod urgent {
     pub const VALID: u64 = 1 << 41;
     /// The byte was read with MSG_OOB.
     pub const READ: u64 = 1 << 42;
-    /// A byte before the mark is left out (`tcp_check_urg`). The gap was the mark before, and
-    /// the reader stood in front of it when this one came.
+    /// A byte before the mark is skipped (`tcp_check_urg`). This gap was the previous mark, and the
+    /// reader was in front of it when the new one arrived.
     pub const GAP: u64 = 1 << 43;
-    /// Where the distance from the gap to the mark begins.
+    /// Position of the distance from the gap to the mark.
     pub const DISTANCE_SHIFT: u32 = 44;
-    /// Largest distance that fits. A byte further back is read like any other.
+    /// Maximum distance. A gap further back is read like any other byte.
     pub const DISTANCE_MAX: u32 = (1 << 20) - 1;
 
-    /// A mark at a position, with its byte if that has come.
+    /// Creates a mark at a position, with its byte if that has arrived.
     pub const fn mark(position: u32, byte: Option<u8>) -> u64 {
         let byte = match byte {
             Some(byte) => VALID | (byte as u64) << 32,
@@ -278,17 +278,17 @@ pub mod urgent {
         PRESENT | byte | position as u64
     }
 
-    /// Position of the mark.
+    /// Returns the position of the mark.
     pub const fn position(word: u64) -> u32 {
         word as u32
     }
 
-    /// The byte at the mark.
+    /// Returns the byte at the mark.
     pub const fn byte(word: u64) -> u8 {
         (word >> 32) as u8
     }
 
-    /// Position of the byte that is left out.
+    /// Returns the position of the skipped byte.
     pub const fn gap(word: u64) -> Option<u32> {
         if word & GAP == 0 {
             return None;
@@ -296,7 +296,7 @@ pub mod urgent {
         Some(position(word).wrapping_sub((word >> DISTANCE_SHIFT) as u32))
     }
 
-    /// A mark in front of which the byte at `gap` is left out.
+    /// Adds a gap at position `gap`, before the mark.
     pub const fn with_gap(word: u64, gap: u32) -> u64 {
         let distance = position(word).wrapping_sub(gap);
         if distance == 0 || distance > DISTANCE_MAX {
@@ -305,13 +305,13 @@ pub mod urgent {
         word | GAP | (distance as u64) << DISTANCE_SHIFT
     }
 
-    /// The mark without its gap.
+    /// Removes the gap.
     pub const fn without_gap(word: u64) -> u64 {
         word & (GAP - 1)
     }
 }
 
-/// [`Slot::shut`], written by the program.
+/// Bits of [`Slot::shut`], written by the program.
 pub mod shut {
     /// SHUT_RD.
     pub const READ: u32 = 1;
@@ -345,15 +345,16 @@ pub mod option_bit {
     pub const TIMESTAMP: u32 = 1024;
     /// TCP_NOTSENT_LOWAT is not 0.
     pub const NOTSENT_LOWAT: u32 = 2048;
-    /// IP_RECVERR as set.
+    /// IP_RECVERR is set.
     pub const RECVERR: u32 = 4096;
     /// SO_OOBINLINE.
     pub const OOBINLINE: u32 = 8192;
     /// SO_TIMESTAMPNS.
     pub const TIMESTAMPNS: u32 = 16384;
-    /// TCP_DEFER_ACCEPT was set.
+    /// TCP_DEFER_ACCEPT is set.
     pub const DEFER_ACCEPT: u32 = 32768;
-    /// IPV6_RECVPKTINFO; on an IPv6 socket the IP_ ones are for the IPv4 datagrams that it takes.
+    /// IPV6_RECVPKTINFO. On an IPv6 socket, the IP_ options apply to the IPv4 datagrams that it
+    /// receives.
     pub const PKTINFO_V6: u32 = 65536;
     /// IPV6_RECVHOPLIMIT.
     pub const RECVHOPLIMIT: u32 = 131_072;
@@ -361,7 +362,7 @@ pub mod option_bit {
     pub const RECVTCLASS: u32 = 262_144;
     /// UDP_CORK.
     pub const UDP_CORK: u32 = 524_288;
-    /// IPV6_RECVERR as set.
+    /// IPV6_RECVERR is set.
     pub const RECVERR_V6: u32 = 1_048_576;
     /// SO_PEEK_OFF is not negative.
     pub const PEEK_OFF: u32 = 1 << 21;
@@ -371,9 +372,9 @@ pub mod option_bit {
     pub const UDP_GRO: u32 = 1 << 23;
     /// SO_ZEROCOPY.
     pub const ZERO_COPY: u32 = 1 << 24;
-    /// IPV6_MTU is set: datagrams may be too long that every link takes.
+    /// IPV6_MTU is set: even datagrams that fit every link may be too long.
     pub const FRAGMENT_SIZE: u32 = 1 << 25;
-    /// IPV6_MTU_DISCOVER refuses datagrams that are too long, as [`REFUSE_LONG`].
+    /// IPV6_MTU_DISCOVER refuses datagrams that are too long, like [`REFUSE_LONG`].
     pub const REFUSE_LONG_V6: u32 = 1 << 26;
     /// IP_MTU_DISCOVER refuses datagrams that are too long (IP_PMTUDISC_DO, _PROBE and _INTERFACE).
     pub const REFUSE_LONG: u32 = 1 << 31;
@@ -387,45 +388,46 @@ pub mod option_bit {
     pub const TIMESTAMPING_RX: u32 = 1 << 30;
 }
 
-/// Set in a lock word when somebody sleeps on it.
+/// Flag of a lock word: a thread sleeps on it.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// In a lock word. Alone: the engine has the lock. With an owner: the engine waits for it, and the
-/// thread that gives it back sends [`op::UNLOCKED`](super::op::UNLOCKED).
+/// Flag of a lock word. Alone: the engine holds the lock. With an owner: the engine waits for the
+/// lock, and the thread that releases it sends [`op::UNLOCKED`](super::op::UNLOCKED).
 pub const LOCK_ENGINE: u32 = 1 << 30;
-/// In a lock word: below it the lowest bits of the owner's thread id, above it the channel's
-/// number.
+/// Position of the channel number in a lock word. The bits below are the lowest bits of the owner's
+/// thread id.
 pub const LOCK_CHANNEL_SHIFT: u32 = 18;
-/// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
+/// Maximum channels of a run, and so processes: channel numbers start at 1 and must fit in a lock
+/// word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
 /// Events of a socket: bits of an entry of the event ring, above the slot's index. Further events
-/// are added to the entry until the program takes it, so that a ring has one for each socket. 0: it
-/// was taken.
+/// are added to the entry until the program takes it, so the ring has one entry per socket. An
+/// entry of 0 was taken.
 pub mod event {
-    /// Where the bits begin: below them is the slot's index.
+    /// Position of the bits; the slot's index is below.
     pub const SHIFT: u32 = 24;
     const _: () = assert!(super::super::SLOTS_MAX <= 1 << SHIFT);
 
-    /// An entry of the ring.
+    /// Creates an entry of the ring.
     #[inline]
     pub const fn entry(slot: u32, bits: u8) -> u32 {
         (bits as u32) << SHIFT | slot
     }
 
-    /// The slot and the bits of an entry. The entry may be any number: programs can write to the
+    /// Returns slot and bits of an entry. Accepts any number, because programs can write to the
     /// ring.
     #[inline]
     pub const fn parts(entry: u32) -> (u32, u8) {
         (entry & (super::super::SLOTS_MAX - 1), (entry >> SHIFT) as u8)
     }
 
-    /// Bytes, a datagram, a connection to accept, or end of file arrived.
+    /// Bytes, a datagram, a connection to accept, or the end of the stream arrived.
     pub const RX: u8 = 1;
-    /// There is room to send, or a connect finished.
+    /// There is space to send, or a connect has completed.
     pub const TX: u8 = 2;
-    /// The peer closed its side (EPOLLRDHUP).
+    /// The peer closed its send direction (EPOLLRDHUP).
     pub const RDHUP: u8 = 4;
-    /// Reset, refused, timed out: see [`super::Slot::error`].
+    /// Reset, refused or timed out, see [`super::Slot::error`].
     pub const ERROR: u8 = 8;
     /// Both sides are closed (EPOLLHUP).
     pub const HUP: u8 = 16;
