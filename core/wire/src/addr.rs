@@ -1,4 +1,4 @@
-//! MAC addresses, kinds of IP address, and the mappings between the two.
+//! MAC addresses, classification of IP addresses, and mappings between both.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,12 +11,12 @@ use crate::{ParseError, Prefix};
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// All stations.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// All zeroes: no address.
+    /// The all-zero address, which identifies no station.
     pub const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Whether this is a group address; broadcast is one.
+    /// Whether this is a group address; the broadcast address is one.
     #[inline]
     #[must_use]
     pub const fn is_multicast(self) -> bool {
@@ -30,7 +30,7 @@ impl MacAddr {
         self == Self::BROADCAST
     }
 
-    /// Whether this names one station: neither a group nor all zeroes.
+    /// Whether this identifies one station: neither a group nor all zeroes.
     #[inline]
     #[must_use]
     pub fn is_unicast(self) -> bool {
@@ -43,21 +43,21 @@ impl MacAddr {
         self.0[0] & 2 != 0
     }
 
-    /// The Ethernet address of an IPv4 multicast group (RFC 1112 §6.4).
+    /// Returns the Ethernet address of an IPv4 multicast group (RFC 1112 §6.4).
     #[must_use]
     pub const fn from_multicast_v4(group: Ipv4Addr) -> Self {
         let [_, b, c, d] = group.octets();
         Self([0x01, 0x00, 0x5e, b & 0x7f, c, d])
     }
 
-    /// The Ethernet address of an IPv6 multicast group (RFC 2464 §7).
+    /// Returns the Ethernet address of an IPv6 multicast group (RFC 2464 §7).
     #[must_use]
     pub const fn from_multicast_v6(group: Ipv6Addr) -> Self {
         let [.., a, b, c, d] = group.octets();
         Self([0x33, 0x33, a, b, c, d])
     }
 
-    /// The modified EUI-64 interface identifier (RFC 4291 appendix A).
+    /// Returns the modified EUI-64 interface identifier (RFC 4291 appendix A).
     #[must_use]
     pub const fn eui64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
@@ -81,7 +81,7 @@ impl fmt::Debug for MacAddr {
 impl FromStr for MacAddr {
     type Err = ParseError;
 
-    /// Reads `02:00:5e:10:00:01`, or the same with hyphens.
+    /// Parses `02:00:5e:10:00:01`, also with hyphens as separators.
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let mut bytes = [0; 6];
         let mut parts = s.split([':', '-']);
@@ -112,14 +112,14 @@ pub const ALL_ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 /// All IGMPv3-capable routers, 224.0.0.22 (RFC 3376 §4.2.14).
 pub const ALL_IGMPV3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 
-/// The solicited-node multicast group of `addr` (RFC 4291 §2.7.1).
+/// Returns the solicited-node multicast group of `addr` (RFC 4291 §2.7.1).
 #[must_use]
 pub const fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     let [.., b, c, d] = addr.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | b as u16, u16::from_be_bytes([c, d]))
 }
 
-/// Whether `addr` is in `ff02::1:ff00:0/104`, where all solicited-node groups are.
+/// Whether `addr` is a solicited-node group, in `ff02::1:ff00:0/104`.
 #[must_use]
 pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
     addr.to_bits() >> 24 == 0x00ff_0200_0000_0000_0000_0000_01ff
@@ -134,10 +134,9 @@ pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
 //# an IP source address that is invalid by the rules of this
 //# section.
 ///
-/// 0.0.0.0 passes: a DHCP client sends from it (RFC 2131 §4.1). Loopback, multicast and limited
-/// broadcast addresses and the rest of 0/8 do not. A subnet's own broadcast address is known only
-/// to
-/// [`Prefix::is_broadcast`].
+/// 0.0.0.0 is valid, because DHCP clients use it (RFC 2131 §4.1). Loopback, multicast and limited
+/// broadcast addresses are invalid, and so are all further addresses in 0/8. A subnet's broadcast
+/// address is only recognized by [`Prefix::is_broadcast`].
 #[inline]
 #[must_use]
 pub const fn is_valid_source_v4(addr: Ipv4Addr) -> bool {
@@ -149,7 +148,8 @@ pub const fn is_valid_source_v4(addr: Ipv4Addr) -> bool {
 }
 
 /// Whether `addr` may be the source of a packet from a link: not multicast, not loopback (RFC 4291
-/// §2.5.3), not IPv4-mapped (RFC 4942 §2.2). `::` passes, for duplicate address detection.
+/// §2.5.3), not IPv4-mapped (RFC 4942 §2.2). `::` is valid, because duplicate address detection
+/// uses it.
 #[inline]
 #[must_use]
 pub const fn is_valid_source_v6(addr: Ipv6Addr) -> bool {
@@ -171,7 +171,7 @@ pub const fn is_martian_destination(addr: IpAddr) -> bool {
     }
 }
 
-/// Whether `addr` names one interface: neither unspecified, multicast nor limited broadcast.
+/// Whether `addr` identifies one interface: neither unspecified, multicast nor limited broadcast.
 #[inline]
 #[must_use]
 pub const fn is_unicast(addr: IpAddr) -> bool {
@@ -191,15 +191,15 @@ pub const fn is_link_local(addr: IpAddr) -> bool {
     }
 }
 
-/// The scope field of an IPv6 multicast address (RFC 4291 §2.7). 1 is interface, 2 link, 5 site, 14
-/// global; `None` for an address that is not multicast.
+/// Returns the scope of an IPv6 multicast address (RFC 4291 §2.7): 1 is interface, 2 link, 5 site,
+/// 14 global. `None` for an address that is not multicast.
 #[must_use]
 pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
 }
 
-/// Whether packets to the group `addr` may be on a link. Scope 1 is within one host, and scope 0 is
-/// reserved. True for an address that is not multicast.
+/// Whether packets to the group `addr` may be sent on a link: scope 1 is limited to one host, and
+/// scope 0 is reserved. True for an address that is not multicast.
 //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
 //# Interface-Local scope spans only a single interface on a node
 //# and is useful only for loopback transmission of multicast.
@@ -209,26 +209,26 @@ pub const fn may_be_on_link(addr: Ipv6Addr) -> bool {
     !matches!(multicast_scope(addr), Some(0 | 1))
 }
 
-/// The link-local address `fe80::/64` with interface identifier `iid`.
+/// Returns the link-local address in `fe80::/64` with interface identifier `iid`.
 #[must_use]
 pub const fn link_local(iid: u64) -> Ipv6Addr {
     Ipv6Addr::from_bits((0xfe80 << 112) | iid as u128)
 }
 
-/// The address with the first 64 bits of `prefix` and interface identifier `iid`. `None` when the
-/// prefix is not an IPv6 one of exactly 64 bits (RFC 4862 §5.5.3 d).
+/// Combines the first 64 bits of `prefix` with interface identifier `iid`. Returns `None` unless
+/// the prefix is an IPv6 prefix of 64 bits (RFC 4862 §5.5.3 d).
 #[must_use]
 pub fn autoconfigured(prefix: &Prefix, iid: u64) -> Option<Ipv6Addr> {
     let IpAddr::V6(network) = prefix.network() else { return None };
     (prefix.len() == 64).then(|| Ipv6Addr::from_bits(network.to_bits() | u128::from(iid)))
 }
 
-/// A semantically opaque interface identifier from `hash`, or `None` when that value is reserved
-/// and the caller must hash again with the next DAD counter.
+/// Returns a semantically opaque interface identifier from `hash`. Returns `None` if the value is
+/// reserved; the caller should then hash again with the next DAD counter.
 ///
-/// `hash` is 64 bits of a keyed pseudo-random function, as RFC 7217 §5 wants it. Its inputs are the
-/// prefix, the interface, the network and the DAD counter; the key stays with the caller. Reserved
-/// are the identifiers of RFC 5453, which RFC 7217 §5 says to compare with.
+/// `hash` is the output of a keyed pseudo-random function, as in RFC 7217 §5. Its inputs are the
+/// prefix, the interface, the network and the DAD counter; the caller keeps the key. RFC 7217 §5
+/// requires a check for the reserved identifiers of RFC 5453.
 #[must_use]
 pub const fn stable_iid(hash: u64) -> Option<u64> {
     const SUBNET_ROUTER_ANYCAST: u64 = 0;

@@ -14,30 +14,31 @@ const PROTOCOL_IPV4: u16 = 0x0800;
 /// An ARP packet for IPv4 over Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArpPacket {
-    /// Question or answer.
+    /// Operation: request or reply.
     pub op: ArpOp,
     /// Ethernet address of the sender.
     pub sender_mac: MacAddr,
     /// IPv4 address of the sender; 0.0.0.0 in a probe (RFC 5227).
     pub sender_ip: Ipv4Addr,
-    /// Ethernet address asked for: meaningless in a request.
+    /// Ethernet address of the target; ignored in a request.
     pub target_mac: MacAddr,
-    /// IPv4 address asked for.
+    /// IPv4 address of the target.
     pub target_ip: Ipv4Addr,
 }
 
 /// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArpOp {
-    /// Asks for the MAC address of `target_ip`.
+    /// Requests the MAC address of `target_ip`.
     Request,
-    /// `sender_ip` is at `sender_mac`.
+    /// Reports that `sender_ip` is at `sender_mac`.
     Reply,
 }
 
 impl ArpPacket {
-    /// Reads an ARP packet. Other hardware, other protocols and reverse ARP are
-    /// [`ParseError::Unsupported`]; a sender that is a group address is [`ParseError::BadAddress`].
+    /// Parses an ARP packet. Returns [`ParseError::Unsupported`] for other hardware or protocol
+    /// types and for reverse ARP. Returns [`ParseError::BadAddress`] if the sender is a group
+    /// address.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let p = head::<PACKET_LEN>(data)?;
         if be16(p[0], p[1]) != HARDWARE_ETHERNET || be16(p[2], p[3]) != PROTOCOL_IPV4 {

@@ -1,11 +1,11 @@
 //! The Internet checksum (RFC 1071), its pseudo-headers and its incremental update (RFC 1624).
 //!
-//! A running sum is a plain `u64` of big-endian 16-bit words. Sums may be added to each other and
-//! to header fields, and [`finish`] turns one into the field that goes on the wire. A piece that
-//! starts at an odd offset of the summed bytes is added with [`sum_at`].
+//! A running sum is a `u64` of big-endian 16-bit words. Sums may be added to each other and to
+//! header fields; [`finish`] converts one to the field on the wire. Use [`sum_at`] for a piece that
+//! starts at an odd offset of the summed bytes.
 //!
-//! Budget: 16 bytes a nanosecond for data in cache, 5 ns for an IPv4 header. A payload is summed
-//! once, which is most of the stack's work per byte when the device does not help.
+//! Budget: 16 bytes per nanosecond for data in the cache, 5 ns for an IPv4 header. Without checksum
+//! offload, summing the payload once is most of the stack's work per byte.
 
 use crate::IpProtocol;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -40,29 +40,29 @@ pub fn sum_at(data: &[u8], offset: usize, acc: u64) -> u64 {
 #[inline]
 #[must_use]
 pub const fn fold(acc: u64) -> u16 {
-    // A number and its halves swapped, added: the upper half is the sum of both with the carry of
-    // the lower one.
+    // Adding a number to itself with swapped halves yields, in the upper half, the sum of both
+    // halves with the carry of the lower one.
     let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
     (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16
 }
 
-/// The checksum field for a running sum: its complement. Over bytes which include a correct
-/// checksum field the result is 0.
+/// Returns the checksum field for a running sum: its complement. The result is 0 for bytes that
+/// include a correct checksum field.
 #[inline]
 #[must_use]
 pub const fn finish(acc: u64) -> u16 {
     !fold(acc)
 }
 
-/// The running sum of the IPv4 pseudo-header of TCP and UDP (RFC 9293 §3.1). `len` is the length of
-/// the transport header and its payload in bytes.
+/// Returns the running sum of the IPv4 pseudo-header of TCP and UDP (RFC 9293 §3.1). `len` is the
+/// length of the transport header and its payload in bytes.
 #[inline]
 #[must_use]
 pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: u16) -> u64 {
     u64::from(u32::from(src)) + u64::from(u32::from(dst)) + u64::from(protocol.0) + u64::from(len)
 }
 
-/// The running sum of the IPv6 pseudo-header (RFC 8200 §8.1); `len` is the length of the
+/// Returns the running sum of the IPv6 pseudo-header (RFC 8200 §8.1). `len` is the length of the
 /// upper-layer header and its payload in bytes.
 #[inline]
 #[must_use]
@@ -70,7 +70,7 @@ pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, len: u32) -
     address_v6(src) + address_v6(dst) + u64::from(protocol.0) + u64::from(len)
 }
 
-/// The checksum after a 16-bit word under it changed from `old` to `new`.
+/// Updates a checksum after a 16-bit word changed from `old` to `new`.
 //= https://www.rfc-editor.org/rfc/rfc1624#section-3
 //# HC' = ~(C + (-m) + m')    --    [Eqn. 3]
 //# = ~(~HC + ~m + m')
@@ -80,14 +80,14 @@ pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     finish(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// The checksum after a 32-bit field at an even offset changed from `old` to `new`.
+/// Updates a checksum after a 32-bit field at an even offset changed from `old` to `new`.
 #[inline]
 #[must_use]
 pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     finish(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// The checksum after an IPv6 address under it (or under its pseudo-header) changed.
+/// Updates a checksum after an IPv6 address in the summed bytes or the pseudo-header changed.
 #[inline]
 #[must_use]
 pub fn update_v6(checksum: u16, old: Ipv6Addr, new: Ipv6Addr) -> u16 {
@@ -101,7 +101,8 @@ fn address_v6(addr: Ipv6Addr) -> u64 {
     (hi >> 32) + (hi & 0xffff_ffff) + (lo >> 32) + (lo & 0xffff_ffff)
 }
 
-/// Sum of `data` in one's complement as big-endian 16-bit words, the last one padded with zero.
+/// Returns the one's complement sum of `data` as big-endian 16-bit words; the last one is
+/// zero-padded.
 #[inline]
 fn sum_words(data: &[u8]) -> u16 {
     if data.len() < WIDE_MIN { sum_narrow(data) } else { sum_wide(data) }
@@ -109,8 +110,7 @@ fn sum_words(data: &[u8]) -> u16 {
 
 #[inline(always)]
 fn sum_narrow(data: &[u8]) -> u16 {
-    // Whole machine words are summed in memory order; only the folded result is brought to network
-    // order.
+    // Sum whole machine words in native order, and convert only the folded result to network order.
     let (blocks, rest) = data.as_chunks::<BLOCK>();
     let acc = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
     let (words, tail) = rest.as_chunks::<8>();
@@ -119,7 +119,7 @@ fn sum_narrow(data: &[u8]) -> u16 {
     u16::from_be(fold(acc))
 }
 
-/// The same, with the processor's wide registers where it has some.
+/// Computes [`sum_words`] with SIMD registers, if available.
 #[inline(never)]
 fn sum_wide(data: &[u8]) -> u16 {
     let Some((acc, rest)) = towpath_sum::wide(data) else { return sum_narrow(data) };
@@ -127,11 +127,11 @@ fn sum_wide(data: &[u8]) -> u16 {
     u16::from_be(fold(add_carry(acc, u64::from(rest))))
 }
 
-/// Least length for wide registers: fewer bytes are summed as fast without them.
+/// Minimum length for SIMD registers; shorter data is summed as fast without them.
 const WIDE_MIN: usize = 128;
 
-/// The sum of up to 7 bytes, piece by piece: a copy into a padded word would stall the load after
-/// it.
+/// Sums up to 7 bytes piecewise. Copying them into a padded word would cause a store-forwarding
+/// stall.
 #[inline]
 fn sum_tail(mut tail: &[u8]) -> u64 {
     let mut acc = 0;
@@ -149,13 +149,11 @@ fn sum_tail(mut tail: &[u8]) -> u64 {
     acc
 }
 
-/// Bytes that are added before a carry is kept: as many as the compiler makes one chain of
-/// additions with carry of.
+/// Bytes per block: as many as the compiler turns into one chain of additions with carry.
 const BLOCK: usize = 64;
 
-/// The blocks as numbers of four words, added to each other. A carry goes into the next word, and
-/// from the last one it is counted. All words weigh the same here, since 2⁶⁴ is 1 more than a
-/// multiple of 2¹⁶ - 1.
+/// Sums blocks as numbers of four words. A carry is added to the next word; carries of the last
+/// word are counted. All words have the same weight, because 2⁶⁴ is 1 modulo 2¹⁶ - 1.
 fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
     let (mut a, mut b, mut c, mut d, mut carries) = (0u64, 0u64, 0u64, 0u64, 0u64);
     let mut carry;

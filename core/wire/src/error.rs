@@ -1,37 +1,37 @@
-//! Why bytes were refused.
+//! Errors of the parsers.
 
 use core::fmt;
 
-/// Why a header was refused. The sender is at fault in every case.
+/// Reason why a header was rejected. The sender is at fault in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The buffer ends before the header, or before the length that the header states.
+    /// The buffer ends before the header, or before the length stated in the header.
     Truncated,
-    /// The IP version nibble is not the one this parser reads.
+    /// The IP version does not match the parser.
     BadVersion,
-    /// A header length field is below its minimum or beyond the buffer.
+    /// A header length field is below its minimum or exceeds the buffer.
     BadHeaderLength,
     /// A length field contradicts the header or the buffer.
     BadLength,
     /// A checksum does not match, or is absent where one is required.
     BadChecksum,
-    /// An option has a length of zero, runs past its area, or may not stand where it stands.
+    /// An option has a length of zero, exceeds the options area, or is not allowed here.
     BadOption,
-    /// An address may not stand where it stands.
+    /// An address is not allowed in this field.
     BadAddress,
-    /// The hop limit or TTL shows that the message was not sent from the link.
+    /// The hop limit or TTL shows that the message does not originate from the link.
     BadHopLimit,
-    /// An ICMP code which the message type does not allow.
+    /// The message type does not allow this ICMP code.
     BadCode,
-    /// A flag or field value which the protocol does not allow.
+    /// The protocol does not allow this flag or field value.
     BadField,
-    /// Well formed, but of a kind which this parser does not read.
+    /// Well formed, but not supported by the parser.
     Unsupported,
 }
 
 impl ParseError {
-    /// A short constant name, for counters and traces.
+    /// Returns a short constant name for counters and traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -13,19 +13,19 @@ pub const VLAN_TAG_LEN: usize = 4;
 /// An Ethernet II frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where the frame goes.
+    /// Destination address.
     pub dst: MacAddr,
-    /// The station that sent it.
+    /// Source address.
     pub src: MacAddr,
     /// The 802.1Q tag, if the frame has one.
     pub vlan: Option<VlanTag>,
-    /// Type of the payload; never [`EtherType::VLAN`] for a frame with one tag.
+    /// Type of the payload. [`EtherType::VLAN`] only if the frame has a second tag.
     pub ethertype: EtherType,
 }
 
 impl Header {
-    /// Reads a frame header; the length returned is where the payload starts. A second tag is not
-    /// removed: it shows as `ethertype` [`EtherType::VLAN`].
+    /// Parses a frame header, and returns it with the offset of the payload. A second tag is not
+    /// removed; `ethertype` is [`EtherType::VLAN`] then.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
@@ -61,7 +61,7 @@ impl Header {
         HEADER_LEN + VLAN_TAG_LEN
     }
 
-    /// Length of the emitted header in bytes.
+    /// Returns the length of the emitted header in bytes.
     #[inline]
     #[must_use]
     pub const fn header_len(&self) -> usize {
@@ -74,20 +74,20 @@ impl Header {
 pub struct VlanTag {
     /// Priority code point, 0 to 7.
     pub priority: u8,
-    /// May be dropped first under congestion.
+    /// Whether the frame may be dropped first under congestion.
     pub drop_eligible: bool,
     /// VLAN identifier, 0 to 4095; 0 means "priority only", 4095 is reserved.
     pub id: u16,
 }
 
 impl VlanTag {
-    /// From the 16 bits that stand on the wire.
+    /// Decodes the 16 bits of the tag.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self { priority: (bits >> 13) as u8, drop_eligible: bits & 0x1000 != 0, id: bits & 0x0fff }
     }
 
-    /// The 16 bits that stand on the wire.
+    /// Encodes the 16 bits of the tag.
     #[must_use]
     pub const fn to_bits(self) -> u16 {
         (self.priority as u16 & 7) << 13 | (self.drop_eligible as u16) << 12 | self.id & 0x0fff
@@ -108,7 +108,7 @@ impl EtherType {
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
 
-    /// Whether the field is an 802.3 length and not a type: the frame carries LLC, not IP.
+    /// Whether the field is an 802.3 length instead of a type: the frame carries LLC, not IP.
     #[must_use]
     pub const fn is_length(self) -> bool {
         self.0 < 0x0600

@@ -1,17 +1,17 @@
-//! The TCP Fast Open option (RFC 7413 §4.1.1), which stands in SYNs only.
+//! The TCP Fast Open option (RFC 7413 §4.1.1), which only occurs in SYNs.
 //!
-//! [`Options`](crate::tcp::Options) does not have it: every segment of every connection would carry
-//! room for a cookie. The few SYNs that may have one are looked through on their own.
+//! Not part of [`Options`](crate::tcp::Options), because every segment would carry space for a
+//! cookie. SYNs that may have the option are parsed separately.
 
 use crate::tcp::{HEADER_LEN_MAX, HEADER_LEN_MIN};
 
 const KIND_END: u8 = 0;
 const KIND_NOP: u8 = 1;
 const KIND: u8 = 34;
-/// Offset of the data offset's octet in a TCP header.
+/// Offset of the byte with the data offset in a TCP header.
 const DATA_OFFSET: usize = 12;
 
-/// A cookie: 4 to 16 bytes, an even number of them.
+/// A cookie of 4 to 16 bytes; the length is even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cookie {
     len: u8,
@@ -19,10 +19,10 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// Length of the longest cookie.
+    /// Maximum length of a cookie in bytes.
     pub const LEN_MAX: usize = 16;
 
-    /// A cookie of these bytes; `None` when no cookie has that length.
+    /// Creates a cookie from these bytes; `None` if the length is invalid.
     pub fn new(from: &[u8]) -> Option<Cookie> {
         if !(4..=Self::LEN_MAX).contains(&from.len()) || !from.len().is_multiple_of(2) {
             return None;
@@ -32,7 +32,7 @@ impl Cookie {
         Some(Cookie { len: from.len() as u8, bytes })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the cookie.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -41,15 +41,15 @@ impl Cookie {
 /// The option of a SYN or SYN-ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastOpen {
-    /// The client asks for a cookie.
+    /// A client's request for a cookie.
     Request,
-    /// The client's cookie, or the one that the server gives it.
+    /// A cookie: the client's, or a new one from the server.
     Cookie(Cookie),
 }
 
 impl FastOpen {
-    /// The option in a TCP header, the first if there are several. `None` without one, and with one
-    /// of a length that no cookie has.
+    /// Returns the first Fast Open option of a TCP header. Returns `None` if there is none, or if
+    /// its length is invalid.
     pub fn find(header: &[u8]) -> Option<FastOpen> {
         let len = usize::from(header.get(DATA_OFFSET)? >> 4) * 4;
         let mut rest = header.get(HEADER_LEN_MIN..len)?;
@@ -71,14 +71,14 @@ impl FastOpen {
         }
     }
 
-    /// Bytes that the option takes in a header, padding included.
+    /// Returns the space that the option takes in a header, in bytes, including padding.
     pub fn emitted_len(&self) -> usize {
         (2 + self.body().len()).next_multiple_of(4)
     }
 
-    /// Adds the option at the end of a TCP header, whose last [`emitted_len`](Self::emitted_len)
-    /// bytes are free for that. False when the header is longer than one may be: it stays as it
-    /// was.
+    /// Writes the option at the end of a TCP header, whose last [`emitted_len`](Self::emitted_len)
+    /// bytes must be free. Returns false and changes nothing if the header would exceed the maximum
+    /// length.
     pub fn append(&self, header: &mut [u8]) -> bool {
         let room = self.emitted_len();
         let Some(at) = header.len().checked_sub(room) else { return false };

@@ -7,12 +7,12 @@ use crate::{ParseError, checksum};
 
 /// Length of the header of every message in bytes; the body follows.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum is in a header, of ICMPv6 too.
+/// Offset of the checksum in a header, also in ICMPv6.
 pub const CHECKSUM_OFFSET: usize = 2;
-/// Longest error message, IP header included, in bytes (RFC 1812 §4.3.2.3).
+/// Maximum length of an error message in bytes, including the IP header (RFC 1812 §4.3.2.3).
 pub const ERROR_PACKET_LEN_MAX: usize = 576;
 
-/// The type of an answer to a ping.
+/// Type of Echo Reply.
 pub const ECHO_REPLY: u8 = 0;
 /// Type of Destination Unreachable.
 pub const DEST_UNREACHABLE: u8 = 3;
@@ -27,79 +27,79 @@ pub const PARAM_PROBLEM: u8 = 12;
 
 /// Destination unreachable: no route to the network.
 pub const UNREACHABLE_NET: u8 = 0;
-/// Destination unreachable: the host does not answer.
+/// Destination unreachable: the host does not respond.
 pub const UNREACHABLE_HOST: u8 = 1;
-/// Destination unreachable: the host does not know the protocol.
+/// Destination unreachable: the host does not support the protocol.
 pub const UNREACHABLE_PROTOCOL: u8 = 2;
-/// Destination unreachable: nobody listens on the port.
+/// Destination unreachable: no listener on the port.
 pub const UNREACHABLE_PORT: u8 = 3;
-/// Destination unreachable: too big for the next link, and may not be fragmented.
+/// Destination unreachable: too big for the next link, but must not be fragmented.
 pub const UNREACHABLE_FRAG_NEEDED: u8 = 4;
 /// Destination unreachable: the source route failed.
 pub const UNREACHABLE_SOURCE_ROUTE: u8 = 5;
-/// Destination unreachable: the network is forbidden (RFC 1122 §3.2.2.1).
+/// Destination unreachable: the network is administratively prohibited (RFC 1122 §3.2.2.1).
 pub const UNREACHABLE_NET_PROHIBITED: u8 = 9;
-/// Destination unreachable: the host is forbidden (RFC 1122 §3.2.2.1).
+/// Destination unreachable: the host is administratively prohibited (RFC 1122 §3.2.2.1).
 pub const UNREACHABLE_HOST_PROHIBITED: u8 = 10;
-/// Destination unreachable: a filter forbids it (RFC 1812 §5.2.7.1).
+/// Destination unreachable: prohibited by a filter (RFC 1812 §5.2.7.1).
 pub const UNREACHABLE_PROHIBITED: u8 = 13;
 
-/// Time exceeded: the TTL ran out on the way.
+/// Time exceeded: the TTL expired in transit.
 pub const TIME_EXCEEDED_TTL: u8 = 0;
-/// Time exceeded: a fragment was missing for too long.
+/// Time exceeded: reassembly timed out.
 pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
-/// The header of an ICMP message. Its body follows: echo data, or the packet that an error is
-/// about.
+/// The header of an ICMP message. The body follows: echo data, or the quoted packet of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
-    /// Are you there?
+    /// Echo request (ping).
     EchoRequest {
-        /// Identifier of the pinger.
+        /// Identifier of the sender.
         ident: u16,
-        /// Sequence number of the ping.
+        /// Sequence number of the request.
         seq: u16,
     },
-    /// I am; the body is the request's.
+    /// Echo reply, with the body of the request.
     EchoReply {
-        /// Identifier of the pinger.
+        /// Identifier of the request.
         ident: u16,
-        /// Sequence number of the ping.
+        /// Sequence number of the request.
         seq: u16,
     },
-    /// The quoted packet did not arrive.
+    /// The quoted packet could not be delivered.
     DestUnreachable {
-        /// Why: one of the `UNREACHABLE_` codes.
+        /// Reason: one of the `UNREACHABLE_` codes.
         code: u8,
-        /// With [`UNREACHABLE_FRAG_NEEDED`]: MTU of the link in bytes; 0 from a router older than
-        /// RFC 1191, and always 0 with other codes.
+        /// With [`UNREACHABLE_FRAG_NEEDED`]: MTU of the next link in bytes, or 0 from a router
+        /// older than RFC 1191. 0 with other codes.
         next_hop_mtu: u16,
     },
-    /// The quoted packet was too long on its way.
+    /// The lifetime of the quoted packet expired.
     TimeExceeded {
-        /// Where: one of the `TIME_EXCEEDED_` codes.
+        /// Where it expired: one of the `TIME_EXCEEDED_` codes.
         code: u8,
     },
-    /// The quoted packet has a bad header.
+    /// The quoted packet has an invalid header.
     ParamProblem {
-        /// 0: `pointer` says where; 1: a required option is missing.
+        /// 0: error at `pointer`; 1: a required option is missing.
         code: u8,
-        /// Byte of the quoted packet.
+        /// Offset of the error in the quoted packet.
         pointer: u8,
     },
-    /// There is a better first hop for the quoted packet.
+    /// A different first hop should be used for the quoted packet.
     Redirect {
-        /// 0 for the network, 1 for the host; 2 and 3 the same for one type of service (RFC 792).
+        /// 0 for the network, 1 for the host; 2 and 3 are the same for one type of service (RFC
+        /// 792).
         code: u8,
-        /// The better hop.
+        /// Address of the first hop to use.
         gateway: Ipv4Addr,
     },
     /// A message of another type.
     Unknown {
-        /// Its type.
+        /// Type of the message.
         kind: u8,
-        /// Its code.
+        /// Code of the message.
         code: u8,
         /// Bytes 4 to 7.
         rest: [u8; 4],
@@ -107,8 +107,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads the header of a message; the body starts at the returned length. The checksum is not
-    /// looked at.
+    /// Parses the header of a message, and returns it with the offset of the body. Does not verify
+    /// the checksum.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
         let [kind, code, _, _, rest @ ..] = *h;
@@ -129,8 +129,8 @@ impl Message {
         Ok((message, HEADER_LEN))
     }
 
-    /// Writes the header with a checksum of zero and returns its length. When the body is in place
-    /// too, [`fill_checksum`] completes the message.
+    /// Writes the header with a checksum of zero, and returns its length. Call [`fill_checksum`]
+    /// when the body is complete.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let (kind, code, rest) = match *self {
             Self::EchoRequest { ident, seq } => (ECHO_REQUEST, 0, pair(ident, seq)),
@@ -149,7 +149,8 @@ impl Message {
         HEADER_LEN
     }
 
-    /// Whether this reports an error: never answered with another one (RFC 1122 §3.2.2).
+    /// Whether this is an error message, which must not be answered with another error (RFC 1122
+    /// §3.2.2).
     #[must_use]
     pub const fn is_error(&self) -> bool {
         match self {
@@ -163,7 +164,7 @@ impl Message {
     }
 }
 
-/// Whether the checksum of a whole message is right.
+/// Whether the checksum of a whole message is correct.
 #[must_use]
 pub fn checksum_ok(message: &[u8]) -> bool {
     checksum::finish(checksum::sum(message, 0)) == 0

@@ -1,5 +1,6 @@
-//! ICMP for IPv6 (RFC 4443). Neighbour discovery is in [`crate::ndp`], multicast listeners in
-//! [`crate::mld`]; [`kind`] says which parser a message wants.
+//! ICMP for IPv6 (RFC 4443). [`crate::ndp`] has neighbour discovery, and [`crate::mld`] multicast
+//! listener discovery. [`kind`] returns the type of a message, by which the caller selects a
+//! parser.
 
 use core::net::Ipv6Addr;
 
@@ -8,7 +9,7 @@ use crate::{IpProtocol, ParseError, checksum};
 
 /// Length of the header of error and echo messages in bytes; the body follows.
 pub const HEADER_LEN: usize = 8;
-/// Longest error message, IPv6 header included, in bytes (RFC 4443 §2.4 c).
+/// Maximum length of an error message in bytes, including the IPv6 header (RFC 4443 §2.4 c).
 pub const ERROR_PACKET_LEN_MAX: usize = 1280;
 
 /// Type of Destination Unreachable.
@@ -26,25 +27,25 @@ pub const ECHO_REPLY: u8 = 129;
 
 /// Destination unreachable: no route.
 pub const UNREACHABLE_NO_ROUTE: u8 = 0;
-/// Destination unreachable: a filter forbids it.
+/// Destination unreachable: prohibited by a filter.
 pub const UNREACHABLE_PROHIBITED: u8 = 1;
 /// Destination unreachable: beyond the scope of the source address.
 pub const UNREACHABLE_SCOPE: u8 = 2;
-/// Destination unreachable: the address does not answer.
+/// Destination unreachable: the address does not respond.
 pub const UNREACHABLE_ADDRESS: u8 = 3;
-/// Destination unreachable: nobody listens on the port.
+/// Destination unreachable: no listener on the port.
 pub const UNREACHABLE_PORT: u8 = 4;
 /// Destination unreachable: the source address failed a policy.
 pub const UNREACHABLE_SOURCE_POLICY: u8 = 5;
 /// Destination unreachable: the route rejects packets.
 pub const UNREACHABLE_REJECT_ROUTE: u8 = 6;
 
-/// Time exceeded: the hop limit ran out on the way.
+/// Time exceeded: the hop limit expired in transit.
 pub const TIME_EXCEEDED_HOP_LIMIT: u8 = 0;
-/// Time exceeded: a fragment was missing for too long.
+/// Time exceeded: reassembly timed out.
 pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
-/// Parameter problem: a field is wrong.
+/// Parameter problem: erroneous header field.
 pub const PARAM_ERRONEOUS_FIELD: u8 = 0;
 /// Parameter problem: the next header is unknown.
 pub const PARAM_UNKNOWN_NEXT_HEADER: u8 = 1;
@@ -57,52 +58,52 @@ pub const PARAM_TOO_MANY_HEADERS: u8 = 8;
 /// Parameter problem: too many options in one header (RFC 8883 §3.5).
 pub const PARAM_TOO_MANY_OPTIONS: u8 = 9;
 
-/// The header of an ICMPv6 message that is neither neighbour discovery nor MLD. Its body follows:
-/// echo data, or the packet that an error is about.
+/// The header of an ICMPv6 message other than neighbour discovery and MLD. The body follows: echo
+/// data, or the quoted packet of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
-    /// Are you there?
+    /// Echo request (ping).
     EchoRequest {
-        /// Identifier of the pinger.
+        /// Identifier of the sender.
         ident: u16,
-        /// Sequence number of the ping.
+        /// Sequence number of the request.
         seq: u16,
     },
-    /// I am; the body is the request's.
+    /// Echo reply, with the body of the request.
     EchoReply {
-        /// Identifier of the pinger.
+        /// Identifier of the request.
         ident: u16,
-        /// Sequence number of the ping.
+        /// Sequence number of the request.
         seq: u16,
     },
-    /// The quoted packet did not arrive.
+    /// The quoted packet could not be delivered.
     DestUnreachable {
-        /// Why: one of the `UNREACHABLE_` codes.
+        /// Reason: one of the `UNREACHABLE_` codes.
         code: u8,
     },
-    /// The quoted packet does not fit the next link.
+    /// The quoted packet exceeds the MTU of the next link.
     PacketTooBig {
-        /// MTU of that link in bytes, as stated: may be less than 1280 or absurdly large.
+        /// MTU of that link in bytes, not validated: may be below 1280 or absurdly large.
         mtu: u32,
     },
-    /// The quoted packet was too long on its way.
+    /// The lifetime of the quoted packet expired.
     TimeExceeded {
-        /// Where: one of the `TIME_EXCEEDED_` codes.
+        /// Where it expired: one of the `TIME_EXCEEDED_` codes.
         code: u8,
     },
-    /// The quoted packet has a bad header.
+    /// The quoted packet has an invalid header.
     ParamProblem {
         /// Reason: one of the `PARAM_` codes.
         code: u8,
-        /// Byte of the quoted packet; may lie beyond what is quoted.
+        /// Offset of the error in the packet; may be beyond the quoted part.
         pointer: u32,
     },
-    /// A message of another type: neighbour discovery, MLD, or nothing known.
+    /// A message of another type: neighbour discovery, MLD, or an unknown type.
     Unknown {
-        /// Its type.
+        /// Type of the message.
         kind: u8,
-        /// Its code.
+        /// Code of the message.
         code: u8,
         /// Bytes 4 to 7.
         rest: [u8; 4],
@@ -110,8 +111,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads the header of a message; the body starts at the returned length. The checksum is not
-    /// looked at.
+    /// Parses the header of a message, and returns it with the offset of the body. Does not verify
+    /// the checksum.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
         let [kind, code, _, _, rest @ ..] = *h;
@@ -132,8 +133,8 @@ impl Message {
         Ok((message, HEADER_LEN))
     }
 
-    /// Writes the header with a checksum of zero and returns its length. When the body is in place
-    /// too, [`fill_checksum`] completes the message.
+    /// Writes the header with a checksum of zero, and returns its length. Call [`fill_checksum`]
+    /// when the body is complete.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let pair = |ident: u16, seq: u16| u32::from(ident) << 16 | u32::from(seq);
         let (kind, code, rest) = match *self {
@@ -151,7 +152,7 @@ impl Message {
         HEADER_LEN
     }
 
-    /// Whether this reports an error: never answered with another one.
+    /// Whether this is an error message, which must not be answered with another error.
     //= https://www.rfc-editor.org/rfc/rfc4443#section-2.1
     //# ICMPv6 messages are grouped into two classes: error messages and
     //# informational messages.  Error messages are identified as such by a
@@ -166,12 +167,12 @@ impl Message {
     }
 }
 
-/// The type of a message.
+/// Returns the type of a message.
 pub fn kind(message: &[u8]) -> Result<u8, ParseError> {
     message.first().copied().ok_or(ParseError::Truncated)
 }
 
-/// Whether the checksum of a whole message is right for the addresses of its packet.
+/// Whether the checksum of a whole message is correct for the addresses of its packet.
 #[must_use]
 pub fn checksum_ok(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> bool {
     checksum_of(message, src, dst) == 0

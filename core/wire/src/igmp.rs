@@ -1,7 +1,7 @@
-//! Group membership for IPv4, the member's half. Queries are read, reports written (RFC 1112 and
-//! RFC 2236 for versions 1 and 2, RFC 3376 for version 3).
+//! Group membership for IPv4, for hosts: parses queries, and emits reports (RFC 1112 and RFC 2236
+//! for versions 1 and 2, RFC 3376 for version 3).
 //!
-//! Every message goes out with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
+//! Every message is sent with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
 
 use core::net::Ipv4Addr;
 
@@ -23,16 +23,16 @@ pub const REPORT_V3: u8 = 0x22;
 /// Length of a message of versions 1 and 2 in bytes.
 pub const V2_LEN: usize = 8;
 
-/// A router asks which groups have members.
+/// A router's query for group members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The version the router speaks; reports answer in it.
+    /// Version of the router; reports have to use it.
     pub version: Version,
-    /// Longest time to wait before answering, in milliseconds.
+    /// Maximum response time in milliseconds.
     pub max_response_ms: u32,
-    /// The group asked about; `None` for all.
+    /// The queried group; `None` for all groups.
     pub group: Option<Ipv4Addr>,
-    /// How many sources are asked about; they start at the length that `parse` returned.
+    /// Number of queried sources, which start at the offset returned by `parse`.
     pub source_count: u16,
 }
 
@@ -48,8 +48,9 @@ pub enum Version {
 }
 
 impl Query {
-    /// Reads a query and verifies its checksum; `data` is the whole payload of its packet. The
-    /// returned length is where its sources start. Other messages are [`ParseError::Unsupported`].
+    /// Parses a query, and verifies its checksum; `data` is the whole payload of its packet.
+    /// Returns the query and the offset of its sources. Returns [`ParseError::Unsupported`] for
+    /// other messages.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = at::<V2_LEN>(data, 0)?;
         if h[0] != QUERY {
@@ -83,7 +84,7 @@ impl Query {
     }
 }
 
-/// The group that a report of version 1 or 2 is about; verifies its checksum. `data` is the whole
+/// Returns the group of a version 1 or 2 report, and verifies its checksum. `data` is the whole
 /// payload of its packet.
 pub fn reported(data: &[u8]) -> Result<Ipv4Addr, ParseError> {
     let h = at::<V2_LEN>(data, 0)?;
@@ -97,10 +98,10 @@ pub fn reported(data: &[u8]) -> Result<Ipv4Addr, ParseError> {
 }
 
 const V3_QUERY_LEN: usize = 12;
-/// Version 1 has no field for it: 10 seconds (RFC 2236 §4).
+/// Response time of version 1, which has no field for it: 10 seconds (RFC 2236 §4).
 const V1_RESPONSE_MS: u32 = 10_000;
 
-/// Decodes the maximum response code of version 3 (RFC 3376 §4.1.1): a float from 128 on.
+/// Decodes the maximum response code of version 3 (RFC 3376 §4.1.1): floating point from 128 on.
 fn tenths(code: u8) -> u32 {
     if code < 0x80 {
         return u32::from(code);
@@ -139,8 +140,8 @@ impl Record<'_> {
     }
 }
 
-/// Writes a version 3 report with its checksum and returns its length: 8 and the length of each
-/// record. The report goes to [`crate::addr::ALL_IGMPV3_ROUTERS`].
+/// Writes a version 3 report with its checksum. Returns its length: 8 plus the length of each
+/// record. Send it to [`crate::addr::ALL_IGMPV3_ROUTERS`].
 pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V3, 0, 0, 0, 0, 0, hi, lo];
@@ -149,17 +150,17 @@ pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     len
 }
 
-/// Writes a version 2 report, sent to the group itself, and returns its length, 8.
+/// Writes a version 2 report, and returns its length, 8. Send it to the group itself.
 pub fn emit_report_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(REPORT_V2, group, buf)
 }
 
-/// Writes a version 1 report, sent to the group itself, and returns its length, 8.
+/// Writes a version 1 report, and returns its length, 8. Send it to the group itself.
 pub fn emit_report_v1(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(REPORT_V1, group, buf)
 }
 
-/// Writes a version 2 leave, sent to all routers, and returns its length, 8.
+/// Writes a version 2 leave message, and returns its length, 8. Send it to all routers.
 pub fn emit_leave_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(LEAVE_V2, group, buf)
 }

@@ -8,19 +8,19 @@ use crate::{IpProtocol, ParseError, checksum};
 
 /// Length of a header without options in bytes.
 pub const HEADER_LEN: usize = 20;
-/// Most bytes of options a header can hold.
+/// Maximum length of the options in bytes.
 pub const OPTIONS_LEN_MAX: usize = 40;
-/// Longest packet in bytes.
+/// Maximum length of a packet in bytes.
 pub const TOTAL_LEN_MAX: usize = 65535;
-/// Every IPv4 link carries packets of this many bytes unfragmented (RFC 791 §3.2).
+/// Minimum MTU of an IPv4 link in bytes (RFC 791 §3.2).
 pub const MTU_MIN: usize = 68;
 
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// An IPv4 header. The checksum is not a field: [`Header::emit`] computes it, [`checksum_ok`]
-/// verifies.
+/// An IPv4 header. The checksum is not a field: [`Header::emit`] computes it, and [`checksum_ok`]
+/// verifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Differentiated services (6 bits) and ECN (2 bits).
@@ -29,27 +29,27 @@ pub struct Header {
     pub total_len: u16,
     /// Identification, shared by the fragments of one packet.
     pub ident: u16,
-    /// Routers may not fragment this packet.
+    /// Whether routers must not fragment this packet.
     pub dont_fragment: bool,
-    /// Another fragment follows this one.
+    /// Whether further fragments follow this one.
     pub more_fragments: bool,
-    /// Place of this fragment in its packet in bytes, a multiple of 8.
+    /// Offset of this fragment in its packet in bytes, a multiple of 8.
     pub fragment_offset: u16,
-    /// Hops left.
+    /// Remaining hops.
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: IpProtocol,
-    /// Sender.
+    /// Source address.
     pub src: Ipv4Addr,
-    /// Receiver.
+    /// Destination address.
     pub dst: Ipv4Addr,
     /// Options, empty in almost every packet.
     pub options: Options,
 }
 
 impl Header {
-    /// Reads the header of a packet and returns where its payload is; bytes after the total length
-    /// are link padding and not part of it. The checksum is not looked at.
+    /// Parses the header of a packet, and returns it with the range of the payload. Bytes after the
+    /// total length are link padding, and not part of the payload. Does not verify the checksum.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -60,14 +60,15 @@ impl Header {
         if total_len > data.len() {
             return Err(ParseError::Truncated);
         }
-        // A fragment that ends beyond the longest packet could never be reassembled.
+        // Reject a fragment beyond the maximum packet length, because it could never be
+        // reassembled.
         if usize::from(header.fragment_offset) + total_len > TOTAL_LEN_MAX {
             return Err(ParseError::BadLength);
         }
         Ok((header, header_len..total_len))
     }
 
-    /// Reads the header of a packet that is quoted in an ICMP error, whose end may be missing. The
+    /// Parses the header of a packet quoted in an ICMP error, whose payload may be truncated. The
     /// header itself must be complete; its length in bytes is returned.
     #[inline]
     pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
@@ -99,7 +100,7 @@ impl Header {
         Ok((header, header_len))
     }
 
-    /// Writes the header with its checksum and returns its length.
+    /// Writes the header with its checksum, and returns its length.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let header_len = self.header_len();
@@ -112,7 +113,7 @@ impl Header {
         }
         let first = u16::from_be_bytes([0x40 | (header_len / 4) as u8, self.tos]);
         let hops = u16::from_be_bytes([self.ttl, self.protocol.0]);
-        // Summed from the fields: reading back bytes that were only just stored would stall.
+        // Sum the fields, because reading back bytes that were just stored would stall.
         let fields = u64::from(first)
             + u64::from(self.total_len)
             + u64::from(self.ident)
@@ -137,21 +138,21 @@ impl Header {
         header_len
     }
 
-    /// Length of the header in bytes, 20 to 60.
+    /// Returns the length of the header in bytes, 20 to 60.
     #[inline]
     #[must_use]
     pub const fn header_len(&self) -> usize {
         HEADER_LEN + self.options.padded_len()
     }
 
-    /// Length of what follows the header in bytes.
+    /// Returns the length of the payload in bytes.
     #[inline]
     #[must_use]
     pub const fn payload_len(&self) -> usize {
         (self.total_len as usize).saturating_sub(self.header_len())
     }
 
-    /// Whether this is a piece of a packet and not a whole one.
+    /// Whether this is a fragment.
     #[inline]
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
@@ -159,14 +160,15 @@ impl Header {
     }
 }
 
-/// Whether the checksum of a header is right; `header` is exactly the header with its options.
+/// Whether the checksum of a header is correct; `header` must be exactly the header with its
+/// options.
 #[inline]
 #[must_use]
 pub fn checksum_ok(header: &[u8]) -> bool {
     checksum::finish(checksum::sum(header, 0)) == 0
 }
 
-/// Whether a packet is of IPv4 and its header forbids fragments. The header may be malformed.
+/// Whether a packet is IPv4 with the don't-fragment flag. The header may be malformed.
 #[inline]
 #[must_use]
 pub fn forbids_fragments(packet: &[u8]) -> bool {
@@ -186,7 +188,7 @@ pub struct Options {
 impl Options {
     /// No options.
     pub const EMPTY: Self = Self { bytes: [0; OPTIONS_LEN_MAX], len: 0 };
-    /// Routers shall look at the packet (RFC 2113): IGMP reports carry it.
+    /// Router Alert (RFC 2113), used by IGMP reports.
     pub const ROUTER_ALERT: Self = {
         let mut bytes = [0; OPTIONS_LEN_MAX];
         bytes[0] = 0x94;
@@ -194,8 +196,8 @@ impl Options {
         Self { bytes, len: 4 }
     };
 
-    /// Options from bytes, or `None` when there are more than 40. Emitting pads them with zeroes,
-    /// "end of option list", to a multiple of 4.
+    /// Creates options from bytes; `None` if there are more than 40. `emit` pads them with zeroes
+    /// ("end of option list") to a multiple of 4.
     #[must_use]
     pub fn new(options: &[u8]) -> Option<Self> {
         let mut bytes = [0; OPTIONS_LEN_MAX];
@@ -203,26 +205,27 @@ impl Options {
         Some(Self { bytes, len: options.len() as u8 })
     }
 
-    /// The bytes as they were read.
+    /// Returns the bytes as received.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether there are none.
+    /// Whether there are no options.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Goes over the options; an option that runs past the end yields one error, then the end.
+    /// Iterates over the options. An option that exceeds the area yields an error, and ends the
+    /// iteration.
     #[must_use]
     pub fn iter(&self) -> OptionIter<'_> {
         OptionIter { rest: self.as_bytes() }
     }
 
-    /// Where the first option starts that runs past the end, from the start of the options.
+    /// Returns the offset of the first option that exceeds the options area.
     #[must_use]
     pub fn malformed_at(&self) -> Option<usize> {
         let mut rest = self.iter();
@@ -237,8 +240,8 @@ impl Options {
         }
     }
 
-    /// Whether one of the options is a source route, loose or strict, which hosts do not
-    /// forward and filters distrust (RFC 7126 §4.3, §4.4).
+    /// Whether there is a loose or strict source route option. Hosts do not forward such packets,
+    /// and filters should drop them (RFC 7126 §4.3, §4.4).
     #[must_use]
     pub fn has_source_route(&self) -> bool {
         const LOOSE: u8 = 131;
@@ -258,14 +261,14 @@ impl Options {
 /// An option of an IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionField<'a> {
-    /// Copied flag, class and number.
+    /// Option type: copied flag, class and number.
     pub kind: u8,
-    /// Bytes behind the length byte.
+    /// Bytes after the length byte.
     pub data: &'a [u8],
 }
 
 impl OptionField<'_> {
-    /// Whether every fragment carries this option and not only the first one (RFC 791 §3.1).
+    /// Whether the option is copied to every fragment, not only the first one (RFC 791 §3.1).
     #[must_use]
     pub const fn is_copied(&self) -> bool {
         self.kind & 0x80 != 0

@@ -8,9 +8,9 @@ use crate::{IpProtocol, ParseError};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Longest payload in bytes; jumbograms (RFC 2675) are not supported.
+/// Maximum payload length in bytes; jumbograms (RFC 2675) are not supported.
 pub const PAYLOAD_LEN_MAX: usize = 65535;
-/// Every IPv6 link carries packets of this many bytes (RFC 8200 §5).
+/// Minimum MTU of an IPv6 link in bytes (RFC 8200 §5).
 pub const MTU_MIN: usize = 1280;
 
 /// An IPv6 header.
@@ -20,21 +20,21 @@ pub struct Header {
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Length of everything after this header in bytes.
+    /// Payload length in bytes: everything after this header.
     pub payload_len: u16,
     /// Type of the next header: an extension header or the upper layer.
     pub next_header: IpProtocol,
-    /// Hops left.
+    /// Remaining hops.
     pub hop_limit: u8,
-    /// Sender.
+    /// Source address.
     pub src: Ipv6Addr,
-    /// Receiver.
+    /// Destination address.
     pub dst: Ipv6Addr,
 }
 
 impl Header {
-    /// Reads the header of a packet and returns where its payload is; bytes after the payload
-    /// length are link padding and not part of it.
+    /// Parses the header of a packet, and returns it with the range of the payload. Bytes after the
+    /// payload length are link padding, and not part of the payload.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -45,7 +45,7 @@ impl Header {
         Ok((header, header_len..end))
     }
 
-    /// Reads the header of a packet that is quoted in an ICMPv6 error, whose end may be missing.
+    /// Parses the header of a packet quoted in an ICMPv6 error, whose payload may be truncated.
     #[inline]
     pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;

@@ -1,35 +1,36 @@
-//! IPv6 extension headers (RFC 8200 §4), walked once from the IPv6 header to the upper layer.
+//! IPv6 extension headers (RFC 8200 §4): a walk from the IPv6 header to the upper layer.
 //!
-//! The walk is bounded by [`HEADERS_MAX`] and [`OPTIONS_MAX`] as RFC 8504 §5.3 allows, and every
-//! refusal says which ICMPv6 Parameter Problem it deserves, if any. A packet without extension
-//! headers, which is almost every packet, costs one comparison.
+//! The walk is limited by [`HEADERS_MAX`] and [`OPTIONS_MAX`], as RFC 8504 §5.3 allows. Each error
+//! includes the ICMPv6 Parameter Problem to send, if any. A packet without extension headers, by
+//! far the most common case, costs one comparison.
 
 use crate::bytes::{at, be16, head_mut};
 use crate::{IpProtocol, ParseError, icmpv6, ipv6};
 
-/// Most extension headers in one packet; RFC 8200 names seven in its recommended order (§4.1).
+/// Maximum extension headers per packet; the recommended order of RFC 8200 §4.1 has seven.
 pub const HEADERS_MAX: usize = 8;
-/// Most options other than padding in one options header (RFC 8504 §5.3).
+/// Maximum options per options header, not counting padding (RFC 8504 §5.3).
 pub const OPTIONS_MAX: usize = 8;
 /// Length of a fragment header in bytes.
 pub const FRAGMENT_LEN: usize = 8;
 /// Length of the hop-by-hop header that [`emit_router_alert`] writes, in bytes.
 pub const ROUTER_ALERT_LEN: usize = 8;
 
-/// Result of the walk.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The protocol of the upper layer; for a fragment that is not whole, what its first header is.
+    /// Protocol of the upper layer; for a fragment, the type of the first header in the fragmented
+    /// part.
     pub upper: IpProtocol,
-    /// Where the upper layer (or the fragment's piece) starts, from the start of the IPv6 header.
+    /// Offset of the upper layer (or of the fragment's data) from the start of the IPv6 header.
     pub upper_at: usize,
-    /// Where the next-header field stands that names `upper`: the pointer of the Parameter Problem
-    /// for an upper layer that nobody knows.
+    /// Offset of the next-header field that contains `upper`: the pointer of a Parameter Problem if
+    /// the upper layer is unknown.
     pub upper_named_at: usize,
     /// The fragment header, if there is one. Unless it [is atomic](FragmentHeader::is_atomic), the
-    /// walk has stopped there and the rest is for reassembly.
+    /// walk stops there, and the packet has to be reassembled.
     pub fragment: Option<FragmentHeader>,
-    /// The value of the hop-by-hop Router Alert option (RFC 2711), 0 for MLD.
+    /// Value of the hop-by-hop Router Alert option (RFC 2711), 0 for MLD.
     pub router_alert: Option<u16>,
 }
 
@@ -38,23 +39,22 @@ pub struct Chain {
 pub struct FragmentHeader {
     /// Type of the first header in the fragmented part.
     pub next_header: IpProtocol,
-    /// Place of this piece in the fragmented part in bytes, a multiple of 8.
+    /// Offset of this fragment in the fragmented part in bytes, a multiple of 8.
     pub offset: u16,
-    /// Another fragment follows.
+    /// Whether further fragments follow.
     pub more: bool,
     /// Identification, shared by the fragments of one packet.
     pub ident: u32,
-    /// Where the fragment header starts, from the start of the IPv6 header; what is before it is
-    /// the unfragmentable part.
+    /// Offset of the fragment header from the start of the IPv6 header. Everything before it is the
+    /// unfragmentable part.
     pub header_at: usize,
-    /// Where the next-header field stands that names the fragment header; reassembly overwrites it
-    /// with `next_header`.
+    /// Offset of the next-header field that announces the fragment header; reassembly replaces it
+    /// by `next_header`.
     pub named_at: usize,
 }
 
 impl FragmentHeader {
-    /// Whether this "fragment" is the whole packet, to be processed as if the header were not
-    /// there.
+    /// Whether this fragment is the whole packet, to be processed as if it had no fragment header.
     //= https://www.rfc-editor.org/rfc/rfc6946#section-4
     //# A host that receives an IPv6 packet that includes a Fragment Header with the "Fragment Offset"
     //# equal to 0 and the "M" flag equal to 0 MUST process that packet in isolation from any other
@@ -65,7 +65,7 @@ impl FragmentHeader {
         self.offset == 0 && !self.more
     }
 
-    /// Writes the fragment header and returns its length, 8.
+    /// Writes the fragment header, and returns its length, 8.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<FRAGMENT_LEN>(buf);
         h[0] = self.next_header.0;
@@ -76,20 +76,19 @@ impl FragmentHeader {
     }
 }
 
-/// Why the walk refused a packet, and what the sender is told.
+/// Reason why a packet was rejected, and how to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// Drop the packet in silence.
+    /// Drop the packet silently.
     Discard(ParseError),
-    /// Drop the packet and send an ICMPv6 Parameter Problem, which RFC 4443 §2.4 (e) may still
-    /// forbid.
+    /// Drop the packet and send an ICMPv6 Parameter Problem, unless RFC 4443 §2.4 (e) forbids it.
     ParamProblem {
-        /// The code of the message.
+        /// Code of the message.
         code: u8,
-        /// The pointer of the message, from the start of the IPv6 header.
+        /// Pointer of the message: an offset from the start of the IPv6 header.
         pointer: u32,
-        /// Whether it is sent even when the packet went to a multicast address.
+        /// Whether to send it even if the packet was sent to a multicast address.
         even_if_multicast: bool,
     },
 }
@@ -106,8 +105,8 @@ impl From<ParseError> for ChainError {
     }
 }
 
-/// Walks the extension headers of `packet`, which starts with its IPv6 header and is cut to its
-/// payload length. `header` is its parsed IPv6 header.
+/// Walks the extension headers of `packet`, which must start with the IPv6 header and end with the
+/// payload. `header` is the parsed IPv6 header.
 #[inline]
 pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     let chain = Chain {
@@ -123,26 +122,26 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     walk_headers(packet, chain)
 }
 
-/// Upper layer of a packet, or the piece of it in a fragment.
+/// The upper layer of a packet or fragment, found without validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol of the upper layer. In a later fragment the sender's claim, which may name an
+    /// Protocol of the upper layer. In a later fragment this is the sender's claim, which may be an
     /// extension header.
     pub protocol: IpProtocol,
-    /// Start of the upper layer's header, or of a later fragment's piece, in the packet.
+    /// Offset in the packet of the upper layer's header, or of a later fragment's data.
     pub at: usize,
-    /// Offset of the fragment in bytes, 0 for a whole packet.
+    /// Offset of the fragment in bytes; 0 for a whole packet.
     pub fragment_offset: usize,
-    /// Another fragment follows.
+    /// Whether further fragments follow.
     pub more_fragments: bool,
 }
 
-/// Finds the upper layer by the lengths of the headers alone, however many there are. Unlike
-/// [`walk`], this accepts headers that their receiver would refuse. `packet` starts with its IPv6
-/// header and is cut to its payload length.
+/// Finds the upper layer using only the lengths of the headers, without a limit on their number.
+/// Unlike [`walk`], this accepts headers that a receiver would reject. `packet` must start with the
+/// IPv6 header and end with the payload.
 ///
-/// Returns `None` if the packet ends within an extension header or has two fragment headers.
-/// Each header has at least 8 bytes, which bounds the loop.
+/// Returns `None` if the packet ends within an extension header, or has two fragment headers. Each
+/// header has at least 8 bytes, which bounds the loop.
 pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<UpperLayer> {
     let mut upper = UpperLayer {
         protocol: header.next_header,
@@ -175,8 +174,8 @@ pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<UpperLay
     }
 }
 
-/// Processes the hop-by-hop options alone, as a router does that forwards the packet; returns the
-/// value of a Router Alert.
+/// Processes only the hop-by-hop options, as required of a forwarding router. Returns the value of
+/// a Router Alert.
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4
 //# Extension headers (except for the Hop-by-Hop Options header) are not
 //# processed, inserted, or deleted by any node along a packet's delivery
@@ -189,8 +188,8 @@ pub fn walk_hop_by_hop(packet: &[u8], header: &ipv6::Header) -> Result<Option<u1
     walk_options(packet, ipv6::HEADER_LEN, len)
 }
 
-/// Writes a hop-by-hop header with the Router Alert option and returns its length, 8. `value` 0
-/// marks MLD (RFC 2711 §2.1).
+/// Writes a hop-by-hop header with a Router Alert option, and returns its length, 8. A `value` of 0
+/// means MLD (RFC 2711 §2.1).
 pub fn emit_router_alert(next_header: IpProtocol, value: u16, buf: &mut [u8]) -> usize {
     let [hi, lo] = value.to_be_bytes();
     let h = head_mut::<ROUTER_ALERT_LEN>(buf);
@@ -232,8 +231,8 @@ fn walk_headers(packet: &[u8], mut chain: Chain) -> Result<Chain, ChainError> {
                 check_routing(packet, here)?;
                 len
             }
-            // A fragment of a fragment is only ever made to get past a filter, and a second atomic
-            // header says nothing: both go in silence.
+            // Drop silently: nested fragments only serve to evade filters, and a second atomic
+            // header is meaningless.
             IpProtocol::FRAGMENT if chain.fragment.is_some() => {
                 return Err(ParseError::Unsupported.into());
             }
@@ -261,8 +260,8 @@ fn walk_headers(packet: &[u8], mut chain: Chain) -> Result<Chain, ChainError> {
     Ok(chain)
 }
 
-/// The length in bytes of the extension header at `here`, which is then known to be inside the
-/// packet.
+/// Returns the length of the extension header at `here` in bytes, after checking that it is inside
+/// the packet.
 fn extension_len(packet: &[u8], here: usize) -> Result<usize, ParseError> {
     let [_, units] = *at::<2>(packet, here)?;
     let len = (usize::from(units) + 1) * 8;
@@ -279,7 +278,7 @@ fn extension_len(packet: &[u8], here: usize) -> Result<usize, ParseError> {
 //# Section 4.4 of [RFC2460] for a datagram that includes an unrecognised Routing Type value
 fn check_routing(packet: &[u8], here: usize) -> Result<(), ChainError> {
     let [_, _, _, segments_left] = *at::<4>(packet, here)?;
-    // No routing type is known here, so that a header still to be acted on is an error at its type.
+    // No routing type is supported, so a header with segments left is an error at its type field.
     if segments_left != 0 {
         return Err(ChainError::problem(icmpv6::PARAM_ERRONEOUS_FIELD, here + 2));
     }
@@ -326,9 +325,9 @@ fn parse_fragment(
     Ok(fragment)
 }
 
-/// Holds the first fragment to carry every header through the upper layer's, so that filters can
-/// see what it is. The options in it are left for after reassembly. RFC 7112 §5: the rest is
-/// discarded, and the sender told by Parameter Problem code 3.
+/// Checks that the first fragment contains all headers up to the upper layer's, so that filters can
+/// inspect it. Otherwise the packet is dropped with Parameter Problem code 3 (RFC 7112 §5). Options
+/// are processed after reassembly.
 fn check_first_fragment(packet: &[u8], next: IpProtocol, here: usize) -> Result<(), ChainError> {
     let incomplete = ChainError::problem(icmpv6::PARAM_INCOMPLETE_CHAIN, 0);
     let (mut next, mut here) = (next, here);
@@ -354,7 +353,7 @@ fn check_first_fragment(packet: &[u8], next: IpProtocol, here: usize) -> Result<
     Err(ChainError::problem(icmpv6::PARAM_TOO_MANY_HEADERS, here))
 }
 
-/// Goes over the options of the header at `here`; returns the value of a Router Alert.
+/// Processes the options of the header at `here`; returns the value of a Router Alert.
 fn walk_options(packet: &[u8], here: usize, len: usize) -> Result<Option<u16>, ChainError> {
     let end = here + len;
     let mut cursor = here + 2;
@@ -390,7 +389,7 @@ fn walk_options(packet: &[u8], here: usize, len: usize) -> Result<Option<u16>, C
     Ok(router_alert)
 }
 
-/// Acts on the two highest bits of an option type that is not known (RFC 8200 §4.2).
+/// Handles an unknown option by the two highest bits of its type (RFC 8200 §4.2).
 fn refuse_unknown_option(kind: u8, pointer: usize) -> Result<(), ChainError> {
     let even_if_multicast = match kind >> 6 {
         0b00 => return Ok(()),

@@ -1,20 +1,19 @@
-//! Headers on the wire: typed parsing and emitting of every protocol the stack speaks.
+//! Wire formats: typed parsing and emitting of all protocol headers of the stack.
 //!
-//! Every header is a small `Copy` struct with the same two doors:
+//! Every header is a small `Copy` struct with two functions:
 //!
-//! - `parse(&[u8])` checks the bytes once and returns the header with the place of its payload.
-//!   `parse` never panics, whatever the bytes are. A length that it returns has been checked
-//!   against the buffer, so that layers above may slice by it.
-//! - `emit(&self, &mut [u8])` writes the header and returns its length. A buffer too short for the
-//!   header is a mistake of the caller and panics.
+//! - `parse(&[u8])` validates the bytes once, and returns the header with the position of its
+//!   payload. `parse` never panics, whatever the bytes are. Returned lengths are checked against
+//!   the buffer, so that upper layers may slice by them.
+//! - `emit(&self, &mut [u8])` writes the header, and returns its length. Panics if the buffer is
+//!   too short, which is a bug of the caller.
 //!
-//! Checksums are apart from parsing, because a device that has verified one spares the work:
-//! [`checksum`] sums, the protocol modules know what is covered.
+//! Checksums are separate from parsing, because a device may have verified them already:
+//! [`checksum`] computes sums, and the protocol modules know which bytes are covered.
 //!
 //! Reading order: [`ethernet`] and [`arp`]; [`ipv4`], [`ipv6`] and its extension headers in
 //! [`ipv6_ext`]; [`tcp`] with [`fast_open`], and [`udp`]; [`icmpv4`], [`icmpv6`] with [`ndp`] and
-//! [`mld`], [`igmp`].
-//! [`addr`] and [`prefix`] are about addresses.
+//! [`mld`], [`igmp`]. [`addr`] and [`prefix`] classify addresses.
 //!
 //! ```
 //! use core::net::Ipv4Addr;

@@ -1,8 +1,8 @@
-//! Multicast listener discovery for IPv6, the listener's half: queries are read, reports written
-//! (RFC 2710 for version 1, RFC 3810 for version 2).
+//! Multicast listener discovery for IPv6, for hosts: parses queries, and emits reports (RFC 2710
+//! for version 1, RFC 3810 for version 2).
 //!
-//! Switches that snoop forward a group only where a report was heard. So a node that does not
-//! report its solicited-node groups may never be found by neighbour discovery.
+//! Snooping switches forward a group only to ports on which a report was seen. A node that does not
+//! report its solicited-node groups may therefore be unreachable for neighbour discovery.
 
 use core::net::Ipv6Addr;
 
@@ -13,26 +13,26 @@ use crate::{ParseError, icmpv6};
 pub const QUERY: u8 = 130;
 /// ICMPv6 type of a version 1 report.
 pub const REPORT_V1: u8 = 131;
-/// ICMPv6 type of a version 1 "done".
+/// ICMPv6 type of a version 1 Done.
 pub const DONE_V1: u8 = 132;
 /// ICMPv6 type of a version 2 report.
 pub const REPORT_V2: u8 = 143;
 
-/// The hop limit of every MLD packet.
+/// Hop limit of every MLD packet.
 pub const HOP_LIMIT: u8 = 1;
 /// Length of a version 1 message in bytes.
 pub const V1_LEN: usize = 24;
 
-/// A router asks who listens to what.
+/// A router's query for listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The version the router speaks; reports answer in it.
+    /// Version of the router; reports have to use it.
     pub version: Version,
-    /// Longest time to wait before answering, in milliseconds.
+    /// Maximum response time in milliseconds.
     pub max_response_ms: u32,
-    /// The group asked about; `None` for all.
+    /// The queried group; `None` for all groups.
     pub group: Option<Ipv6Addr>,
-    /// How many sources are asked about; they start at the length that `parse` returned.
+    /// Number of queried sources, which start at the offset returned by `parse`.
     pub source_count: u16,
 }
 
@@ -46,14 +46,15 @@ pub enum Version {
 }
 
 impl Query {
-    /// Reads a query; `data` is the whole payload of a packet from `src`. The returned length is
-    /// where its sources start.
+    /// Parses a query; `data` is the whole payload of a packet from `src`. Returns the query and
+    /// the offset of its sources.
     //= https://www.rfc-editor.org/rfc/rfc3810#section-6.2
     //# Upon reception of an MLD message that contains a Query, the node checks if the source address of
     //# the message is a valid link-local address, if the Hop Limit is set to 1, and if the Router Alert
     //# option is present in the Hop-By-Hop Options header of the IPv6 packet.
     ///
-    /// The Router Alert is not checked here: the caller must do so, because it has the headers.
+    /// The Router Alert is not checked here; the caller must do so, because it has the extension
+    /// headers.
     pub fn parse(data: &[u8], src: Ipv6Addr, hop_limit: u8) -> Result<(Self, usize), ParseError> {
         let h = at::<V1_LEN>(data, 0)?;
         if h[0] != QUERY {
@@ -88,7 +89,7 @@ impl Query {
     }
 }
 
-/// The group that a version 1 report is about; `data` is the whole payload of its packet.
+/// Returns the group of a version 1 report; `data` is the whole payload of its packet.
 pub fn reported_v1(data: &[u8]) -> Result<Ipv6Addr, ParseError> {
     let h = at::<V1_LEN>(data, 0)?;
     if h[0] != REPORT_V1 {
@@ -97,7 +98,7 @@ pub fn reported_v1(data: &[u8]) -> Result<Ipv6Addr, ParseError> {
     ipv6_at(data, 8)
 }
 
-/// Decodes the maximum response code of version 2 (RFC 3810 §5.1.3): a float from 32768 on.
+/// Decodes the maximum response code of version 2 (RFC 3810 §5.1.3): floating point from 32768 on.
 fn response_ms(code: u16) -> u32 {
     if code < 0x8000 {
         return u32::from(code);
@@ -109,22 +110,22 @@ fn response_ms(code: u16) -> u32 {
 /// Type of a record of a version 2 report (RFC 3810 §5.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
-    /// Answer to a query: these sources only; without sources, nothing.
+    /// Answer to a query: include only the listed sources; an empty list means no reception.
     IsInclude,
-    /// Answer to a query: all sources but these; without sources, all.
+    /// Answer to a query: all sources except the listed ones; an empty list means all sources.
     IsExclude,
-    /// The filter has become "these sources only": without sources, leaves the group.
+    /// The filter changed to include mode; an empty list leaves the group.
     ToInclude,
-    /// The filter has become "all but these": without sources, joins the group.
+    /// The filter changed to exclude mode; an empty list joins the group.
     ToExclude,
-    /// The group's sources in the record are wanted too.
+    /// The listed sources are now wanted, too.
     AllowNew,
-    /// The group's sources in the record are wanted no longer.
+    /// The listed sources are no longer wanted.
     BlockOld,
 }
 
 impl RecordKind {
-    /// The value on the wire, the same in IGMPv3.
+    /// Returns the value on the wire, the same as in IGMPv3.
     #[must_use]
     pub const fn to_bits(self) -> u8 {
         match self {
@@ -168,9 +169,9 @@ impl Record<'_> {
     }
 }
 
-/// Writes a version 2 report with its checksum and returns its length: 8 and the length of each
-/// record. The report goes to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router
-/// Alert. `src` is the packet's source, link-local or `::`.
+/// Writes a version 2 report with its checksum. Returns its length: 8 plus the length of each
+/// record. Send it to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router Alert. `src`
+/// is the packet's source, link-local or `::`.
 pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> usize {
     let [hi, lo] = (records.len() as u16).to_be_bytes();
     *head_mut::<8>(buf) = [REPORT_V2, 0, 0, 0, 0, 0, hi, lo];
@@ -179,12 +180,12 @@ pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> 
     len
 }
 
-/// Writes a version 1 report, sent to the group itself, and returns its length, 24.
+/// Writes a version 1 report, and returns its length, 24. Send it to the group itself.
 pub fn emit_report_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
     emit_v1(REPORT_V1, group, src, group, buf)
 }
 
-/// Writes a version 1 "done", sent to all routers, and returns its length, 24.
+/// Writes a version 1 Done, and returns its length, 24. Send it to all routers.
 pub fn emit_done_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
     emit_v1(DONE_V1, group, src, crate::addr::ALL_ROUTERS, buf)
 }

@@ -1,8 +1,8 @@
 //! Neighbour discovery for IPv6 (RFC 4861), with route information (RFC 4191).
 //!
-//! [`Message::parse`] makes every validity check of RFC 4861 §6.1, §7.1 and §8.1 but the
-//! checksum's, so that what it returns may be acted on. Options that come in numbers (prefixes,
-//! routes) are read from the same bytes with [`options`].
+//! [`Message::parse`] performs all validity checks of RFC 4861 §6.1, §7.1 and §8.1 except the
+//! checksum, so its result may be used without further checks. Options that may occur several times
+//! (prefixes, routes) are read from the same bytes by [`options`].
 
 use core::net::Ipv6Addr;
 
@@ -20,12 +20,13 @@ pub const NEIGHBOR_ADVERT: u8 = 136;
 /// ICMPv6 type of a redirect.
 pub const REDIRECT: u8 = 137;
 
-/// The hop limit of every neighbour discovery packet: proof that no router forwarded it.
+/// Hop limit of every neighbour discovery packet; it proves that no router has forwarded the
+/// packet.
 pub const HOP_LIMIT: u8 = 255;
-/// Enough bytes for any message that [`Message::emit`] writes.
+/// Maximum length in bytes of a message written by [`Message::emit`].
 pub const MESSAGE_LEN_MAX: usize = 48;
 
-/// Fields of the IPv6 header that the validity checks need.
+/// Fields of the IPv6 header that are required by the validity checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Source of the packet.
@@ -39,36 +40,36 @@ pub struct Envelope {
 /// A neighbour discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A host looks for routers.
+    /// A host's solicitation of router advertisements.
     RouterSolicit {
         /// Link-layer address of the host.
         source_ll: Option<MacAddr>,
     },
-    /// A router offers itself.
+    /// A router's advertisement.
     RouterAdvert(RouterAdvert),
     /// Asks for the MAC address of `target`, or whether it is still reachable.
     NeighborSolicit {
-        /// The address asked for.
+        /// The address to resolve.
         target: Ipv6Addr,
-        /// Link-layer address of the asking host; absent in duplicate address detection.
+        /// Link-layer address of the sender; absent in duplicate address detection.
         source_ll: Option<MacAddr>,
     },
-    /// `target` is at `target_ll`.
+    /// Reports that `target` is at `target_ll`.
     NeighborAdvert {
-        /// The sender is a router.
+        /// Whether the sender is a router.
         router: bool,
-        /// The advertisement answers a solicitation.
+        /// Whether this answers a solicitation.
         solicited: bool,
-        /// The cached entry is outdated.
+        /// Whether to override an existing cache entry.
         override_: bool,
-        /// The address that this is about.
+        /// The advertised address.
         target: Ipv6Addr,
-        /// Where it is.
+        /// Link-layer address of `target`.
         target_ll: Option<MacAddr>,
     },
-    /// For `dst`, `target` is the better first hop.
+    /// A router's notice that `target` is a better first hop for `dst`.
     Redirect {
-        /// The better hop, or `dst` itself when that is on the link.
+        /// The better first hop, or `dst` itself if it is on-link.
         target: Ipv6Addr,
         /// The destination that is redirected.
         dst: Ipv6Addr,
@@ -77,22 +78,22 @@ pub enum Message {
     },
 }
 
-/// A router advertisement but for its prefixes and routes.
+/// A router advertisement, except its prefixes and routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterAdvert {
-    /// Hop limit to send with; 0 when unspecified.
+    /// Hop limit for outgoing packets; 0 if unspecified.
     pub hop_limit: u8,
-    /// Addresses come by DHCPv6.
+    /// Whether addresses are available by DHCPv6.
     pub managed: bool,
-    /// Other configuration comes by DHCPv6.
+    /// Whether other configuration is available by DHCPv6.
     pub other: bool,
     /// Preference as a default router (RFC 4191).
     pub preference: Preference,
-    /// How long this is a default router in seconds; 0: it is none.
+    /// Lifetime as a default router in seconds; 0 if it is no default router.
     pub lifetime_s: u16,
-    /// How long a neighbour counts as reachable, in milliseconds; 0 when unspecified.
+    /// Time in milliseconds for which a neighbour is considered reachable; 0 if unspecified.
     pub reachable_ms: u32,
-    /// Time between solicitations in milliseconds; 0 when unspecified.
+    /// Retransmission interval of solicitations in milliseconds; 0 if unspecified.
     pub retrans_ms: u32,
     /// Link-layer address of the router.
     pub source_ll: Option<MacAddr>,
@@ -100,15 +101,15 @@ pub struct RouterAdvert {
     pub mtu: Option<u32>,
 }
 
-/// Preference of a router or a route (RFC 4191 §2.1), the worst first.
+/// Preference of a router or a route (RFC 4191 §2.1), in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Preference {
-    /// Only if there is nothing else.
+    /// Used only if there is no alternative.
     Low,
-    /// The usual.
+    /// The default.
     #[default]
     Medium,
-    /// Before others.
+    /// Preferred over routers with a lower value.
     High,
 }
 
@@ -133,9 +134,9 @@ impl Preference {
 }
 
 impl Message {
-    /// Reads and validates the message in `data`, the whole payload of its packet; returns the
-    /// length of its fixed part, where the options start. Other ICMPv6 types are
-    /// [`ParseError::Unsupported`].
+    /// Parses and validates the message in `data`, the whole payload of its packet. Returns it with
+    /// the length of its fixed part, after which the options start. Returns
+    /// [`ParseError::Unsupported`] for further ICMPv6 types.
     pub fn parse(data: &[u8], envelope: &Envelope) -> Result<(Self, usize), ParseError> {
         let [kind, code, _, _] = *at::<4>(data, 0)?;
         let fixed_len = fixed_len(kind).ok_or(ParseError::Unsupported)?;
@@ -161,8 +162,8 @@ impl Message {
     }
 
     /// Writes the message with its link-layer and MTU options and a checksum of zero, and returns
-    /// its length. Further options are appended with [`PrefixInfo::emit`];
-    /// [`crate::icmpv6::fill_checksum`] completes the message.
+    /// its length. Further options can be appended by [`PrefixInfo::emit`]; then call
+    /// [`crate::icmpv6::fill_checksum`].
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let kind = self.kind();
         let fixed_len = match *self {
@@ -240,10 +241,10 @@ pub enum NdpOption {
     Mtu(u32),
     /// A route through the router.
     RouteInfo(RouteInfo),
-    /// Another option (redirected header, RDNSS and the like) or one of another length than
-    /// expected, to be skipped.
+    /// An option that is not supported (redirected header, RDNSS and others) or has an unexpected
+    /// length; should be skipped.
     Unknown {
-        /// Its type.
+        /// Type of the option.
         kind: u8,
     },
 }
@@ -251,30 +252,30 @@ pub enum NdpOption {
 /// A prefix information option (RFC 4861 §4.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixInfo {
-    /// The prefix; bits after `len` mean nothing.
+    /// The prefix; bits after `len` are undefined.
     pub prefix: Ipv6Addr,
-    /// Its length in bits, at most 128.
+    /// Prefix length in bits, at most 128.
     pub len: u8,
-    /// Its addresses are on the link.
+    /// Whether the addresses of the prefix are on-link.
     pub on_link: bool,
-    /// Addresses may be made from it (RFC 4862).
+    /// Whether addresses may be autoconfigured from the prefix (RFC 4862).
     pub autonomous: bool,
-    /// For how long it is on the link, in seconds; `u32::MAX` for ever.
+    /// Valid lifetime in seconds; `u32::MAX` means infinity.
     pub valid_s: u32,
-    /// For how long its addresses are preferred, in seconds; `u32::MAX` for ever.
+    /// Preferred lifetime of its addresses in seconds; `u32::MAX` means infinity.
     pub preferred_s: u32,
 }
 
 /// A route information option (RFC 4191 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteInfo {
-    /// The prefix, zero after what was carried.
+    /// The prefix, padded with zeroes.
     pub prefix: Ipv6Addr,
-    /// Its length in bits, at most 128.
+    /// Prefix length in bits, at most 128.
     pub len: u8,
-    /// Preference over other routes.
+    /// Preference among routes to the same prefix.
     pub preference: Preference,
-    /// For how long it is valid, in seconds; `u32::MAX` for ever.
+    /// Lifetime in seconds; `u32::MAX` means infinity.
     pub lifetime_s: u32,
 }
 
@@ -282,7 +283,7 @@ impl PrefixInfo {
     /// Length of the option in bytes.
     pub const LEN: usize = 32;
 
-    /// Writes the option and returns its length, 32.
+    /// Writes the option, and returns its length, 32.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let o = head_mut::<{ Self::LEN }>(buf);
         o.fill(0);
@@ -298,10 +299,10 @@ impl PrefixInfo {
 }
 
 impl RouteInfo {
-    /// Length of the option as [`Self::emit`] writes it, in bytes.
+    /// Length in bytes of an option written by [`Self::emit`].
     pub const LEN: usize = 24;
 
-    /// Writes the option and returns its length, 24.
+    /// Writes the option, and returns its length, 24.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let o = head_mut::<{ Self::LEN }>(buf);
         o[..4].copy_from_slice(&[
@@ -316,9 +317,9 @@ impl RouteInfo {
     }
 }
 
-/// The options of the message in `data`, in order; nothing when it is not neighbour discovery.
-/// After a message that [`Message::parse`] accepted there are no errors; otherwise one error ends
-/// the iteration.
+/// Returns an iterator over the options of the message in `data`; empty if it is not neighbour
+/// discovery. There are no errors if [`Message::parse`] accepted the message; otherwise the first
+/// error ends the iteration.
 #[must_use]
 pub fn options(data: &[u8]) -> Options<'_> {
     let fixed_len = data.first().and_then(|kind| fixed_len(*kind));
@@ -358,7 +359,7 @@ impl Iterator for Options<'_> {
 const OPT_SOURCE_LL: u8 = 1;
 const OPT_TARGET_LL: u8 = 2;
 const OPT_PREFIX_INFO: u8 = 3;
-/// Type of the option with the packet that a redirect is about (RFC 4861 §4.6.3).
+/// Type of the option that contains the packet that caused a redirect (RFC 4861 §4.6.3).
 pub const OPT_REDIRECTED_HEADER: u8 = 4;
 const OPT_MTU: u8 = 5;
 const OPT_ROUTE_INFO: u8 = 24;
@@ -373,9 +374,9 @@ const fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Reads one option, whose length is a positive multiple of 8. An option whose content makes no
-/// sense, as a prefix of 129 bits, is skipped like an unknown one. RFC 4861 invalidates the whole
-/// message only for a bad option length.
+/// Parses one option, whose length is a positive multiple of 8. Options with invalid content, such
+/// as a prefix of 129 bits, are skipped like unknown ones. RFC 4861 invalidates the whole message
+/// only for an invalid option length.
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
 //# All included options have a length that is greater than zero.
 fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {
@@ -431,7 +432,7 @@ fn u32_at(data: &[u8], offset: usize) -> Result<u32, ParseError> {
     at::<4>(data, offset).map(|b| u32::from_be_bytes(*b))
 }
 
-/// The options that stand once in a message; the first of each kind counts.
+/// Options that occur only once in a message; the first of each kind is used.
 #[derive(Default)]
 struct Found {
     source_ll: Option<MacAddr>,

@@ -1,4 +1,4 @@
-//! An address with the length of its network part: `10.0.0.2/24`.
+//! An address with a prefix length: `10.0.0.2/24`.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,8 +6,8 @@ use core::str::FromStr;
 
 use crate::ParseError;
 
-/// An address and a prefix length that fits its family. Host bits are kept, so that one value can
-/// say both "this interface is 10.0.0.2" and "its network is 10.0.0.0/24".
+/// An address and a prefix length valid for its family. Host bits are kept, so a value can
+/// represent both an interface address (10.0.0.2) and its network (10.0.0.0/24).
 ///
 /// ```
 /// use towpath_wire::Prefix;
@@ -29,27 +29,27 @@ impl Prefix {
     /// ::/0, the IPv6 default route.
     pub const ALL_V6: Self = Self { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// `addr/len`, or `None` when `len` exceeds the 32 or 128 bits of the address.
+    /// Creates `addr/len`; `None` if `len` exceeds the 32 or 128 bits of the address.
     #[must_use]
     pub const fn new(addr: IpAddr, len: u8) -> Option<Self> {
         if len <= bits_of(addr) { Some(Self { addr, len }) } else { None }
     }
 
-    /// The prefix that holds `addr` alone: /32 or /128.
+    /// Creates the prefix that contains only `addr`: /32 or /128.
     #[must_use]
     pub const fn host(addr: IpAddr) -> Self {
         Self { addr, len: bits_of(addr) }
     }
 
-    /// The address as given, host bits included.
+    /// Returns the address as given, including host bits.
     #[inline]
     #[must_use]
     pub const fn addr(&self) -> IpAddr {
         self.addr
     }
 
-    /// Length of the network part in bits.
-    // A prefix of length 0 holds every address, so that `is_empty` would only mislead.
+    /// Returns the prefix length in bits.
+    // A prefix of length 0 contains every address, so `is_empty` would be misleading.
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     #[must_use]
@@ -57,13 +57,13 @@ impl Prefix {
         self.len
     }
 
-    /// Whether this holds one address only.
+    /// Whether the prefix contains exactly one address.
     #[must_use]
     pub const fn is_host(&self) -> bool {
         self.len == bits_of(self.addr)
     }
 
-    /// The first address: host bits zero.
+    /// Returns the first address: host bits are zero.
     #[inline]
     #[must_use]
     pub const fn network(&self) -> IpAddr {
@@ -73,13 +73,13 @@ impl Prefix {
         }
     }
 
-    /// The same network with the host bits zero.
+    /// Returns the same network with zero host bits.
     #[must_use]
     pub const fn trunc(&self) -> Self {
         Self { addr: self.network(), len: self.len }
     }
 
-    /// The last address: host bits one.
+    /// Returns the last address: host bits are one.
     #[must_use]
     pub const fn last(&self) -> IpAddr {
         match self.addr {
@@ -88,7 +88,7 @@ impl Prefix {
         }
     }
 
-    /// Whether `addr` is of the same family and inside the network.
+    /// Whether `addr` has the same family and is inside the network.
     #[inline]
     #[must_use]
     pub const fn contains(&self, addr: IpAddr) -> bool {
@@ -99,14 +99,14 @@ impl Prefix {
         }
     }
 
-    /// Whether all of `other` is inside this network.
+    /// Whether the whole prefix `other` is inside this network.
     #[must_use]
     pub const fn contains_prefix(&self, other: &Self) -> bool {
         self.len <= other.len && self.contains(other.addr)
     }
 
-    /// The directed broadcast address: IPv4 only, and none on a point-to-point /31 (RFC 3021) or
-    /// /32.
+    /// Returns the directed broadcast address; `None` for IPv6, for a point-to-point /31 (RFC 3021)
+    /// and for a /32.
     #[inline]
     #[must_use]
     pub const fn broadcast(&self) -> Option<Ipv4Addr> {
@@ -123,7 +123,7 @@ impl Prefix {
         self.broadcast() == Some(addr)
     }
 
-    /// The netmask of an IPv4 prefix: 255.255.255.0 for a /24.
+    /// Returns the netmask of an IPv4 prefix: 255.255.255.0 for a /24.
     #[must_use]
     pub const fn netmask_v4(&self) -> Option<Ipv4Addr> {
         match self.addr {
@@ -165,7 +165,7 @@ impl From<IpAddr> for Prefix {
 impl FromStr for Prefix {
     type Err = ParseError;
 
-    /// Reads `10.0.0.2/24` or `fd00::2/64`; an address alone is a /32 or /128.
+    /// Parses `10.0.0.2/24` or `fd00::2/64`; an address without a length is a /32 or /128.
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let (addr, len) = match s.split_once('/') {
             Some((addr, len)) => (addr, Some(len)),

@@ -1,4 +1,4 @@
-//! The protocol numbers of IPv4's protocol field and IPv6's next header field.
+//! Protocol numbers of IPv4's protocol field and IPv6's next header field.
 
 use core::fmt;
 
@@ -23,12 +23,12 @@ impl IpProtocol {
     pub const FRAGMENT: Self = Self(44);
     /// ICMP for IPv6 (RFC 4443).
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (RFC 8200 §4.7).
+    /// No next header (RFC 8200 §4.7).
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options (RFC 8200 §4.6).
     pub const DESTINATION_OPTIONS: Self = Self(60);
 
-    /// Whether this is one of the IPv6 extension headers that [`crate::ipv6_ext`] walks over.
+    /// Whether this is an IPv6 extension header that [`crate::ipv6_ext`] parses.
     #[inline]
     #[must_use]
     pub const fn is_ipv6_extension(self) -> bool {

@@ -1,8 +1,8 @@
 //! The TCP header, its options, and arithmetic on sequence numbers (RFC 9293 §3.1, RFC 7323, RFC
 //! 2018).
 //!
-//! Only the header is read here: the checksum, which needs the addresses and the payload, is the
-//! caller's, before `parse` and after `emit`.
+//! Does not handle checksums, because these need the addresses and the payload: the caller verifies
+//! before `parse`, and computes after `emit`.
 
 mod flags;
 mod options;
@@ -15,11 +15,11 @@ pub use self::options::{Options, SackBlocks, Timestamps};
 pub use self::seq_num::SeqNum;
 use crate::bytes::be64_of;
 
-/// Length of a header without options.
+/// Length of a header without options in bytes.
 pub const HEADER_LEN_MIN: usize = 20;
-/// Length of a header with all the options that the 4-bit data offset can describe.
+/// Maximum length of a header in bytes, limited by the 4-bit data offset.
 pub const HEADER_LEN_MAX: usize = 60;
-/// Where the checksum field starts in the header.
+/// Offset of the checksum field in the header.
 pub const CHECKSUM_OFFSET: usize = 16;
 
 /// A parsed TCP header.
@@ -45,34 +45,34 @@ pub const CHECKSUM_OFFSET: usize = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Never 0 after `parse`.
+    /// Source port; never 0 after `parse`.
     pub src_port: u16,
-    /// Never 0 after `parse`.
+    /// Destination port; never 0 after `parse`.
     pub dst_port: u16,
-    /// SEG.SEQ: the number of the first byte of the payload, or of the SYN.
+    /// SEG.SEQ: sequence number of the first byte of the payload, or of the SYN.
     pub seq: SeqNum,
-    /// Meaningful only with [`Flags::ACK`].
+    /// Acknowledgement number; valid only with [`Flags::ACK`].
     pub ack: SeqNum,
-    /// The control bits.
+    /// Control bits.
     pub flags: Flags,
-    /// As on the wire: not scaled.
+    /// Window field as on the wire, not scaled.
     pub window: u16,
-    /// As on the wire; neither checked nor computed here.
+    /// Checksum as on the wire; neither verified nor computed here.
     pub checksum: u16,
-    /// Meaningful only with [`Flags::URG`].
+    /// Urgent pointer; valid only with [`Flags::URG`].
     pub urgent: u16,
-    /// Bytes from the start of the header to the payload. `emit` ignores it and writes what the
-    /// options need.
+    /// Header length in bytes, including options. Ignored by `emit`, which writes the length that
+    /// the options need.
     pub header_len: u8,
-    /// The options understood; see [`Options::parse`].
+    /// The supported options; see [`Options::parse`].
     pub options: Options,
 }
 
 impl Header {
-    /// Reads the header at the start of `bytes`, which may go on with the payload.
+    /// Parses the header at the start of `bytes`, which may continue with the payload.
     ///
-    /// A bad option ends the reading of options but does not cost the segment: what was understood
-    /// before it counts.
+    /// An invalid option ends the parsing of options, but the segment is not rejected; options
+    /// before it are used.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Header, TcpParseError> {
         let Some((fixed, _)) = bytes.split_first_chunk::<HEADER_LEN_MIN>() else {
@@ -108,10 +108,10 @@ impl Header {
         })
     }
 
-    /// Writes header, options and padding to the start of `out` and returns their length.
+    /// Writes header, options and padding to the start of `out`, and returns their length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`emitted_len`](Self::emitted_len): the caller sized it.
+    /// If `out` is shorter than [`emitted_len`](Self::emitted_len).
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let len = self.emitted_len();
@@ -121,8 +121,8 @@ impl Header {
         let halves = |n: u32| [(n >> 16) as u16, n as u16];
         let ([q0, q1], [a0, a1]) = (halves(self.seq.0), halves(self.ack.0));
         let bits = (len as u16 / 4) << 12 | (self.flags.0 & Flags::MASK);
-        // Few stores: the checksum may be computed next, by words, and a load that spans several
-        // stores waits for them.
+        // Use few stores: the checksum may be computed next, by words, and a load that spans
+        // several stores would stall.
         fixed[..8].copy_from_slice(&be64_of([self.src_port, self.dst_port, q0, q1]));
         fixed[8..16].copy_from_slice(&be64_of([a0, a1, bits, self.window]));
         let last = u32::from(self.checksum) << 16 | u32::from(self.urgent);
@@ -133,22 +133,22 @@ impl Header {
         len
     }
 
-    /// How many bytes `emit` writes: a multiple of 4 between 20 and 60.
+    /// Returns the number of bytes that `emit` writes: a multiple of 4 between 20 and 60.
     #[inline]
     pub fn emitted_len(&self) -> usize {
         HEADER_LEN_MIN + self.options.emitted_len()
     }
 }
 
-/// Why bytes are not a TCP header.
+/// Reason why bytes are not a valid TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpParseError {
-    /// Fewer bytes than the header says it has.
+    /// There are fewer bytes than the header length.
     Truncated,
-    /// The data offset points into the fixed header.
+    /// The data offset is smaller than the fixed header.
     HeaderLength,
-    /// Port 0 names nothing (RFC 6335 §6).
+    /// Port 0 is reserved (RFC 6335 §6).
     PortZero,
 }
 
@@ -208,7 +208,7 @@ mod tests {
             for (offset, within) in [(0, true), (31, true), (32, false), (u32::MAX, false)] {
                 assert_eq!((first + offset).is_within(first, 32), within, "{first:?} + {offset}");
             }
-            // Where order turns round nothing changes.
+            // Offsets at which the order is inverted do not matter here.
             for offset in [0x7fff_ffff, 0x8000_0000, 0x8000_0001] {
                 assert!(!(first + offset).is_within(first, 32));
                 assert!((first + offset).is_within(first, u32::MAX));
@@ -316,7 +316,7 @@ mod tests {
             blocks in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
         ) -> Options {
             let mut sack = SackBlocks::new();
-            // A SYN carries no blocks; with all the others only two would fit.
+            // A SYN carries no blocks; with all further options only two would fit.
             if mss.is_none() && window_scale.is_none() {
                 for (left, right) in blocks {
                     sack.push(SeqNum(left), SeqNum(right));

@@ -1,4 +1,4 @@
-//! The UDP header (RFC 768) and its checksum rules, which differ by IP version.
+//! The UDP header (RFC 768) and its checksum rules, which depend on the IP version.
 
 use core::ops::Range;
 
@@ -7,25 +7,25 @@ use crate::{ParseError, checksum};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum field starts in the header.
+/// Offset of the checksum field in the header.
 pub const CHECKSUM_OFFSET: usize = 6;
 
 /// A UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Port of the sender.
+    /// Source port.
     pub src_port: u16,
-    /// Port of the receiver.
+    /// Destination port.
     pub dst_port: u16,
     /// Length of header and payload in bytes.
     pub length: u16,
-    /// Checksum as it stands on the wire; 0 means that there is none.
+    /// Checksum as on the wire; 0 if there is none.
     pub checksum: u16,
 }
 
 impl Header {
-    /// Reads the header of a datagram and returns where its payload is. `data` is the whole payload
-    /// of the IP packet; bytes after the UDP length are ignored.
+    /// Parses the header of a datagram, and returns it with the range of the payload. `data` is the
+    /// whole payload of the IP packet; bytes after the UDP length are ignored.
     #[inline]
     pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, header_len) = Self::parse_quoted(data)?;
@@ -39,7 +39,7 @@ impl Header {
         Ok((header, header_len..length))
     }
 
-    /// Reads the header of a datagram quoted in an ICMP error, whose payload may be missing.
+    /// Parses the header of a datagram quoted in an ICMP error, whose payload may be truncated.
     #[inline]
     pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = head::<HEADER_LEN>(data)?;
@@ -52,18 +52,19 @@ impl Header {
         Ok((header, HEADER_LEN))
     }
 
-    /// Writes the header, its checksum as given, and returns its length, 8.
+    /// Writes the header with the given checksum, and returns its length, 8.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let h = head_mut::<HEADER_LEN>(buf);
-        // A single store: the checksum may be computed next, by words. A load that spans several
-        // stores would wait for them.
+        // Use a single store: the checksum may be computed next, by words, and a load that spans
+        // several stores would stall.
         *h = be64_of([self.src_port, self.dst_port, self.length, self.checksum]);
         HEADER_LEN
     }
 
-    /// The checksum field for this header over a payload whose running sum is `payload_sum`;
-    /// `pseudo` is the running sum of the pseudo-header. The field's present value does not count.
+    /// Returns the checksum field for this header over a payload with the running sum
+    /// `payload_sum`. `pseudo` is the running sum of the pseudo-header. The current value of the
+    /// field is ignored.
     //= https://www.rfc-editor.org/rfc/rfc768
     //# If the computed  checksum  is zero,  it is transmitted  as all ones (the
     //# equivalent  in one's complement  arithmetic).
@@ -78,7 +79,8 @@ impl Header {
     }
 }
 
-/// Whether a datagram carried by IPv4 is unharmed. `datagram` is cut to the UDP length.
+/// Whether the checksum of a datagram in IPv4 is correct or absent. `datagram` must end at the UDP
+/// length.
 #[inline]
 #[must_use]
 pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
@@ -88,7 +90,7 @@ pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
     matches!(datagram.get(6..8), Some([0, 0])) || sum_ok(datagram, pseudo)
 }
 
-/// Whether a datagram carried by IPv6 is unharmed. `datagram` is cut to the UDP length.
+/// Whether the checksum of a datagram in IPv6 is correct. `datagram` must end at the UDP length.
 #[inline]
 #[must_use]
 pub fn checksum_ok_v6(datagram: &[u8], pseudo: u64) -> bool {

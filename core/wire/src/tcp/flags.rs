@@ -3,25 +3,25 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// The control bits, from FIN (bit 0) to CWR (bit 7); the four reserved bits are ignored in reading
-/// and sent as zero.
+/// The control bits, from FIN (bit 0) to CWR (bit 7). The four reserved bits are ignored on
+/// receive, and sent as zero.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// No bit.
+    /// No bits set.
     pub const NONE: Flags = Flags(0);
     /// The sender has no more bytes.
     pub const FIN: Flags = Flags(0x01);
-    /// Synchronise: `seq` is the initial sequence number.
+    /// Synchronize: `seq` is the initial sequence number.
     pub const SYN: Flags = Flags(0x02);
     /// Reset the connection.
     pub const RST: Flags = Flags(0x04);
-    /// Push: hand the bytes to the program now.
+    /// Push: deliver the bytes to the program now.
     pub const PSH: Flags = Flags(0x08);
-    /// The acknowledgement number means something: always, but in the first SYN and in some RSTs.
+    /// The acknowledgement number is valid: always, except in the first SYN and in some RSTs.
     pub const ACK: Flags = Flags(0x10);
-    /// The urgent pointer means something.
+    /// The urgent pointer is valid.
     pub const URG: Flags = Flags(0x20);
     /// ECN echo (RFC 3168 section 6.1).
     pub const ECE: Flags = Flags(0x40);
@@ -30,19 +30,19 @@ impl Flags {
 
     pub(super) const MASK: u16 = 0xff;
 
-    /// True when every bit of `other` is set.
+    /// Whether all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when any bit of `other` is set.
+    /// Whether any bit of `other` is set.
     #[inline]
     pub const fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Removes the bits of `other`.
+    /// Returns the flags without the bits of `other`.
     #[inline]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)

@@ -12,27 +12,26 @@ pub(super) const KIND_SACK_PERMITTED: u8 = 4;
 pub(super) const KIND_SACK: u8 = 5;
 pub(super) const KIND_TIMESTAMPS: u8 = 8;
 
-/// The options that the stack understands; unknown ones are skipped in reading.
+/// The options that the stack supports; unknown options are skipped by the parser.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Largest payload the sender of the option accepts (RFC 9293 §3.7.1); only in SYNs.
+    /// Maximum payload that the sender of the option accepts (RFC 9293 §3.7.1); only in SYNs.
     pub mss: Option<u16>,
-    /// Shift count of the sender's windows (RFC 7323 §2.2), as on the wire: a receiver caps it at
-    /// 14.
+    /// Window scale of the sender (RFC 7323 §2.2), as on the wire; a receiver has to cap it at 14.
     pub window_scale: Option<u8>,
-    /// RFC 2018 §2; only in SYNs.
+    /// SACK-permitted (RFC 2018 §2); only in SYNs.
     pub sack_permitted: bool,
-    /// RFC 7323 §3.2.
+    /// Timestamps (RFC 7323 §3.2).
     pub timestamps: Option<Timestamps>,
-    /// RFC 2018 §3; empty when there is no such option.
+    /// SACK blocks (RFC 2018 §3); empty without the option.
     pub sack: SackBlocks,
 }
 
 impl Options {
-    /// Reads an option area, which need not be padded or well formed.
+    /// Parses an options area, which need not be padded or well formed.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Options {
-        // The layout of nearly all segments of a connection with timestamps (RFC 7323 appendix A).
+        // Fast path: the layout of almost all segments with timestamps (RFC 7323 appendix A).
         if let [KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes {
             return Options {
                 timestamps: Some(Timestamps {
@@ -75,7 +74,7 @@ impl Options {
         options
     }
 
-    /// Notes one option; an unknown kind or a length that its kind never has is ignored.
+    /// Stores one option; ignores unknown kinds and invalid lengths.
     fn read(&mut self, kind: u8, body: &[u8]) {
         match (kind, body) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
@@ -105,7 +104,7 @@ impl Options {
         }
     }
 
-    /// Bytes these options take in a header, padding included.
+    /// Returns the length of the options in a header in bytes, including padding.
     #[inline]
     pub fn emitted_len(&self) -> usize {
         let mut len = 0;
@@ -115,7 +114,7 @@ impl Options {
         if self.window_scale.is_some() {
             len += 4;
         }
-        // SACK-permitted fills the two bytes that NOPs would take before the timestamps.
+        // SACK-permitted takes the two bytes that would be NOPs before the timestamps.
         if self.timestamps.is_some() {
             len += 12;
         } else if self.sack_permitted {
@@ -177,9 +176,9 @@ impl Options {
 /// The timestamps option (RFC 7323 §3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// TSval: the sender's clock.
+    /// TSval: the sender's timestamp clock.
     pub value: u32,
-    /// TSecr: the clock value it last heard from the other side; meaningful only with ACK.
+    /// TSecr: the most recent timestamp received from the peer; valid only with ACK.
     pub echo: u32,
 }
 
@@ -191,15 +190,15 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// 40 bytes of options hold no more.
+    /// Maximum blocks that fit into 40 bytes of options.
     pub const COUNT_MAX: usize = 4;
 
-    /// No block: no option.
+    /// Creates an empty list, for which no option is emitted.
     pub const fn new() -> SackBlocks {
         SackBlocks { blocks: [(SeqNum(0), SeqNum(0)); Self::COUNT_MAX], len: 0 }
     }
 
-    /// Adds the range `left..right`; false when there is no room.
+    /// Appends the range `left..right`; returns false if the list is full.
     pub fn push(&mut self, left: SeqNum, right: SeqNum) -> bool {
         match self.blocks.get_mut(usize::from(self.len)) {
             Some(slot) => {
@@ -211,19 +210,19 @@ impl SackBlocks {
         }
     }
 
-    /// Blocks in it, at most [`COUNT_MAX`](Self::COUNT_MAX).
+    /// Returns the number of blocks, at most [`COUNT_MAX`](Self::COUNT_MAX).
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Whether it has no block.
+    /// Whether there are no blocks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The ranges as (first, one past the last).
+    /// Returns the ranges as (first number, number after the last).
     pub fn iter(&self) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
         self.blocks.iter().copied().take(self.len())
     }

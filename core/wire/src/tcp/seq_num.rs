@@ -3,7 +3,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A sequence number: arithmetic wraps (RFC 9293 §3.4), and order is that of the nearer way round.
+/// A sequence number with wrapping arithmetic (RFC 9293 §3.4). Comparisons use the shorter
+/// distance.
 ///
 /// ```
 /// use towpath_wire::tcp::SeqNum;
@@ -13,40 +14,39 @@ use core::ops::{Add, AddAssign, Sub};
 /// assert_eq!(SeqNum(16) - rcv_nxt, 32);
 /// ```
 ///
-/// The order is not transitive: of three numbers each may be before the next. So there is no `Ord`,
-/// and there are two kinds of questions, with methods of their own:
+/// Comparison is not transitive: among three numbers, each may precede the next one cyclically.
+/// There is therefore no `Ord`, but two sets of methods:
 ///
-/// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or
-///   subtract (`seq - base`) and compare the length against one that we know. A number of the peer
-///   may lie anywhere.
-/// * For the later of two numbers of our own, use `lt`, `leq`, `gt`, `geq`, `max` or `min`. `lt`,
-///   `leq`, `gt`, `geq`, `max`, `min`. Both are never more than [`APART_MAX`](Self::APART_MAX)
-///   apart, which debug builds assert. So the first hostile test finds a peer's number that gets
-///   here unchecked.
+/// * For a number that a peer chose, use [`is_within`](Self::is_within) with a known range.
+///   Alternatively subtract a base (`seq - base`), and compare the length with a known one. A
+///   peer's number may be anywhere.
+/// * To compare two numbers of our own, use `lt`, `leq`, `gt`, `geq`, `max` or `min`. Two own
+///   numbers are never more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert.
+///   The assertion detects a peer's number that was not validated.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// Largest distance of two numbers of one connection that are in use. The largest window (RFC
-    /// 7323 §2.3) counts, and half as much again for what lies before it. Well below 2^31, where
-    /// order turns round.
+    /// Maximum distance of two numbers that one connection uses. The largest window (RFC 7323
+    /// §2.3), and half of it for numbers before the window. Well below 2^31, where the order is
+    /// inverted.
     pub const APART_MAX: u32 = 3 << 29;
 
-    /// Whether it is one of the `count` numbers from `first` on. Right for every number, wherever
-    /// it comes from.
+    /// Whether this is one of the `count` numbers from `first` on. Valid for any number, also a
+    /// peer's.
     #[inline]
     pub const fn is_within(self, first: SeqNum, count: u32) -> bool {
         self.0.wrapping_sub(first.0) < count
     }
 
-    /// How far `self` is past `other` by the nearer way round; negative when it is before. The sign
-    /// says nothing but which way is nearer if a peer chose a number.
+    /// Returns the distance from `other` to `self`, along the shorter way; negative if `self` is
+    /// before `other`. If a peer chose one of the numbers, the sign only says which way is shorter.
     #[inline]
     pub const fn distance(self, other: SeqNum) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// As `distance`, of two numbers of our own.
+    /// Returns [`distance`](Self::distance) for two numbers of our own.
     #[inline]
     const fn ours(self, other: SeqNum) -> i32 {
         let distance = self.distance(other);
@@ -54,37 +54,37 @@ impl SeqNum {
         distance
     }
 
-    /// `self` is before `other`; both are ours.
+    /// Whether `self` is before `other`; both must be our own.
     #[inline]
     pub const fn lt(self, other: SeqNum) -> bool {
         self.ours(other) < 0
     }
 
-    /// `self` is `other` or before it; both are ours.
+    /// Whether `self` is before or equal to `other`; both must be our own.
     #[inline]
     pub const fn leq(self, other: SeqNum) -> bool {
         self.ours(other) <= 0
     }
 
-    /// `self` is past `other`; both are ours.
+    /// Whether `self` is after `other`; both must be our own.
     #[inline]
     pub const fn gt(self, other: SeqNum) -> bool {
         self.ours(other) > 0
     }
 
-    /// `self` is `other` or past it; both are ours.
+    /// Whether `self` is after or equal to `other`; both must be our own.
     #[inline]
     pub const fn geq(self, other: SeqNum) -> bool {
         self.ours(other) >= 0
     }
 
-    /// The later of the two; both are ours.
+    /// Returns the later of two numbers; both must be our own.
     #[inline]
     pub const fn max(self, other: SeqNum) -> SeqNum {
         if self.geq(other) { self } else { other }
     }
 
-    /// The earlier of the two; both are ours.
+    /// Returns the earlier of two numbers; both must be our own.
     #[inline]
     pub const fn min(self, other: SeqNum) -> SeqNum {
         if self.leq(other) { self } else { other }
@@ -114,7 +114,7 @@ impl Sub<u32> for SeqNum {
     }
 }
 
-/// The count of numbers from `other` on to `self`, modulo 2^32.
+/// Returns the number of sequence numbers from `other` to `self`, modulo 2^32.
 impl Sub<SeqNum> for SeqNum {
     type Output = u32;
     #[inline]
