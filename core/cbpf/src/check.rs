@@ -1,22 +1,22 @@
-//! Programs that may be run: `bpf_check_classic`, step by step.
+//! Validation of programs, following Linux's `bpf_check_classic`.
 
 use core::fmt;
 
 use crate::instruction::{INSTRUCTIONS_MAX, Instruction, Load, Step};
 
-/// Linux refuses the program: EINVAL.
+/// Reason why a program was rejected; Linux returns EINVAL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No instruction, or more than [`INSTRUCTIONS_MAX`].
+    /// The program is empty, or has more than [`INSTRUCTIONS_MAX`] instructions.
     Length,
-    /// An instruction that does not exist, or with an operand out of range.
+    /// The instruction at this index is unknown, or has an operand out of range.
     Instruction(usize),
-    /// A jump beyond the end.
+    /// The instruction at this index jumps beyond the end.
     Jump(usize),
     /// The last instruction does not return.
     NoReturn,
-    /// A cell of the scratch memory may be read before it is written.
+    /// The instruction at this index may read a cell of the scratch memory before it is written.
     Unwritten(usize),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// The steps of a program that may be run.
+/// Validates a program, and returns its decoded steps.
 pub(crate) fn check(program: &[Instruction]) -> Result<Box<[Step]>, Refused> {
     if program.is_empty() || program.len() > INSTRUCTIONS_MAX {
         return Err(Refused::Length);
@@ -55,7 +55,7 @@ pub(crate) fn check(program: &[Instruction]) -> Result<Box<[Step]>, Refused> {
     }
 }
 
-/// Instructions that a jump may skip; `None`: the next one follows.
+/// Returns the distances by which an instruction may jump; `None` if it does not jump.
 fn targets(step: &Step) -> Option<[usize; 2]> {
     match *step {
         Step::Jump(skip) => Some([skip as usize; 2]),
@@ -64,8 +64,9 @@ fn targets(step: &Step) -> Option<[usize; 2]> {
     }
 }
 
-/// As `check_load_and_stores`: a bit for each cell that is written on every way to an instruction.
-/// The instruction behind a jump is reached by other jumps alone, which have left their bits.
+/// Checks that every cell is written before it is read, as in `check_load_and_stores`. `on_arrival`
+/// has a bit for each cell that is written on every path to an instruction. After a jump, only
+/// jumps lead to the next instruction, so its bits come from `on_arrival`.
 fn check_cells(steps: &[Step]) -> Result<(), Refused> {
     let mut on_arrival = vec![u16::MAX; steps.len()];
     let mut written = 0;

@@ -1,42 +1,43 @@
-//! Instructions as programs write them, and what each means.
+//! Instructions in their encoded and decoded forms.
 
 use crate::packet::Ancillary;
 
-/// BPF_MAXINSNS: limit on the instructions of a program.
+/// Maximum instructions of a program: BPF_MAXINSNS.
 pub const INSTRUCTIONS_MAX: usize = 4096;
-/// BPF_MEMWORDS: cells of the scratch memory.
+/// Number of cells of the scratch memory: BPF_MEMWORDS.
 pub(crate) const CELLS: usize = 16;
 
-/// Instruction with the fields of Linux's `struct sock_filter`.
+/// An encoded instruction, with the fields of Linux's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
     /// Class, size, mode and operation.
     pub code: u16,
-    /// Instructions to skip where a comparison holds.
+    /// Number of instructions to skip if the comparison holds.
     pub jt: u8,
-    /// Instructions to skip where a comparison does not hold.
+    /// Number of instructions to skip if the comparison does not hold.
     pub jf: u8,
     /// Operand.
     pub k: u32,
 }
 
 impl Instruction {
-    /// Bytes of a `struct sock_filter`.
+    /// Size of a `struct sock_filter` in bytes.
     pub const LEN: usize = 8;
 
-    /// From a `struct sock_filter` in the byte order of this machine.
+    /// Decodes a `struct sock_filter` in native byte order.
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         let [a, b, jt, jf, k @ ..] = bytes;
         Self { code: u16::from_ne_bytes([a, b]), jt, jf, k: u32::from_ne_bytes(k) }
     }
 
-    /// The `struct sock_filter`.
+    /// Encodes the instruction as a `struct sock_filter`.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let ([a, b], [c, d, e, f]) = (self.code.to_ne_bytes(), self.k.to_ne_bytes());
         [a, b, self.jt, self.jf, c, d, e, f]
     }
 
-    /// The meaning; `None`: `chk_code_allowed` knows no such code, or an operand is out of range.
+    /// Decodes the instruction. Returns `None` if `chk_code_allowed` rejects the code, or an
+    /// operand is out of range.
     pub(crate) fn decode(self) -> Option<Step> {
         let Self { code, jt, jf, k } = self;
         Some(match code & CLASS {
@@ -60,7 +61,7 @@ impl Instruction {
     }
 }
 
-/// A checked instruction.
+/// A decoded and validated instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     LoadA(Load),
@@ -77,17 +78,17 @@ pub(crate) enum Step {
     XToA,
 }
 
-/// Where a register's new value comes from.
+/// Source of a register's new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     Constant(u32),
     Cell(u8),
     PacketLen,
-    /// Bytes at a fixed place.
+    /// Bytes at a fixed offset.
     At(Width, u32),
-    /// Bytes at X and so much.
+    /// Bytes at X plus a fixed offset.
     AtX(Width, u32),
-    /// Length of an IPv4 header whose first byte is there.
+    /// Length of an IPv4 header whose first byte is at this offset.
     HeaderLen(u32),
     About(Ancillary),
 }
@@ -191,7 +192,7 @@ fn operand(code: u16, k: u32) -> Operand {
     if code & X == 0 { Operand::Constant(k) } else { Operand::X }
 }
 
-/// A constant divisor is not 0, and a constant shift leaves something.
+/// Decodes an operation. Rejects a constant divisor of 0, and a constant shift of 32 or more.
 fn operation(code: u16, by: Operand) -> Option<Operation> {
     let operation = match code & !(CLASS | X) {
         0x00 => Operation::Add,

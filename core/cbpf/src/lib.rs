@@ -4,10 +4,10 @@
 //! Read McCanne and Jacobson, "The BSD Packet Filter" (1993), for the machine, and Linux's
 //! `Documentation/networking/filter.rst` for its extensions.
 //!
-//! [`Program::check`] accepts the programs that `bpf_check_classic` accepts. Their jumps lead
-//! forward, the last instruction returns, and no cell of the scratch memory is read before it is
-//! written. A run is therefore as long as the program at most, and cannot fail: a load beyond the
-//! packet ends it with 0.
+//! [`Program::check`] accepts exactly the programs that `bpf_check_classic` accepts. Jumps only
+//! lead forward, the last instruction returns, and cells of the scratch memory are written before
+//! they are read. A run therefore executes at most as many instructions as the program has. A load
+//! beyond the packet ends the run with result 0.
 //!
 //! ```
 //! use towpath_cbpf::{Instruction, Program};

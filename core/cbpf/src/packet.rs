@@ -1,23 +1,24 @@
-//! A packet as a program sees it.
+//! The packet interface of a program.
 
-/// A packet that a program is run on.
+/// A packet on which a program runs.
 pub trait FilterPacket {
-    /// Bytes from where the program's data begins: BPF_LEN.
+    /// Returns the length of the data in bytes: BPF_LEN.
     fn len(&self) -> u32;
 
-    /// No bytes.
+    /// Whether there is no data.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `bytes` from `at` bytes behind `origin`. False where the packet ends before.
+    /// Fills `bytes` from offset `at` relative to `origin`. Returns false if the packet is too
+    /// short.
     fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool;
 
-    /// A number that the host knows beside the bytes.
+    /// Returns metadata of the packet.
     fn about(&self, what: Ancillary) -> u32;
 }
 
-/// Bytes alone: no headers lie before them, and nothing is known of them.
+/// Plain bytes without headers and metadata.
 impl FilterPacket for [u8] {
     fn len(&self) -> u32 {
         u32::try_from(<[u8]>::len(self)).unwrap_or(u32::MAX)
@@ -35,10 +36,10 @@ impl FilterPacket for [u8] {
     }
 }
 
-/// Where an offset counts from.
+/// Base of an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The data: of a UDP socket the UDP header.
+    /// The data; for a UDP socket it begins with the UDP header.
     Data,
     /// SKF_NET_OFF: the IP header.
     Network,
@@ -52,7 +53,8 @@ impl Origin {
     /// SKF_LL_OFF.
     const LINK: u32 = (-0x20_0000_i32) as u32;
 
-    /// The origin of a program's offset, and how far it leads from there. `None`: before all three.
+    /// Splits a program's offset into its origin and the distance from there. Returns `None` if it
+    /// is before all origins.
     pub(crate) fn of(offset: u32) -> Option<(Self, u32)> {
         if offset as i32 >= 0 {
             Some((Self::Data, offset))
@@ -64,14 +66,15 @@ impl Origin {
     }
 }
 
-/// Linux's SKF_AD_ words, but for those about netlink messages, which no socket here has.
+/// Metadata: Linux's SKF_AD_ words, except those for netlink messages, because there are no netlink
+/// sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ancillary {
     /// Ethernet type of the network protocol.
     Protocol,
     /// PACKET_HOST, PACKET_BROADCAST or PACKET_MULTICAST.
     PacketType,
-    /// Number of the interface.
+    /// Index of the interface.
     InterfaceIndex,
     /// SO_MARK of the packet.
     Mark,
@@ -79,9 +82,9 @@ pub enum Ancillary {
     Queue,
     /// ARPHRD_ number of the interface.
     HardwareType,
-    /// Hash of the flow.
+    /// Flow hash.
     FlowHash,
-    /// Processor that the program runs on.
+    /// Number of the processor that runs the program.
     Processor,
     /// VLAN tag.
     VlanTag,
@@ -89,11 +92,11 @@ pub enum Ancillary {
     HasVlanTag,
     /// Protocol of the VLAN tag.
     VlanProtocol,
-    /// Offset of what follows the transport header.
+    /// Offset of the payload after the transport header.
     PayloadOffset,
     /// A random number.
     Random,
-    /// SKF_AD_ALU_XOR_X: not of the packet, but A xor X.
+    /// SKF_AD_ALU_XOR_X: computes A xor X, independent of the packet.
     XorX,
 }
 
@@ -101,7 +104,7 @@ impl Ancillary {
     /// SKF_AD_OFF.
     pub(crate) const OFFSET: u32 = (-0x1000_i32) as u32;
 
-    /// The word with this number behind SKF_AD_OFF.
+    /// Returns the word with this offset from SKF_AD_OFF.
     pub(crate) fn numbered(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Protocol,

@@ -1,10 +1,10 @@
-//! The machine: two registers, sixteen cells, and a packet.
+//! The virtual machine: two registers, sixteen cells, and a packet.
 
 use crate::check::{Refused, check};
 use crate::instruction::{CELLS, Instruction, Load, Operand, Operation, Step, Test, Width};
 use crate::packet::{Ancillary, FilterPacket, Origin};
 
-/// A checked program.
+/// A validated program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     steps: Box<[Step]>,
@@ -12,21 +12,22 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks a program as Linux does.
+    /// Validates a program like Linux.
     ///
     /// # Errors
-    /// [`Refused`] says why.
+    /// [`Refused`] contains the reason.
     pub fn check(instructions: &[Instruction]) -> Result<Self, Refused> {
         Ok(Self { steps: check(instructions)?, instructions: instructions.into() })
     }
 
-    /// The instructions as they were written.
+    /// Returns the encoded instructions.
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
-    /// The number that the program returns for a packet. A filter's is the number of bytes to keep,
-    /// 0 to drop the packet. A load beyond the packet returns 0, and a division by 0, too.
+    /// Runs the program on a packet, and returns its result: for a filter the number of bytes to
+    /// keep, or 0 to drop the packet. The result is also 0 after a load beyond the packet, or a
+    /// division by 0.
     pub fn run<P: FilterPacket + ?Sized>(&self, packet: &P) -> u32 {
         FilterMachine::default().run(&self.steps, packet).unwrap_or(0)
     }
@@ -40,10 +41,10 @@ struct FilterMachine {
 }
 
 impl FilterMachine {
-    /// `None`: the packet does not have what is loaded, or a divisor is 0.
+    /// Runs the steps; returns `None` if a load exceeds the packet, or a divisor is 0.
     fn run<P: FilterPacket + ?Sized>(&mut self, steps: &[Step], packet: &P) -> Option<u32> {
         let mut at = 0;
-        // `check` has made sure that jumps lead forward and that the last step returns.
+        // `check` guarantees that jumps lead forward, and that the last step returns.
         while let Some(step) = steps.get(at) {
             at += 1;
             match *step {
@@ -90,7 +91,7 @@ impl FilterMachine {
             Operation::Or => a | by,
             Operation::And => a & by,
             Operation::Xor => a ^ by,
-            // As Linux shifts by X: by its lowest five bits.
+            // Like Linux, shift by the lowest five bits of X.
             Operation::ShiftLeft => a.wrapping_shl(by),
             Operation::ShiftRight => a.wrapping_shr(by),
         })
@@ -114,7 +115,7 @@ impl FilterMachine {
     }
 }
 
-/// A number of the packet, in network byte order.
+/// Loads a number in network byte order from the packet.
 fn bytes_at<P: FilterPacket + ?Sized>(packet: &P, width: Width, at: u32) -> Option<u32> {
     let (origin, at) = Origin::of(at)?;
     let mut bytes = [0; 4];

@@ -1,5 +1,5 @@
-//! Programs beside the kernel's: sockets of AF_UNIX run a filter on the very bytes of a message, so
-//! that no network is needed.
+//! Compares programs with the kernel: AF_UNIX sockets run a filter on exactly the bytes of a
+//! message, so no network is required.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use socket2::{SockFilter, SockRef};
 use towpath_cbpf::{Instruction, Program};
 
-/// Fate of a program and a message. `None`: the program is refused. `Some(None)`: the message is
-/// dropped.
+/// Result of a program for a message: `None` if the program is rejected, `Some(None)` if the
+/// message is dropped.
 type Outcome = Option<Option<Vec<u8>>>;
 
 fn ours(code: &[Instruction], message: &[u8]) -> Outcome {
     let program = Program::check(code).ok()?;
     assert_eq!(program.instructions(), code);
     let kept = program.run(message) as usize;
-    // As sk_filter: at least a byte of what is not dropped.
+    // Like `sk_filter`, keep at least one byte of a message that is not dropped.
     Some((kept > 0).then(|| message[..kept.min(message.len())].to_vec()))
 }
 
@@ -33,7 +33,7 @@ fn the_kernels(code: &[Instruction], message: &[u8]) -> Outcome {
     match to.recv(&mut room) {
         Ok(len) => Some(Some(room[..len].to_vec())),
         Err(_) => {
-            // A message that a filter drops fails on AF_UNIX with EPERM, or is lost in silence.
+            // AF_UNIX sends of a dropped message fail with EPERM, or succeed silently.
             assert!(sent.is_ok() || sent.is_err_and(|error| error.raw_os_error() == Some(1)));
             Some(None)
         }
@@ -48,7 +48,7 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// Codes that exist, in proportions that make programs with loads and branches.
+/// Valid codes, in proportions that produce programs with loads and branches.
 const CODES: &[u16] = &[
     0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04,
     0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84,
@@ -77,7 +77,7 @@ fn any_code() -> impl Strategy<Value = u16> {
 fn any_program() -> impl Strategy<Value = Vec<Instruction>> {
     let any = (any_code(), 0..4u8, 0..4u8, any_k());
     let any = any.prop_map(|(code, jt, jf, k)| instruction(code, jt, jf, k));
-    // Cells that are written, and an end that returns, make more programs that are accepted.
+    // Written cells and a final return make more programs valid.
     let end = prop::sample::select(&[0x06u16, 0x16][..]);
     (0..17u32, prop::collection::vec(any, 0..24), end, 0..80u32).prop_map(
         |(cells, body, end, k)| {
@@ -103,14 +103,14 @@ proptest! {
     }
 }
 
-/// Programs of one line each, so that none depends on what chance makes of it.
+/// Tests each code systematically, independent of random generation.
 #[test]
 fn each_instruction_does_what_the_kernels_does() {
     let message: Vec<u8> = (0..40u8).map(|n| n.wrapping_mul(7) + 3).collect();
     let values = [0, 1, 3, 4, 15, 16, 31, 32, 33, 36, 37, 40, 41, 0x7fff_ffff, 0x8000_0000, XOR_X];
     for code in 0..=0x1ff {
         for k in values {
-            // A = 0x0d, X = 9: then the instruction, and A, X and a bit of A in turn.
+            // A = 0x0d, X = 9; then the instruction; then A, X and a bit of A are returned in turn.
             let begin = [(0x00, 13), (0x07, 0), (0x00, 9), (0x02, 1), (0x02, 4), (0x03, 3)];
             let begin = begin.map(|(code, k)| instruction(code, 0, 0, k));
             let its = instruction(code, 1, 0, k);
@@ -135,7 +135,7 @@ fn lengths_and_ends_are_refused_as_by_the_kernel() {
         compare(&program, b"x");
     }
     assert!(Program::check(&[instruction(0x06, 0, 0, 1); 4097]).is_err());
-    // Jumps: to the last instruction, and beyond it.
+    // Jumps to the last instruction and beyond.
     for k in [0, 1, 2, 3, u32::MAX] {
         let program = [instruction(0x05, 0, 0, k), step, instruction(0x06, 0, 0, 1)];
         compare(&program, b"x");

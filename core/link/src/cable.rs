@@ -1,4 +1,4 @@
-//! A cable between two ports of one thread, in virtual time: a link each way.
+//! A cable between two ports of one thread, in virtual time: one link per direction.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -9,17 +9,17 @@ use towpath_qdisc::{Dice, Dropped, QueuedPacket};
 
 use crate::{Link, LinkConfig, LinkStats};
 
-/// Properties of a cable and of the devices at its ends.
+/// Properties of a cable and the devices at its ends.
 #[derive(Debug, Clone, Copy)]
 pub struct CableConfig {
     /// First header of the packets.
     pub link_type: LinkType,
-    /// Work that the devices do. A packet that is to be cut arrives whole.
+    /// Offloads of the devices. Segmentation is not performed: a large packet arrives as a whole.
     pub offloads: Offloads,
-    /// Properties of each way.
+    /// Properties of each direction.
     pub link: LinkConfig,
-    /// Packets that wait for the rate in a device; more stay with their stack. None: the device
-    /// takes all, and [`LinkConfig::limit`] drops.
+    /// Maximum packets in a device's queue; further packets stay with the stack. With `None` the
+    /// device accepts all packets, and [`LinkConfig::limit`] drops the excess.
     pub ring: Option<usize>,
 }
 
@@ -30,34 +30,34 @@ impl Default for CableConfig {
     }
 }
 
-/// A function that sees each packet that an end, 0 or 1, sends.
+/// An observer of the packets sent by end 0 or 1.
 pub type Observer = Box<dyn FnMut(usize, &Packet)>;
 
-/// A cable with the ends 0 and 1. Clones are the same cable.
+/// A cable with the ends 0 and 1. Clones refer to the same cable.
 #[derive(Clone)]
 pub struct Cable(Rc<RefCell<Shared>>);
 
 struct Shared {
     config: CableConfig,
-    /// `ways[n]` leads away from end `n`.
+    /// `ways[n]` transmits from end `n`.
     ways: [Way; 2],
     observer: Option<Observer>,
-    /// Packets that a link dropped; empty between calls.
+    /// Packets dropped by a link; empty between calls.
     drops: Vec<Dropped<QueuedPacket>>,
 }
 
 struct Way {
     link: Link<QueuedPacket>,
-    /// Packets that come out before all others.
+    /// Packets to deliver before all others.
     injected: Batch,
-    /// The device that sends takes no packet.
+    /// Whether the sending device is stopped, and accepts no packets.
     is_stopped: bool,
-    /// The device left packets with its stack.
+    /// Whether the device has refused packets of its stack.
     is_blocked: bool,
 }
 
 impl Cable {
-    /// A cable whose ways draw from `dice`, each from numbers of its own.
+    /// Creates a cable; each direction draws from its own random stream, split from `dice`.
     pub fn new(config: CableConfig, mut dice: Dice) -> Self {
         let ways = [(); 2].map(|()| Way {
             link: Link::new(config.link, dice.split()),
@@ -68,22 +68,22 @@ impl Cable {
         Self(Rc::new(RefCell::new(Shared { config, ways, observer: None, drops: Vec::new() })))
     }
 
-    /// The port at an end.
+    /// Returns the port at an end.
     pub fn end(&self, end: usize) -> CableEnd {
         CableEnd { cable: self.clone(), end }
     }
 
-    /// Both ports.
+    /// Returns both ports.
     pub fn ends(&self) -> [CableEnd; 2] {
         [self.end(0), self.end(1)]
     }
 
-    /// Has `observer` see all packets from now on, the lost ones too.
+    /// Calls `observer` for all packets sent from now on, including those that will be lost.
     pub fn observe(&self, observer: impl FnMut(usize, &Packet) + 'static) {
         self.0.borrow_mut().observer = Some(Box::new(observer));
     }
 
-    /// Changes both ways for packets that have not been sent yet.
+    /// Changes both directions, for packets that are not transmitted yet.
     pub fn configure(&self, change: impl Fn(&mut LinkConfig)) {
         for way in &mut self.0.borrow_mut().ways {
             let mut config = *way.link.config();
@@ -92,17 +92,17 @@ impl Cable {
         }
     }
 
-    /// Stops the device of an end, which takes no packet then, or has it go on.
+    /// Stops the device of an end, which then accepts no packets, or restarts it.
     pub fn stop(&self, end: usize, is_stopped: bool) {
         self.0.borrow_mut().ways[end].is_stopped = is_stopped;
     }
 
-    /// Has a packet arrive at an end at once, before those that are on their way.
+    /// Delivers a packet at an end immediately, before packets in transit.
     pub fn inject(&self, end: usize, packet: Packet) {
         self.0.borrow_mut().ways[1 - end].injected.push_back(packet);
     }
 
-    /// Counters of the ways that lead away from the ends 0 and 1.
+    /// Returns the counters of the directions that start at ends 0 and 1.
     pub fn stats(&self) -> [LinkStats; 2] {
         self.0.borrow().ways.each_ref().map(|way| way.link.stats())
     }
@@ -194,7 +194,7 @@ mod tests {
         packet
     }
 
-    /// Lengths of the packets that come out by now.
+    /// Returns the lengths of the packets delivered until now.
     fn poll(end: &mut CableEnd, now_ns: u64) -> Vec<usize> {
         let (mut pool, mut out) = (Pool::default(), Batch::new());
         let count = end.poll(now_ns, &mut pool, &mut out, usize::MAX);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(a.submit(0, &mut pool, &mut batch), 0);
         assert_eq!(a.next_timeout_ns(), None, "a stopped device names no time");
         cable.stop(0, false);
-        // The first is being sent, and two wait.
+        // The link transmits the first packet; the other two wait.
         assert_eq!(a.submit(0, &mut pool, &mut batch), 3);
         assert_eq!(a.next_timeout_ns(), Some(MS));
         assert_eq!(a.submit(MS - 1, &mut pool, &mut batch), 0);

@@ -1,10 +1,10 @@
-//! Probabilities, and draws that depend on the draw before.
+//! Probabilities, and correlated random draws.
 
 use towpath_qdisc::Dice;
 
 use crate::{Chance, Loss};
 
-/// A number from 0 to 1, in steps of 2^-32 as tc-netem has it.
+/// A probability from 0 to 1, in steps of 2^-32 as in tc-netem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Probability(u32);
 
@@ -14,31 +14,32 @@ impl Probability {
     /// 1.
     pub const ALWAYS: Self = Self(u32::MAX);
 
-    /// A number from 0 to 1. None: the number lies outside.
+    /// Creates a probability; `None` if the number is outside 0 to 1.
     pub fn new(number: f64) -> Option<Self> {
-        // Rounded, and a step at least: a small chance is not none.
+        // At least one step, so that a small probability is not rounded to zero.
         let steps = (number * f64::from(u32::MAX)).round() as u32;
         (0. ..=1.).contains(&number).then(|| Self(steps.max(u32::from(number > 0.))))
     }
 
-    /// The number.
+    /// Returns the probability as a number from 0 to 1.
     pub fn value(self) -> f64 {
         f64::from(self.0) / f64::from(u32::MAX)
     }
 
-    /// The rest to 1.
+    /// Returns 1 minus the probability.
     #[must_use]
     pub fn complement(self) -> Self {
         Self(u32::MAX - self.0)
     }
 
-    /// Whether a draw strikes: never for 0, always for 1.
+    /// Whether an event occurs for this draw: never for probability 0, always for 1.
     fn strikes(self, draw: u32) -> bool {
         self.0 != 0 && draw <= self.0
     }
 }
 
-/// Draws of which each may depend on the one before (`get_crandom` of Linux's sch_netem.c).
+/// Random draws that may be correlated with the previous one (`get_crandom` of Linux's
+/// sch_netem.c).
 #[derive(Debug)]
 pub(crate) struct Correlated {
     dice: Dice,
@@ -50,7 +51,7 @@ impl Correlated {
         Self { dice, last: 0 }
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub(crate) fn draw(&mut self, correlation: Probability) -> u32 {
         let fresh = self.dice.next_u32();
         if correlation == Probability::NEVER {
@@ -62,24 +63,24 @@ impl Correlated {
         self.last
     }
 
-    /// Whether an event happens. Nothing is drawn for an event that never does.
+    /// Whether an event occurs. If its probability is 0, nothing is drawn.
     pub(crate) fn strikes(&mut self, chance: Chance) -> bool {
         chance.probability != Probability::NEVER
             && chance.probability.strikes(self.draw(chance.correlation))
     }
 
-    /// The next number below `bound`.
+    /// Returns the next number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.dice.below(bound)
     }
 }
 
-/// State of the losses of a link.
+/// State of a link's loss model.
 #[derive(Debug)]
 pub(crate) struct Losses {
     draws: Correlated,
     is_bad: bool,
-    /// Packets so far.
+    /// Number of packets so far.
     seen: u64,
 }
 

@@ -2,83 +2,84 @@
 
 use crate::Probability;
 
-/// Properties of one direction of a link. The default is a perfect wire: no delay, no loss, no
-/// limit.
+/// Properties of one direction of a link. The default is an ideal wire without delay, loss and
+/// limits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LinkConfig {
-    /// Bits per second. None: a packet takes no time but the delay.
+    /// Rate in bits per second; `None` for unlimited.
     pub rate: Option<u64>,
-    /// Time from the moment at which a packet has been sent whole to the one at which it comes out.
+    /// Delay between the end of a packet's transmission and its delivery, in ns.
     pub delay_ns: u64,
-    /// Largest deviation from the delay, either way; each deviation is as likely as another.
+    /// Maximum deviation from the delay in either direction, in ns; uniformly distributed.
     pub jitter_ns: u64,
-    /// Part of a packet's jitter that is that of the packet before.
+    /// Correlation of a packet's jitter with that of the previous packet.
     pub jitter_correlation: Probability,
-    /// Whether jitter keeps the order of packets: a packet comes out no sooner than the one before.
+    /// Whether packets keep their order despite jitter: none is delivered before an earlier one.
     pub keeps_order: bool,
-    /// Packets that are lost.
+    /// Loss model.
     pub loss: Loss,
-    /// Packets that can be marked get CE instead of being lost.
+    /// Whether packets that support ECN are marked with CE instead of being lost.
     pub ecn: bool,
-    /// Packets that come out twice.
+    /// Probability that a packet is delivered twice.
     pub duplicate: Chance,
-    /// Packets of which one bit is turned over.
+    /// Probability that a bit of a packet is flipped.
     pub corrupt: Chance,
-    /// Packets that are not delayed, and so overtake others.
+    /// Probability that a packet is not delayed, and so overtakes earlier ones.
     pub reorder: Chance,
-    /// Reordering strikes at most each `gap`-th packet; 0 and 1: any.
+    /// Minimum distance of reordered packets: at most every `gap`-th packet is reordered; 0 and 1
+    /// mean no restriction.
     pub gap: u32,
-    /// Bytes of the longest packet, with its link header. None: any.
+    /// Maximum packet length in bytes, including the link header; `None` for unlimited.
     pub mtu: Option<usize>,
-    /// Packets that the link holds at most, in its queue and on their way. None: as many as the
-    /// queue takes.
+    /// Maximum packets in the queue and in transit. With `None` only the queue's own limit applies.
     pub limit: Option<usize>,
 }
 
-/// An event that strikes packets.
+/// Probability of an event that affects packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance {
     /// Probability of the event.
     pub probability: Probability,
-    /// Part of each draw that is the one before, so that events come in bursts.
+    /// Correlation of each draw with the previous one, which causes bursts.
     pub correlation: Probability,
 }
 
 impl Chance {
-    /// An event that strikes packets independently.
+    /// Creates a chance of independent events.
     pub fn independent(probability: Probability) -> Self {
         Self { probability, correlation: Probability::NEVER }
     }
 }
 
-/// Losses of a link.
+/// Loss model of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Packets at random.
+    /// Random losses.
     Random(Chance),
-    /// Bursts (Gilbert-Elliott): the link is in a good or in a bad state. A packet may change the
-    /// state, and is lost by the chance of the state that it met.
+    /// Bursts (Gilbert-Elliott): the link is in a good or a bad state, each with its own loss
+    /// probability. A packet is lost by the probability of the current state, and may then change
+    /// the state.
     GilbertElliott {
-        /// From good to bad: tc's `p`.
+        /// Probability of a change from good to bad: tc's `p`.
         to_bad: Probability,
-        /// From bad to good: tc's `r`.
+        /// Probability of a change from bad to good: tc's `r`.
         to_good: Probability,
-        /// Loss in the bad state: tc's `1-h`.
+        /// Loss probability in the bad state: tc's `1-h`.
         in_bad: Probability,
-        /// Loss in the good state: tc's `1-k`.
+        /// Loss probability in the good state: tc's `1-k`.
         in_good: Probability,
     },
-    /// `count` packets from number `first` on, of those that are sent; the first one has number 0.
+    /// Loses `count` packets from number `first` on; the first packet sent has number 0.
     Numbered {
-        /// Number of the first packet that is lost.
+        /// Number of the first lost packet.
         first: u64,
-        /// Packets that are lost.
+        /// Number of lost packets.
         count: u64,
     },
 }
 
 impl Loss {
-    /// No packet is lost.
+    /// No losses.
     pub const NONE: Self =
         Self::Random(Chance { probability: Probability::NEVER, correlation: Probability::NEVER });
 }

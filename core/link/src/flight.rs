@@ -1,15 +1,15 @@
-//! Packets on their way, by the time at which they come out.
+//! Packets in transit, ordered by delivery time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Packets that are due in the order in which they came are in a queue; only those that overtake
-/// others cost a heap.
+/// Packets in transit: a queue of packets due in the order of their arrival, and a heap of packets
+/// that overtake others.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
     in_order: VecDeque<Flying<T>>,
     early: BinaryHeap<Reverse<Flying<T>>>,
-    /// Number of the next packet: of two that are due at once the first comes out first.
+    /// Number of the next packet; breaks ties between packets with equal delivery times.
     next: u64,
 }
 
@@ -38,14 +38,14 @@ impl<T> Flight<T> {
         }
     }
 
-    /// Time at which the next packet comes out.
+    /// Returns the delivery time of the next packet.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let first = self.in_order.front().map(|flying| flying.due_ns);
         let early = self.early.peek().map(|Reverse(flying)| flying.due_ns);
         [first, early].into_iter().flatten().min()
     }
 
-    /// The next packet that is due.
+    /// Returns the next packet if it is due.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<T> {
         let first = self.in_order.front();
         let early = self.early.peek().map(|Reverse(flying)| flying);

@@ -5,22 +5,23 @@
 //!  rate ─► duplicate ─► loss ─► corrupt ─► delay, reorder ─► poll_packet
 //! ```
 //!
-//! No I/O, no clock: `now_ns` is an argument that never goes back. Numbers are drawn from one
-//! [`Dice`], so that the same calls give the same packets at the same times. Each impairment has a
-//! stream of its own: another loss does not change which packets are delayed by how much.
+//! No I/O, no clock: `now_ns` is an argument that never decreases. All random numbers come from one
+//! [`Dice`], so the same calls produce the same packets at the same times. Each impairment has its
+//! own random stream: a different loss does not change the delay of other packets.
 //!
-//! Names and meaning are those of tc-netem(8). The one difference: a lost packet has used its share
-//! of the rate, as on a wire. A queue in front of the rate makes the link a bottleneck; without one
-//! it is a pfifo. A [`RingDevice`] is the other kind of bottleneck: a network card in front of a
-//! link without a rate, below a [`TransmitPath`](towpath_qdisc::TransmitPath).
+//! Names and semantics follow tc-netem(8), with one difference: a lost packet uses its share of the
+//! rate, as on a wire. A queue in front of the rate makes the link a bottleneck; the default queue
+//! is a pfifo. A [`RingDevice`] is an alternative bottleneck: a network card in front of a link
+//! without a rate, below a [`TransmitPath`](towpath_qdisc::TransmitPath).
 //!
-//! A [`Cable`] is a link each way between two [`Port`](towpath_pool::Port)s, for stacks that one
-//! thread turns in virtual time.
+//! A [`Cable`] has a link in each direction between two [`Port`](towpath_pool::Port)s, for stacks
+//! driven by one thread in virtual time.
 //!
-//! # The caller's duty
-//! * [`Link::on_packet`] at one end, [`Link::poll_packet`] at the other until it gives nothing, and
-//!   again at [`Link::next_timeout_ns`].
-//! * Both collect dropped items in a list; the caller counts these or reuses their memory.
+//! # Usage
+//! * Call [`Link::on_packet`] at one end, and [`Link::poll_packet`] at the other end until it
+//!   returns `None`, and again at [`Link::next_timeout_ns`].
+//! * Both calls append dropped items to a list, so that the caller can count them or reuse their
+//!   memory.
 //!
 //! # Example
 //! ```
@@ -44,7 +45,7 @@
 //!     }
 //! }
 //!
-//! // 8 Mbit/s: a byte takes a microsecond.
+//! // 8 Mbit/s: a byte takes one microsecond.
 //! let config = LinkConfig { rate: Some(8_000_000), delay_ns: 5_000_000, ..LinkConfig::default() };
 //! let (mut link, mut drops) = (Link::new(config, Dice::new(1, 0)), Vec::new());
 //! link.on_packet(0, Frame(vec![0; 1000]), &mut drops);

@@ -1,4 +1,4 @@
-//! The link itself.
+//! A link in one direction.
 
 use towpath_qdisc::{Dice, DropCause, Dropped, Fifo, Qdisc, Queueable, QueuedPacket};
 
@@ -6,13 +6,13 @@ use crate::chance::{Correlated, Losses};
 use crate::flight::Flight;
 use crate::{LinkConfig, LinkStats};
 
-/// An item that a link can carry.
+/// A packet type that a link can carry.
 pub trait Carried: Queueable + Sized {
-    /// A copy, for a link that duplicates.
+    /// Creates a copy, for a link that duplicates packets.
     #[must_use]
     fn duplicate(&self) -> Self;
 
-    /// Turns over bit number `bit`, which is below 8 times [`Queueable::bytes`].
+    /// Flips bit `bit`, which is below 8 times [`Queueable::bytes`].
     fn flip_bit(&mut self, bit: u64);
 }
 
@@ -26,28 +26,28 @@ impl Carried for QueuedPacket {
     }
 }
 
-/// A link in one direction.
+/// A link in one direction: queue, rate, impairments and packets in transit.
 pub struct Link<T> {
     config: LinkConfig,
     queue: Box<dyn Qdisc<T>>,
-    /// Packets in `queue`: the discipline's own count is a call away, with all its counters.
+    /// Number of packets in `queue`, cached because the discipline returns it only with all its
+    /// counters.
     waiting: usize,
-    /// Time at which the last packet has been sent whole.
+    /// Time at which the transmission of the last packet ends.
     free_ns: u64,
-    /// Time at which the queue is asked next: the link is free, and the discipline may have an
-    /// item.
+    /// Time of the next dequeue, when the link is free and the discipline may have a packet.
     pull_ns: u64,
     flight: Flight<T>,
     flight_bytes: u64,
-    /// Latest time at which a delayed packet comes out.
+    /// Latest delivery time of a delayed packet so far.
     last_due_ns: u64,
-    /// Packets since the last one that overtook others.
+    /// Number of packets since the last reordered one.
     since_reordered: u32,
     draws: Draws,
     stats: LinkStats,
 }
 
-/// A stream of draws for each impairment.
+/// A random stream for each impairment.
 #[derive(Debug)]
 struct Draws {
     losses: Losses,
@@ -58,13 +58,12 @@ struct Draws {
 }
 
 impl<T: Carried + 'static> Link<T> {
-    /// A link whose packets wait for the rate in a FIFO that has no limit but
-    /// [`LinkConfig::limit`].
+    /// Creates a link with a FIFO queue that is limited only by [`LinkConfig::limit`].
     pub fn new(config: LinkConfig, dice: Dice) -> Self {
         Self::with_queue(config, Box::new(Fifo::packets(usize::MAX)), dice)
     }
 
-    /// A link whose packets wait for the rate in `queue`, which should be empty.
+    /// Creates a link with this queue, which should be empty.
     pub fn with_queue(config: LinkConfig, queue: Box<dyn Qdisc<T>>, mut dice: Dice) -> Self {
         Self {
             config,
@@ -89,7 +88,7 @@ impl<T: Carried + 'static> Link<T> {
 }
 
 impl<T: Carried> Link<T> {
-    /// A packet goes in.
+    /// Enqueues a packet.
     pub fn on_packet(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>) {
         self.advance(now_ns, drops);
         let bytes = item.bytes();
@@ -111,7 +110,7 @@ impl<T: Carried> Link<T> {
         self.advance(now_ns, drops);
     }
 
-    /// The next packet that comes out by now.
+    /// Returns the next packet to deliver until now.
     pub fn poll_packet(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
         self.advance(now_ns, drops);
         let item = self.flight.pop(now_ns)?;
@@ -121,49 +120,50 @@ impl<T: Carried> Link<T> {
         Some(item)
     }
 
-    /// Time at which [`Link::poll_packet`] has work: a packet comes out, or is sent. None: the link
-    /// is empty.
+    /// Returns the time at which [`Link::poll_packet`] should be called, because a packet is
+    /// delivered or transmitted. `None` if the link is empty.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let pull = (self.waiting > 0).then_some(self.pull_ns);
         [pull, self.flight.due_ns()].into_iter().flatten().min()
     }
 
-    /// Packets that wait for the rate.
+    /// Returns the number of packets in the queue.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Packets that wait or are on their way.
+    /// Returns the number of packets in the queue and in transit.
     pub fn held(&self) -> usize {
         self.waiting + self.flight.len()
     }
 
-    /// Bytes that wait or are on their way.
+    /// Returns the number of bytes in the queue and in transit.
     pub fn held_bytes(&self) -> u64 {
         self.queue.stats().backlog_bytes + self.flight_bytes
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> LinkStats {
         self.stats
     }
 
-    /// The discipline in front of the rate.
+    /// Returns the queueing discipline.
     pub fn queue(&self) -> &dyn Qdisc<T> {
         &*self.queue
     }
 
-    /// Properties of the link.
+    /// Returns the properties.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Changes the properties for packets that have not been sent yet.
+    /// Changes the properties, for packets that are not transmitted yet.
     pub fn configure(&mut self, config: LinkConfig) {
         self.config = config;
     }
 
-    /// Sends what the rate has let pass by now, as both calls for packets do first.
+    /// Transmits packets that the rate allows until now; [`Link::on_packet`] and
+    /// [`Link::poll_packet`] do so first.
     pub fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
         while self.pull_ns <= now_ns && self.waiting > 0 {
             let before = drops.len();
@@ -176,14 +176,14 @@ impl<T: Carried> Link<T> {
                     self.pull_ns = self.free_ns;
                     self.transmit(item, drops);
                 }
-                // A discipline without a better idea is asked again at the next call, and not for
-                // ever in this one.
+                // If the discipline returns no later time, ask again in the next call, to avoid an
+                // endless loop here.
                 (None, later) => self.pull_ns = later.unwrap_or(now_ns).max(self.pull_ns + 1),
             }
         }
     }
 
-    /// The queue has dropped so many packets.
+    /// Accounts for packets that the queue has dropped.
     fn leave(&mut self, dropped: usize) {
         self.waiting -= dropped;
         self.stats.queue_dropped += dropped as u64;
@@ -196,7 +196,7 @@ impl<T: Carried> Link<T> {
         self.config.rate.map_or(0, |rate| u64::try_from(send_ns(rate)).unwrap_or(u64::MAX))
     }
 
-    /// A packet has been sent whole at `free_ns`: the wire does to it what it does.
+    /// Applies the impairments to a packet whose transmission ends at `free_ns`.
     fn transmit(&mut self, item: T, drops: &mut Vec<Dropped<T>>) {
         let copy = self.draws.duplicate.strikes(self.config.duplicate).then(|| item.duplicate());
         self.carry(item, drops);
@@ -206,7 +206,7 @@ impl<T: Carried> Link<T> {
         }
     }
 
-    /// Loses, corrupts or delays a packet or a copy.
+    /// Loses, corrupts or delays a packet or its copy.
     fn carry(&mut self, mut item: T, drops: &mut Vec<Dropped<T>>) {
         if self.draws.losses.strike(self.config.loss) {
             if !(self.config.ecn && item.mark_ce()) {
@@ -225,7 +225,7 @@ impl<T: Carried> Link<T> {
         self.flight.push(due_ns, item);
     }
 
-    /// Time at which the packet that has just been sent comes out.
+    /// Returns the delivery time of the packet that was just transmitted.
     fn due_ns(&mut self) -> u64 {
         let is_eligible = self.since_reordered >= self.config.gap.saturating_sub(1);
         if is_eligible && self.draws.reorder.strikes(self.config.reorder) {

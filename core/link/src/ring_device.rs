@@ -1,4 +1,4 @@
-//! A network card: a ring of descriptors, a line rate, and interrupts for several packets at once.
+//! A network card: a ring of descriptors, a line rate, and interrupt coalescing.
 
 use std::collections::VecDeque;
 
@@ -7,50 +7,50 @@ use towpath_qdisc::{Completed, Device, Queueable};
 /// Properties of a [`RingDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Packets that the device holds: those that wait, and those sent and not reported yet.
+    /// Number of descriptors, for packets that wait or are sent but not reported yet.
     pub descriptors: usize,
-    /// Bits per second on the wire.
+    /// Line rate in bits per second.
     pub rate: u64,
-    /// Bytes that each packet takes on the wire beside its own, as Ethernet's preamble and gap.
+    /// Additional bytes per packet on the wire, such as Ethernet's preamble and inter-packet gap.
     pub overhead: u64,
-    /// Packets that are sent before an interrupt reports them (ethtool's `tx-frames`).
+    /// Number of sent packets that trigger an interrupt (ethtool's `tx-frames`).
     pub frames: usize,
-    /// Time from the first unreported packet to the interrupt if there are fewer (`tx-usecs`). With
-    /// 0 each packet is reported when it is sent.
+    /// Maximum time from the first unreported packet to the interrupt, in ns (`tx-usecs`). With 0
+    /// each packet is reported as soon as it is sent.
     pub delay_ns: u64,
 }
 
 impl Default for RingConfig {
-    /// A ring of 256 as many drivers have it, at 1 Gbit/s, with an interrupt for each packet.
+    /// A ring of 256 descriptors, as many drivers have, at 1 Gbit/s, with an interrupt per packet.
     fn default() -> Self {
         Self { descriptors: 256, rate: 1_000_000_000, overhead: 0, frames: 1, delay_ns: 0 }
     }
 }
 
-/// A device that sends packets one after the other at its rate.
+/// A device that transmits packets sequentially at its line rate.
 ///
-/// [`RingDevice::poll_sent`] gives the packets in the order in which they leave, each at the time
-/// at which it is on the wire whole. Its descriptor stays in use until an interrupt reports it.
+/// [`RingDevice::poll_sent`] returns the packets in order, each when its transmission ends. A
+/// descriptor stays in use until an interrupt reports the packet.
 ///
-/// # The caller's duty
+/// # Usage
 /// Drain [`RingDevice::poll_sent`] before [`Device::poll_completed`], and call both at
 /// [`Device::next_timeout_ns`].
 #[derive(Debug)]
 pub struct RingDevice<T> {
     config: RingConfig,
-    /// Packets in the ring, each with the time at which it is sent whole.
+    /// Packets in the ring, each with the time at which its transmission ends.
     waiting: VecDeque<(u64, T)>,
-    /// Time at which the last packet of the ring is sent whole.
+    /// Time at which the transmission of the last packet ends.
     free_ns: u64,
-    /// Packets that are sent, and not reported.
+    /// Packets that are sent, but not reported.
     unreported: Completed,
-    /// Time of the interrupt that reports them.
+    /// Time of the next interrupt.
     interrupt_ns: Option<u64>,
     interrupts: u64,
 }
 
 impl<T: Queueable> RingDevice<T> {
-    /// An idle device. A ring without descriptors has one.
+    /// Creates an idle device; at least one descriptor is assumed.
     pub fn new(config: RingConfig) -> Self {
         Self {
             config,
@@ -62,7 +62,7 @@ impl<T: Queueable> RingDevice<T> {
         }
     }
 
-    /// The next packet that is on the wire whole by now.
+    /// Returns the next packet whose transmission has ended.
     pub fn poll_sent(&mut self, now_ns: u64) -> Option<T> {
         let (sent_ns, item) = self.waiting.pop_front_if(|(sent_ns, _)| *sent_ns <= now_ns)?;
         self.unreported.packets += 1;
@@ -74,17 +74,17 @@ impl<T: Queueable> RingDevice<T> {
         Some(item)
     }
 
-    /// Packets whose descriptors are in use.
+    /// Returns the number of descriptors in use.
     pub fn held(&self) -> usize {
         self.waiting.len() + self.unreported.packets
     }
 
-    /// Interrupts so far.
+    /// Returns the number of interrupts.
     pub fn interrupts(&self) -> u64 {
         self.interrupts
     }
 
-    /// Properties.
+    /// Returns the configuration.
     pub fn config(&self) -> &RingConfig {
         &self.config
     }
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A byte takes 8 ns.
+    /// A configuration at which a byte takes 8 ns.
     fn config(descriptors: usize, frames: usize, delay_ns: u64) -> RingConfig {
         RingConfig { descriptors, frames, delay_ns, ..RingConfig::default() }
     }
@@ -178,7 +178,7 @@ mod tests {
                 reports.push((now / US, report.packets, report.bytes, ring.room()));
             }
         }
-        // Three are enough for an interrupt; the fourth one waits for the timer.
+        // Three packets trigger an interrupt; the fourth one waits for the timer.
         assert_eq!(reports, [(30, 3, 3750, 3), (140, 1, 1250, 4)]);
         assert_eq!(ring.interrupts(), 2);
     }
@@ -188,24 +188,24 @@ mod tests {
         let with = RingConfig { overhead: 24, ..RingConfig::default() };
         let mut ring = RingDevice::new(with);
         assert_eq!(ring.transmit(7, Frame(0, 64)), Ok(()));
-        // 88 bytes, as the smallest frame of Ethernet is on the wire.
+        // 88 bytes: the smallest Ethernet frame with its overhead.
         assert_eq!(ring.next_timeout_ns(), Some(7 + 704));
         assert_eq!(ring.transmit(7, Frame(1, 64)), Ok(()));
         assert_eq!((ring.poll_sent(711), ring.poll_sent(711)), (Some(Frame(0, 64)), None));
         assert_eq!(ring.next_timeout_ns(), Some(711), "the interrupt is due");
     }
 
-    /// Results of a path whose discipline always has packets.
+    /// Results of a transmit path whose discipline is always backlogged.
     struct Run {
         sent: Vec<u64>,
         bytes: u64,
-        /// Largest number of bytes that the device held in the second half.
+        /// Maximum bytes held by the device in the second half.
         inflight_max: u64,
         stats: TransmitStats,
         limits: Vec<(u64, u64)>,
     }
 
-    /// Keeps the discipline full for `end` ns; lengths and the pause of the interrupt vary.
+    /// Keeps the discipline backlogged for `end` ns, with random packet lengths if there is a seed.
     fn saturate(
         config: RingConfig,
         limits: Option<QueueLimitsConfig>,
@@ -254,7 +254,7 @@ mod tests {
         let run = saturate(config(64, 1, 0), None, None, 50_000 * US);
         let stats = run.stats;
         assert!(stats.stops > 10 && stats.stops - stats.wakes <= 1, "{stats:?}");
-        // Each wake comes with 16 free descriptors, which are filled at once.
+        // Each wake-up comes with 16 free descriptors, which are filled at once.
         assert_eq!(stats.queued_packets, 64 + 16 * stats.wakes);
         assert_eq!(run.inflight_max, 64 * 1514);
         assert_eq!(run.sent, (0..run.sent.len() as u64).collect::<Vec<_>>());
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn limits_keep_the_device_busy_with_few_bytes() {
-        // Interrupts report a packet, 8, or those of 100 us, which are 12,500 bytes.
+        // Interrupts report one packet, 8 packets, or those of 100 us (12,500 bytes).
         let cases =
             [(1, 0, 1514, 3_028), (8, 1_000 * US, 12_112, 20_000), (200, 100 * US, 0, 20_000)];
         for (frames, delay_ns, least, most) in cases {
@@ -284,7 +284,7 @@ mod tests {
         let fast =
             saturate(config(256, 200, 50 * US), Some(Default::default()), None, 3_000_000_000);
         let last = |run: &Run| run.limits.last().expect("a limit").1;
-        // 400 us are 50,000 bytes, 50 us 6,250.
+        // 400 us correspond to 50,000 bytes, 50 us to 6,250.
         assert!((48_000..80_000).contains(&last(&slow)), "{}", last(&slow));
         assert!((4_000..12_000).contains(&last(&fast)), "{}", last(&fast));
         let steps = slow.limits.windows(2).filter(|pair| pair[1].1 < pair[0].1).count();

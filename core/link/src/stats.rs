@@ -1,44 +1,44 @@
 //! Counters of a link.
 
-/// Fate of the packets of a link.
+/// Counters of a link.
 ///
-/// Each packet that went in, and each copy, came out, was dropped once or is held:
-/// `entered + duplicated == delivered + dropped() + held`, with [`Link::held`](crate::Link::held).
+/// Each packet that entered, and each copy, was delivered, dropped once, or is held: `entered +
+/// duplicated == delivered + dropped() + held`, with [`Link::held`](crate::Link::held).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkStats {
-    /// Packets that went in.
+    /// Packets that entered.
     pub entered: u64,
-    /// Bytes that went in.
+    /// Bytes that entered.
     pub entered_bytes: u64,
-    /// Packets that came out.
+    /// Packets delivered.
     pub delivered: u64,
-    /// Bytes that came out.
+    /// Bytes delivered.
     pub delivered_bytes: u64,
-    /// Copies that were made.
+    /// Copies created.
     pub duplicated: u64,
-    /// Packets that the dice lost.
+    /// Packets lost at random.
     pub lost: u64,
-    /// Packets that got CE in the place of a loss.
+    /// Packets marked with CE instead of being lost.
     pub marked: u64,
-    /// Packets of which a bit was turned over.
+    /// Packets with a flipped bit.
     pub corrupted: u64,
-    /// Packets that were not delayed, so that they overtook others.
+    /// Packets that were not delayed, and so overtook others.
     pub reordered: u64,
-    /// Packets that were longer than the MTU.
+    /// Packets dropped because they exceed the MTU.
     pub too_long: u64,
-    /// Packets that came when the link held as many as its limit.
+    /// Packets dropped because the link was at its limit.
     pub overlimit: u64,
-    /// Packets that the discipline of the queue dropped.
+    /// Packets dropped by the queueing discipline.
     pub queue_dropped: u64,
 }
 
 impl LinkStats {
-    /// Packets that were dropped, for any reason.
+    /// Returns the total number of dropped packets.
     pub fn dropped(&self) -> u64 {
         self.lost + self.too_long + self.overlimit + self.queue_dropped
     }
 
-    /// Names and values, in the order of a packet's way.
+    /// Returns names and values, in the order of a packet's path.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let &Self {
             entered,

@@ -1,11 +1,11 @@
-//! A link by times and counts.
+//! Tests of a link by delivery times and counters.
 
 use crate::{Carried, Chance, Dice, DropCause, Dropped, Ecn, Link, LinkConfig, Loss};
 use crate::{Probability, Queueable};
 
 const MS: u64 = 1_000_000;
 
-/// A numbered packet.
+/// A test packet with a number.
 #[derive(Debug, Clone, PartialEq)]
 struct Numbered {
     number: u64,
@@ -42,7 +42,7 @@ impl Carried for Numbered {
     }
 }
 
-/// A link, its packets and times.
+/// A link under test, with its dropped packets.
 struct Bench {
     link: Link<Numbered>,
     drops: Vec<Dropped<Numbered>>,
@@ -64,7 +64,8 @@ impl Bench {
         self.link.on_packet(now_ns, item, &mut self.drops);
     }
 
-    /// Numbers and times of all packets until the link is empty, at the times that it names.
+    /// Polls at the times that the link returns until it is empty. Returns numbers and delivery
+    /// times.
     fn drain(&mut self) -> Vec<(u64, u64)> {
         self.drain_items().into_iter().map(|(now_ns, item)| (item.number, now_ns)).collect()
     }
@@ -113,7 +114,8 @@ fn a_change_is_for_packets_that_have_not_been_sent_yet() {
     let mut bench = Bench::new(slow);
     (0..3).for_each(|_| bench.put(0, 100));
     bench.link.configure(LinkConfig { rate: Some(16 * MS), delay_ns: 0, ..slow });
-    // The first one was sent at the old rate and has the old delay; the others overtake it.
+    // The first packet was sent at the old rate and has the old delay, so the later ones overtake
+    // it.
     assert_eq!(bench.drain(), [(1, 150_000), (2, 200_000), (0, 1_100_000)]);
 }
 
@@ -181,7 +183,7 @@ fn another_loss_does_not_change_the_delays_of_packets() {
 
 #[test]
 fn a_correlated_loss_comes_in_bursts() {
-    // How much likelier a packet is lost behind a lost one than anywhere.
+    // Probability of a loss after a lost packet, divided by the overall loss probability.
     let bursts = |correlation: f64| {
         let correlation = Probability::new(correlation).unwrap();
         let loss = Loss::Random(Chance { correlation, ..chance(0.3) });
@@ -208,7 +210,7 @@ fn gilbert_elliott_loses_in_bursts_of_the_mean_length_of_its_bad_state() {
     };
     let mut bench = Bench::new(LinkConfig { loss, ..LinkConfig::default() });
     (0..200_000).for_each(|now_ns| bench.put(now_ns, 100));
-    // Part of the time in the bad state: p / (p + r). Mean length of a stay there: 1 / r.
+    // Fraction of time in the bad state: p / (p + r). Mean duration of that state: 1 / r.
     let lost = bench.drops.len() as f64;
     assert!((lost / 200_000. - 0.01 / 0.26).abs() < 0.003, "{lost}");
     let numbers: Vec<_> = bench.drops.iter().map(|drop| drop.item.number).collect();
@@ -342,7 +344,8 @@ mod properties {
         )
     }
 
-    /// Packets that come in after so many ns with so many bytes, with a poll in between or without.
+    /// Packets with the time since the previous one in ns, their length, and whether to poll after
+    /// each.
     fn arrivals() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
         prop::collection::vec((0..3 * MS, 0usize..2000, any::<bool>()), 1..80)
     }

@@ -1,5 +1,5 @@
-//! A flat copy of the IPv4 prefixes of a trie. A look-up reads four places, and two of them are in
-//! no cache when there are many prefixes.
+//! A flat copy of the IPv4 prefixes of a trie. A lookup reads four locations, and two of them are
+//! not in a cache if there are many prefixes.
 //!
 //! ```text
 //!   address   7 bits      7 bits      10 bits              8 bits
@@ -7,12 +7,13 @@
 //!             /0 to /7    /8 to /14   /15 to /24            /25 to /32
 //! ```
 //!
-//! Each part has the prefixes of its lengths alone, and an address without one falls back to the
-//! part before. A change therefore concerns one part: the default route no block, and a host route
-//! none of its neighbours. Parts are immutable and shared by clones, as the nodes of a trie are.
+//! Each part stores only prefixes of its lengths; an address without one falls back to the part
+//! before. A change therefore affects one part: the default route affects no block, and a host
+//! route no neighbouring networks. Parts are immutable and shared by clones, like the nodes of a
+//! trie.
 //!
-//! Runs of equal values are stored once, as in DXR (Zec, Rizzo and Mikuc, 2012). A count of the
-//! bits at which runs start finds them, as in Poptrie (Asai and Ohara, 2015).
+//! Runs of equal values are stored once, as in DXR (Zec, Rizzo and Mikuc, 2012). A look-up counts
+//! the bits at which runs start to find the run, as in Poptrie (Asai and Ohara, 2015).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,15 +21,15 @@ use std::sync::Arc;
 use crate::runs::SlotRuns;
 use crate::trie::{Bits, Trie};
 
-/// Bits that the root and a middle part decide, each.
+/// Address bits used by the root and by a middle part, each.
 const PAGE_BITS: u32 = 7;
 const PAGE: usize = 1 << PAGE_BITS;
-/// Bits that root, middle part and block decide together.
+/// Address bits used by root, middle part and block together.
 const BLOCK_LEN: u8 = 24;
-/// Words of 64 bits for the slots of a block and of a sub.
+/// Number of 64-bit words for the slots of a block and of a sub.
 const BLOCK_WORDS: usize = 16;
 const SUB_WORDS: usize = 4;
-/// Addresses of which the walks are interleaved: enough for the reads that a core has under way.
+/// Number of interleaved lookups: enough to saturate a core's outstanding reads.
 const WALKS: usize = 32;
 
 /// A flat copy of the prefixes of a [`Trie`] whose first 32 bits are an IPv4 address.
@@ -48,25 +49,25 @@ const WALKS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Flat<T> {
     root: Arc<Root<T>>,
-    /// Parts that differ from the trie.
+    /// Parts that have to be updated from the trie.
     stale: BTreeSet<Part>,
 }
 
-/// A part of the table.
+/// Identifies a part of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Root,
-    /// By its first 7 bits.
+    /// A middle part, by the first 7 bits.
     Middle(usize),
-    /// By its first 14 bits.
+    /// A block, by the first 14 bits.
     Block(usize),
-    /// By its first 24 bits.
+    /// A sub, by the first 24 bits.
     Sub(usize),
 }
 
 #[derive(Debug, Clone)]
 struct Root<T> {
-    /// Values of the longest prefixes of at most 7 bits; none until there is a prefix.
+    /// Values of the longest prefixes of up to 7 bits; empty until there is a prefix.
     own: Vec<Option<T>>,
     middles: Vec<Option<Arc<Middle<T>>>>,
 }
@@ -80,7 +81,7 @@ struct Middle<T> {
 #[derive(Debug, Clone)]
 struct Block<T> {
     runs: SlotRuns<BLOCK_WORDS, T>,
-    /// Parts for networks of 24 bits that have longer prefixes, by their slots.
+    /// Subs for networks of 24 bits that have longer prefixes, sorted by slot.
     subs: Vec<(u16, Arc<SlotRuns<SUB_WORDS, T>>)>,
 }
 
@@ -92,14 +93,14 @@ impl<T> Default for Flat<T> {
 }
 
 impl<T> Flat<T> {
-    /// The value of the longest prefix that `addr` begins with.
+    /// Returns the value of the longest prefix that matches `addr`.
     #[inline]
     pub fn find(&self, addr: u32) -> Option<&T> {
         let block = self.block(addr).and_then(|block| block.find(addr));
         block.or_else(|| self.find_short(addr))
     }
 
-    /// The same for several addresses at once. Their walks wait for memory together.
+    /// Looks up several addresses at once; interleaved lookups overlap their cache misses.
     #[inline]
     pub fn find_all<'a>(&'a self, addrs: &[u32], found: &mut [Option<&'a T>]) {
         for (addrs, found) in addrs.chunks(WALKS).zip(found.chunks_mut(WALKS)) {
@@ -135,14 +136,14 @@ impl<T> Flat<T> {
         self.middle(addr)?.blocks[middle_slot(addr)].as_deref()
     }
 
-    /// The value of the longest prefix of at most 14 bits.
+    /// Returns the value of the longest matching prefix of up to 14 bits.
     fn find_short(&self, addr: u32) -> Option<&T> {
         let middle = self.middle(addr).and_then(|middle| middle.own[middle_slot(addr)].as_ref());
         middle.or_else(|| self.root.own.get(root_slot(addr))?.as_ref())
     }
 
-    /// Notes that the value of a prefix has changed, for the next [`update`](Self::update).
-    /// Prefixes of more than 32 bits have no place here.
+    /// Records that the value of a prefix has changed, for the next [`update`](Self::update).
+    /// Prefixes of more than 32 bits are ignored.
     pub fn note(&mut self, (addr, len): Bits) {
         let addr = (addr >> 96) as usize;
         let part = match len {
@@ -155,7 +156,7 @@ impl<T> Flat<T> {
         self.stale.insert(part);
     }
 
-    /// Bytes of memory that the parts take, without what values point to.
+    /// Returns the memory of the parts in bytes, without memory to which values point.
     pub fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         let page = |own: usize| own * (size_of::<Option<T>>() + size_of::<usize>());
@@ -175,7 +176,7 @@ impl<T> Flat<T> {
 }
 
 impl<T: Clone + PartialEq> Flat<T> {
-    /// Brings all noted prefixes to what `trie` says of them.
+    /// Updates all recorded prefixes from `trie`.
     pub fn update(&mut self, trie: &Trie<T>) {
         for part in core::mem::take(&mut self.stale) {
             let root = Arc::make_mut(&mut self.root);
@@ -229,14 +230,14 @@ impl<T> Default for Block<T> {
 }
 
 impl<T> Block<T> {
-    /// The value of the longest prefix of more than 14 bits.
+    /// Returns the value of the longest matching prefix of more than 14 bits.
     fn find(&self, addr: u32) -> Option<&T> {
         let slot = block_slot(addr);
         let sub = self.sub_at(slot).ok().and_then(|at| self.subs[at].1.find(sub_slot(addr)));
         sub.or_else(|| self.runs.find(slot))
     }
 
-    /// Where the value of an address is among the runs. `None`: there may be longer prefixes.
+    /// Returns the index of an address's value in the runs; `None` if there may be longer prefixes.
     #[inline]
     fn place(&self, addr: u32) -> Option<usize> {
         let slot = block_slot(addr);
@@ -264,8 +265,8 @@ impl<T: Clone + PartialEq> Block<T> {
     }
 }
 
-/// Values of the slots of a part, by its prefixes of more than `above` and at most `len` bits.
-/// There is a slot for each value of the bits up to `len`.
+/// Returns the values of a part's slots, using prefixes of more than `above` and at most `len`
+/// bits. There is a slot for each value of the bits up to `len`.
 fn paint<const SLOTS: usize, T: Clone>(
     trie: &Trie<T>,
     addr: u32,
@@ -275,7 +276,7 @@ fn paint<const SLOTS: usize, T: Clone>(
     let mut values: Vec<Option<&T>> = vec![None; SLOTS];
     let shift = u128::BITS - u32::from(len);
     trie.each_within((u128::from(addr) << 96, above), len, &mut |(bits, own), value| {
-        // The root alone has prefixes as short as itself.
+        // Only the root may contain prefixes with the length of its own start (the default route).
         if own > above || above == 0 {
             let first = (bits >> shift) as usize % SLOTS;
             values[first..first + (1 << (len - own))].fill(Some(value));

@@ -1,9 +1,9 @@
-//! Values by prefix, found by the longest one that an address begins with.
+//! Maps prefixes to values, with longest-prefix matching.
 //!
 //! [`Trie`] is a tree bitmap (Eatherton, Varghese and Dittia, "Tree bitmap: hardware/software IP
-//! lookups with incremental updates", 2004). A clone is a snapshot that costs one count: nodes are
-//! shared, and a change copies those on its way alone. [`Flat`] is a copy of the IPv4 prefixes of a
-//! trie, in which routers look up several addresses at once.
+//! lookups with incremental updates", 2004). A clone is a cheap snapshot: nodes are reference
+//! counted and shared, and a change copies only the nodes on its path. [`Flat`] is a copy of the
+//! IPv4 prefixes of a trie, in which routers look up several addresses at once.
 //!
 //! ```
 //! use towpath_lpm::Trie;

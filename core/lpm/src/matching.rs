@@ -1,16 +1,16 @@
-//! All prefixes that an address begins with.
+//! Iteration over all prefixes that match an address.
 
 use crate::trie::{NODES_MAX, TrieNode, step};
 
-/// Values of the prefixes that an address begins with, the longest first.
+/// Iterator over the values of all matching prefixes, longest first.
 #[derive(Debug)]
 pub struct Matching<'a, T> {
     addr: u128,
-    /// Nodes on the way.
+    /// Nodes on the path of the address.
     nodes: [Option<&'a TrieNode<T>>; NODES_MAX],
-    /// Nodes that are left, with the one that is looked at.
+    /// Number of remaining nodes, including the current one.
     left: usize,
-    /// Prefixes of that node that match and were not given yet.
+    /// Matching prefixes of the current node that were not returned yet, as a bitmap.
     places: u64,
 }
 
@@ -28,7 +28,7 @@ impl<'a, T> Matching<'a, T> {
         matching
     }
 
-    /// Nodes that the address leads through.
+    /// Returns the number of nodes on the path.
     #[cfg(test)]
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.iter().flatten().count()

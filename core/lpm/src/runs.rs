@@ -1,21 +1,21 @@
-//! Slots of which neighbours often have equal values, stored once for each run of them.
+//! Run-length compressed slots, for neighbours that often have equal values.
 
-/// Values of 64 slots for each of `WORDS`.
+/// Values of 64 slots for each of `WORDS` words.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotRuns<const WORDS: usize, T> {
     words: [Word; WORDS],
-    /// Values of the runs, in their order; empty when no slot has one.
+    /// Values of the runs in order; empty if no slot has a value.
     values: Vec<Option<T>>,
 }
 
-/// Index of 64 slots, all that a look-up reads beside the value.
+/// Index of 64 slots. A lookup reads only this and the value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
-    /// Bits of the slots at which another value begins.
+    /// Bitmap of the slots at which a run starts.
     starts: u64,
-    /// Runs that begin before these slots.
+    /// Number of runs that start before these slots.
     before: u32,
-    /// Some slot is marked.
+    /// Whether any of these slots is marked.
     marked: bool,
 }
 
@@ -28,33 +28,33 @@ impl<const WORDS: usize, T> Default for SlotRuns<WORDS, T> {
 }
 
 impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
-    /// The value of a slot.
+    /// Returns the value of a slot.
     pub(crate) fn find(&self, slot: usize) -> Option<&T> {
         self.value(self.place(slot))
     }
 
-    /// Where the value of a slot is.
+    /// Returns the index of a slot's value.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> usize {
         let word = self.words[slot / 64 % WORDS];
         let until = word.starts & (u64::MAX >> (63 - slot % 64));
-        // No run begins where no slot has a value: the place before the first has none either.
+        // If no slot has a value there are no runs, and the index wraps to one beyond the values.
         (word.before as usize + until.count_ones() as usize).wrapping_sub(1)
     }
 
-    /// The value at a place.
+    /// Returns the value at an index.
     #[inline]
     pub(crate) fn value(&self, place: usize) -> Option<&T> {
         self.values.get(place)?.as_ref()
     }
 
-    /// Whether a slot is marked, or may be.
+    /// Whether a slot may be marked; the mark covers 64 slots.
     #[inline]
     pub(crate) fn is_marked(&self, slot: usize) -> bool {
         self.words[slot / 64 % WORDS].marked
     }
 
-    /// Marks these slots, and no others.
+    /// Marks these slots, and clears all other marks.
     pub(crate) fn mark(&mut self, slots: impl Iterator<Item = usize>) {
         self.words.iter_mut().for_each(|word| word.marked = false);
         slots.for_each(|slot| self.words[slot / 64 % WORDS].marked = true);
@@ -65,14 +65,14 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
         self.values.is_empty()
     }
 
-    /// Bytes of memory that the values take.
+    /// Returns the memory of the values in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.values.capacity() * size_of::<Option<T>>()
     }
 }
 
 impl<const WORDS: usize, T: Clone + PartialEq> SlotRuns<WORDS, T> {
-    /// Gives all slots other values. Marks stay.
+    /// Replaces the values of all slots, and keeps the marks.
     pub(crate) fn replace(&mut self, slots: &[Option<T>]) {
         debug_assert_eq!(slots.len(), 64 * WORDS);
         self.values.clear();

@@ -1,4 +1,4 @@
-//! The tree: nodes, and how a prefix or an address leads through them.
+//! The tree of nodes, and the mapping of prefixes and addresses to nodes.
 //!
 //! ```text
 //!    an address   0 010100 001010 110000 …   the root decides a bit, each other node six
@@ -8,41 +8,41 @@
 //!            └─► below[20] ──┘                                                   4 5 6 7 … 63
 //! ```
 //!
-//! Nodes begin at 1, 7, 13, 19, … bits. Prefixes of 24 bits are inside the node of 19, and those of
-//! 48 inside that of 43. Most prefixes of real tables have these lengths. With nodes at 6, 12, 18
-//! and 24 bits, each prefix of 24 bits would have a node of its own.
+//! Nodes begin at 1, 7, 13, 19, … bits. Prefixes of 24 bits are therefore inside the node that
+//! begins at 19, and those of 48 inside the node at 43. Most prefixes of real tables have these
+//! lengths. With nodes at 6, 12, 18 and 24 bits, each prefix of 24 bits would need its own node.
 //!
-//! A look-up or a change takes 7 nodes at most for IPv4 and 23 for IPv6, however many prefixes
-//! there are.
+//! A lookup or a change visits at most 7 nodes for IPv4 and 23 for IPv6, regardless of the number
+//! of prefixes.
 
 use std::sync::Arc;
 
 use crate::matching::Matching;
 
-/// Bits that a node decides.
+/// Address bits used by a node.
 const STRIDE: u32 = 6;
-/// Bits that the root decides.
+/// Address bits used by the root.
 const ROOT_STRIDE: u32 = 1;
-/// Most nodes on a way: for 128 bits.
+/// Maximum nodes on a path, for 128 bits.
 pub(crate) const NODES_MAX: usize = 23;
 const _: () = assert!(ROOT_STRIDE + (NODES_MAX as u32 - 1) * STRIDE > u128::BITS);
 
-/// A prefix: its bits from the highest on, and their number. All bits behind them are 0.
+/// A prefix: its bits, left-aligned, and its length. Bits beyond the length are 0.
 pub type Bits = (u128, u8);
 
-/// Values by prefix of at most 128 bits.
+/// A map from prefixes of at most 128 bits to values.
 #[derive(Debug, Clone)]
 pub struct Trie<T>(Arc<TrieNode<T>>);
 
 #[derive(Debug, Clone)]
 pub(crate) struct TrieNode<T> {
-    /// Prefixes that end here, by [`place_of`].
+    /// Bitmap of the prefixes that end in this node, by [`place_of`].
     inside: u64,
-    /// Bits of the next step that lead to another node.
+    /// Bitmap of the steps that lead to a child node.
     below: u64,
-    /// Values of the prefixes in `inside`, in their order.
+    /// Values of the prefixes in `inside`, in order.
     values: Vec<T>,
-    /// Nodes for the bits of `below`, in their order.
+    /// Child nodes for the bits of `below`, in order.
     nodes: Vec<Arc<TrieNode<T>>>,
 }
 
@@ -59,7 +59,7 @@ impl<T> Default for Trie<T> {
 }
 
 impl<T> Trie<T> {
-    /// The value of the longest prefix that `addr` begins with.
+    /// Returns the value of the longest prefix that matches `addr`.
     #[inline]
     pub fn longest(&self, addr: u128) -> Option<&T> {
         let (mut node, mut rest, mut found) = (&*self.0, addr, None);
@@ -78,12 +78,12 @@ impl<T> Trie<T> {
         found.map(|(node, place)| node.value(place))
     }
 
-    /// The values of all prefixes that `addr` begins with, the longest first.
+    /// Returns the values of all prefixes that match `addr`, longest first.
     pub fn matching(&self, addr: u128) -> Matching<'_, T> {
         Matching::new(&self.0, addr)
     }
 
-    /// The value of one prefix.
+    /// Returns the value of one prefix.
     pub fn get(&self, (addr, len): Bits) -> Option<&T> {
         let mut node = &*self.0;
         for depth in 0..depth_of(len) {
@@ -93,8 +93,8 @@ impl<T> Trie<T> {
         (node.inside >> place & 1 == 1).then(|| node.value(place))
     }
 
-    /// Shows each prefix of at most `len_max` bits that begins with `bits`, which is shorter: a
-    /// prefix before all that begin with it.
+    /// Calls `show` for each prefix of at most `len_max` bits that begins with the prefix `(addr,
+    /// len)`. Shorter prefixes come before longer ones that they contain.
     pub(crate) fn each_within<'a>(
         &'a self,
         (addr, len): Bits,
@@ -116,14 +116,14 @@ impl<T> Trie<T> {
         });
     }
 
-    /// Bytes of memory that the nodes take, without what values point to.
+    /// Returns the memory of the nodes in bytes, without memory to which values point.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
 }
 
 impl<T: Clone> Trie<T> {
-    /// Gives a prefix a value.
+    /// Sets the value of a prefix.
     pub fn set(&mut self, bits: Bits, value: T) {
         let (addr, len) = bits;
         let mut node = Arc::make_mut(&mut self.0);
@@ -132,7 +132,8 @@ impl<T: Clone> Trie<T> {
             let at = rank(node.below, step);
             if node.below >> step & 1 == 0 {
                 node.below |= 1 << step;
-                // Room for one more: nodes are many, and most have few below them.
+                // Reserve exactly one entry, because there are many nodes and most have few
+                // children.
                 node.nodes.reserve_exact(1);
                 node.nodes.insert(at, Arc::default());
             }
@@ -150,7 +151,7 @@ impl<T: Clone> Trie<T> {
         }
     }
 
-    /// Takes the value of a prefix away, if it has one.
+    /// Removes the value of a prefix, if there is one.
     pub fn remove(&mut self, bits: Bits) {
         if self.get(bits).is_some() {
             remove_below(&mut self.0, bits, 0);
@@ -158,7 +159,7 @@ impl<T: Clone> Trie<T> {
     }
 }
 
-/// Removes a value that is there. True when nothing is left of the node.
+/// Removes an existing value. Returns true if the node is empty afterwards.
 fn remove_below<T: Clone>(node: &mut Arc<TrieNode<T>>, bits: Bits, depth: usize) -> bool {
     let node = Arc::make_mut(node);
     if depth < depth_of(bits.1) {
@@ -177,24 +178,24 @@ fn remove_below<T: Clone>(node: &mut Arc<TrieNode<T>>, bits: Bits, depth: usize)
 }
 
 impl<T> TrieNode<T> {
-    /// The node that a step leads to.
+    /// Returns the child node for a step.
     #[inline]
     pub(crate) fn node(&self, step: u32) -> Option<&Self> {
         (self.below >> step & 1 == 1).then(|| &*self.nodes[rank(self.below, step)])
     }
 
-    /// Places of the prefixes inside that a step begins with.
+    /// Returns the prefixes in this node that match a step, as a bitmap.
     pub(crate) fn places(&self, step: u32) -> u64 {
         self.inside & ANCESTORS[step as usize]
     }
 
-    /// The value of a prefix that is inside.
+    /// Returns the value of a prefix in this node.
     #[inline]
     pub(crate) fn value(&self, place: u32) -> &T {
         &self.values[rank(self.inside, place)]
     }
 
-    /// Shows the prefixes in this node and below. All of them begin with `addr`.
+    /// Calls `show` for the prefixes in this node and below; all of them begin with `addr`.
     fn each<'a>(
         &'a self,
         (addr, depth): (u128, usize),
@@ -219,7 +220,7 @@ impl<T> TrieNode<T> {
     }
 
     fn bytes(&self) -> usize {
-        // An `Arc` has two counts in front.
+        // An `Arc` has two counters before the value.
         let own = 2 * size_of::<usize>() + size_of::<Self>();
         let values = self.values.capacity() * size_of::<T>();
         let nodes = self.nodes.capacity() * size_of::<Arc<Self>>();
@@ -227,25 +228,25 @@ impl<T> TrieNode<T> {
     }
 }
 
-/// Nodes above that of a prefix of `len` bits.
+/// Returns the depth of the node that contains prefixes of `len` bits.
 fn depth_of(len: u8) -> usize {
     let len = u32::from(len);
     (if len < ROOT_STRIDE { 0 } else { 1 + (len - ROOT_STRIDE) / STRIDE }) as usize
 }
 
-/// Bits that the nodes above `depth` decide.
+/// Returns the number of bits used by the nodes above `depth`.
 fn begin_of(depth: usize) -> u32 {
     depth.checked_sub(1).map_or(0, |more| ROOT_STRIDE + more as u32 * STRIDE)
 }
 
-/// The bit that the root decides, as the first of six.
+/// Returns the bit used by the root, as the first of six.
 #[inline]
 fn first_step(addr: u128) -> u32 {
     const _: () = assert!(ROOT_STRIDE == 1);
     ((addr >> (u128::BITS - 1)) as u32) << (STRIDE - 1)
 }
 
-/// The six bits of an address that the node at `depth` decides.
+/// Returns the six bits of an address that are used by the node at `depth`.
 pub(crate) fn step(addr: u128, depth: usize) -> u32 {
     match depth {
         0 => first_step(addr),
@@ -253,15 +254,15 @@ pub(crate) fn step(addr: u128, depth: usize) -> u32 {
     }
 }
 
-/// Place of a prefix inside its node. As in a heap the one without bits has place 1, and one with a
-/// bit more has twice the place, plus that bit.
+/// Returns the bit number of a prefix in its node, numbered like a heap. The empty prefix has
+/// number 1, and appending a bit doubles the number and adds the bit.
 fn place_of((addr, len): Bits) -> u32 {
     let depth = depth_of(len);
     let rest = u32::from(len) - begin_of(depth);
     1 << rest | step(addr, depth) >> (STRIDE - rest)
 }
 
-/// Places of the bits that are set, the lowest first.
+/// Returns the positions of the set bits, lowest first.
 fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros())?;
@@ -270,13 +271,13 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Bits that are set below `at`.
+/// Returns the number of bits set below `at`.
 #[inline]
 fn rank(bits: u64, at: u32) -> usize {
     (bits & ((1 << at) - 1)).count_ones() as usize
 }
 
-/// The places of the prefixes that six bits begin with.
+/// For each step of six bits, the bitmap of the prefixes that match.
 const ANCESTORS: [u64; 1 << STRIDE] = {
     let mut all = [0; 1 << STRIDE];
     let mut bits = 0;
@@ -303,7 +304,7 @@ mod tests {
         u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
     }
 
-    /// Prefixes and addresses of few different bits, so that they meet.
+    /// Clustered addresses with overlapping prefixes, and arbitrary ones.
     fn addr() -> impl Strategy<Value = u128> {
         let clustered = (0u32..4, 0u32..128, any::<bool>()).prop_map(|(high, at, ones)| {
             let low = if ones { u128::MAX } else { 0 };
@@ -316,7 +317,7 @@ mod tests {
         (addr(), 0u8..=128).prop_map(|(addr, len)| (addr & mask(len), len))
     }
 
-    /// All values that match, found by looking at each.
+    /// Finds all matching values by a linear search.
     fn naive(all: &BTreeMap<Bits, u32>, addr: u128) -> Vec<u32> {
         let mut found: Vec<_> =
             all.iter().filter(|((bits, len), _)| addr & mask(*len) == *bits).collect();
@@ -344,7 +345,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(trie.get(*bits), all.get(bits));
-                // A clone from before stays as it was.
+                // An earlier clone must not change.
                 prop_assert_eq!(before.get(*bits), was.get(bits));
             }
             let known = changes.iter().map(|(bits, _)| bits.0);
@@ -366,7 +367,7 @@ mod tests {
         for count in [1, 100, 100_000] {
             let mut trie = Trie::default();
             for n in 0..count {
-                // 192.168.1.1/32 and others, all over the space.
+                // 192.168.1.1/32 and prefixes spread over the address space.
                 trie.set(((addr ^ (n * 0x9e37_79b1 % (1 << 32)) << 96), 32), n);
             }
             let matching = trie.matching(addr);
@@ -391,7 +392,7 @@ mod tests {
             assert_eq!(shared(old, new), old.nodes.len() - 1);
             (old, new) = (&old.nodes[0], &new.nodes[0]);
         }
-        // The node of the prefix itself is the last one that was copied.
+        // The node of the prefix itself is the last copied one.
         assert!(!Arc::ptr_eq(old, new) && old.nodes.is_empty());
     }
 }

@@ -1,7 +1,8 @@
-//! Nanoseconds of a packet in each discipline, by how many wait: `cargo run --release -p
-//! towpath-qdisc --example cost`.
+//! Measures the cost per packet of each discipline, for several queue lengths: `cargo run --release
+//! -p towpath-qdisc --example cost`.
 //!
-//! Work for a packet does not grow with the queue, so that the columns differ by the caches alone.
+//! The work per packet does not depend on the queue length, so the columns differ only because of
+//! the caches.
 #![allow(clippy::print_stdout)] // The table is what the example is for.
 #![allow(clippy::disallowed_methods)] // Measures time.
 
@@ -12,7 +13,7 @@ use towpath_qdisc::{
     PieParams, Prio, Qdisc, Queueable, Red, RedParams, Tbf, TbfParams,
 };
 
-/// A packet of a flow.
+/// A test packet with a flow.
 struct Packet(u32);
 
 impl Queueable for Packet {
@@ -68,8 +69,8 @@ fn disciplines() -> Vec<Box<dyn Qdisc<Packet>>> {
     ]
 }
 
-/// Nanoseconds in which a packet goes in and one leaves while `backlog` wait. Little time passes on
-/// the discipline's clock, so that none is dropped.
+/// Returns the nanoseconds of an enqueue and a dequeue with `backlog` waiting packets. Little time
+/// passes on the discipline's clock, so no packet is dropped.
 fn cost(mut queue: Box<dyn Qdisc<Packet>>, backlog: u64) -> f64 {
     let (mut drops, mut dice) = (Vec::new(), Dice::new(2, 0));
     let mut packet = move || Packet(dice.next_u32());

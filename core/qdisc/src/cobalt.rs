@@ -1,4 +1,5 @@
-//! COBALT: CoDel for flows that listen, and BLUE for those that fill the queue all the same.
+//! COBALT: CoDel for responsive flows, combined with BLUE for unresponsive flows that fill the
+//! queue.
 //!
 //! J. Palmei and others, "Design and Evaluation of COBALT Queue Discipline", 2019; the queue of
 //! Linux's sch_cake.c.
@@ -9,23 +10,23 @@ use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
 /// Parameters of COBALT.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CobaltParams {
-    /// Packets that the queue holds.
+    /// Maximum packets in the queue.
     pub limit: usize,
-    /// Sojourn time that a standing queue may have.
+    /// Target sojourn time of a standing queue, in ns.
     pub target_ns: u64,
-    /// Time for which the sojourn time may be above the target.
+    /// Time for which the sojourn time may exceed the target, in ns.
     pub interval_ns: u64,
-    /// Marks packets that can be marked, where CoDel would drop them; BLUE drops.
+    /// Whether CoDel marks ECN-capable packets instead of dropping them; BLUE always drops.
     pub ecn: bool,
-    /// Step of BLUE's probability when the queue is full.
+    /// Increment of BLUE's probability when the queue is full.
     pub increment: f64,
-    /// Step of BLUE's probability when the queue is empty.
+    /// Decrement of BLUE's probability when the queue is empty.
     pub decrement: f64,
 }
 
 impl Default for CobaltParams {
     fn default() -> Self {
-        // As sch_cake.c: 1/256 and 1/4096.
+        // Values of sch_cake.c: 1/256 and 1/4096.
         Self {
             limit: 1000,
             target_ns: 5_000_000,
@@ -37,17 +38,17 @@ impl Default for CobaltParams {
     }
 }
 
-/// A FIFO under COBALT.
+/// A FIFO controlled by COBALT.
 #[derive(Debug)]
 pub struct Cobalt<T> {
     params: CobaltParams,
     queue: TimedQueue<T>,
     dice: Dice,
-    /// Strength of CoDel's signal: drops and marks come after interval / sqrt(count).
+    /// Strength of CoDel's signal: the interval between drops or marks is interval / sqrt(count).
     count: u32,
     is_dropping: bool,
     drop_next_ns: u64,
-    /// BLUE's probability, and when it changed.
+    /// BLUE's drop probability, and the time of its last change.
     p_drop: f64,
     blue_ns: u64,
     delay_ns: u64,
@@ -56,7 +57,7 @@ pub struct Cobalt<T> {
 }
 
 impl<T: Queueable> Cobalt<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(params: CobaltParams, dice: Dice) -> Self {
         Self {
             params,
@@ -81,7 +82,7 @@ impl<T: Queueable> Cobalt<T> {
         self.count > 0 && now_ns >= self.drop_next_ns
     }
 
-    /// BLUE's probability changes at most once in the target time.
+    /// Changes BLUE's probability, at most once per target time.
     fn blue(&mut self, now_ns: u64, step: f64) {
         if now_ns.saturating_sub(self.blue_ns) > self.params.target_ns {
             self.p_drop = (self.p_drop + step).clamp(0., 1.);
@@ -89,7 +90,7 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// An overflow is a signal that CoDel was too slow: drop at once.
+    /// Handles an overflow, which shows that CoDel was too slow: drop immediately.
     fn on_full(&mut self, now_ns: u64) {
         self.blue(now_ns, self.params.increment);
         self.is_dropping = true;
@@ -107,13 +108,13 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// The signal gets weaker by a step.
+    /// Weakens the signal by one step.
     fn relax(&mut self) {
         self.count -= 1;
         self.drop_next_ns = self.control(self.drop_next_ns);
     }
 
-    /// Whether the head is dropped; it may be marked instead.
+    /// Whether to drop the head; it may be marked instead.
     fn drops(&mut self, now_ns: u64, item: &mut T) -> bool {
         let is_due = self.is_due(now_ns);
         let is_over = self.delay_ns > self.params.target_ns;
@@ -137,7 +138,7 @@ impl<T: Queueable> Cobalt<T> {
             }
         }
         drops = drops || (self.p_drop > 0. && self.dice.falls(self.p_drop));
-        // Without a signal the time of the next drop is that at which the queue counts as idle.
+        // Without a signal, this is the time after which the queue counts as idle.
         if self.count == 0 {
             self.drop_next_ns = now_ns + self.params.interval_ns;
         } else if !drops {

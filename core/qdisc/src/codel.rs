@@ -1,35 +1,36 @@
-//! CoDel (RFC 8289): drops from the head while the sojourn time stays above a target.
+//! CoDel (RFC 8289): drops packets from the head while the sojourn time exceeds a target.
 
 use crate::timed::TimedQueue;
 use crate::{Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// Parameters of CoDel, by the names of tc-codel(8).
+/// Parameters of CoDel, named as in tc-codel(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodelParams {
-    /// Packets that the queue holds.
+    /// Maximum packets in the queue.
     pub limit: usize,
-    /// Sojourn time that a standing queue may have.
+    /// Target sojourn time of a standing queue, in ns.
     pub target_ns: u64,
-    /// Time for which the sojourn time may be above the target: a worst-case round trip.
+    /// Time for which the sojourn time may exceed the target, in ns: a worst-case round-trip time.
     pub interval_ns: u64,
-    /// Marks packets that can be marked, instead of dropping them.
+    /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Marks each packet that can be marked and waited longer than this.
+    /// Sojourn time above which every ECN-capable packet is marked; `None` to disable.
     pub ce_threshold_ns: Option<u64>,
-    /// Bytes of the longest packet: a queue that holds no more is never too long.
+    /// Maximum packet length in bytes: a queue with fewer bytes is never too long.
     pub mtu: u64,
 }
 
 impl Default for CodelParams {
     fn default() -> Self {
-        // RFC 8289 section 4: 5 % of the interval, and the round trip of most paths.
+        // RFC 8289 section 4: the interval covers the round trip of most paths, and the target is 5
+        // % of it.
         let (target_ns, interval_ns) = (5_000_000, 100_000_000);
-        // As tc: 1000 packets; an Ethernet frame with its header.
+        // As in tc: 1000 packets; an Ethernet frame with its header.
         Self { limit: 1000, target_ns, interval_ns, ecn: false, ce_threshold_ns: None, mtu: 1514 }
     }
 }
 
-/// A FIFO under CoDel.
+/// A FIFO controlled by CoDel.
 #[derive(Debug)]
 pub struct Codel<T> {
     params: CodelParams,
@@ -40,7 +41,7 @@ pub struct Codel<T> {
 }
 
 impl<T: Queueable> Codel<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(params: CodelParams) -> Self {
         let (control, tally) = (Control::default(), Tally::default());
         Self { params, queue: TimedQueue::new(), control, tally, overlimit: 0 }
@@ -94,7 +95,7 @@ impl<T: Queueable> Qdisc<T> for Codel<T> {
     }
 }
 
-/// Counters that all queues of a discipline share.
+/// Counters shared by all queues of a discipline.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) stats: Stats,
@@ -102,28 +103,28 @@ pub(crate) struct Tally {
     pub(crate) ce_mark: u64,
 }
 
-/// State of the control loop of one queue, whose variables are those of RFC 8289 section 5.
+/// State of the control loop of one queue; the variables are those of RFC 8289 section 5.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// Drops since the state of dropping was entered.
+    /// Number of drops since the dropping state was entered.
     pub(crate) count: u32,
     last_count: u32,
     is_dropping: bool,
-    /// Time at which the sojourn time has been above the target for an interval, if it stays there.
+    /// Time at which the sojourn time will have exceeded the target for an interval.
     first_above_ns: Option<u64>,
     drop_next_ns: u64,
-    /// Sojourn time of the last item.
+    /// Sojourn time of the last item, in ns.
     delay_ns: u64,
 }
 
-/// An item from the head, and whether its sojourn time permits to drop it.
+/// The head of the queue, and whether its sojourn time allows dropping it.
 struct CodelHead<T> {
     item: T,
     ok_to_drop: bool,
 }
 
 impl Control {
-    /// The next item that leaves (`codel_queue_t::deque`).
+    /// Returns the next item to send (`codel_queue_t::deque`).
     pub(crate) fn dequeue<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -151,7 +152,7 @@ impl Control {
         Some(item)
     }
 
-    /// Drops or marks as often as is due. A large backlog may have several drops due at once.
+    /// Drops or marks as often as is due; with a large backlog several drops may be due at once.
     fn go_on<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -168,7 +169,7 @@ impl Control {
             //# drop(r.p);
             //# ++count_;
             //# r = dodequeue(now);
-            // The drop that ends the state counts, too: `enter` goes on from that rate.
+            // The drop that ends the state counts, too, because `enter` continues from that rate.
             self.count = self.count.wrapping_add(1);
             if is_marked {
                 self.drop_next_ns = self.control_law(params, self.drop_next_ns);
@@ -191,8 +192,8 @@ impl Control {
         Some(head)
     }
 
-    /// The sojourn time was above the target for an interval: drops or marks one item, and begins
-    /// to drop.
+    /// Enters the dropping state after the sojourn time exceeded the target for an interval: drops
+    /// or marks one item.
     fn enter<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -223,7 +224,7 @@ impl Control {
         head
     }
 
-    /// Takes the head, and looks how long it waited (`dodequeue`).
+    /// Takes the head, and checks its sojourn time (`dodequeue`).
     fn pop<T: Queueable>(
         &mut self,
         params: &CodelParams,
@@ -258,10 +259,10 @@ impl Control {
     }
 }
 
-/// Intervals for which a drop rate is remembered (RFC 8289 section 5.5).
+/// Number of intervals for which a drop rate is remembered (RFC 8289 section 5.5).
 const RECENT_INTERVALS: u64 = 16;
 
-/// Marks an item in the place of a drop.
+/// Marks an item instead of dropping it, if possible.
 fn signal<T: Queueable>(params: &CodelParams, head: &mut CodelHead<T>, tally: &mut Tally) -> bool {
     let is_marked = params.ecn && head.item.mark_ce();
     tally.stats.ecn_mark += u64::from(is_marked);

@@ -1,34 +1,34 @@
-//! The device at the end of a transmit path: where packets leave for a wire.
+//! The device at the end of a transmit path.
 
-/// A device that takes packets into a ring of descriptors and reports them when they are sent.
+/// A device that queues packets in a ring of descriptors, and reports when they are sent.
 ///
 /// A descriptor is in use from [`Device::transmit`] until a call of [`Device::poll_completed`]
-/// reports its packet. A device that raises one interrupt for several packets reports them
-/// together. Real devices fit as well: a TAP device reports a packet when its write returns, a
-/// network card when its driver cleans the ring.
+/// reports its packet. A device with interrupt coalescing reports several packets together. Real
+/// devices fit this trait: a TAP device reports a packet when its write returns, and a network card
+/// when its driver cleans the ring.
 pub trait Device<T>: Send {
-    /// Free descriptors: packets that the device takes now.
+    /// Returns the number of free descriptors.
     fn room(&self) -> usize;
 
-    /// Takes a packet to be sent.
+    /// Queues a packet for transmission.
     ///
     /// # Errors
-    /// The packet, when [`Device::room`] is 0.
+    /// Returns the packet if [`Device::room`] is 0.
     fn transmit(&mut self, now_ns: u64, item: T) -> Result<(), T>;
 
-    /// Packets whose descriptors are free again since the last call.
+    /// Returns the packets whose descriptors have become free since the last call.
     fn poll_completed(&mut self, now_ns: u64) -> Completed;
 
-    /// Time of the next call of [`Device::poll_completed`] that can report packets. None: the
-    /// device is idle, or wakes its owner by other means.
+    /// Returns the time of the next call of [`Device::poll_completed`] that can report packets.
+    /// `None` if the device is idle, or wakes its owner by other means.
     fn next_timeout_ns(&self) -> Option<u64>;
 }
 
-/// Packets that a device reports as sent.
+/// Packets that a device has reported as sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Completed {
     /// Number of packets.
     pub packets: usize,
-    /// Bytes of the packets.
+    /// Total bytes of the packets.
     pub bytes: u64,
 }

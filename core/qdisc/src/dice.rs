@@ -1,53 +1,53 @@
-//! Numbers that look random, and are the same for the same seed.
+//! Deterministic pseudo-random numbers.
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
-/// Links and disciplines draw from nothing else. Not for secrets: a seed can be computed from a few
-/// numbers.
+/// The only source of random numbers for links and disciplines. Not for secrets, because a seed can
+/// be computed from a few numbers.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The numbers of one of several streams, of which none says anything about another.
+    /// Creates one of several independent streams of a seed.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(mix(mix(seed).wrapping_add(stream)))
     }
 
-    /// A stream of its own for a part, as for each link of a network.
+    /// Creates an independent stream for a part, such as each link of a network.
     #[must_use]
     pub fn split(&mut self) -> Self {
         Self(mix(self.next_u64()))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number from 0 up to 1, which is left out.
+    /// Returns a number in [0, 1).
     pub fn unit(&mut self) -> f64 {
-        // 53 bits fit into a double.
+        // A double has 53 bits of precision.
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `bound`; 0 for a bound of 0. Lemire's multiplication: biased by less than
-    /// `bound` / 2^64.
+    /// Returns a number below `bound`, or 0 for a bound of 0. Uses Lemire's multiplication, with a
+    /// bias below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A place in a list of `len` entries; 0 for an empty list.
+    /// Returns an index into a list of `len` entries; 0 for an empty list.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// Whether an event of this probability happens now. Never for 0, always for 1.
+    /// Whether an event with this probability occurs: never for 0, always for 1.
     pub fn falls(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

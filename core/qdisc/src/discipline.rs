@@ -1,37 +1,37 @@
-//! The trait of all disciplines.
+//! The trait of all queueing disciplines.
 
 use crate::{Counter, Dropped, Queueable, Stats};
 
 /// A queueing discipline for items of type `T`.
 ///
-/// Times are ns on a clock that never goes back. `drops` collects the items that a call drops: the
-/// one that was to be queued, or others that make room for it.
+/// Times are in ns of a clock that never goes back. `drops` collects dropped items: the new one, or
+/// others that make room for it.
 pub trait Qdisc<T: Queueable>: Send {
-    /// Queues an item, or drops it or others.
+    /// Queues an item; may drop it or other items.
     fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>);
 
-    /// The next item that may leave.
+    /// Returns the next item to send.
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T>;
 
-    /// Time of the next [`Qdisc::dequeue`] that can give an item, after one that gave none although
-    /// items wait. None: the discipline is empty, or an item may leave at once.
+    /// Returns the time of the next [`Qdisc::dequeue`] that can return an item, after one that
+    /// returned none although items wait. `None` if the discipline is empty, or an item may be sent
+    /// now.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Number and bytes of the items that went in, left, were dropped and wait.
+    /// Returns counters of enqueued, sent, dropped and waiting items.
     fn stats(&self) -> Stats;
 
-    /// Counters and state that only this discipline has, by the names of `tc -s qdisc show`.
+    /// Returns counters and state specific to this discipline, named as in `tc -s qdisc show`.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }
 
-    /// Bytes of the tables and of the room for items that the discipline has allocated, without
-    /// what the items own.
+    /// Returns the memory of tables and queues in bytes, without memory owned by the items.
     fn memory_bytes(&self) -> u64;
 
-    /// Name in tc(8), as "fq_codel".
+    /// Returns the name in tc(8), such as "fq_codel".
     fn kind(&self) -> &'static str;
 }
 

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// A queue with a limit of packets (pfifo) or of bytes (bfifo): an item that does not fit is
-/// dropped.
+/// A FIFO limited by packets (pfifo) or bytes (bfifo); items that do not fit are dropped.
 #[derive(Debug)]
 pub struct Fifo<T> {
     queue: VecDeque<T>,
@@ -13,7 +12,7 @@ pub struct Fifo<T> {
     stats: Stats,
 }
 
-/// Most that a queue holds.
+/// Maximum size of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Packets(usize),
@@ -21,12 +20,12 @@ enum Limit {
 }
 
 impl<T: Queueable> Fifo<T> {
-    /// pfifo: at most `limit` packets.
+    /// Creates a pfifo with at most `limit` packets.
     pub fn packets(limit: usize) -> Self {
         Self::new(Limit::Packets(limit))
     }
 
-    /// bfifo: at most `limit` bytes.
+    /// Creates a bfifo with at most `limit` bytes.
     pub fn bytes(limit: usize) -> Self {
         Self::new(Limit::Bytes(limit))
     }

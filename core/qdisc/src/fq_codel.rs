@@ -1,4 +1,5 @@
-//! FQ-CoDel (RFC 8290): a CoDel queue for each flow, served in turn by bytes; sparse flows first.
+//! FQ-CoDel (RFC 8290): a CoDel queue per flow, served round-robin by bytes, with priority for
+//! sparse flows.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -8,26 +9,26 @@ use crate::dice::mix;
 use crate::timed::TimedQueue;
 use crate::{CodelParams, Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// Parameters of FQ-CoDel, by the names of tc-fq_codel(8).
+/// Parameters of FQ-CoDel, named as in tc-fq_codel(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FqCodelParams {
-    /// Control of each queue, with `limit` for all of them together.
+    /// Parameters of each queue; `limit` applies to all queues together.
     pub codel: CodelParams,
-    /// Queues that flows are hashed to.
+    /// Number of queues to which flows are hashed.
     pub flows: usize,
-    /// Bytes that a queue may send before another one has its turn.
+    /// Bytes that a queue may send per round.
     pub quantum: u32,
-    /// Bytes that all queues hold together.
+    /// Maximum bytes in all queues together.
     pub memory_limit: u64,
-    /// Packets that are dropped at most when a limit is reached.
+    /// Maximum packets dropped at once when a limit is reached.
     pub drop_batch: usize,
-    /// Key of the hash, so that flows that collide in one discipline do not in another.
+    /// Key of the hash, so that flows that collide in one discipline do not collide in another.
     pub perturbation: u64,
 }
 
 impl Default for FqCodelParams {
     fn default() -> Self {
-        // As tc: 10240 packets, 1024 queues, 32 MiB, ECN. RFC 8290 section 5.2.4: a quantum of
+        // As in tc: 10240 packets, 1024 queues, 32 MiB, ECN. RFC 8290 section 5.2.4: a quantum of
         // 1514.
         Self {
             codel: CodelParams { limit: 10_240, ecn: true, ..CodelParams::default() },
@@ -40,15 +41,15 @@ impl Default for FqCodelParams {
     }
 }
 
-/// Queues of flows under CoDel.
+/// Flow queues controlled by CoDel.
 #[derive(Debug)]
 pub struct FqCodel<T> {
     params: FqCodelParams,
-    /// For each value of the hash, the number of its queue in `flows`, counted from 1. 0: no
-    /// packet has had that value, and no queue is allocated.
+    /// For each hash value, the index of its queue in `flows` plus one; 0 if no queue is allocated,
+    /// because no packet had this value.
     table: Vec<u32>,
     flows: Vec<FlowQueue<T>>,
-    /// Queues that have items since the last turn, and those that had some before.
+    /// Queues that became active recently, and queues that stayed active.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     tally: Tally,
@@ -64,14 +65,14 @@ struct FlowQueue<T> {
     hash: u32,
     queue: TimedQueue<T>,
     control: Control,
-    /// Bytes that may still leave in this turn.
+    /// Remaining bytes in this round.
     deficit: i64,
-    /// In one of the two lists.
+    /// Whether the queue is in one of the two lists.
     is_listed: bool,
 }
 
 impl<T: Queueable> FqCodel<T> {
-    /// Empty queues.
+    /// Creates the discipline without queues.
     pub fn new(params: FqCodelParams) -> Self {
         Self {
             params,
@@ -87,7 +88,8 @@ impl<T: Queueable> FqCodel<T> {
         }
     }
 
-    /// Index in `flows` of the item's queue, which the first packet of a hash value allocates.
+    /// Returns the index in `flows` of the item's queue; allocates it for the first packet of a
+    /// hash value.
     fn classify(&mut self, item: &T) -> u32 {
         let hash = mix(self.params.perturbation ^ u64::from(item.flow_hash())) >> 32;
         let hash = ((hash * self.table.len() as u64) >> 32) as u32;
@@ -105,10 +107,10 @@ impl<T: Queueable> FqCodel<T> {
         *entry - 1
     }
 
-    /// Drops half of the packets of the longest queue from its head, up to a batch. The search for
-    /// it takes time in proportion to the queues; the batch divides that among many packets.
+    /// Drops half of the packets of the longest queue from its head, up to a batch. Finding the
+    /// queue takes time proportional to the number of queues; batching amortizes it.
     fn drop_from_longest(&mut self, drops: &mut Vec<Dropped<T>>) {
-        // The lowest hash value decides among equal queues, as in Linux.
+        // Among queues of equal length, the lowest hash value is selected, as in Linux.
         let order = |flow: &&mut FlowQueue<T>| (flow.queue.bytes(), Reverse(flow.hash));
         let Some(flow) = self.flows.iter_mut().max_by_key(order) else { return };
         //= https://www.rfc-editor.org/rfc/rfc8290#section-4.1
@@ -119,7 +121,7 @@ impl<T: Queueable> FqCodel<T> {
         let half = flow.queue.len().div_ceil(2);
         for _ in 0..half.min(self.params.drop_batch.max(1)) {
             let Some((_, item)) = flow.queue.pop() else { return };
-            // As in Linux, the control of the queue counts these drops as its own.
+            // As in Linux, these drops also count in the queue's control state.
             flow.control.count = flow.control.count.wrapping_add(1);
             self.tally.stats.drop(item.bytes());
             drops.push(Dropped { item, cause: DropCause::Overlimit });
@@ -164,7 +166,7 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             //# if that queue has a
             //# negative number of credits (i.e., it has already dequeued at least a
             //# quantum of bytes), it is given an additional quantum of credits
-            // A queue without credits has dequeued a whole quantum, as in Linux.
+            // As in Linux, a queue without credits counts as having dequeued a whole quantum.
             if flow.deficit <= 0 {
                 flow.deficit += i64::from(self.params.quantum.max(1));
                 list.pop_front();
@@ -183,7 +185,7 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             //# The step that moves an empty queue from the list of new queues to the
             //# end of the list of old queues before it is removed is crucial to
             //# prevent starvation.
-            // Linux leaves the step out while no queue is old.
+            // Unlike this, Linux skips the step while there are no old queues.
             if is_new {
                 self.old.push_back(at);
             } else {

@@ -1,21 +1,21 @@
-//! Items that a discipline queues.
+//! Items that a discipline can queue.
 
 /// The ECN field of an IP header (RFC 3168 section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ecn {
-    /// 00: the sender takes a drop as the only signal of congestion.
+    /// 00: not ECN-capable; drops are the only congestion signal.
     #[default]
     NotEct,
     /// 01: ECN-capable; L4S's identifier (RFC 9331).
     Ect1,
     /// 10: ECN-capable.
     Ect0,
-    /// 11: congestion was experienced on the way here.
+    /// 11: congestion was experienced.
     Ce,
 }
 
 impl Ecn {
-    /// The lower two bits of a TOS or traffic class byte.
+    /// Decodes the lower two bits of a TOS or traffic class byte.
     pub fn from_tos(tos: u8) -> Self {
         match tos & 3 {
             0 => Self::NotEct,
@@ -26,29 +26,29 @@ impl Ecn {
     }
 }
 
-/// An item that a discipline can queue: a packet, or a stand-in of a test.
+/// An item that a discipline can queue: a packet, or a test item.
 pub trait Queueable: Send {
-    /// Length on the link, in bytes, with its link header.
+    /// Returns the length on the link in bytes, including the link header.
     fn bytes(&self) -> usize;
 
-    /// Hash of the flow that the item belongs to: equal for all items of a flow.
+    /// Returns the flow hash, equal for all items of a flow.
     fn flow_hash(&self) -> u32 {
         0
     }
 
-    /// ECN field of the item.
+    /// Returns the ECN field.
     fn ecn(&self) -> Ecn {
         Ecn::NotEct
     }
 
-    /// Sets CE, and returns true, if the item is ECN-capable; an item that has CE already counts as
-    /// marked.
+    /// Sets CE if the item is ECN-capable, and returns whether it is marked now. An item that
+    /// already has CE counts as marked.
     fn mark_ce(&mut self) -> bool {
         false
     }
 
-    /// Priority as Linux derives it from TOS (`rt_tos2priority`): 0 best effort, 2 bulk, 4
-    /// interactive bulk, 6 interactive, 7 control.
+    /// Returns the priority that Linux derives from TOS (`rt_tos2priority`): 0 best effort, 2 bulk,
+    /// 4 interactive bulk, 6 interactive, 7 control.
     fn priority(&self) -> u8 {
         0
     }

@@ -1,28 +1,28 @@
-//! Queueing disciplines decide which packet leaves next, which is marked, and which is dropped.
+//! Queueing disciplines: decide which packet is sent next, which is marked, and which is dropped.
 //!
-//! No I/O, no clock, no threads: `now_ns` is an argument, as for a [`Port`](towpath_pool::Port). A
-//! discipline that draws lots has a [`Dice`] with a seed. The same calls give the same answers.
-//! Names of parameters and of counters are those of tc(8).
+//! No I/O, no clock, no threads: `now_ns` is an argument, as for a [`Port`](towpath_pool::Port).
+//! Randomized disciplines use a [`Dice`] with a seed, so the same calls produce the same results.
+//! Parameters and counters are named as in tc(8).
 //!
-//! # The caller's duty
-//! * [`Qdisc::enqueue`] an item and [`Qdisc::dequeue`] the next one, with times that never go back.
-//! * Both put the items that they drop into a list of [`Dropped`] ones; the caller counts these and
-//!   reuses their memory.
-//! * [`Qdisc::dequeue`] gives nothing although items wait: call again at
+//! # Usage
+//! * Call [`Qdisc::enqueue`] and [`Qdisc::dequeue`] with times that never decrease.
+//! * Both append dropped items to a list of [`Dropped`], so that the caller can count them and
+//!   reuse their memory.
+//! * If [`Qdisc::dequeue`] returns nothing although items wait, call it again at
 //!   [`Qdisc::next_timeout_ns`].
 //!
-//! Disciplines are generic over [`Queueable`] items, so that tests queue numbers, a simulator
-//! queues packets with notes of its own, and a port queues [`QueuedPacket`]s.
+//! Disciplines are generic over [`Queueable`] items: tests queue numbers, a simulator queues
+//! packets with annotations, and a port queues [`QueuedPacket`]s.
 //!
 //! # Flow control
-//! A [`TransmitPath`] puts a discipline above a [`Device`], which is a trait. A full device stops
-//! its [`TransmitQueue`] and wakes it. [`QueueLimits`] keep the device no fuller than it has to be
-//! (byte queue limits, BQL). Packets then wait where the discipline can choose among them.
+//! A [`TransmitPath`] connects a discipline to a [`Device`]. A full device stops its
+//! [`TransmitQueue`], and wakes it later. [`QueueLimits`] keep the device only as full as necessary
+//! (byte queue limits, BQL). Packets then wait in the discipline, which can choose among them.
 //!
 //! # Cost
-//! Work for a packet does not grow with the queue. In a development build a packet costs 8 ns
-//! (pfifo) to 58 ns (fq_codel), behind 10 packets as behind 100,000 (`examples/cost.rs`). FQ-CoDel
-//! at its limit searches all flows once for a batch of drops.
+//! The work per packet does not depend on the queue length. In a development build a packet costs 8
+//! ns (pfifo) to 58 ns (fq_codel), with 10 as with 100,000 waiting packets (`examples/cost.rs`).
+//! FQ-CoDel at its limit searches all flows once per batch of drops.
 //!
 //! # Example
 //! ```

@@ -1,30 +1,30 @@
-//! mq: a discipline for each queue of a device.
+//! mq: a discipline for each hardware queue of a device.
 
 use crate::{Counter, Dropped, Qdisc, Queueable, Stats};
 
-/// Queues of a device, each with its discipline; a flow is always in the same one.
+/// Queues of a device, each with its discipline; a flow always uses the same queue.
 pub struct Mq<T> {
     queues: Vec<Box<dyn Qdisc<T>>>,
-    /// Queue that is asked first.
+    /// The queue to be served next.
     next: usize,
 }
 
 impl<T: Queueable> Mq<T> {
-    /// A discipline for each queue.
+    /// Creates the discipline from one discipline per queue.
     ///
     /// # Panics
-    /// Without queues: a packet would have no place.
+    /// If `queues` is empty, because packets could not be queued.
     pub fn new(queues: Vec<Box<dyn Qdisc<T>>>) -> Self {
         assert!(!queues.is_empty(), "mq needs a queue");
         Self { queues, next: 0 }
     }
 
-    /// The discipline of each queue.
+    /// Returns the discipline of each queue.
     pub fn queues(&self) -> &[Box<dyn Qdisc<T>>] {
         &self.queues
     }
 
-    /// The next item of one queue, for a device that takes from each by itself.
+    /// Returns the next item of one queue, for a device that serves its queues individually.
     pub fn dequeue_from(
         &mut self,
         queue: usize,
@@ -42,7 +42,7 @@ impl<T: Queueable> Qdisc<T> for Mq<T> {
         self.queues[queue as usize].enqueue(now_ns, item, drops);
     }
 
-    /// The next item of the queues in turn, as a device serves its rings.
+    /// Returns the next item of the queues in round-robin order, as a device serves its rings.
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
         let count = self.queues.len();
         let order = (0..count).map(|n| (self.next + n) % count);

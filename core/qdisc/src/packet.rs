@@ -1,4 +1,4 @@
-//! A packet of the pool as an item of a discipline.
+//! Packets of the pool as items of a discipline.
 
 use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_wire::checksum;
@@ -6,36 +6,36 @@ use towpath_wire::checksum;
 use crate::dice::mix;
 use crate::{Ecn, Queueable};
 
-/// A packet with the fields that disciplines and links ask for, which are read once.
+/// A packet, with the header fields that disciplines and links use, which are parsed once.
 ///
-/// The packet is one of its own: a queue may hold it for long, and its bytes are changed when it is
-/// marked or corrupted.
+/// The packet owns its bytes, because a queue may hold it for long, and marking or corrupting
+/// modifies it.
 #[derive(Debug)]
 pub struct QueuedPacket {
     packet: Packet,
-    /// Start of the IP header. None: the packet is not IP, as for ARP.
+    /// Offset of the IP header; `None` if the packet is not IP, such as ARP.
     ip: Option<u16>,
     ecn: Ecn,
     priority: u8,
     flow_hash: u32,
 }
 
-/// Length of an Ethernet header, of an 802.1Q tag, and of the smallest IP headers.
+/// Lengths of an Ethernet header, of an 802.1Q tag, and of minimal IP headers.
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 pub(crate) const IPV4_LEN: usize = 20;
 pub(crate) const IPV6_LEN: usize = 40;
-/// Place of the checksum in a UDP header.
+/// Offset of the checksum in a UDP header.
 pub(crate) const UDP_CHECKSUM: usize = 6;
 
-/// Linux's `ip_tos2prio` (net/ipv4/route.c) by bits 1 to 4 of TOS, with best effort in the place of
-/// filler.
+/// Linux's `ip_tos2prio` (net/ipv4/route.c), indexed by bits 1 to 4 of TOS, with best effort
+/// instead of filler.
 const PRIORITY_OF_TOS: [u8; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
 
 impl QueuedPacket {
-    /// Reads the headers of a packet that begins as `link_type` says. A payload outside of the
-    /// packet's own buffer is copied into it, since a program could change or reuse that memory
-    /// while the packet waits.
+    /// Parses the headers of a packet that starts as `link_type` says. A payload outside the
+    /// packet's own buffer is copied, because a program could change or reuse that memory while the
+    /// packet is queued.
     pub fn new(mut packet: Packet, link_type: LinkType, pool: &mut Pool) -> Self {
         packet.linearize(pool);
         let bytes = packet.linear();
@@ -50,17 +50,17 @@ impl QueuedPacket {
         queued
     }
 
-    /// The packet.
+    /// Returns the packet.
     pub fn packet(&self) -> &Packet {
         &self.packet
     }
 
-    /// The packet, to be sent or given back.
+    /// Returns the packet by value, to be sent or given back.
     pub fn into_packet(self) -> Packet {
         self.packet
     }
 
-    /// A copy of the packet, in memory of its own.
+    /// Creates a copy of the packet in its own memory.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let bytes = self.packet.linear();
@@ -70,8 +70,7 @@ impl QueuedPacket {
         Self { packet, ..*self }
     }
 
-    /// Turns over a bit, and leaves it to the receiver to notice: a checksum that was left out is
-    /// put in before.
+    /// Flips a bit. Completes a partial checksum first, so that the receiver can detect the error.
     pub fn flip_bit(&mut self, bit: u64) {
         self.complete_checksum();
         let bytes = self.packet.linear_mut();
@@ -80,7 +79,7 @@ impl QueuedPacket {
         }
     }
 
-    /// Puts in a checksum that was left out, for a port that does not.
+    /// Completes a partial checksum, for a port without this offload.
     pub fn complete_checksum(&mut self) {
         if let Checksum::Partial { start, offset } = self.packet.meta.checksum {
             complete(self.packet.linear_mut(), start.into(), offset.into());
@@ -93,7 +92,7 @@ impl QueuedPacket {
         let (tos, addresses, protocol, transport) = match bytes.first().map(|byte| byte >> 4) {
             Some(4) if bytes.len() >= IPV4_LEN => {
                 let header_len = usize::from(bytes[0] & 15) * 4;
-                // Fragments have no ports, but for the first one: all of them are one flow.
+                // Only the first fragment has ports, so the flow hash of fragments ignores them.
                 let whole = bytes[6] & 0x3f == 0 && bytes[7] == 0;
                 (bytes[1], &bytes[12..20], bytes[9], whole.then_some(header_len))
             }
@@ -111,8 +110,8 @@ impl QueuedPacket {
         self.flow_hash = (hash >> 32) as u32;
     }
 
-    /// Sets both bits of the ECN field, and mends the checksum of an IPv4 header (RFC 1624 equation
-    /// 3).
+    /// Sets both bits of the ECN field, and updates the checksum of an IPv4 header (RFC 1624
+    /// equation 3).
     fn write_ce(&mut self, at: usize) {
         let Some(header) = self.packet.linear_mut().get_mut(at..) else { return };
         if header[0] >> 4 == 6 {
@@ -131,8 +130,8 @@ impl QueuedPacket {
 }
 
 impl Queueable for QueuedPacket {
-    /// As Linux counts a packet that is to be cut (`qdisc_pkt_len_init`): each segment has headers
-    /// of its own.
+    /// Returns the length as Linux counts it for a packet to be segmented (`qdisc_pkt_len_init`):
+    /// each segment has its own headers.
     fn bytes(&self) -> usize {
         let len = self.packet.len();
         let more = self.packet.meta.segmentation.map_or(0, |segmentation| {
@@ -141,8 +140,8 @@ impl Queueable for QueuedPacket {
         len + more
     }
 
-    /// A hash of addresses, ports and protocol without a key: a sender can choose flows that
-    /// collide.
+    /// Returns a hash of addresses, ports and protocol. The hash has no key, so a sender can choose
+    /// flows that collide.
     fn flow_hash(&self) -> u32 {
         self.flow_hash
     }
@@ -168,7 +167,7 @@ impl Queueable for QueuedPacket {
     }
 }
 
-/// Start of the IP header in an Ethernet frame with at most one tag.
+/// Returns the offset of the IP header in an Ethernet frame with at most one tag.
 pub(crate) fn ip_of_frame(frame: &[u8]) -> Option<usize> {
     let ethertype = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     let (ethertype, at) = match ethertype(12)? {
@@ -178,10 +177,10 @@ pub(crate) fn ip_of_frame(frame: &[u8]) -> Option<usize> {
     (matches!(ethertype, 0x0800 | 0x86dd) && frame.len() > at).then_some(at)
 }
 
-/// Puts the checksum of a transport header in its place, which holds the sum of the pseudo-header.
+/// Completes the checksum of a transport header whose field contains the pseudo-header sum.
 fn complete(packet: &mut [u8], start: usize, offset: usize) {
     let Some(covered) = packet.get(start..) else { return };
-    // A sum of 0 says that a UDP datagram has no checksum (RFC 768).
+    // A UDP checksum of 0 would mean that there is none (RFC 768).
     let sum = match checksum::finish(checksum::sum(covered, 0)) {
         0 if offset == UDP_CHECKSUM => 0xffff,
         sum => sum,
@@ -196,14 +195,14 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
     bytes.chunks(8).fold(mix(seed), |hash, chunk| mix(hash ^ word(chunk)))
 }
 
-/// Computes the checksum of an IPv4 header anew.
+/// Recomputes the checksum of an IPv4 header.
 pub(crate) fn refresh_ipv4_checksum(header: &mut [u8]) {
     put16(header, 10, 0);
     let sum = checksum::finish(checksum::sum(header, 0));
     put16(header, 10, sum);
 }
 
-/// Writes a number of 16 bits in network byte order.
+/// Writes a 16-bit number in network byte order.
 pub(crate) fn put16(bytes: &mut [u8], at: usize, number: u16) {
     bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
 }

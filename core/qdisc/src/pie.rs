@@ -1,33 +1,35 @@
-//! PIE (RFC 8033): drops at the tail with a probability that a controller sets by the queueing
-//! delay.
+//! PIE (RFC 8033): drops packets at the tail with a probability that a controller derives from the
+//! queueing delay.
 
 use crate::timed::TimedQueue;
 use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// Parameters of PIE, by the names of tc-pie(8).
+/// Parameters of PIE, named as in tc-pie(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PieParams {
-    /// Packets that the queue holds.
+    /// Maximum packets in the queue.
     pub limit: usize,
-    /// Delay that the controller aims at: QDELAY_REF.
+    /// Target delay in ns: QDELAY_REF.
     pub target_ns: u64,
-    /// Time between updates of the probability: T_UPDATE.
+    /// Update interval of the probability in ns: T_UPDATE.
     pub tupdate_ns: u64,
-    /// Weight of the delay's distance from the target, per second. tc has 16 times as much.
+    /// Weight of the delay's deviation from the target, per second. tc's value is 16 times as
+    /// large.
     pub alpha: f64,
-    /// Weight of the delay's change, per second. tc has 16 times as much.
+    /// Weight of the delay's change, per second. tc's value is 16 times as large.
     pub beta: f64,
-    /// Time for which a burst passes after a quiet time: MAX_BURST.
+    /// Burst allowance after an idle period, in ns: MAX_BURST.
     pub max_burst_ns: u64,
-    /// Marks packets that can be marked, while the probability is below MARK_ECNTH.
+    /// Whether to mark ECN-capable packets instead of dropping them, while the probability is below
+    /// MARK_ECNTH.
     pub ecn: bool,
-    /// Bytes of an average packet: a queue of two is never dropped from.
+    /// Average packet length in bytes: no packet is dropped while the queue has at most two.
     pub mean_packet: u64,
 }
 
 impl Default for PieParams {
     fn default() -> Self {
-        // RFC 8033 section 4 and 5; the limit is tc's.
+        // RFC 8033 sections 4 and 5; the limit is tc's.
         Self {
             limit: 1000,
             target_ns: 15_000_000,
@@ -41,30 +43,30 @@ impl Default for PieParams {
     }
 }
 
-/// A FIFO under PIE, as in RFC 8033 appendix A.
+/// A FIFO controlled by PIE, as in RFC 8033 appendix A.
 #[derive(Debug)]
 pub struct Pie<T> {
     params: PieParams,
     queue: TimedQueue<T>,
     dice: Dice,
     drop_prob: f64,
-    /// Delay of the packet that left last; 0 for an empty queue.
+    /// Delay of the packet sent last, in ns; 0 for an empty queue.
     delay_ns: u64,
-    /// The same at the last update: `qdelay_old_`.
+    /// Value of `delay_ns` at the last update: `qdelay_old_`.
     delay_old_ns: u64,
     burst_allowance_ns: u64,
-    /// Time of the next update. None: there was no packet yet.
+    /// Time of the next update; `None` before the first packet.
     update_ns: Option<u64>,
     overlimit: u64,
     stats: Stats,
 }
 
-/// Probability from which on packets are dropped although they could be marked (RFC 8033 section
+/// Probability above which ECN-capable packets are dropped instead of marked (RFC 8033 section
 /// 5.1).
 const MARK_ECNTH: f64 = 0.1;
 
 impl<T: Queueable> Pie<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(params: PieParams, dice: Dice) -> Self {
         Self {
             params,
@@ -80,7 +82,7 @@ impl<T: Queueable> Pie<T> {
         }
     }
 
-    /// Makes up for the updates that were due by now.
+    /// Executes the updates that are due.
     fn update(&mut self, now_ns: u64) {
         let mut due_ns = *self.update_ns.get_or_insert(now_ns + self.params.tupdate_ns);
         let tupdate_ns = self.params.tupdate_ns.max(1);
@@ -89,7 +91,7 @@ impl<T: Queueable> Pie<T> {
             let before = (self.drop_prob, self.delay_old_ns, self.burst_allowance_ns);
             self.calculate_drop_prob();
             if before == (self.drop_prob, self.delay_old_ns, self.burst_allowance_ns) {
-                // Further updates change nothing more: jump over a long pause.
+                // Further updates would change nothing, so skip a long pause.
                 due_ns += now_ns.saturating_sub(due_ns) / tupdate_ns * tupdate_ns;
             }
         }
@@ -113,7 +115,8 @@ impl<T: Queueable> Pie<T> {
         self.burst_allowance_ns = burst_ns.saturating_sub(self.params.tupdate_ns);
     }
 
-    /// Small probabilities change in small steps (RFC 8033 section 4.2).
+    /// Returns the divisor by which small probabilities change in smaller steps (RFC 8033 section
+    /// 4.2).
     fn divisor(&self) -> f64 {
         match self.drop_prob {
             p if p < 0.000_001 => 2048.,
@@ -126,7 +129,7 @@ impl<T: Queueable> Pie<T> {
         }
     }
 
-    /// `drop_early` of RFC 8033 section 4.1, with the burst allowance of section 4.4 before.
+    /// Implements `drop_early` of RFC 8033 section 4.1, and the burst allowance of section 4.4.
     fn drops_early(&mut self) -> bool {
         let half_ns = self.params.target_ns / 2;
         //= https://www.rfc-editor.org/rfc/rfc8033#section-4.4

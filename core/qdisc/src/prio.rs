@@ -2,34 +2,34 @@
 
 use crate::{Counter, Dropped, Fifo, Qdisc, Queueable, Stats};
 
-/// Bands that are served in order: a band sends only while those before it have nothing.
+/// Bands with strict priority: a band is served only if all bands before it are empty.
 pub struct Prio<T> {
     bands: Vec<Box<dyn Qdisc<T>>>,
     priomap: [u8; 16],
     kind: &'static str,
 }
 
-/// The band of each priority by default, as in tc-prio(8).
+/// Default band of each priority, as in tc-prio(8).
 pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
 impl<T: Queueable + 'static> Prio<T> {
-    /// prio with a discipline for each band; a priority of a band that is missing goes to the last
-    /// one.
+    /// Creates a prio discipline from one discipline per band. Priorities whose band is missing use
+    /// the last band.
     ///
     /// # Panics
-    /// Without bands: a packet would have no place.
+    /// If `bands` is empty, because packets could not be queued.
     pub fn new(bands: Vec<Box<dyn Qdisc<T>>>, priomap: [u8; 16]) -> Self {
         assert!(!bands.is_empty(), "prio needs a band");
         Self { bands, priomap, kind: "prio" }
     }
 
-    /// pfifo_fast: three bands, each of `limit` packets (`txqueuelen`).
+    /// Creates a pfifo_fast discipline: three bands of `limit` packets each (`txqueuelen`).
     pub fn pfifo_fast(limit: usize) -> Self {
         let bands = (0..3).map(|_| Box::new(Fifo::packets(limit)) as Box<dyn Qdisc<T>>).collect();
         Self { kind: "pfifo_fast", ..Self::new(bands, PRIOMAP) }
     }
 
-    /// The discipline of each band.
+    /// Returns the discipline of each band.
     pub fn bands(&self) -> &[Box<dyn Qdisc<T>>] {
         &self.bands
     }

@@ -1,65 +1,66 @@
-//! Byte queue limits: how many bytes a device holds at most.
+//! Byte queue limits: the maximum number of bytes in a device.
 //!
-//! A device needs enough bytes to be busy from one report of sent packets to the next. Every byte
-//! beyond that is delay that no discipline above the device can remove, because packets in a ring
-//! can be neither reordered nor dropped. [`QueueLimits`] finds the number that is just enough, and
-//! follows it: the idea of "byte queue limits" (T. Herbert, netdev and LWN.net 454390, 2011). The
-//! names are those that Linux shows below `/sys/class/net/*/queues/tx-*/byte_queue_limits`.
+//! A device needs enough bytes to stay busy between two completion reports. Every byte beyond that
+//! is delay that no discipline above the device can remove, because packets in a ring can be
+//! neither reordered nor dropped. [`QueueLimits`] finds the minimum, and adapts to changes: the
+//! idea of "byte queue limits" (T. Herbert, netdev and LWN.net 454390, 2011). Names are those in
+//! Linux's `/sys/class/net/*/queues/tx-*/byte_queue_limits`.
 //!
-//! * **More.** The device ran dry and the limit had held packets back: the limit was too low, by an
-//!   unknown amount. The limit grows by half of the bytes that were sent meanwhile.
-//! * **Less.** Packets are left when a report comes: their bytes were not needed to bridge the
-//!   interval. The least that is left at a report is slack: no interval needs it. The limit shrinks
-//!   by the slack when [`QueueLimitsConfig::hold_time_ns`] are over.
+//! * **Increase.** If the device ran dry while the limit held packets back, the limit was too low
+//!   by an unknown amount. The limit then grows by half of the bytes sent meanwhile.
+//! * **Decrease.** Bytes that are left at a report were not needed to bridge the interval. Their
+//!   minimum over all reports is slack. After [`QueueLimitsConfig::hold_time_ns`] the limit shrinks
+//!   by the slack.
 
-/// Bounds of a [`QueueLimits`].
+/// Configuration of [`QueueLimits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimitsConfig {
-    /// Lower bound of the limit in bytes.
+    /// Minimum of the limit in bytes.
     pub limit_min: u64,
-    /// Upper bound of the limit in bytes.
+    /// Maximum of the limit in bytes.
     pub limit_max: u64,
-    /// Time over which slack is watched before the limit shrinks.
+    /// Time for which slack is observed before the limit shrinks, in ns.
     pub hold_time_ns: u64,
 }
 
 impl Default for QueueLimitsConfig {
-    /// Linux's: no lower bound, half of what 32 bits count, and a second.
+    /// Linux's defaults: minimum 0, maximum half of the 32-bit range, hold time one second.
     fn default() -> Self {
         Self { limit_min: 0, limit_max: u64::from(u32::MAX / 2), hold_time_ns: 1_000_000_000 }
     }
 }
 
-/// State of a [`QueueLimits`] at a moment: samples of it are its trace.
+/// A snapshot of [`QueueLimits`], for traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitState {
-    /// Bytes that the device may hold before its queue stops.
+    /// Maximum bytes in the device before its queue stops.
     pub limit: u64,
-    /// Bytes that the device holds.
+    /// Bytes in the device.
     pub inflight: u64,
     /// Bytes by which the limit would shrink if the hold time ended now.
     pub slack: u64,
 }
 
-/// The limit of one device queue, which learns from the reports of the device.
+/// The limit of one device queue, adapted to the completion reports of the device.
 #[derive(Debug, Clone)]
 pub struct QueueLimits {
     config: QueueLimitsConfig,
     limit: u64,
     inflight: u64,
-    /// Largest `inflight` less the limit since the last report: the last packet goes over it.
+    /// Maximum excess of `inflight` over the limit since the last report; the last packet may
+    /// exceed it.
     over: u64,
-    /// The last packet reached the limit, which may have held back others.
+    /// Whether the last packet reached the limit, which may have held back further packets.
     has_stopped: bool,
-    /// Bytes reported since that packet.
+    /// Bytes reported as sent since that packet.
     sent: u64,
-    /// Least slack of the reports since `hold_start_ns`; `None` until there is one.
+    /// Minimum slack of the reports since `hold_start_ns`; `None` if there was no report.
     slack: Option<u64>,
     hold_start_ns: u64,
 }
 
 impl QueueLimits {
-    /// A limit that lets one packet pass at a time, until the device shows that it needs more.
+    /// Creates a limit that initially allows one packet at a time.
     pub fn new(config: QueueLimitsConfig) -> Self {
         Self {
             config,
@@ -73,19 +74,19 @@ impl QueueLimits {
         }
     }
 
-    /// Whether the device may get another packet: it may go over the limit by its own length.
+    /// Whether the device may get another packet, which may exceed the limit by its length.
     pub fn has_room(&self) -> bool {
         self.inflight <= self.limit
     }
 
-    /// A packet went to the device.
+    /// Records that a packet was passed to the device.
     pub fn on_queued(&mut self, bytes: u64) {
         self.inflight += bytes;
         self.over = self.over.max(self.inflight.saturating_sub(self.limit));
         (self.has_stopped, self.sent) = (!self.has_room(), 0);
     }
 
-    /// The device reports bytes as sent: more than it holds count as all that it holds.
+    /// Records bytes that the device reports as sent; at most the bytes in flight count.
     pub fn on_completed(&mut self, now_ns: u64, bytes: u64) {
         if bytes == 0 {
             return;
@@ -95,7 +96,7 @@ impl QueueLimits {
         if self.inflight == 0 && self.has_stopped {
             let more = (self.sent / 2).max(1);
             self.limit = self.limit.saturating_add(more).min(self.config.limit_max);
-            // Slack under another limit says nothing about this one.
+            // Slack measured under the previous limit is meaningless for the new one.
             self.slack = None;
         } else if self.inflight > 0 {
             self.note_slack(now_ns);
@@ -103,14 +104,14 @@ impl QueueLimits {
         self.over = self.inflight.saturating_sub(self.limit);
     }
 
-    /// Limit, bytes in flight and slack as of now.
+    /// Returns the current limit, bytes in flight and slack.
     pub fn state(&self) -> LimitState {
         let slack = self.slack.unwrap_or(0);
         LimitState { limit: self.limit, inflight: self.inflight, slack }
     }
 
-    /// The device was busy until this report: notes what it had too much, and shrinks the limit
-    /// when the hold time is over.
+    /// Records the slack of a report at which the device was still busy, and shrinks the limit when
+    /// the hold time is over.
     fn note_slack(&mut self, now_ns: u64) {
         let spare = self.inflight.saturating_sub(self.over);
         let slack = match self.slack {

@@ -1,4 +1,5 @@
-//! RED: drops or marks at random, the more the longer the queue has been on average.
+//! RED: drops or marks packets at random, with a probability that grows with the average queue
+//! length.
 //!
 //! - S. Floyd and V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993.
 //! - S. Floyd, "Recommendation on using the gentle variant of RED", 2000.
@@ -8,46 +9,47 @@ use std::collections::VecDeque;
 
 use crate::{Counter, Dice, DropCause, Dropped, Qdisc, Queueable, Stats};
 
-/// Parameters of RED, by the names of tc-red(8).
+/// Parameters of RED, named as in tc-red(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedParams {
-    /// Bytes that the queue holds.
+    /// Maximum bytes in the queue.
     pub limit: u64,
     /// Average length in bytes below which no packet is dropped.
     pub min: u64,
-    /// Average length in bytes at which the probability is reached.
+    /// Average length in bytes at which `probability` is reached.
     pub max: u64,
-    /// Bytes of an average packet.
+    /// Average packet length in bytes.
     pub avpkt: u64,
-    /// Packets of a burst that passes without a drop: gives the weight of the average.
+    /// Length in packets of a burst that passes without drops; determines the weight of the
+    /// average.
     pub burst: u32,
-    /// Bits per second of the link, for the average of an idle queue.
+    /// Rate of the link in bits per second, to decay the average of an idle queue.
     pub bandwidth: u64,
-    /// Probability of a drop at `max`.
+    /// Drop probability at `max`.
     pub probability: f64,
-    /// Marks packets that can be marked, instead of dropping them.
+    /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Drops above `max` although packets could be marked.
+    /// Whether to drop even ECN-capable packets above `max`.
     pub harddrop: bool,
-    /// Adapts the probability so that the average stays in the middle between `min` and `max`.
+    /// Whether to adapt the probability so that the average stays midway between `min` and `max`.
     pub adaptive: bool,
-    /// Above `max` the probability rises to 1 at twice `max`, instead of at once.
+    /// Whether the probability rises gradually to 1 at twice `max`, instead of at once at `max`.
     pub gentle: bool,
 }
 
-/// A FIFO under RED.
+/// A FIFO controlled by RED.
 #[derive(Debug)]
 pub struct Red<T> {
     params: RedParams,
     queue: VecDeque<T>,
     dice: Dice,
-    /// Weight of the newest length in the average.
+    /// Weight of the newest sample in the average.
     weight: f64,
-    /// Average length in bytes.
+    /// Average queue length in bytes.
     average: f64,
-    /// Packets since the last drop or mark, while the average is between the thresholds.
+    /// Packets since the last drop or mark; `None` if the average is below `min`.
     count: Option<u32>,
-    /// Time since which the queue is empty.
+    /// Time since which the queue is empty; `None` if it is not.
     idle_since_ns: Option<u64>,
     probability: f64,
     adapt_ns: u64,
@@ -57,24 +59,24 @@ pub struct Red<T> {
     stats: Stats,
 }
 
-/// Decision about a packet.
+/// Decision about an arriving packet.
 enum Verdict {
     Pass,
-    /// Drawn by the dice.
+    /// Drop or mark, by a random draw.
     Early,
-    /// The average is above the thresholds.
+    /// Drop or mark, because the average is above the thresholds.
     Forced,
 }
 
-/// Time between adaptations, and the bounds of the probability (Adaptive RED, section 4.2).
+/// Interval between adaptations, and bounds of the probability (Adaptive RED, section 4.2).
 const ADAPT_INTERVAL_NS: u64 = 500_000_000;
 const PROBABILITY_MIN: f64 = 0.01;
 const PROBABILITY_MAX: f64 = 0.5;
-/// Adaptations that are made up for after a pause: by then the probability is at a bound.
+/// Maximum adaptations executed after a pause; by then the probability is at a bound.
 const ADAPTATIONS_MAX: u64 = 100;
 
 impl<T: Queueable> Red<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(params: RedParams, dice: Dice) -> Self {
         Self {
             params,
@@ -93,21 +95,21 @@ impl<T: Queueable> Red<T> {
         }
     }
 
-    /// Takes the length that an arriving packet meets into the average.
+    /// Updates the average with the queue length that an arriving packet finds.
     fn measure(&mut self, now_ns: u64) {
         let Some(since_ns) = self.idle_since_ns else {
             self.average += self.weight * (self.stats.backlog_bytes as f64 - self.average);
             return;
         };
-        // Small packets that could have been sent meanwhile, each of which would have met an empty
-        // queue.
+        // Number of average packets that could have been sent meanwhile; each would have found an
+        // empty queue.
         let bits = self.params.avpkt.max(1) as f64 * 8.;
         let packets =
             now_ns.saturating_sub(since_ns) as f64 * self.params.bandwidth as f64 / 1e9 / bits;
         self.average *= (1. - self.weight).powf(packets);
     }
 
-    /// Moves the probability towards the one that keeps the average in the middle.
+    /// Adapts the probability so that the average stays midway between the thresholds.
     fn adapt(&mut self, now_ns: u64) {
         let due = now_ns.saturating_sub(self.adapt_ns) / ADAPT_INTERVAL_NS;
         if !self.params.adaptive || due == 0 {
@@ -142,7 +144,7 @@ impl<T: Queueable> Red<T> {
         };
         let count = self.count.map_or(0, |count| count.saturating_add(1));
         self.count = Some(count);
-        // The intervals between drops are spread evenly, and not as the dice alone would have them.
+        // Spread the intervals between drops uniformly instead of geometrically.
         let rest = 1. - f64::from(count) * chance;
         if rest > 0. && !self.dice.falls(chance / rest) {
             return Verdict::Pass;
@@ -158,9 +160,9 @@ impl<T: Queueable> Red<T> {
 }
 
 impl RedParams {
-    /// The weight that lets a burst pass, as tc has it (`tc_red_eval_ewma`).
+    /// Returns the weight for which a burst passes, as in tc's `tc_red_eval_ewma`.
     ///
-    /// Largest power of 2 for which an average that begins at 0 stays below `min` (equation 3).
+    /// The largest power of 2 for which an average that starts at 0 stays below `min` (equation 3).
     fn weight(&self) -> f64 {
         let burst = f64::from(self.burst);
         let room = burst + 1. - self.min as f64 / self.avpkt.max(1) as f64;
@@ -190,7 +192,7 @@ impl<T: Queueable> Qdisc<T> for Red<T> {
             }
             self.stats.ecn_mark += 1;
         }
-        // The item itself is in the backlog already.
+        // The backlog already includes the item itself.
         if self.stats.backlog_bytes > self.params.limit {
             self.overlimit += 1;
             self.stats.overlimits += 1;

@@ -1,4 +1,4 @@
-//! Packets that stand for several segments, cut: a queue counts, delays and drops each by itself.
+//! Software segmentation: a queue counts, delays and drops each segment individually.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
@@ -9,18 +9,18 @@ use towpath_wire::{IpProtocol, checksum};
 use crate::QueuedPacket;
 use crate::packet::{IPV4_LEN, IPV6_LEN, UDP_CHECKSUM, ip_of_frame, put16, refresh_ipv4_checksum};
 
-/// Place of the checksum in a TCP header, of the sequence number, and of the flags.
+/// Offsets in a TCP header: checksum, sequence number and flags.
 const TCP_CHECKSUM: usize = 16;
 const TCP_SEQ: Range<usize> = 4..8;
 const TCP_FLAGS: usize = 13;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
-/// Place of the length in a UDP header.
+/// Offset of the length in a UDP header.
 const UDP_LEN: usize = 4;
 
 impl QueuedPacket {
-    /// The packets that `packet` stands for, in order: itself, or its segments with headers of
-    /// their own.
+    /// Calls `out` for each packet that `packet` stands for, in order: the packet itself, or its
+    /// segments with their own headers.
     pub fn each(
         packet: Packet,
         link_type: LinkType,
@@ -39,19 +39,20 @@ impl QueuedPacket {
     }
 }
 
-/// Places of the headers of a packet that is cut.
+/// Header offsets of a packet to be segmented.
 struct SegmentCut {
     how: Segmentation,
     ip: usize,
     ip_len: usize,
     transport: usize,
-    /// End of the IP packet: padding of the frame is no payload.
+    /// End of the IP packet; padding of the frame is not payload.
     end: usize,
     is_v6: bool,
 }
 
 impl SegmentCut {
-    /// None: the headers are not what the segmentation says, so that the packet stays whole.
+    /// Validates the headers; returns `None` if they do not match the segmentation, so that the
+    /// packet is not segmented.
     fn of(packet: &Packet, how: Segmentation, link_type: LinkType) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;
         let ip = match link_type {
@@ -96,7 +97,7 @@ impl SegmentCut {
         segment
     }
 
-    /// Length, identification and checksum of the IP header of the `n`-th segment.
+    /// Updates length, identification and checksum of the IP header of segment `n`.
     fn patch_ip(&self, ip: &mut [u8], n: usize) {
         if self.is_v6 {
             return put16(ip, 4, (ip.len() - IPV6_LEN) as u16);
@@ -107,8 +108,8 @@ impl SegmentCut {
         refresh_ipv4_checksum(&mut ip[..self.ip_len]);
     }
 
-    /// Sequence number and flags, or length, and the sum of the pseudo-header in the place of the
-    /// checksum, which is returned.
+    /// Updates sequence number and flags (TCP) or length (UDP), and stores the pseudo-header sum in
+    /// the checksum field. Returns the offset of that field in the transport header.
     fn patch_transport(&self, bytes: &mut [u8], from: u32, is_first: bool, is_last: bool) -> usize {
         let len = bytes.len() - self.transport;
         let (ip, transport) = bytes[self.ip..].split_at_mut(self.transport - self.ip);
@@ -143,8 +144,7 @@ mod tests {
     use super::*;
     use crate::{Ecn, Queueable};
 
-    /// A TCP packet of IPv4 with this payload behind an Ethernet header, in bytes, whose checksum
-    /// is to be completed.
+    /// Creates an IPv4 TCP packet with an Ethernet header and a partial checksum.
     fn tcp(payload: &[u8], tos: u8, size: u16, pool: &mut Pool) -> Packet {
         let mut packet = pool.take(54 + payload.len());
         let bytes = packet.push_back(54 + payload.len()).unwrap();
@@ -174,9 +174,9 @@ mod tests {
         all
     }
 
-    /// Whether both checksums are right, with that of TCP completed where it was left out.
+    /// Whether both checksums are correct, after completing a partial TCP checksum.
     fn is_right(queued: &mut QueuedPacket) -> bool {
-        // Twice the same bit: the bytes stay, and the checksum is put in.
+        // Flipping the same bit twice only completes the checksum.
         queued.flip_bit(0);
         queued.flip_bit(0);
         let bytes = queued.packet().linear();
@@ -197,7 +197,7 @@ mod tests {
         let seq = |queued: &QueuedPacket| queued.packet().linear()[38..42].to_vec();
         let flags = |queued: &QueuedPacket| queued.packet().linear()[47];
         assert_eq!(seq(&all[1]), (0xffff_fff0u32.wrapping_add(100)).to_be_bytes());
-        // CWR, ACK, FIN and PSH: the first alone has the one, the last alone has the others.
+        // Only the first segment has CWR; only the last one has FIN and PSH; each has ACK.
         assert_eq!([0, 1, 2].map(|at| flags(&all[at])), [0x90, 0x10, 0x19]);
         let joined: Vec<u8> =
             all.iter().flat_map(|queued| queued.packet().linear()[54..].to_vec()).collect();
@@ -225,7 +225,7 @@ mod tests {
         packet.push_back(50).unwrap().fill(9);
         let all = pieces(packet, &mut pool);
         assert_eq!(all.iter().map(Queueable::bytes).collect::<Vec<_>>(), [154, 154, 154]);
-        // An IP packet that ends within its headers, or beyond the frame.
+        // IP lengths that end within the headers, or beyond the frame.
         for len in [0, 20, 39, 341] {
             let mut packet = tcp(&[7; 300], 0, 100, &mut pool);
             put16(packet.linear_mut(), 16, len);

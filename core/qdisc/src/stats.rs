@@ -2,10 +2,10 @@
 
 use crate::Queueable;
 
-/// An item that a discipline or a link dropped.
+/// An item dropped by a discipline or a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped<T> {
-    /// The item, whose memory can be used again.
+    /// The item, so that its memory can be reused.
     pub item: T,
     /// Reason of the drop.
     pub cause: DropCause,
@@ -15,18 +15,18 @@ pub struct Dropped<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DropCause {
-    /// The queue had reached its limit.
+    /// The queue was at its limit.
     Overlimit,
     /// Active queue management dropped the item to signal congestion.
     Early,
-    /// The dice of a lossy link fell so.
+    /// A lossy link lost the item at random.
     Lost,
-    /// The item is longer than the link's MTU, or than a bucket of tokens.
+    /// The item exceeds the link's MTU, or the size of a token bucket.
     TooLong,
 }
 
 impl DropCause {
-    /// Name in tables and captures.
+    /// Returns the name used in tables and captures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Overlimit => "overlimit",
@@ -37,39 +37,39 @@ impl DropCause {
     }
 }
 
-/// A counter or a state by its name.
+/// A named counter or state.
 pub type Counter = (&'static str, u64);
 
-/// Counters that every discipline has (gnet_stats_basic and gnet_stats_queue of Linux).
+/// Counters of every discipline (Linux's gnet_stats_basic and gnet_stats_queue).
 ///
-/// Each item that went in has left, was dropped or waits:
-/// `enqueued_packets == sent_packets + dropped + backlog_packets`.
+/// Each enqueued item was sent, was dropped, or waits: `enqueued_packets == sent_packets + dropped
+/// + backlog_packets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Items that were offered.
+    /// Items enqueued, including dropped ones.
     pub enqueued_packets: u64,
-    /// Bytes of the items that were offered.
+    /// Bytes enqueued, including dropped ones.
     pub enqueued_bytes: u64,
-    /// Items that left.
+    /// Items sent.
     pub sent_packets: u64,
-    /// Bytes of the items that left.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Items that were dropped, for any reason.
+    /// Items dropped, for any reason.
     pub dropped: u64,
-    /// Bytes of the items that were dropped.
+    /// Bytes dropped.
     pub dropped_bytes: u64,
-    /// Calls that met a limit: of the queue, of tokens, or of an average.
+    /// Number of calls that reached a limit: of the queue, of tokens, or of an average.
     pub overlimits: u64,
-    /// Items that got CE instead of being dropped.
+    /// Items marked with CE instead of being dropped.
     pub ecn_mark: u64,
-    /// Items that wait.
+    /// Items waiting.
     pub backlog_packets: u64,
-    /// Bytes of the items that wait.
+    /// Bytes waiting.
     pub backlog_bytes: u64,
 }
 
 impl Stats {
-    /// Counts an item that is offered; a drop or a departure follows.
+    /// Counts an enqueued item, which will be sent or dropped later.
     pub(crate) fn offer(&mut self, bytes: usize) {
         self.enqueued_packets += 1;
         self.enqueued_bytes += bytes as u64;
@@ -77,7 +77,7 @@ impl Stats {
         self.backlog_bytes += bytes as u64;
     }
 
-    /// Counts an item that leaves.
+    /// Counts a sent item.
     pub(crate) fn send(&mut self, bytes: usize) {
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
@@ -85,7 +85,7 @@ impl Stats {
         self.backlog_bytes -= bytes as u64;
     }
 
-    /// Counts an item that is dropped after [`Stats::offer`].
+    /// Counts a dropped item after [`Stats::offer`].
     pub(crate) fn drop(&mut self, bytes: usize) {
         self.dropped += 1;
         self.dropped_bytes += bytes as u64;
@@ -93,12 +93,12 @@ impl Stats {
         self.backlog_bytes -= bytes as u64;
     }
 
-    /// Counts items that a discipline inside of this one has dropped.
+    /// Counts items that an inner discipline has dropped.
     pub(crate) fn drop_all<T: Queueable>(&mut self, drops: &[Dropped<T>]) {
         drops.iter().for_each(|drop| self.drop(drop.item.bytes()));
     }
 
-    /// The sum of two, as for the bands of a discipline.
+    /// Returns the sum of two counters, for example of the bands of a discipline.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

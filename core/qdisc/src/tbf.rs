@@ -1,47 +1,48 @@
-//! Token bucket filter: a rate with bursts, and an optional peak rate.
+//! Token bucket filter: a rate limit with bursts, and an optional peak rate.
 
 use crate::{Counter, DropCause, Dropped, Fifo, Qdisc, Queueable, Stats};
 
-/// Parameters of tbf, by the names of tc-tbf(8).
+/// Parameters of tbf, named as in tc-tbf(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TbfParams {
-    /// Bits per second.
+    /// Rate in bits per second.
     pub rate: u64,
-    /// Bytes of the bucket: the longest burst, and the longest packet.
+    /// Size of the bucket in bytes: the maximum burst, and the maximum packet length.
     pub burst: u64,
-    /// Bits per second of the fastest burst. None: bursts are sent at once.
+    /// Peak rate of bursts in bits per second; `None` for unlimited.
     pub peakrate: Option<u64>,
-    /// Bytes of the bucket of the peak rate.
+    /// Size of the peak rate's bucket in bytes.
     pub mtu: u64,
-    /// Bytes that wait for tokens.
+    /// Maximum bytes waiting for tokens.
     pub limit: usize,
 }
 
-/// A queue that sends as fast as its tokens come.
+/// A queue that sends at the rate of its tokens.
 ///
-/// Tokens are kept as the time that they take to come, as in Linux's sch_tbf.c, so that no rate is
-/// rounded.
+/// Tokens are stored as the time in which they accumulate, as in Linux's sch_tbf.c, so rates are
+/// not rounded.
 pub struct Tbf<T> {
     params: TbfParams,
     inner: Box<dyn Qdisc<T>>,
-    /// The next item, which was looked at before it had its tokens.
+    /// The next item, dequeued from `inner` before it had enough tokens.
     head: Option<T>,
     tokens_ns: i128,
     peak_tokens_ns: i128,
-    /// Time at which the tokens were counted.
+    /// Time at which the tokens were last counted.
     counted_ns: u64,
-    /// Time at which the head has its tokens.
+    /// Time at which the head will have enough tokens.
     ready_ns: Option<u64>,
     stats: Stats,
 }
 
 impl<T: Queueable + 'static> Tbf<T> {
-    /// Items wait in a bfifo of [`TbfParams::limit`]. The buckets are full.
+    /// Creates a tbf with full buckets and a bfifo of [`TbfParams::limit`] bytes.
     pub fn new(params: TbfParams) -> Self {
         Self::with_queue(params, Box::new(Fifo::bytes(params.limit)))
     }
 
-    /// Items wait in `inner`, which should be empty; [`TbfParams::limit`] does not count.
+    /// Creates a tbf with the queue `inner`, which should be empty; [`TbfParams::limit`] is
+    /// ignored.
     pub fn with_queue(params: TbfParams, inner: Box<dyn Qdisc<T>>) -> Self {
         let mut tbf = Self {
             params,
@@ -59,19 +60,19 @@ impl<T: Queueable + 'static> Tbf<T> {
 }
 
 impl<T: Queueable> Tbf<T> {
-    /// Size of both buckets.
+    /// Returns the sizes of both buckets in ns.
     fn buckets_ns(&self) -> (i128, i128) {
         let TbfParams { rate, burst, peakrate, mtu, .. } = self.params;
         (time_ns(burst, rate), peakrate.map_or(0, |peak| time_ns(mtu, peak)))
     }
 
-    /// Bytes of the longest item that ever has its tokens.
+    /// Returns the maximum length in bytes of an item that can ever get enough tokens.
     fn longest(&self) -> u64 {
         let TbfParams { burst, peakrate, mtu, .. } = self.params;
         peakrate.map_or(burst, |_| burst.min(mtu))
     }
 
-    /// Tokens of both buckets that are left at `now_ns` when `bytes` are sent.
+    /// Returns the remaining tokens of both buckets at `now_ns` if `bytes` are sent.
     fn left_ns(&self, now_ns: u64, bytes: u64) -> (i128, i128) {
         let (bucket, peak_bucket) = self.buckets_ns();
         let passed = i128::from(now_ns.saturating_sub(self.counted_ns));
@@ -137,7 +138,7 @@ impl<T: Queueable> Qdisc<T> for Tbf<T> {
     }
 }
 
-/// Time in which `bytes` are sent at a rate, rounded up: a sender never gets ahead of it.
+/// Returns the time to send `bytes` at a rate, rounded up so that the rate is never exceeded.
 fn time_ns(bytes: u64, rate: u64) -> i128 {
     (i128::from(bytes) * 8_000_000_000 + i128::from(rate) - 1) / i128::from(rate.max(1))
 }

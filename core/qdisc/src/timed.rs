@@ -1,10 +1,10 @@
-//! A FIFO whose items know when they came.
+//! A FIFO that records arrival times.
 
 use std::collections::VecDeque;
 
 use crate::Queueable;
 
-/// Items in the order in which they came, and how many bytes they are.
+/// Items with their arrival times, and their total length.
 #[derive(Debug)]
 pub(crate) struct TimedQueue<T> {
     items: VecDeque<(u64, T)>,
@@ -24,7 +24,7 @@ impl<T: Queueable> TimedQueue<T> {
         self.bytes
     }
 
-    /// Bytes of the room for items.
+    /// Returns the allocated memory for items in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.items.capacity() * size_of::<(u64, T)>()) as u64
     }
@@ -34,7 +34,7 @@ impl<T: Queueable> TimedQueue<T> {
         self.items.push_back((now_ns, item));
     }
 
-    /// The first item, and when it came.
+    /// Removes the first item, and returns it with its arrival time.
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let (since_ns, item) = self.items.pop_front()?;
         self.bytes -= item.bytes() as u64;

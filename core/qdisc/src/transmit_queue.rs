@@ -1,15 +1,15 @@
-//! Flow control between a discipline and a device: a full device stops the queue and wakes it.
+//! Flow control between a discipline and a device: a full device stops the queue, and wakes it
+//! later.
 
 use crate::{Completed, LimitState, QueueLimits, QueueLimitsConfig};
 
-/// The state of one transmit queue of a device (Linux's `netdev_queue`).
+/// State of one transmit queue of a device (Linux's `netdev_queue`).
 ///
-/// Two reasons stop a queue, independently: the device has no descriptor left
-/// (`netif_stop_queue`), or its bytes are at their limit (`netdev_tx_sent_queue`). The queue runs
-/// when neither holds.
+/// A queue is stopped while the device has no free descriptors (`netif_stop_queue`), or while its
+/// bytes are at their limit (`netdev_tx_sent_queue`).
 #[derive(Debug, Clone)]
 pub struct TransmitQueue {
-    /// Free descriptors from which on a device that was full takes packets again.
+    /// Number of free descriptors at which a full device is woken.
     wake_room: usize,
     is_full: bool,
     limits: Option<QueueLimits>,
@@ -19,25 +19,25 @@ pub struct TransmitQueue {
 /// Counters of a [`TransmitQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransmitStats {
-    /// Packets that went to the device.
+    /// Packets passed to the device.
     pub queued_packets: u64,
-    /// Bytes that went to the device.
+    /// Bytes passed to the device.
     pub queued_bytes: u64,
-    /// Packets that the device has reported as sent.
+    /// Packets that the device reported as sent.
     pub completed_packets: u64,
-    /// Bytes that the device has reported as sent.
+    /// Bytes that the device reported as sent.
     pub completed_bytes: u64,
-    /// Stops because the device had no descriptor left.
+    /// Number of stops because there were no free descriptors.
     pub stops: u64,
-    /// Ends of such stops.
+    /// Number of wake-ups after such stops.
     pub wakes: u64,
-    /// Stops because the bytes of the device were at their limit.
+    /// Number of stops because of the byte limit.
     pub limit_stops: u64,
 }
 
 impl TransmitQueue {
-    /// A queue that runs. A device that was full wakes it with `wake_room` free descriptors: one at
-    /// a time would stop it again at once. `limits` is for byte queue limits.
+    /// Creates a running queue. A full device is woken when it has `wake_room` free descriptors;
+    /// with a value of one it would stop again immediately. `limits` enables byte queue limits.
     pub fn new(wake_room: usize, limits: Option<QueueLimitsConfig>) -> Self {
         Self {
             wake_room: wake_room.max(1),
@@ -47,12 +47,12 @@ impl TransmitQueue {
         }
     }
 
-    /// Whether the device gets no packet now.
+    /// Whether the device must not get packets now.
     pub fn is_stopped(&self) -> bool {
         self.is_full || self.limits.as_ref().is_some_and(|limits| !limits.has_room())
     }
 
-    /// A packet went to the device, which has `room` descriptors left.
+    /// Records that a packet was passed to the device, which has `room` free descriptors left.
     pub fn on_queued(&mut self, bytes: u64, room: usize) {
         self.stats.queued_packets += 1;
         self.stats.queued_bytes += bytes;
@@ -67,7 +67,7 @@ impl TransmitQueue {
         }
     }
 
-    /// The device has reported packets as sent, and has `room` descriptors now.
+    /// Records that the device reported packets as sent, and now has `room` free descriptors.
     pub fn on_completed(&mut self, now_ns: u64, completed: Completed, room: usize) {
         self.stats.completed_packets += completed.packets as u64;
         self.stats.completed_bytes += completed.bytes;
@@ -80,23 +80,23 @@ impl TransmitQueue {
         }
     }
 
-    /// Bytes that the device may still get by its limit before it stops; `None` without a limit.
+    /// Returns the bytes that the device may still get before it stops; `None` without a limit.
     pub fn bytes_left(&self) -> Option<u64> {
         let state = self.limits.as_ref()?.state();
         Some((state.limit + 1).saturating_sub(state.inflight))
     }
 
-    /// Bytes that the device holds.
+    /// Returns the bytes in the device.
     pub fn inflight(&self) -> u64 {
         self.stats.queued_bytes - self.stats.completed_bytes
     }
 
-    /// The byte queue limit; `None` without one.
+    /// Returns the state of the byte queue limit; `None` without one.
     pub fn limits(&self) -> Option<LimitState> {
         self.limits.as_ref().map(QueueLimits::state)
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> TransmitStats {
         self.stats
     }

@@ -152,8 +152,8 @@ pub(crate) const DUP_THRESH: u16 = 3;
 /// ACKs sent without delay on a new connection, so that the peer's slow start is not delayed:
 /// Linux's `TCP_MAX_QUICKACKS`.
 pub(crate) const QUICK_ACKS: u8 = 16;
-/// Maximum out-of-order ranges tracked in each direction. They take at most 2 KiB, and suffice for
-/// 1 % loss with 35 MB in flight.
+/// Maximum out-of-order ranges tracked in each direction. 256 ranges take at most 2 KiB, and
+/// suffice for 1 % loss with 35 MB in flight.
 pub(crate) const RANGES_MAX: usize = 256;
 /// Maximum challenge ACKs in each `CHALLENGE_PERIOD_MS` (RFC 5961 §7 proposes 10 in 5 s).
 pub(crate) const CHALLENGE_ACKS_MAX: u8 = 10;

@@ -1,9 +1,9 @@
 //! Congestion control, in bytes, dispatched by an enum. To add an algorithm, create a file in this
-//! folder and a row in the table below; options, command lines and reports take their names from
+//! folder and a row in the table below. Options, command lines and reports take their names from
 //! the table.
 //!
-//! This module only computes the window. `recovery` decides which bytes are lost, and `plan`
-//! decides how much may be sent.
+//! Only the window is computed here. `recovery` decides which bytes are lost, and `plan` decides
+//! how much may be sent.
 
 mod cubic;
 mod epoch;
@@ -228,8 +228,8 @@ impl Congestion {
     //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
     //# (MUST-19).
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
-        // Do not grow a window that the sender has not used, because it has not been tested against
-        // the path (RFC 5681 §4.1, RFC 9438 §5.8).
+        // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
+        // unused window has not been tested against the path.
         if !acked.limited {
             return self.epoch.pause(now);
         }

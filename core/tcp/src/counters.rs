@@ -1,6 +1,5 @@
-//! Counters for [`Info`](crate::Info). Of these, only `last_data_sent`, `last_data_recv`,
-//! `bytes_acked` and `ts_repeated` influence behaviour. Urgent data and pacing share the box of the
-//! rare counters.
+//! Counters for [`Info`](crate::Info). Only `last_data_sent`, `last_data_recv`, `bytes_acked` and
+//! `ts_repeated` influence behaviour. Urgent data and pacing share the box of the rare counters.
 
 use crate::flight::DeliveryRate;
 use crate::pacer::Pacer;

@@ -196,9 +196,9 @@ impl Connection {
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the
         //# left (SHLD-14).
         // The right edge does not move left, except by less than one unit of the scale (RFC 7323
-        // §2.4), or when the buffer itself shrank (SO_RCVBUF, low memory). In the latter case we do
-        // announce less. Otherwise the peer would send bytes in vain, retransmit after a timeout,
-        // and never probe the window. Bytes up to the old edge are still accepted if they fit.
+        // §2.4). When the buffer itself shrank (SO_RCVBUF, low memory), we do announce less.
+        // Otherwise the peer would send bytes in vain, retransmit after a timeout, and never probe
+        // the window. Bytes up to the old edge are still accepted if they fit.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
             field += 1;
         }

@@ -161,7 +161,7 @@ impl Connection {
     ) -> Result<FifoChanges, SegmentDropReason> {
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
-        // One test for all rare flags keeps the common path short.
+        // Testing all rare flags at once keeps the common path short.
         if segment.flags.intersects(Flags::RST | Flags::SYN | Flags::URG) {
             return self.on_flagged_segment(now, segment, text, buffers);
         }

@@ -10,8 +10,8 @@
 //!      |               |  again         |                      |     minus everything in `sacked`
 //! ```
 //!
-//! One mark for lost bytes suffices because loss is monotone: if a byte is lost, every byte before
-//! it that the peer lacks is lost, too.
+//! A single mark for lost bytes suffices because loss is monotone. If a byte is lost, every byte
+//! before it that the peer lacks is lost, too.
 
 #[cfg(test)]
 mod tests;
@@ -84,7 +84,7 @@ struct Scoreboard {
     /// Without SACK: bytes that have arrived according to duplicate ACKs.
     dup_bytes: u32,
     dup_acks: u16,
-    /// One retransmission may exceed the congestion window (RFC 6675 §5 step 4.3).
+    /// The next retransmission may exceed the congestion window (RFC 6675 §5 step 4.3).
     force: bool,
     /// The rescue retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
     rescued: bool,
@@ -521,9 +521,9 @@ impl Recovery {
     /// dropped the segments in flight. Retransmit from SND.UNA now instead of waiting for the
     /// backed-off RTO. A reopened window does not indicate congestion.
     ///
-    /// This happens only once per flight, and once per timeout. Otherwise a peer that closes and
-    /// opens its window could make us send a congestion window for every two ACKs. Returns true if
-    /// bytes are to be retransmitted.
+    /// Bytes are retransmitted so only once per flight, and once per timeout. Otherwise a peer that
+    /// closes and opens its window could make us send a congestion window for every two ACKs.
+    /// Returns true if bytes are to be retransmitted.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),

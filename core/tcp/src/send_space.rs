@@ -109,8 +109,9 @@ impl SendSpace {
 
     /// Returns half of the largest window that the peer ever announced. If a segment were larger,
     /// only one would fit in the peer's window. Each segment would then wait for the previous
-    /// acknowledgement, which the peer delays. This is common on links with segments of 64 KiB.
-    /// Linux does the same (`tcp_bound_to_half_wnd`), and exempts windows of up to 536 bytes.
+    /// acknowledgement, which the peer delays. Windows of less than two segments are common on
+    /// links with segments of 64 KiB. Linux does the same (`tcp_bound_to_half_wnd`), and exempts
+    /// windows of up to 536 bytes.
     fn half_window(&self) -> u16 {
         match self.max_wnd {
             0 => u16::MAX,

@@ -1,5 +1,5 @@
-//! Group membership for IPv4, for hosts: parses queries, and emits reports (RFC 1112 and RFC 2236
-//! for versions 1 and 2, RFC 3376 for version 3).
+//! Group membership for IPv4, for hosts: parses queries, and emits reports. Implements versions 1
+//! to 3 (RFC 1112, RFC 2236, RFC 3376).
 //!
 //! Every message is sent with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
 

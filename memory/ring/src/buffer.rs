@@ -104,7 +104,7 @@ pub trait RecvBuffer {
     /// exceed it. The segment is then treated as lost.
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool;
 
-    /// Makes the next `n` bytes available to the program. They must have been stored before.
+    /// Makes the next `n` bytes available to the program. The bytes must have been stored before.
     fn commit(&mut self, n: u32);
 
     /// Marks the byte at `offset` after the end of the in-order bytes as urgent (MSG_OOB), and
@@ -124,8 +124,8 @@ pub trait RecvBuffer {
 
 /// The send buffer of a socket; its front is `snd_una`.
 ///
-/// Packets reference bytes in the buffer, and may outlive them: a packet may still wait for its
-/// device when its bytes are acknowledged or the connection is reset. Until the last of the
+/// Packets reference bytes in the buffer, and may outlive them. When bytes are acknowledged or the
+/// connection is reset, their packet may still wait for its device. Until the last of the
 /// [`Fragments`] is dropped, the bytes do not change and the memory is not reused. (The program may
 /// still write to its own memory, so checksums are computed over a copy.)
 pub trait SendBuffer {

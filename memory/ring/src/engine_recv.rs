@@ -14,9 +14,9 @@ use crate::windows::Windows;
 
 /// The engine's end of a slot's receive FIFO.
 ///
-/// The state is kept here. Of the program's words only `rx_head` is read, and accepted only if it
-/// is possible. After an invalid position the program receives nothing more, and its slot is
-/// reported to [`Windows::take_hostile`].
+/// The state is kept here. The only word of the program that is read is `rx_head`, which is
+/// accepted only if it is possible. After an invalid position the program receives nothing more,
+/// and its slot is reported to [`Windows::take_hostile`].
 ///
 /// Memory is attached by the first byte; an idle, empty FIFO has none.
 ///

@@ -16,15 +16,15 @@ use crate::windows::Windows;
 
 /// The engine's end of a slot's transmit FIFO.
 ///
-/// The state is kept here. Of the program's words only `tx_tail` is read, in [`EngineSend::pull`],
-/// and accepted only if it is possible. After an invalid position nothing more of the program is
-/// sent, and its slot is reported to [`Windows::take_hostile`].
+/// The state is kept here. The only word of the program that is read is `tx_tail`, in
+/// [`EngineSend::pull`], which accepts only possible values. After an invalid position nothing more
+/// of the program is sent, and its slot is reported to [`Windows::take_hostile`].
 ///
 /// Memory is attached, moved and released only under the slot's `tx_lock`, which the engine tries
 /// to take but never waits for. Memory that cannot be removed when the FIFO ends is kept by
-/// [`Windows`] until the thread that may be copying has left. That thread may still publish bytes
-/// for the slot's previous FIFO. The start position of this FIFO is therefore read under the lock,
-/// when memory is attached.
+/// [`Windows`] until the thread that may be copying has left. Until then the thread may publish
+/// bytes for the slot's previous FIFO. The start position of this FIFO is therefore read under the
+/// lock, when memory is attached.
 ///
 /// [`SendBuffer::peek`] returns references to bytes. While its result exists, the program cannot
 /// overwrite these bytes, and the memory is not reused. If the last reference is dropped after a

@@ -22,7 +22,7 @@ use std::thread::Thread;
 
 use crate::windows::{Shared, Windows};
 
-/// Starts the thread. It ends when the [`Windows`] are dropped, or as soon as its system call
+/// Starts the thread, which ends when the [`Windows`] are dropped, or as soon as its system call
 /// returns.
 pub(crate) fn start(windows: Weak<Shared>) -> io::Result<Thread> {
     let builder = std::thread::Builder::new().name("towpath-give".into());

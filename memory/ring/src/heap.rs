@@ -381,7 +381,7 @@ impl HeapSend {
         }
         let mut places = iovecs(&fragments);
         let mut message = message(&mut places);
-        // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call. That
+        // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call. The
         // memory is accessed only by copying, never through a reference.
         let n =
             unsafe { transfer(libc::SYS_recvmsg, socket, &raw mut message, libc::MSG_DONTWAIT) }?;

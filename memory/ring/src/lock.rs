@@ -133,10 +133,9 @@ pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
 
 /// Engine, after [`end_generation`]: checks that no thread is inside any more. Never waits.
 ///
-/// # Errors
-/// Returns the number of the channel whose thread is inside. That thread notifies the engine when
-/// it unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so the channel
-/// may not exist.
+/// # Errors Returns the number of the channel whose thread is inside. The thread notifies the
+/// engine when it unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so
+/// the channel may not exist.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)

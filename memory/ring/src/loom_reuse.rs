@@ -72,7 +72,7 @@ pub(crate) fn receive(recv: &mut EngineRecv, byte: u8) {
     recv.commit(1);
 }
 
-/// One attempt of recv(2).
+/// A single attempt of recv(2).
 pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
     let slot = region.slot(0).unwrap();
     let _guard = lock_rx(slot, generation, door)?;
@@ -145,7 +145,7 @@ fn loom_a_slot_used_again_at_once_loses_bytes() {
     reuse_of_a_slot(Rule::DoesNotWait);
 }
 
-/// One attempt of send(2) with one byte.
+/// A single attempt of send(2) with one byte.
 pub(crate) fn write(
     region: &Region,
     index: u32,

@@ -7,7 +7,7 @@
 //!   have no O_ASYNC.
 //! - A program is notified through a pair of sockets ([`pair`]): each side has its own open file,
 //!   and [`toll`] requests non-blocking mode per call. A pipe is not suitable: a reader whose page
-//!   faults slowly (userfaultfd, FUSE) holds the pipe's mutex, for which the writer waits
+//!   faults slowly (userfaultfd, FUSE) holds the pipe's mutex. The writer waits for the mutex
 //!   regardless of its flags.
 //!
 //! ```

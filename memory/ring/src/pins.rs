@@ -478,8 +478,9 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A program writes on although packets reference all bytes. It overwrites only its own data,
-    /// but [`Windows::take_hostile`] reports it like any program with an impossible position.
+    /// A program writes on although packets reference all bytes. The program overwrites only its
+    /// own data, but [`Windows::take_hostile`] reports it like any program with an impossible
+    /// position.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
         let region = Region::create().unwrap();

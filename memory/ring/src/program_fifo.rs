@@ -1,7 +1,7 @@
 //! A program's ends of a socket's two FIFOs.
 //!
 //! A reader (peek, consume) must hold [`crate::lock_rx`], and a writer (room, write, publish)
-//! [`crate::lock_tx`]: positions and geometry are consistent only under the lock. The engine is
+//! [`crate::lock_tx`]. Positions and geometry are consistent only under the lock. The engine is
 //! trusted here, but another process of the same run may have overwritten the words. If the
 //! geometry does not fit the region, there are no bytes and no space, and no access faults.
 
@@ -143,8 +143,8 @@ pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
 
-/// Copies bytes to `skip` after the published ones, and returns how many fit into memory. That may
-/// exceed `tx_limit`; [`room`] returns how many should be written.
+/// Copies bytes to `skip` after the published ones, and returns how many fit into memory. The
+/// result may exceed `tx_limit`; [`room`] returns how many should be written.
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
     let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
     write_at(region, slot, position, from)

@@ -186,8 +186,8 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
 }
 
 /// Producer: adds bits to the item in a place, if `is_it` accepts the item. Returns false if the
-/// consumer has taken it. One attempt suffices, because only the producer modifies an item before
-/// the consumer takes it.
+/// consumer has taken it. A single attempt suffices, because only the producer modifies an item
+/// before the consumer takes it.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)

@@ -16,12 +16,12 @@
 //! A thread that waits need not follow: it may sleep only on its own words, and leave the relay to
 //! other threads.
 //!
-//! No wake-up is lost: either a thread holds the relay, or the standby thread polls. This relies on
-//! two pairs of steps, with a SeqCst fence between the steps of each thread, so that one of two
-//! threads sees the other's step (checked by loom):
+//! No wake-up is lost: either a thread holds the relay, or the standby thread polls. The rule
+//! relies on two pairs of steps, with a SeqCst fence between the steps of each thread. At least one
+//! of two threads sees the other's step (checked by loom):
 //! - A thread that finds the relay taken counts itself as a follower, then checks the relay again.
-//!   A thread that leaves frees the relay, then checks for followers. It also changes the hand-off
-//!   word, so that a follower that is about to sleep on it does not;
+//!   A thread that leaves frees the relay, then checks for followers. Leaving also changes the
+//!   hand-off word, so that a follower that is about to sleep on it does not;
 //! - The standby thread announces that it rests, then checks whether the relay is taken. A thread
 //!   that leaves frees the relay, then checks whether the standby thread rests. Stale counts of
 //!   followers therefore do no harm: a signal handler may leave a call by siglongjmp.
@@ -82,7 +82,7 @@ pub enum Who {
 /// From which holder the relay was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It was free.
+    /// The relay was free.
     Free,
     /// A sleeping thread, which its own words will wake.
     FromSleeper,

@@ -145,8 +145,8 @@ pub mod call {
     pub const GET_OPTION: u32 = 8;
     /// setsockopt(2) of options that the engine may refuse (TCP_CONGESTION, memberships,
     /// SO_BINDTODEVICE): `a` = level, `b` = option, `data` = value. For SO_ATTACH_FILTER, `data` is
-    /// a part of the filter: the total number of instructions and the number of the first one here,
-    /// each a u16, then the instructions. Parts are sent in order; the last one attaches the
+    /// a part of the filter. Two u16 hold the total number of instructions and the number of the
+    /// first one here; the instructions follow. Parts are sent in order; the last one attaches the
     /// filter.
     pub const SET_OPTION: u32 = 9;
     /// Interfaces. Reply: `data` = [`super::Interface`] structs, `a` = their number.

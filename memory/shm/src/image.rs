@@ -1,9 +1,9 @@
-//! Checks whether an executable can run on the stack: the dynamic loader must load the preload
+//! Checks whether an executable can run on the stack. The dynamic loader must load the preload
 //! library, and system calls must go through the C library.
 //!
 //! Otherwise the failure is silent: the loader ignores LD_PRELOAD, and the program uses the
 //! kernel's sockets. A file is therefore checked before it is executed, by towpath for PROGRAM, and
-//! by the library for programs that PROGRAM executes. This module does not use libc, because the
+//! by the library for programs that PROGRAM executes. No function here calls libc, because the
 //! library interposes its functions.
 
 use std::os::fd::AsFd;

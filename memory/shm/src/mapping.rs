@@ -305,8 +305,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Owner of memory that [`Fragments`] reference: a mapping, or an object that keeps a part of one
-/// in place as long as there are fragments of it.
+/// Owner of memory that [`Fragments`] reference. An owner is a mapping, or an object that keeps a
+/// part of one in place while fragments of it exist.
 pub trait Backing: Debug + Send + Sync {
     /// Returns the mapping to which offsets refer; always the same one.
     fn mapping(&self) -> &Mapping;

@@ -1,31 +1,31 @@
-//! The error of a description of a link.
+//! Errors in link descriptions.
 
 use std::fmt;
 
-/// A description that is not one of a link, with the place in it.
+/// An invalid link description, with the position of the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetemError {
     pub(super) text: String,
-    /// Characters in front of the word, and in it.
+    /// Position and length of the word, in characters.
     pub(super) column: usize,
     pub(super) width: usize,
     pub(super) message: String,
 }
 
 impl NetemError {
-    /// Characters in front of the word that is meant.
+    /// Returns the position of the erroneous word, in characters.
     pub fn column(&self) -> usize {
         self.column
     }
 
-    /// The message, without the description.
+    /// Returns the message, without the description.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
 impl fmt::Display for NetemError {
-    /// The message, and below it the description with the word underlined.
+    /// Formats the message, followed by the description with the word underlined.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, column, width, message } = self;
         let (indent, carets) = (" ".repeat(*column), "^".repeat((*width).max(1)));

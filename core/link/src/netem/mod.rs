@@ -1,4 +1,4 @@
-//! Links in the words of tc-netem(8): `delay 50ms 5ms loss 1% rate 20mbit limit 100`.
+//! Link descriptions in the syntax of tc-netem(8): `delay 50ms 5ms loss 1% rate 20mbit limit 100`.
 
 mod error;
 mod units;
@@ -14,21 +14,22 @@ pub use error::NetemError;
 use crate::{Chance, LinkConfig, Loss, Probability};
 use words::{Word, Words};
 
-/// A link as tc-netem(8) describes it.
+/// A link described in the syntax of tc-netem(8).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Netem {
-    /// Properties of the link. As in tc, jitter keeps the order of packets where there is a rate.
+    /// Properties of the link. As in tc, packets keep their order despite jitter if there is a
+    /// rate.
     pub config: LinkConfig,
-    /// Seed of the dice, if one was given.
+    /// Seed of the random numbers, if given.
     pub seed: Option<u64>,
 }
 
-/// Packets that netem holds unless `limit` says how many.
+/// Default of `limit` in packets, as in netem.
 const LIMIT_DEFAULT: usize = 1000;
-/// Packets that `limit` may be at most: each takes 2 KiB.
+/// Maximum of `limit` in packets, because each takes 2 KiB.
 const LIMIT_MAX: u64 = 100_000;
 
-/// Words that begin a property.
+/// Keywords that begin a property.
 const KEYWORDS: &str = "delay, loss, ecn, duplicate, corrupt, reorder, gap, rate, limit or seed";
 
 impl FromStr for Netem {
@@ -54,7 +55,7 @@ struct Parsed<'a> {
 
 impl<'a> Parsed<'a> {
     fn property(&mut self, word: Word<'a>, words: &mut Words<'a>) -> Result<(), NetemError> {
-        // tc takes both names.
+        // tc accepts both names.
         let name = match word.text {
             "latency" => "delay",
             "drop" => "loss",
@@ -125,7 +126,7 @@ impl<'a> Parsed<'a> {
         Ok(())
     }
 
-    /// Checks what properties say of each other.
+    /// Checks the consistency of the properties.
     fn finish(mut self, words: &Words<'a>) -> Result<Netem, NetemError> {
         let word = |name| self.seen.iter().find(|(seen, _)| *seen == name).map(|(_, word)| word);
         if self.seen.is_empty() {
@@ -162,8 +163,8 @@ fn loss(words: &mut Words<'_>) -> Result<Loss, NetemError> {
     let mut next = |default| {
         if words.is_number_next() { percent(words) } else { Ok(default) }
     };
-    // The model of Gilbert unless more is given: all packets are lost in the bad state, and none in
-    // the good one.
+    // By default Gilbert's model: all packets are lost in the bad state, and none in the good
+    // state.
     Ok(Loss::GilbertElliott {
         to_bad,
         to_good: next(to_bad.complement())?,

@@ -1,4 +1,4 @@
-//! Descriptions of links, right and wrong.
+//! Valid and invalid link descriptions.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn p(number: f64) -> Probability {
     Probability::new(number).unwrap()
 }
 
-/// Message and column of an error.
+/// Returns message and column of an error.
 fn refused(text: &str) -> (String, usize) {
     let error = text.parse::<Netem>().expect_err(text);
     (error.message().to_owned(), error.column())

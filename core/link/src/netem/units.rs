@@ -1,13 +1,13 @@
-//! Numbers with units, as tc(8) reads them ("UNITS" of its manual page).
+//! Numbers with units in the syntax of tc(8) ("UNITS" in its manual page).
 
 use crate::Probability;
 
-/// Longest time: an hour.
+/// Maximum time: one hour.
 const TIME_MAX_NS: f64 = 3600e9;
-/// Fastest rate: 10 Tbit/s, at which a byte takes a nanosecond no more.
+/// Maximum rate in bits per second: 10 Tbit/s, at which a byte takes less than a nanosecond.
 const RATE_MAX: f64 = 1e13;
 
-/// Nanoseconds of a time; a bare number is microseconds.
+/// Parses a time in nanoseconds; without a unit the number is in microseconds.
 pub(super) fn time_ns(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     let ns = match unit {
@@ -21,7 +21,7 @@ pub(super) fn time_ns(word: &str) -> Option<u64> {
     (time_ns <= TIME_MAX_NS).then_some(time_ns.round() as u64)
 }
 
-/// Bits per second; a bare number is that, "bps" is bytes per second.
+/// Parses a rate in bits per second; "bps" means bytes per second.
 pub(super) fn rate(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     let unit = unit.to_ascii_lowercase();
@@ -48,7 +48,7 @@ pub(super) fn rate(word: &str) -> Option<u64> {
     (1. ..=RATE_MAX).contains(&rate).then_some(rate as u64)
 }
 
-/// A percentage, with its sign or without.
+/// Parses a percentage; the percent sign is optional.
 pub(super) fn percent(word: &str) -> Option<Probability> {
     let (number, unit) = split(word)?;
     matches!(unit, "%" | "").then(|| Probability::new(number / 100.)).flatten()
@@ -62,7 +62,7 @@ pub(super) fn count(word: &str) -> Option<u32> {
     u32::try_from(number(word)?).ok()
 }
 
-/// A decimal number and the unit behind it.
+/// Splits a decimal number from its unit.
 fn split(word: &str) -> Option<(f64, &str)> {
     let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
     Some((word[..end].parse().ok()?, &word[end..]))

@@ -1,14 +1,14 @@
-//! Words of a description, each with its place.
+//! Words of a link description, with their positions.
 
 use super::NetemError;
 
-/// A word in a description.
+/// A word of a description.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
     /// The description.
     whole: &'a str,
-    /// Characters in front of the word.
+    /// Position of the word in the description, in characters.
     column: usize,
 }
 
@@ -24,11 +24,11 @@ impl Word<'_> {
     }
 }
 
-/// The words that are left of a description.
+/// The remaining words of a description.
 pub(super) struct Words<'a> {
     whole: &'a str,
     words: std::vec::IntoIter<Word<'a>>,
-    /// The word before.
+    /// The word returned last.
     last: Option<Word<'a>>,
 }
 
@@ -52,19 +52,19 @@ impl<'a> Words<'a> {
         self.words.as_slice().first()
     }
 
-    /// The next word, if it is this one.
+    /// Returns the next word if it equals `text`.
     pub(super) fn next_if(&mut self, text: &str) -> Option<Word<'a>> {
         self.peek().is_some_and(|word| word.text == text).then(|| self.next()).flatten()
     }
 
-    /// Whether a value follows, and not a word that begins a property.
+    /// Whether the next word is a number, and not a keyword.
     pub(super) fn is_number_next(&self) -> bool {
         let is_number =
             |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
         self.peek().is_some_and(is_number)
     }
 
-    /// The value of the next word.
+    /// Parses the next word.
     pub(super) fn value<V>(
         &mut self,
         expected: &str,
@@ -78,7 +78,7 @@ impl<'a> Words<'a> {
         parse(word.text).ok_or_else(|| word.error(format!("expected {expected}")))
     }
 
-    /// An error behind the last word.
+    /// Creates an error at the end of the description.
     pub(super) fn end(&self, message: String) -> NetemError {
         let text = self.whole.replace(|c: char| c.is_whitespace(), " ");
         let text = text.trim_end();

@@ -8,7 +8,7 @@ fn mask(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
-/// Addresses of few different bits, so that prefixes meet, and any others.
+/// Clustered addresses with overlapping prefixes, and arbitrary ones.
 fn addr() -> impl Strategy<Value = u32> {
     let clustered = (0u32..3, 0u32..32, any::<bool>()).prop_map(|(high, at, ones)| {
         high << 30 | (if ones { u32::MAX >> 2 } else { 0 }) ^ (1 << at)
@@ -25,7 +25,7 @@ fn bits((addr, len): (u32, u8)) -> Bits {
     (u128::from(addr) << 96, len)
 }
 
-/// The value of the longest prefix, found by looking at each.
+/// Finds the value of the longest prefix by a linear search.
 fn naive(all: &BTreeMap<(u32, u8), u8>, addr: u32) -> Option<&u8> {
     let matching = all.iter().filter(|((first, len), _)| addr & mask(*len) == *first);
     matching.max_by_key(|((_, len), _)| *len).map(|(_, value)| value)
@@ -60,7 +60,7 @@ proptest! {
         let ends = |(first, len): (u32, u8)| [first, first | !mask(len)];
         let known = changes.iter().flat_map(|(prefix, ..)| ends(*prefix));
         let asked: Vec<u32> = asked.into_iter().chain(known).collect();
-        // Snapshots stay as they were, whatever changed later.
+        // Snapshots must not change, whatever changed later.
         for (flat, all) in snapshots.iter().rev().take(4) {
             let mut found = vec![None; asked.len()];
             flat.find_all(&asked, &mut found);

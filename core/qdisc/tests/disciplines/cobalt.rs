@@ -1,4 +1,4 @@
-//! COBALT against the steps of Linux's sch_cake.c, and by hand.
+//! Tests of COBALT against a port of Linux's sch_cake.c, and with hand-computed values.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::traffic::{Step, bottleneck};
 const TARGET: i64 = 5_000_000;
 const INTERVAL: f64 = 100e6;
 
-/// The state of a queue as Linux has it, in signed time.
+/// State of a queue as in Linux, with signed times.
 struct Reference {
     queue: VecDeque<(i64, Numbered)>,
     random: Dice,

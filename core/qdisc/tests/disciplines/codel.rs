@@ -1,4 +1,4 @@
-//! CoDel against the pseudo-code of RFC 8289 section 5, and by hand.
+//! Tests of CoDel against the pseudo-code of RFC 8289 section 5, and with hand-computed values.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use towpath_qdisc::{Codel, CodelParams, DropCause, Ecn, Qdisc, Queueable};
 use crate::item::{Bench, Fate, MS, Numbered};
 use crate::traffic::{Step, bottleneck};
 
-/// `codel_queue_t`, transcribed: names are those of the RFC. ECN is added as in Linux's
+/// A transcription of `codel_queue_t`, with the RFC's names. ECN is added as in Linux's
 /// codel_impl.h.
 #[derive(Default)]
 pub struct Reference {
@@ -34,7 +34,7 @@ impl Reference {
     }
 
     fn control_law(t: f64, count: u32) -> f64 {
-        // Truncated, as times are whole nanoseconds.
+        // Truncated, because times are whole nanoseconds.
         (t + INTERVAL / f64::from(count).sqrt()).trunc()
     }
 
@@ -102,7 +102,7 @@ impl Reference {
     }
 }
 
-/// Fates of the items of `steps` by the reference.
+/// Returns the fates of the items of `steps` according to the reference.
 fn expected(steps: Vec<(u64, Step)>, ecn: bool) -> Vec<Fate> {
     let mut reference = Reference::new(ecn);
     let mut fates = Vec::new();
@@ -172,22 +172,23 @@ fn a_standing_queue_is_dropped_from_after_an_interval_and_then_ever_faster() {
         Fate::Dropped { now_ns, .. } => Some(now_ns / MS),
         Fate::Sent { .. } => None,
     });
-    // An interval after the first look, then 100 ms, 100 / sqrt(2) ms, 100 / sqrt(3) ms later.
+    // The first drop is one interval after the first check, then after 100 ms, 100 / sqrt(2) ms and
+    // 100 / sqrt(3) ms.
     let times: Vec<_> = times.collect();
     assert_eq!(times[..4], [110, 210, 281, 339]);
 }
 
-/// The drop that ends the state of dropping counts: in RFC 8289 section 5.5 `++count_` follows each
-/// `drop`. The next state begins with the rate that this one had.
+/// The drop that ends the dropping state counts: in RFC 8289 section 5.5, `++count_` follows each
+/// `drop`. The next state therefore starts with the last rate.
 #[test]
 fn the_last_drop_counts_for_the_rate_of_the_next_time() {
     let mut bench = Bench::new(Codel::new(CodelParams::default()));
     (0..6).for_each(|n| bench.put(0, Numbered::new(n, 1500)));
-    // Above the target from 10 ms on, so that drops are due at 110 and at 210 ms.
+    // The sojourn time exceeds the target from 10 ms on, so drops are due at 110 and at 210 ms.
     assert_eq!(bench.take(10 * MS), Some(0));
     assert_eq!(bench.take(110 * MS), Some(2));
     assert_eq!((bench.counter("count"), bench.counter("dropping")), (1, 1));
-    // The drop at 210 ms leaves no more than a packet, and with that the state.
+    // The drop at 210 ms leaves at most one packet, which ends the state.
     assert_eq!(bench.take(210 * MS), Some(4));
     assert_eq!((bench.counter("count"), bench.counter("dropping")), (2, 0));
 }

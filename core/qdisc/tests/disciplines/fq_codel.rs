@@ -1,4 +1,4 @@
-//! FQ-CoDel against the text of RFC 8290 section 4, and by hand.
+//! Tests of FQ-CoDel against the text of RFC 8290 section 4, and with hand-computed values.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::traffic::{Step, bottleneck};
 const QUANTUM: i64 = 1514;
 const BATCH: usize = 64;
 
-/// The scheduler in the words of the RFC: flows have queues of their own, without a hash.
+/// The scheduler as described in the RFC; each flow has its own queue, without a hash.
 #[derive(Default)]
 struct Reference {
     queues: BTreeMap<u32, (codel::Reference, i64)>,
@@ -71,7 +71,7 @@ impl Reference {
     }
 }
 
-/// A discipline whose flows do not collide, so that the reference needs no hash.
+/// Creates a discipline in which the flows do not collide, so that the reference needs no hash.
 fn discipline(flows: u32, params: FqCodelParams) -> FqCodel<Numbered> {
     let lands = |perturbation| {
         let params = FqCodelParams { perturbation, ..params };
@@ -131,8 +131,8 @@ fn a_sparse_flow_overtakes_a_queue() {
     assert_eq!((bench.counter("new_flow_count"), bench.counter("old_flows_len")), (2, 2));
 }
 
-/// A queue that is empty at its turn is old until its next one (RFC 8290 section 4.2). With a
-/// packet before then, the queue does not overtake new ones.
+/// A queue that is empty at its turn becomes old, and stays listed until its next turn (RFC 8290
+/// section 4.2). If it gets a packet before then, it does not overtake new queues.
 #[test]
 fn an_empty_new_queue_becomes_old_before_it_goes() {
     let mut bench = Bench::new(discipline(3, FqCodelParams::default()));
@@ -141,7 +141,7 @@ fn an_empty_new_queue_becomes_old_before_it_goes() {
     assert_eq!(bench.take(0), Some(0));
     bench.put(0, item(1, 1));
     bench.put(0, item(2, 1));
-    // The first queue is found empty in front of the second, and is old from then on.
+    // The first queue is found empty before the second one is served, and becomes old.
     assert_eq!(bench.take(0), Some(1));
     assert_eq!(bench.counter("old_flows_len"), 1);
     bench.put(0, item(3, 0));
@@ -170,7 +170,7 @@ fn a_batch_is_dropped_from_the_longest_queue_alone() {
     (0..181).for_each(|n| bench.put(0, Numbered::new(n, 1500)));
     assert_eq!(bench.dropped(), (0..64).collect::<Vec<_>>());
     assert_eq!(bench.counter("drop_overlimit"), 64);
-    // Memory counts as well: half of the longest queue.
+    // The memory limit also drops half of the longest queue.
     let mut bench = Bench::new(discipline(1, FqCodelParams { memory_limit: 3000, ..params }));
     (0..3).for_each(|n| bench.put(0, Numbered::new(n, 1001)));
     assert_eq!((bench.dropped(), bench.counter("drop_overmemory")), (vec![0, 1], 2));

@@ -1,10 +1,10 @@
-//! Items of the tests, and what became of them.
+//! Test items, and their fates.
 
 use towpath_qdisc::{DropCause, Dropped, Ecn, Qdisc, Queueable};
 
 pub const MS: u64 = 1_000_000;
 
-/// A numbered packet.
+/// A test packet with a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbered {
     pub number: u64,
@@ -46,14 +46,14 @@ impl Queueable for Numbered {
     }
 }
 
-/// Fate of an item at a time.
+/// Fate of an item, with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Sent { now_ns: u64, number: u64, marked: bool },
     Dropped { now_ns: u64, number: u64, cause: DropCause },
 }
 
-/// A discipline, and the fates of its items in order.
+/// A discipline under test, and the fates of its items in order.
 pub struct Bench<Q> {
     pub queue: Q,
     pub fates: Vec<Fate>,
@@ -70,7 +70,7 @@ impl<Q: Qdisc<Numbered>> Bench<Q> {
         self.note_drops(now_ns);
     }
 
-    /// Number of the item that leaves.
+    /// Dequeues an item, and returns its number.
     pub fn take(&mut self, now_ns: u64) -> Option<u64> {
         let item = self.queue.dequeue(now_ns, &mut self.drops);
         self.note_drops(now_ns);
@@ -96,7 +96,7 @@ impl<Q: Qdisc<Numbered>> Bench<Q> {
         self.fates.iter().filter_map(number).collect()
     }
 
-    /// Value of a counter of the discipline.
+    /// Returns a counter of the discipline.
     pub fn counter(&self, name: &str) -> u64 {
         let counters = self.queue.counters();
         counters.iter().find(|(known, _)| *known == name).expect(name).1

@@ -1,4 +1,4 @@
-//! Disciplines against the pseudo-code of their RFCs, and by properties that hold for all of them.
+//! Tests of disciplines against the pseudo-code of their RFCs, and properties of all disciplines.
 
 mod cobalt;
 mod codel;

@@ -12,7 +12,7 @@ fn bench(queues: usize) -> Bench<Mq<Numbered>> {
 #[test]
 fn a_flow_is_always_in_the_same_queue_and_queues_are_served_in_turn() {
     let mut bench = bench(4);
-    // The upper bits of a hash choose.
+    // The upper bits of the hash select the queue.
     for (number, flow) in [(0, 0), (1, 1), (2, u32::MAX), (3, u32::MAX / 2)] {
         bench.put(0, Numbered { flow, ..Numbered::new(number, 100) });
     }

@@ -1,4 +1,4 @@
-//! PIE against the pseudo-code of RFC 8033 appendix A, and by hand.
+//! Tests of PIE against the pseudo-code of RFC 8033 appendix A, and with hand-computed values.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ const MAX_BURST: f64 = 0.150;
 const MEAN_PKTSIZE: usize = 1024;
 const MARK_ECNTH: f64 = 0.1;
 
-/// The pseudo-code, transcribed: names are those of the RFC. A queue that is empty has no delay, as
-/// in Linux's sch_pie.c; marks are those of section 5.1.
+/// A transcription of the pseudo-code, with the RFC's names. An empty queue has no delay, as in
+/// Linux's sch_pie.c; marking follows section 5.1.
 struct Reference {
     queue: VecDeque<(u64, Numbered)>,
     random: Dice,
@@ -80,7 +80,7 @@ impl Reference {
         // Bounds of the probability.
         self.drop_prob = self.drop_prob.clamp(0., 1.);
         self.qdelay_old = self.current_qdelay;
-        // Whole nanoseconds: the allowance ends at 0 and not near it.
+        // Round to whole nanoseconds, so that the allowance reaches exactly 0.
         self.burst_allowance = ((self.burst_allowance - 0.015).max(0.) * 1e9).round() / 1e9;
     }
 }
@@ -147,7 +147,7 @@ fn a_burst_after_a_quiet_time_passes() {
 #[test]
 fn a_standing_queue_comes_down_to_the_target() {
     let mut bench = Bench::new(Pie::new(PieParams::default(), Dice::new(1, 0)));
-    // A tenth more than leaves, for 60 s.
+    // The arrival rate exceeds the departure rate by a tenth for 60 s.
     let (mut number, mut late) = (0, 0);
     for n in 0..60_000u64 {
         let count = 1 + u64::from(n % 10 == 0);

@@ -1,4 +1,5 @@
-//! Properties of all disciplines: nothing is lost silently, twice, or out of order.
+//! Properties of all disciplines: no packet is lost silently, duplicated, or reordered within a
+//! flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use crate::item::{Bench, Fate, MS, Numbered};
 
 type Boxed = Box<dyn Qdisc<Numbered>>;
 
-/// Packets that come after so many ns, of a flow, bytes and priority, and how many are taken then.
+/// Time since the previous packet in ns, flow, length in bytes, priority, and number of dequeues
+/// after.
 type Arrival = (u64, u32, usize, u8, usize);
 
 fn disciplines() -> Vec<Boxed> {
@@ -80,7 +82,7 @@ fn disciplines() -> Vec<Boxed> {
     ]
 }
 
-/// Whether a packet can leave before one that came earlier: only across flows or bands.
+/// Returns the lane of a packet: packets may overtake only packets of a different lane.
 fn lane(kind: &str, item: &Numbered) -> u32 {
     match kind {
         "fq_codel" | "mq" => item.flow,
@@ -138,7 +140,7 @@ fn check_stats(bench: &Bench<Boxed>) -> Result<(), TestCaseError> {
     prop_assert_eq!(stats.enqueued_bytes, left + stats.backlog_bytes);
     prop_assert_eq!(bench.fates.len() as u64, stats.sent_packets + stats.dropped);
     prop_assert_eq!(bench.dropped().len() as u64, stats.dropped);
-    // tbf keeps one item beside its queue.
+    // tbf stores one item outside its queue.
     let queued = stats.backlog_packets.saturating_sub(1) * size_of::<Numbered>() as u64;
     prop_assert!(bench.queue.memory_bytes() >= queued, "{} bytes", bench.queue.memory_bytes());
     Ok(())

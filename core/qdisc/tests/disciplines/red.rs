@@ -1,4 +1,4 @@
-//! RED against figure 2 of Floyd and Jacobson's paper, and by hand.
+//! Tests of RED against figure 2 of Floyd and Jacobson's paper, and with hand-computed values.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use towpath_qdisc::{Dice, DropCause, Ecn, Qdisc, Queueable, Red, RedParams};
 use crate::item::{Bench, Fate, MS, Numbered};
 use crate::traffic::{Step, bottleneck};
 
-/// A packet of 750 bytes takes a millisecond.
+/// At this bandwidth a packet of 750 bytes takes one millisecond.
 const PARAMS: RedParams = RedParams {
     limit: 60_000,
     min: 5000,
@@ -22,7 +22,8 @@ const PARAMS: RedParams = RedParams {
     gentle: false,
 };
 
-/// The algorithm of the figure, with its names, for a weight that tc computes from the burst.
+/// The algorithm of the figure, with its names; the weight is the one that tc computes from the
+/// burst.
 struct Reference {
     params: RedParams,
     queue: VecDeque<Numbered>,
@@ -152,7 +153,7 @@ fn an_average_below_the_minimum_drops_nothing_and_one_above_the_maximum_all() {
     assert_eq!(bench.dropped(), [], "a queue of 4500 bytes");
     let mut bench = Bench::new(Red::new(RedParams { limit: 40_000, ..PARAMS }, Dice::new(1, 0)));
     (0..400).for_each(|n| bench.put(MS, Numbered::new(n, 750)));
-    // The average follows the queue until both are above the maximum.
+    // The average follows the queue length until both exceed the maximum.
     assert!(bench.counter("average") > PARAMS.max);
     let last: Vec<_> = (380..400).collect();
     assert!(bench.dropped().ends_with(&last), "{:?}", bench.dropped());
@@ -166,7 +167,7 @@ fn an_idle_queue_forgets_its_average() {
     while bench.take(2 * MS).is_some() {}
     let before = bench.counter("average");
     bench.put(14 * MS, Numbered::new(99, 750));
-    // 12 packets could have been sent: (7 / 8)^12 is a fifth.
+    // 12 packets could have been sent meanwhile, and (7 / 8)^12 is about a fifth.
     let after = bench.counter("average");
     assert!(before > 5000 && (before / 6..before / 4).contains(&after), "{before} to {after}");
 }
@@ -178,7 +179,8 @@ fn an_adaptive_queue_finds_a_probability_that_keeps_the_average_in_the_middle() 
     let mut number = 0;
     let mut averages = Vec::new();
     for n in 0..60_000 {
-        // A fifth more than leaves: only drops keep the queue short.
+        // The arrival rate exceeds the departure rate by a fifth, so only drops keep the queue
+        // short.
         for _ in 0..1 + u64::from(n % 5 == 0) {
             bench.put(n * MS, Numbered::new(number, 750));
             number += 1;

@@ -4,7 +4,7 @@ use towpath_qdisc::{DropCause, Qdisc, Tbf, TbfParams};
 
 use crate::item::{Bench, Fate, MS, Numbered};
 
-/// A byte takes a microsecond.
+/// A byte takes one microsecond.
 const PARAMS: TbfParams =
     TbfParams { rate: 8_000_000, burst: 3000, peakrate: None, mtu: 0, limit: 100_000 };
 
@@ -14,7 +14,7 @@ fn full(params: TbfParams) -> Bench<Tbf<Numbered>> {
     bench
 }
 
-/// Times in µs at which packets leave when the discipline is asked whenever it wants to be.
+/// Returns the departure times in µs, if the discipline is called at its timeouts.
 fn times_us(bench: &mut Bench<Tbf<Numbered>>) -> Vec<u64> {
     let (mut now_ns, mut times) = (0, Vec::new());
     loop {

@@ -1,18 +1,18 @@
-//! Packets that come and are taken at given times, the same for a discipline and its reference.
+//! Sequences of arrivals and departures, identical for a discipline and its reference.
 
 use towpath_qdisc::{Dice, Ecn};
 
 use crate::item::{MS, Numbered};
 
-/// An action at a time.
+/// An action of a test.
 pub enum Step {
     Put(Numbered),
     Take,
 }
 
-/// A bottleneck: packets are taken at a rate, and come from several flows at rates that change.
+/// Simulates a bottleneck: packets are taken at a rate, and several flows send at changing rates.
 ///
-/// Phases are overload, light load and idleness, so that a control loop goes through all of its
+/// Phases are overload, light load and idle periods, so that a control loop goes through all its
 /// states.
 pub fn bottleneck(seed: u64, packets: u64, flows: u32, ecn: bool) -> Vec<(u64, Step)> {
     let mut dice = Dice::new(seed, 0);
@@ -20,8 +20,8 @@ pub fn bottleneck(seed: u64, packets: u64, flows: u32, ecn: bool) -> Vec<(u64, S
     let (mut now_ns, mut free_ns, mut gap_ns) = (MS, MS, MS);
     for number in 0..packets {
         if number % 400 == 0 {
-            // A packet takes about a millisecond: three quarters of the rate to three times the
-            // rate.
+            // A packet takes about a millisecond, so the load is between three quarters and three
+            // times the rate.
             gap_ns = MS / 3 + dice.below(MS);
             now_ns += if dice.falls(0.2) { 3_000 * MS } else { 0 };
         }

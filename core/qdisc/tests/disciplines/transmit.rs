@@ -1,4 +1,4 @@
-//! Flow control and byte queue limits, by reports whose effect can be computed by hand.
+//! Tests of flow control and byte queue limits, with hand-computed results.
 
 use towpath_qdisc::{
     Completed, Device, Fifo, QueueLimits, QueueLimitsConfig, TransmitPath, TransmitQueue,
@@ -32,7 +32,7 @@ fn a_device_runs_dry_in_several_reports_while_its_sender_is_late() {
     limits.on_completed(1, 3_000);
     limits.on_completed(2, 1_000);
     assert_eq!(limits.state().limit, 2_000, "half of both reports");
-    // A sender that came back in time was not held back.
+    // A sender that was in time was not limited.
     limits.on_queued(3_000);
     limits.on_completed(3, 2_000);
     limits.on_queued(500);
@@ -56,7 +56,7 @@ fn a_limit_shrinks_by_the_least_slack_of_the_hold_time() {
     let config =
         QueueLimitsConfig { limit_min: 10_000, hold_time_ns: 10 * MS, ..Default::default() };
     let mut limits = QueueLimits::new(QueueLimitsConfig { limit_min: 2_000, ..config });
-    // The limit has grown to 12,500 by a report of a burst.
+    // After the report of a burst, the limit is 12,500.
     limits.on_queued(21_000);
     limits.on_completed(0, 21_000);
     assert_eq!(limits.state().limit, 12_500);
@@ -66,7 +66,7 @@ fn a_limit_shrinks_by_the_least_slack_of_the_hold_time() {
         }
         limits.on_completed(at * MS, sent);
     }
-    // 13,000 were there, 500 over the limit; 7,000 were needed.
+    // There were 13,000 bytes, 500 of them above the limit; 7,000 were needed.
     assert_eq!(limits.state().slack, 5_500);
     while limits.has_room() {
         limits.on_queued(1_000);
@@ -84,7 +84,7 @@ fn bounds_hold() {
         while limits.has_room() {
             limits.on_queued(1_500);
         }
-        // Now and then nothing is left; otherwise nearly all.
+        // Every seventh report empties the device; the other ones leave most bytes.
         let sent = if report % 7 == 0 { limits.state().inflight } else { 100 };
         limits.on_completed(report * MS, sent);
         let limit = limits.state().limit;
@@ -111,7 +111,7 @@ fn a_queue_has_two_reasons_to_stop_and_both_must_end() {
     assert_eq!((stats.wakes, stats.completed_packets, queue.inflight()), (1, 2, 0));
 }
 
-/// A device of three descriptors that reports when it is told to.
+/// A device with three descriptors whose reports the test triggers.
 struct Manual {
     taken: Vec<u64>,
     unreported: Completed,
@@ -170,7 +170,7 @@ fn a_sender_with_a_queue_of_its_own_is_told_how_many_packets_there_is_room_for()
     let queue = TransmitQueue::new(1, Some(limits));
     let mut path = TransmitPath::new(Box::new(Fifo::packets(9)), queue, device);
     let mut drops = Vec::new();
-    // The third one would begin at 2,000 bytes in flight, and the limit is not passed yet.
+    // The third packet would start at 2,000 bytes in flight, which does not exceed the limit yet.
     assert_eq!((path.room(1_000), path.room(1_500), path.room(9_000)), (3, 2, 1));
     for (number, room) in [(0, 2), (1, 1), (2, 0)] {
         path.enqueue(0, Numbered::new(number, 1_000), &mut drops);

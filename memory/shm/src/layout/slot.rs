@@ -261,7 +261,7 @@ pub mod urgent {
     pub const VALID: u64 = 1 << 41;
     /// The byte was read with MSG_OOB.
     pub const READ: u64 = 1 << 42;
-    /// A byte before the mark is skipped (`tcp_check_urg`). This gap was the previous mark, and the
+    /// A byte before the mark is skipped (`tcp_check_urg`). The gap was the previous mark, and the
     /// reader was in front of it when the new one arrived.
     pub const GAP: u64 = 1 << 43;
     /// Position of the distance from the gap to the mark.
