@@ -1,23 +1,23 @@
-//! The address that a socket is bound to, and the options by which it shares the address.
+//! The address of a bind, and the options that allow sockets to share it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The local address of a bind. In this order the addresses that overlap a given one are few
-/// [stretches](BindAddr::stretches).
+/// The local address of a bind. In the derived order, the addresses that overlap a given one form
+/// at most three [ranges](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
-    /// 0.0.0.0
+    /// 0.0.0.0.
     AnyV4,
     /// `::` with IPV6_V6ONLY.
     AnyV6,
-    /// `::` that takes IPv4 too.
+    /// `::` without IPV6_V6ONLY, which receives IPv4, too.
     AnyDual,
-    /// A single address; never an IPv4-mapped one.
+    /// A single address, never IPv4-mapped.
     Ip(IpAddr),
 }
 
 impl BindAddr {
-    /// Whether some packet could be for both.
+    /// Whether a packet could match both.
     pub fn overlaps(self, other: BindAddr) -> bool {
         use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
         match (self, other) {
@@ -30,7 +30,7 @@ impl BindAddr {
         }
     }
 
-    /// All addresses that overlap, the two that come last being empty at times.
+    /// Returns the ranges of addresses that overlap this one.
     pub fn stretches(self) -> [Option<(BindAddr, BindAddr)>; 3] {
         use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
         const V4_LAST: BindAddr = Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
@@ -47,14 +47,14 @@ impl BindAddr {
         }
     }
 
-    /// Whether a port that is open at `self` is open at `other`, too. By Linux's
-    /// `sk_reuseport_match` an any-address covers `::` with IPv4 as well.
+    /// Whether a socket bound at `self` also covers `other`. As in Linux's `sk_reuseport_match`,
+    /// any wildcard covers a dual-stack `::`.
     pub fn covers(self, other: BindAddr) -> bool {
         self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
     }
 }
 
-/// Options by which the holder of a port shares it.
+/// Options that allow a port to be shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
@@ -62,18 +62,18 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Whether both said SO_REUSEADDR.
+    /// Whether both set SO_REUSEADDR.
     pub fn both_reuse_addr(self, other: Self) -> bool {
         self.reuse_addr && other.reuse_addr
     }
 
-    /// Whether both said SO_REUSEPORT.
+    /// Whether both set SO_REUSEPORT.
     pub fn both_reuse_port(self, other: Self) -> bool {
         self.reuse_port && other.reuse_port
     }
 }
 
-/// Protocol of a table of ports: Linux's rules differ.
+/// Protocol of a port table. Linux's conflict rules depend on the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PortProtocol {
     Tcp,

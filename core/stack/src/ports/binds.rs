@@ -1,16 +1,16 @@
-//! Local ports and their holders, in one table a protocol for all shards of a host. A shard takes
-//! the locks when a bind or a connection begins or ends, and for no packet.
+//! Local ports and their holders. All shards of a host share one table per protocol. A shard takes
+//! the locks when a bind or a connection begins or ends, never per packet.
 //!
 //! The tables answer two questions:
 //!
-//! - "May this socket have the port?": `holds` for binds, and `users` for connections without a
-//!   bind.
-//! - "Which socket takes this packet?": `receivers`, which each shard has for itself.
+//! - "May this socket have the port?": `holds` answers for binds, and `users` for connections
+//!   without a bind.
+//! - "Which socket receives this packet?": `receivers`; each shard has its own.
 //!
-//! Holds are in one table behind one lock, so a bind sees all of them in the order of their binds.
-//! Connections that chose their port, and children of listeners, may be many. Their table is that
-//! of their shard, which alone adds to it. A bind takes the locks of all, so one of two shards that
-//! meet on a port sees the other:
+//! All holds are in one table behind one lock, so a bind sees them all in the order of their binds.
+//! Connections that chose their port, and children of listeners, may be numerous. Each shard
+//! therefore has a table of its own connections, and only that shard adds to it. A bind takes the
+//! locks of all tables, so one of two shards that compete for a port sees the other:
 //!
 //! ```text
 //!  bind:    lock holds, lock the users of every shard, look at all, hold the port
@@ -33,13 +33,13 @@ use crate::ports::receivers::Receivers;
 use crate::ports::users::Users;
 use crate::shards::{Announced, Common, ShardId};
 
-/// The ports of one protocol, as the shards of a host share them.
+/// Ports of one protocol, shared by the shards of a host.
 #[derive(Debug)]
 pub(crate) struct SharedPorts {
     holds: Mutex<PortHolds>,
-    /// Ports with a holder.
+    /// Ports that have a holder.
     held: Arc<PortSet>,
-    /// Users of each shard; connections have ports of TCP alone.
+    /// Users per shard. Empty except for TCP, because only TCP connections use ports.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
     /// Latest TIME-WAIT of each shard, by port: [`stamp`] in the upper half, [`tag`] in the lower;
     /// 0 without TIME-WAIT. Other shards take one by compare-exchange. Empty with one shard.
@@ -58,7 +58,7 @@ fn tag(flow: u64) -> u16 {
 }
 
 impl SharedPorts {
-    /// The ports of a host with `shards` shards.
+    /// Creates the tables of a host with `shards` shards.
     fn new(of: PortProtocol, shards: usize) -> Arc<Self> {
         let held = Arc::new(PortSet::default());
         let users = || {
@@ -73,8 +73,8 @@ impl SharedPorts {
         Arc::new(Self { holds, held, users, waiting })
     }
 
-    /// Sets of ports in use: those with a holder, and those with connections of some shards.
-    /// Returns the number of sets; the rest of the array is padding.
+    /// Returns the sets of ports in use: ports with a holder, and ports with connections of the
+    /// selected shards. Also returns the number of sets; the rest of the array is padding.
     fn occupied(&self, of_shard: impl Fn(usize) -> bool) -> ([&PortSet; SHARDS_MAX + 1], usize) {
         let mut occupied = [&*self.held; SHARDS_MAX + 1];
         let mut count = 1;
@@ -88,13 +88,13 @@ impl SharedPorts {
     }
 
     fn lock(&self) -> LockedPorts<'_> {
-        // Lock order: holds, then users by shard; otherwise two shards deadlock.
+        // Lock order: holds, then users by shard. Another order could deadlock two shards.
         let holds = lock(&self.holds);
         LockedPorts { holds, users: self.users.iter().map(|(users, _)| lock(users)).collect() }
     }
 }
 
-/// Everything about the ports of a protocol.
+/// All tables of a protocol, locked.
 struct LockedPorts<'a> {
     holds: MutexGuard<'a, PortHolds>,
     users: Vec<MutexGuard<'a, Users>>,
@@ -107,38 +107,38 @@ impl LockedPorts<'_> {
     }
 }
 
-/// The ports of a protocol, as one shard sees them.
+/// Ports of one protocol, from the view of one shard.
 #[derive(Debug)]
 pub(crate) struct Binds {
     ports: Arc<SharedPorts>,
     shard: ShardId,
-    /// Receivers of this shard as other shards know them, when there are any.
+    /// Receivers of this shard as announced to peer shards; None without peers.
     announced: Option<Arc<Mutex<Announced>>>,
-    /// Sockets of this shard that take packets.
+    /// Sockets of this shard that receive packets.
     pub receivers: Receivers,
 }
 
-/// Connection as a user of a port.
+/// A connection that uses a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortUse {
     pub local: IpAddr,
-    /// `None`: the connection does not count as a user.
+    /// `None`: the connection is not counted as a user.
     pub sharing: Option<Sharing>,
 }
 
-/// Where the number of a shard is in that of a socket.
+/// Position of the shard number within a socket number that is unique among all shards.
 const SHARD_SHIFT: u32 = 28;
 
 const _: () = assert!(crate::limits::SOCKETS_MAX <= 1 << SHARD_SHIFT);
 const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << (u32::BITS - SHARD_SHIFT));
 
 impl Binds {
-    /// The table of a stack that is alone.
+    /// Creates the table of a stack without other shards.
     pub fn alone(key: Keyed, of: PortProtocol) -> Self {
         Self::of_shard(SharedPorts::new(of, 1), ShardId::FIRST, key, of)
     }
 
-    /// The tables of shards that know of each other by `common`.
+    /// Creates the tables of shards that exchange information through `common`.
     pub fn of_shards(common: &Arc<Common>, key: Keyed, of: PortProtocol) -> Vec<Self> {
         let count = common.owners.count();
         let ports = SharedPorts::new(of, count);
@@ -154,17 +154,17 @@ impl Binds {
         Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
     }
 
-    /// Receivers of this shard as other shards know them; `None` without other shards.
+    /// Returns the receivers of this shard as announced to peer shards; `None` without peers.
     pub fn announced(&self) -> Option<Arc<Mutex<Announced>>> {
         self.announced.clone()
     }
 
-    /// The number of a socket among those of all shards, and whose it is.
+    /// Returns the number of a socket that is unique among all shards, and its shard.
     pub fn seat(&self, socket: u32) -> (u32, ShardId) {
         (Self::seat_of(self.shard, socket), self.shard)
     }
 
-    /// The number of a socket of `shard` among those of all.
+    /// Returns the number of a socket of `shard` that is unique among all shards.
     pub fn seat_of(shard: ShardId, socket: u32) -> u32 {
         u32::from(shard.0) << SHARD_SHIFT | socket
     }
@@ -177,27 +177,27 @@ impl Binds {
         self.ports.users.get(self.shard.index()).map(|(users, _)| lock(users))
     }
 
-    /// Ports in use, and addresses that packets are taken for: zero when nothing is left. Sockets
-    /// of all shards count.
+    /// Returns the number of ports in use plus receivers, including holds of all shards; 0 when
+    /// nothing is left.
     pub fn len(&self) -> usize {
         let users = self.own_users().map_or(0, |users| users.len());
         lock(&self.ports.holds).len() + users + self.receivers.len()
     }
 
-    /// Whether any socket or connection is on `port`, at any address.
+    /// Whether any socket or connection uses `port`, at any address.
     pub fn is_taken(&self, port: u16) -> bool {
         let used = || self.ports.users.iter().any(|(_, occupied)| occupied.contains(port));
         self.ports.held.contains(port) || used()
     }
 
-    /// Holders that are not alike, and groups of receivers, compared so far: the work done by
-    /// look-ups.
+    /// Returns the number of holder classes and receiver groups compared so far, as a measure of
+    /// the work of look-ups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         lock(&self.ports.holds).compared() + self.receivers.compared.get()
     }
 
-    /// Gives `port` to a socket, unless there is a [conflict](Holds::conflicts).
+    /// Assigns `port` to a socket, unless there is a [conflict](PortHolds::conflicts).
     pub fn try_hold(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -207,10 +207,11 @@ impl Binds {
         free
     }
 
-    /// Gives a socket a port without a conflict.
+    /// Assigns a free port to a socket.
     ///
-    /// As on Linux the port is not shared: SO_REUSEADDR and SO_REUSEPORT are for ports that the
-    /// program names. Only where all are taken is it, if it may be `shared` (udp_lib_get_port).
+    /// As on Linux, the chosen port is not shared: SO_REUSEADDR and SO_REUSEPORT apply to ports
+    /// that the program names. Only if all ports are taken, and `shared` is set, may the port be
+    /// shared (`udp_lib_get_port`).
     pub fn hold_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -236,7 +237,7 @@ impl Binds {
         choice
     }
 
-    /// Lets the holder of `port` listen, unless there is a conflict.
+    /// Makes the holder of `port` a listener, unless there is a conflict.
     pub fn try_listen(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -246,30 +247,31 @@ impl Binds {
         free
     }
 
-    /// Gives the hold of `from` on `port` to the socket of `holder`: the port is never free.
+    /// Moves the hold of `from` on `port` to the socket of `holder`. The port is held throughout.
     pub fn hand_over(&self, port: u16, from: u32, holder: &PortHolder) {
         let mut holds = lock(&self.ports.holds);
         holds.hold(port, self.seated(holder));
         holds.release(port, self.seat(from).0);
     }
 
-    /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
+    /// Changes the hold of a socket, if it has one (connect(2) fixed its address, or options were
+    /// set).
     pub fn change(&self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         lock(&self.ports.holds).change(port, self.seat(socket).0, change);
     }
 
-    /// The socket is connected from `local`: its hold is for that address alone.
+    /// Restricts the hold of a connected socket to its address `local`.
     pub fn narrow(&self, port: u16, socket: u32, local: IpAddr) {
         self.change(port, socket, |holder| holder.addr = BindAddr::Ip(local));
     }
 
-    /// Ends the socket's hold.
+    /// Ends the hold of a socket.
     pub fn release(&self, port: u16, socket: u32) {
         lock(&self.ports.holds).release(port, self.seat(socket).0);
     }
 
-    /// Notes that a connection, or its remains, uses `port` on `local`. The connection had the port
-    /// before: by a hold, or as the child of a listener.
+    /// Counts a connection, also in TIME-WAIT, as a user of `port` on `local`. The connection
+    /// already had the port: through a hold, or as the child of a listener.
     pub fn use_port(&self, port: u16, local: IpAddr, sharing: Sharing) {
         if let Some(mut users) = self.own_users() {
             users.add(port, local, sharing);
@@ -343,8 +345,8 @@ impl Binds {
 
     /// Gives a connection from `user.local` a port that is not held there and that `is_free`.
     ///
-    /// The port is noted as used if `user.sharing` is given. With `vacant`, ports with connections
-    /// of any shard are excluded.
+    /// The connection is counted as a user of the port if `user.sharing` is given. `vacant`
+    /// excludes ports with connections of any shard.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
@@ -371,8 +373,8 @@ impl Binds {
             }
             true
         };
-        // Usually the port has no holder at any address. A bind takes this lock, too, from its look
-        // until it holds the port.
+        // Usually no socket holds the port at any address. A bind also takes this lock, from its
+        // check until it holds the port.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);
@@ -383,7 +385,8 @@ impl Binds {
     }
 }
 
-/// A thread that panics ends the run, so no thread can see its half-done work.
+/// Ignores poisoning: a panic of any thread ends the run, so no other thread sees inconsistent
+/// data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -422,7 +425,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(hold(of(3, ADDR), false), None);
         assert_eq!(hold(of(3, PLAIN), true), None);
-        // Its holder shares it, too.
+        // The holder shares its port, too.
         assert_eq!(hold(of(3, ADDR), true), Some(first));
     }
 
@@ -431,7 +434,7 @@ mod tests {
         binds.use_any(ephemeral, 0, user, false, |_| true).port
     }
 
-    /// The sockets have the same number, each in its shard.
+    /// Both sockets have the same number, each within its own shard.
     #[test]
     fn a_port_is_held_in_all_shards() {
         for of in [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo] {
@@ -458,7 +461,7 @@ mod tests {
         let chosen =
             shards[1].hold_any(&mut Ephemeral::new(&(100..=101)), 0, &holder(PLAIN), false);
         assert_eq!(chosen, PortChoice { port: Some(101), tried: 1 });
-        // The port that is held goes to no connection; the other one's may be shared.
+        // No connection gets the held port; the port in use may be shared.
         assert_eq!(connect(&shards[0], &mut ephemeral), Some(100));
         shards[0].unuse_port(100, LOCAL, PLAIN);
         assert!(!shards[1].try_hold(100, &holder(PLAIN)));
@@ -467,7 +470,7 @@ mod tests {
         assert_eq!(connect(&shards[0], &mut ephemeral), None);
     }
 
-    /// A bind and a connect of two shards compete for a port: the second one does not get it.
+    /// A bind and a connect in two shards compete for a port: only the first succeeds.
     #[test]
     #[allow(clippy::disallowed_methods)] // Two shards bind and connect at the same moment.
     fn of_a_bind_and_a_connect_at_once_one_gets_the_port() {

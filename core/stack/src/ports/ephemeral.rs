@@ -1,39 +1,39 @@
-//! Choice of local ports (RFC 6056 §3.3.3, "simple hash-based"), at a cost that is bounded however
-//! many are in use.
+//! Choice of ephemeral ports (RFC 6056 §3.3.3, "simple hash-based"). The cost is bounded for any
+//! number of ports in use.
 
 use std::ops::RangeInclusive;
 
 use crate::limits::PORTS_PROBED_MAX;
 use crate::ports::port_set::PortSets;
 
-/// The range and the counter.
+/// Range of ports, and the counter of the algorithm.
 #[derive(Debug, Clone)]
 pub(crate) struct Ephemeral {
     first: u16,
     count: u32,
     next: u32,
-    /// Distance between ports that are tried one after the other where all are in use; see
-    /// [`stride`].
+    /// Distance between candidates tried successively when all ports are in use; see [`stride`].
     stride: u32,
 }
 
-/// Outcome of a choice.
+/// Result of a choice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PortChoice {
     pub port: Option<u16>,
-    /// How many ports were tried for it.
+    /// Number of ports tried.
     pub tried: u32,
 }
 
 impl Ephemeral {
-    /// Ports of `range`, which must not be empty.
+    /// Creates the generator for `range`, which must not be empty.
     pub fn new(range: &RangeInclusive<u16>) -> Self {
         let count = u32::from(*range.end()).saturating_sub(u32::from(*range.start())) + 1;
         Self { first: *range.start(), count, next: 0, stride: stride(count) }
     }
 
-    /// The ports of a socket with IP_LOCAL_PORT_RANGE: as in `inet_sk_get_local_port_range` a bound
-    /// counts where it lies in the range, and 0 is none.
+    /// Returns the generator for a socket with IP_LOCAL_PORT_RANGE. As in
+    /// `inet_sk_get_local_port_range`, a bound counts only if it lies in the host's range; 0 means
+    /// no bound.
     pub fn within(&self, range: (u16, u16)) -> Self {
         let (least, most) = range;
         let last = (u32::from(self.first) + self.count - 1) as u16;
@@ -46,21 +46,20 @@ impl Ephemeral {
         Self { next: self.next, ..Self::new(&(first..=last)) }
     }
 
-    /// Goes on behind a choice that was made [`within`](Self::within) this range.
+    /// Advances the counter after a choice made [`within`](Self::within) this range.
     pub fn follow(&mut self, choice: &Self) {
         let is_same = (choice.first, choice.count) == (self.first, self.count);
         self.next = if is_same { choice.next } else { (self.next + 1) % self.count };
     }
 
-    /// A port for which `is_free`: the first one not in `occupied`, from the place on that `hash`
-    /// and the counter give. If all ports are in `occupied`, one that can be shared. Candidates are
-    /// tried a [`stride`] apart, because ports chosen one after the other often lead to the same
-    /// peer. At most [`PORTS_PROBED_MAX`] are tried: all of a small range, and of a larger one
-    /// enough to find a free one in a hundred.
+    /// Returns a port for which `is_free` holds: the first one not in `occupied`, starting at the
+    /// position given by `hash` and the counter. If all ports are occupied, returns one that can be
+    /// shared. Shared candidates are tried a [`stride`] apart, because ports chosen successively
+    /// often lead to the same peer. At most [`PORTS_PROBED_MAX`] ports are tried. A small range is
+    /// tried completely; in a larger one a port is found if 1 % are free.
     ///
-    /// The keyed hash, of our address and the peer, makes the sequence towards one peer unguessable
-    /// from that towards another. The counter makes it go on, so that a port is not used again
-    /// soon.
+    /// The keyed hash of our address and the peer prevents a peer from guessing the ports used
+    /// towards another peer. The counter delays the reuse of a port.
     pub fn choose(
         &mut self,
         hash: u64,
@@ -72,8 +71,7 @@ impl Ephemeral {
         let offset = (hash % u64::from(self.count)) as u32;
         let start = (offset + self.next) % self.count;
         let mut tried = 0;
-        // A port outside `occupied` is free as a rule: only a connection that holds no port may
-        // have it.
+        // A port outside `occupied` is usually free; only connections without a hold could use it.
         let mut ahead = 0;
         while tried < PORTS_PROBED_MAX / 2
             && let Some(vacant) = self.vacant(start, ahead, occupied)
@@ -98,11 +96,12 @@ impl Ephemeral {
         PortChoice { port: shared, tried }
     }
 
-    /// Distance from `start`, at least `ahead`, of the next port that is not in `occupied`.
+    /// Returns the distance from `start`, at least `ahead`, of the next port that is not in
+    /// `occupied`.
     fn vacant(&self, start: u32, ahead: u32, occupied: &PortSets<'_>) -> Option<u32> {
         let (begin, end) = (u32::from(self.first), u32::from(self.first) + self.count);
         let from = begin + start + ahead;
-        // First those up to the end of the range, then those before the start.
+        // First the ports up to the end of the range, then the ports before the start.
         let up = (from < end).then(|| occupied.first_missing(from..end)).flatten();
         let wrapped = from.max(end) - self.count..begin + start;
         let found = up.or_else(|| occupied.first_missing(wrapped))?;
@@ -114,9 +113,9 @@ impl Ephemeral {
     }
 }
 
-/// The step from one port to the next. Steps lead to all of `count` ports, and spread those tried
-/// evenly, however many they are. The step is the number nearest to the golden section without a
-/// common divisor with `count` (Knuth, TAOCP 6.4, theorem S).
+/// Returns the step between successive candidates. The steps visit all `count` ports, and any
+/// number of candidates is spread evenly. The step is the number nearest to the golden section that
+/// is coprime to `count` (Knuth, TAOCP 6.4, theorem S).
 fn stride(count: u32) -> u32 {
     let golden = (u64::from(count) * 0x9e37 / 0x1_0000) as u32;
     (golden.max(1)..).find(|step| common_divisor(*step, count) == 1).unwrap_or(1)
@@ -147,7 +146,7 @@ mod tests {
         assert_eq!(choose(&mut ports, 3, &taken), None);
     }
 
-    /// As `inet_sk_get_local_port_range` has it: a bound that lies outside does not count.
+    /// As in `inet_sk_get_local_port_range`, a bound outside the range does not count.
     #[test]
     fn a_narrower_range_lies_within_the_hosts() {
         let all = Ephemeral::new(&(100..=199));
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(choose(&mut ports, hash, &[]), Some(0));
     }
 
-    /// Every port but one, wherever that is and wherever the search begins.
+    /// All ports but one are in use, for several free ports and starting positions.
     #[test]
     fn the_last_port_that_nobody_is_on_is_found_at_once() {
         for free in [32768, 32769, 40_000, 60_998, 60_999] {
@@ -196,8 +195,8 @@ mod tests {
         }
     }
 
-    /// Where all ports are in use, a search stays within its limit. A port is found though only one
-    /// in a hundred is free, and all free ones lie together.
+    /// When all ports are in use, a search stays within its limit. A port is found even if only 1 %
+    /// of the ports are free and these are adjacent.
     #[test]
     fn shared_ports_are_found_at_a_bounded_cost() {
         let occupied = PortSet::default();

@@ -1,7 +1,7 @@
-//! The rules of bind: holders of each local address and port, and the conditions to join them. Each
-//! protocol has a table.
+//! Rules of bind(2): the holders of each local address and port, and the conditions for sharing.
+//! Each protocol has a table.
 //!
-//! A bind looks at one of several holders that are alike, so its cost does not grow with their
+//! A bind compares one holder per group of equivalent holders, so its cost does not grow with their
 //! number.
 
 use std::cell::Cell;
@@ -18,11 +18,11 @@ use crate::ports::port_set::PortSet;
 /// A socket that holds a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortHolder {
-    /// The socket's index; in the table of several shards with the shard's number above it.
+    /// Socket index; in a table shared by several shards, combined with the shard number.
     pub socket: u32,
     pub addr: BindAddr,
     pub sharing: Sharing,
-    /// A listening TCP socket: SO_REUSEADDR alone does not let others share its port.
+    /// TCP listener. SO_REUSEADDR alone does not allow others to share its port.
     pub listening: bool,
     /// SO_BINDTODEVICE. Holders on different devices do not conflict.
     pub device: Option<IfaceId>,
@@ -33,14 +33,14 @@ impl PortHolder {
         HolderClass { sharing: self.sharing, listening: self.listening }
     }
 
-    /// Whether TCP lets a socket join the holder: both said SO_REUSEADDR and the holder does not
-    /// listen, or both said SO_REUSEPORT.
+    /// Whether a TCP socket may share with the holder. Both must have set SO_REUSEADDR while the
+    /// holder does not listen, or both SO_REUSEPORT.
     pub fn may_join(&self, HolderClass { sharing: theirs, listening }: HolderClass) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
 }
 
-/// Properties of a holder that decide whether others may join it.
+/// Properties of a holder that decide whether others may share with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HolderClass {
     pub sharing: Sharing,
@@ -57,15 +57,15 @@ impl HolderClass {
         })
     }
 
-    /// Where it is in [`Class::all`].
+    /// Returns its index in [`HolderClass::all`].
     fn number(self) -> usize {
         let HolderClass { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
         usize::from(reuse_addr) | usize::from(reuse_port) << 1 | usize::from(listening) << 2
     }
 }
 
-/// Place of a holder as a bind sees it: holders of one spot conflict with the same binds. In the
-/// order of spots, those of one port and class whose addresses overlap a given one are neighbours.
+/// Key of a holder: holders with equal keys conflict with the same binds. In the order of keys,
+/// holders of one port and class whose addresses overlap a given one are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     port: u16,
@@ -80,31 +80,31 @@ impl Spot {
         Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
     }
 
-    /// Whether the devices allow a packet that is for both this spot and a socket on `device`.
+    /// Whether the devices allow a packet to match both this holder and a socket on `device`.
     fn meets(&self, device: Option<IfaceId>) -> bool {
         self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
     }
 }
 
-/// A holder, with its port.
+/// A holder with its port.
 #[derive(Debug)]
 struct Hold {
     port: u16,
-    /// How many holds there were before.
+    /// Number of holds created before.
     number: u64,
     holder: PortHolder,
 }
 
-/// Sockets that may bind a TCP port without a look at its holders. Linux remembers with each port
-/// how the last holders came (`fastreuseport` of its bind bucket). A socket with SO_REUSEPORT alone
-/// may therefore bind after one with both options, although an earlier holder has SO_REUSEADDR
-/// alone.
+/// Sockets that may bind a TCP port without a check of its holders. Linux stores in each port how
+/// the last holders were bound (`fastreuseport` of the bind bucket). As a result a socket with only
+/// SO_REUSEPORT may bind after one with both options, although an earlier holder has only
+/// SO_REUSEADDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
-    /// The last one came without SO_REUSEPORT.
+    /// The last holder was bound without SO_REUSEPORT.
     #[default]
     Nobody,
-    /// The last ones had it when they came, and the first of these was bound so.
+    /// The last holders were bound with SO_REUSEPORT; the first of them at this address.
     ReusePortAt(BindAddr),
 }
 
@@ -126,16 +126,16 @@ impl Welcome {
     }
 }
 
-/// Holders of a port, counted by class.
+/// Number of holders of a port, by class.
 #[derive(Debug, Default)]
 struct HolderCrowd {
-    /// How many holders there are of each class.
+    /// Holders per class.
     holders: [u32; HolderClass::COUNT],
     welcome: Welcome,
 }
 
 impl HolderCrowd {
-    /// Classes that have holders.
+    /// Returns the classes that have holders.
     fn classes(&self) -> impl Iterator<Item = HolderClass> + use<> {
         let holders = self.holders;
         HolderClass::all().filter(move |class| holders[class.number()] > 0)
@@ -146,25 +146,25 @@ impl HolderCrowd {
     }
 }
 
-/// The table of one protocol.
+/// Table of one protocol.
 #[derive(Debug)]
 pub(crate) struct PortHolds {
     of: PortProtocol,
     ports: BTreeMap<u16, HolderCrowd>,
-    /// The keys of `ports`, for readers without a lock.
+    /// Keys of `ports`, readable without a lock.
     occupied: Arc<PortSet>,
-    /// By socket.
+    /// Holds by socket.
     holds: BTreeMap<u32, Hold>,
-    /// The holds in the order of their spots, with their numbers.
+    /// Holds in the order of their keys, with their numbers.
     spots: BTreeSet<(Spot, u64)>,
-    /// Holds so far.
+    /// Number of holds created so far.
     held: u64,
-    /// Spots looked at so far.
+    /// Number of keys compared so far.
     compared: Cell<u64>,
 }
 
 impl PortHolds {
-    /// An empty table, which keeps the held ports in `occupied`, too.
+    /// Creates an empty table, which also keeps the held ports in `occupied`.
     pub fn new(of: PortProtocol, occupied: Arc<PortSet>) -> Self {
         Self {
             of,
@@ -177,20 +177,20 @@ impl PortHolds {
         }
     }
 
-    /// Ports that are held.
+    /// Returns the number of held ports.
     pub fn len(&self) -> usize {
         self.ports.len()
     }
 
-    /// Whether a holder conflicts with a socket that is to hold `port` as `wanted`; its own present
-    /// hold does not count. `is_used`: whether a connection conflicts. By Linux's rules, which are
-    /// these and no others, conflicts are:
+    /// Whether a holder conflicts with a socket that is to hold `port` as `wanted`. The socket's
+    /// own present hold is ignored. `is_used` tells whether a connection conflicts. By Linux's
+    /// rules the following holders conflict, and no others:
     ///
-    /// * TCP: any holder that [meets](Spot::meets) `wanted` and does not [share](Holder::may_join),
-    ///   unless the port is [open](Welcome) to it;
-    /// * UDP: the newest holder that meets `wanted` and does not share by SO_REUSEADDR. If both
-    ///   have SO_REUSEPORT there is no conflict, whatever older holders have;
-    /// * echo: any holder of the ident, at whatever address, that does not share by SO_REUSEADDR.
+    /// * TCP: any holder that [overlaps](Spot::meets) `wanted` and does not
+    ///   [share](PortHolder::may_join), unless the port is [open](Welcome) to it;
+    /// * UDP: the newest holder that overlaps `wanted` and does not share by SO_REUSEADDR. If both
+    ///   have SO_REUSEPORT there is no conflict, whatever options older holders have;
+    /// * echo: any holder of the identifier, at any address, that does not share by SO_REUSEADDR.
     pub fn conflicts(
         &self,
         port: u16,
@@ -225,8 +225,8 @@ impl PortHolds {
         }
     }
 
-    /// The newest hold of each spot of a class that `wanted` meets: its number. The own hold of
-    /// `wanted` does not count.
+    /// Returns the number of the newest hold of each key of `class` that overlaps `wanted`, except
+    /// the hold of `wanted` itself.
     fn meeting(
         &self,
         port: u16,
@@ -253,13 +253,13 @@ impl PortHolds {
         })
     }
 
-    /// Holders that are not alike compared so far: the work done by look-ups.
+    /// Returns the number of keys compared so far, as a measure of the work of look-ups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         self.compared.get()
     }
 
-    /// Whether a connect may take `port` on `local` without having bound it.
+    /// Whether a socket holds `port` at `local`, so that connections without a bind may not use it.
     pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
         let Some(crowd) = self.ports.get(&port) else { return false };
         let stretches = BindAddr::Ip(local).stretches().into_iter().flatten();
@@ -275,7 +275,7 @@ impl PortHolds {
         })
     }
 
-    /// Notes that a socket holds `port`.
+    /// Adds the hold of a socket on `port`.
     pub fn hold(&mut self, port: u16, holder: PortHolder) {
         self.occupied.set(port, true);
         let crowd = self.ports.entry(port).or_default();
@@ -287,7 +287,7 @@ impl PortHolds {
         self.holds.insert(holder.socket, Hold { port, number, holder });
     }
 
-    /// The socket listens from now on.
+    /// Marks the holder as a listener.
     pub fn set_listening(&mut self, port: u16, socket: u32) {
         self.change(port, socket, |holder| holder.listening = true);
         let Some(hold) = self.holds.get(&socket).filter(|hold| hold.port == port) else { return };
@@ -296,7 +296,8 @@ impl PortHolds {
         }
     }
 
-    /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
+    /// Changes the hold of a socket, if it has one (connect(2) fixed its address, or options were
+    /// set).
     pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
             return;
@@ -309,7 +310,7 @@ impl PortHolds {
         self.spots.insert((Spot::of(port, &hold.holder), hold.number));
     }
 
-    /// Ends the socket's hold.
+    /// Ends the hold of a socket.
     pub fn release(&mut self, port: u16, socket: u32) {
         let Entry::Occupied(hold) = self.holds.entry(socket) else { return };
         if hold.get().port != port {
@@ -348,7 +349,7 @@ mod tests {
         Ip("2001:db8::1".parse().unwrap())
     }
 
-    /// As bind(2) on Linux 6.x answers; each row was tried there.
+    /// Expected results of bind(2), each verified on Linux 6.x.
     #[test]
     fn conflicts_are_those_of_linux() {
         let rows = [
@@ -389,8 +390,8 @@ mod tests {
         }
     }
 
-    /// The first holder took SO_REUSEPORT back after it was bound: which binds with the option
-    /// still get in. Each row was tried on Linux 6.18.
+    /// The first holder clears SO_REUSEPORT after its bind. Each row states whether a bind with the
+    /// option then fails, verified on Linux 6.18.
     #[test]
     fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {
         for (addr, wanted, conflict) in [
@@ -438,7 +439,7 @@ mod tests {
         assert!(!holds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK)), || false));
     }
 
-    /// By the rules that [`Holds::conflicts`] names, of a list of all holders.
+    /// Applies the rules of [`PortHolds::conflicts`] to a list of all holders.
     fn conflicts_in(all: &[PortHolder], of: PortProtocol, wanted: &PortHolder) -> bool {
         let mut others = all.iter().rev().filter(|holder| holder.socket != wanted.socket);
         let meets = |holder: &PortHolder| {
@@ -457,7 +458,8 @@ mod tests {
         }
     }
 
-    /// Any number of holders, which come, change and go: the answers equal those of a scan of all.
+    /// Compares the answers with a scan of all holders, while random holders are added, changed and
+    /// removed.
     #[test]
     fn holders_that_are_alike_answer_for_each_other() {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
@@ -477,7 +479,7 @@ mod tests {
                     device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
                 };
                 let expected = conflicts_in(&all, of, &wanted);
-                // A port that is open to all with SO_REUSEPORT is another rule.
+                // Ports that are open to all sockets with SO_REUSEPORT follow another rule.
                 let entry = holds.ports.get(&53);
                 if of != PortProtocol::Tcp
                     || !entry.is_some_and(|crowd| crowd.welcome.is_for(&wanted))
@@ -509,7 +511,7 @@ mod tests {
                     None => {}
                 }
             }
-            // Both answers come often enough to tell.
+            // Both answers occur often enough for the test to be meaningful.
             let often = count / 50;
             assert!(conflicts > often && conflicts < count - often, "{conflicts} of {count}");
             for holder in &all {

@@ -1,11 +1,11 @@
-//! Local ports of a stack: a table for each protocol, and the choice of ephemeral ports.
+//! Local ports of a stack: a table per protocol, and the choice of ephemeral ports.
 
 use super::bind_addr::PortProtocol;
 use super::binds::{Binds, PortUse};
 use super::ephemeral::{Ephemeral, PortChoice};
 use super::holds::PortHolder;
 
-/// Local ports by protocol, as one shard sees them.
+/// Local ports by protocol, from the view of one shard.
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     pub tcp: Binds,
@@ -17,14 +17,14 @@ pub(crate) struct LocalPorts {
 /// Candidates of one pass of [`LocalPorts::choose`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortPass {
-    /// Ports without connections only.
+    /// Only ports without connections.
     pub vacant: bool,
-    /// Ports that make this shard the flow's owner; false: ports that make a peer shard the owner.
+    /// True: ports for which this shard owns the flow. False: ports for which a peer shard owns it.
     pub home: bool,
 }
 
 impl LocalPorts {
-    /// Tables of TCP, UDP and echo.
+    /// Creates the object from the tables of TCP, UDP and echo.
     pub fn new(binds: [Binds; 3], ephemeral: Ephemeral) -> Self {
         let [tcp, udp, echo] = binds;
         Self { tcp, udp, echo, ephemeral }
@@ -46,13 +46,12 @@ impl LocalPorts {
         }
     }
 
-    /// Ports in use and addresses received on, of all protocols.
+    /// Returns the number of ports in use and receivers, of all protocols.
     pub fn len(&self) -> usize {
         self.tcp.len() + self.udp.len() + self.echo.len()
     }
 
-    /// Gives a socket a port of `range` ([`BindOptions::ports`](crate::BindOptions)) without a
-    /// conflict.
+    /// Assigns a socket a free port within `range` ([`BindOptions::ports`](crate::BindOptions)).
     pub fn hold_any(
         &mut self,
         table: PortProtocol,
@@ -67,8 +66,8 @@ impl LocalPorts {
         chosen
     }
 
-    /// Gives a connection a port that `is_allowed` in one of `passes`, tried in order. `ephemeral`
-    /// has the ports to choose from.
+    /// Assigns a connection a port that `is_allowed` in one of `passes`, tried in order. Candidates
+    /// come from `ephemeral`.
     pub fn choose(
         &self,
         ephemeral: &mut Ephemeral,
@@ -90,7 +89,7 @@ impl LocalPorts {
         chosen
     }
 
-    /// Ends the use of a port by a connection, if it was counted as a user.
+    /// Ends the use of a port by a connection, if it was counted.
     pub fn end_use(&self, port: u16, user: PortUse) {
         if let Some(sharing) = user.sharing {
             self.tcp.unuse_port(port, user.local, sharing);

@@ -1,4 +1,5 @@
-//! Local ports and addresses: which socket holds which, and which socket takes a packet.
+//! Local ports and addresses: the sockets that hold them, and the sockets that receive their
+//! packets.
 
 pub(crate) mod bind_addr;
 pub(crate) mod binds;

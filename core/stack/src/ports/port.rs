@@ -1,4 +1,4 @@
-//! Local ports: their choice and their release. The rules of conflict are in `holds`.
+//! Choice and release of local ports. The rules of conflicts are in `holds`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,12 +17,12 @@ use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::canonical;
 
 impl<H: Host> Stack<H> {
-    /// Gives a socket its local address by Linux's rules; port 0 chooses one of
+    /// Binds a socket to a local address by Linux's rules. Port 0 chooses a port of
     /// [`StackConfig::ephemeral`]. Returns the address with the port. Echo sockets have an
     /// identifier instead of a port.
     ///
     /// # Errors
-    /// [`BindError::AddrInUse`] also when no port can be chosen; the socket stays as it was.
+    /// [`BindError::AddrInUse`] also if no port is free. The socket is unchanged after an error.
     ///
     /// [`StackConfig::ephemeral`]: crate::StackConfig::ephemeral
     pub fn bind(
@@ -36,7 +36,8 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
             SocketRole::Fresh(_) => (PortProtocol::Tcp, false),
-            // Its connection is over, and a port that it had not named is no longer its own.
+            // After the end of its connection, the socket no longer holds a port that the program
+            // did not name.
             SocketRole::Stream(stream) => (PortProtocol::Tcp, stream.connection.is_some()),
             SocketRole::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
             _ => return Err(BindError::Invalid),
@@ -75,7 +76,7 @@ impl<H: Host> Stack<H> {
             true
         };
         match table {
-            // Nothing is taken for it before it listens.
+            // A TCP socket receives nothing before it listens.
             PortProtocol::Tcp => _ = hold(self),
             PortProtocol::Udp | PortProtocol::Echo => {
                 self.in_order(table, index, addr.port(), hold)
@@ -102,7 +103,7 @@ impl<H: Host> Stack<H> {
         if family == Family::V6 && ip.is_ipv4() && options.v6_only {
             return Err(BindError::Invalid);
         }
-        // Only UDP sockets can be bound to a group or a broadcast address.
+        // Only UDP sockets can be bound to a multicast group or a broadcast address.
         let group = ip.is_multicast() || self.net.is_broadcast(ip);
         match table {
             PortProtocol::Udp if group => return Ok(BindAddr::Ip(ip)),
@@ -118,8 +119,8 @@ impl<H: Host> Stack<H> {
         Err(BindError::AddrNotAvailable)
     }
 
-    /// Moves the bound address of a stream socket to a fresh socket that takes its place. If a
-    /// connection or listener ends by it, a port that the program did not name is not moved, as on
+    /// Moves the bound address of a stream socket to a new socket that replaces it. If this ends a
+    /// connection or listener, a port that the program did not name is released instead, as on
     /// Linux.
     pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
         let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
@@ -154,7 +155,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A listener takes no more connections.
+    /// Stops a listener from receiving connections.
     pub(crate) fn stop_listening(&mut self, index: u32) {
         let socket = self.sockets.get(index);
         let Some(socket) = socket.filter(|it| matches!(it.kind, SocketRole::Listener(_))) else {
@@ -167,8 +168,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// The connection of a socket is over: a port that the program did not name is free, as on
-    /// Linux. The address stays if the program named it.
+    /// Releases the port of a socket whose connection is over, unless the program named the port,
+    /// as on Linux. An address that the program named is kept.
     pub(crate) fn free_chosen_port(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let table = socket.kind.table();
@@ -191,8 +192,8 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// As on Linux the options of a bound socket count as they are when another socket binds, not
-    /// as they were at its own bind.
+    /// Sets the bind options of a socket. As on Linux, the current options of a bound socket count
+    /// when another socket binds, not the options at its own bind.
     pub(crate) fn set_binding(
         &mut self,
         index: u32,
@@ -230,8 +231,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
-    /// With `sharing` the connection is counted as its user. `range` is [`BindOptions::ports`].
+    /// Chooses a port to connect to the peer from: not held by a bind, and not in use towards the
+    /// peer. With `sharing`, the connection is counted as a user of the port. `range` is
+    /// [`BindOptions::ports`].
     pub(crate) fn choose_tcp_port(
         &mut self,
         now: Instant,
@@ -263,9 +265,10 @@ impl<H: Host> Stack<H> {
                     Some(_) => false,
                 }
         };
-        // With several shards, ports that make this shard the flow's owner come first. Next come
-        // flows of other owners on ports without connections, which it claims. Then come ports
-        // shared with other connections. Last are flows that other shards have in TIME-WAIT.
+        // With several shards, ports for which this shard owns the flow are tried first. The next
+        // pass claims flows of other owners on ports without connections. Then ports shared with
+        // other connections are tried. The last pass claims flows that other shards have in
+        // TIME-WAIT.
         let pass = |vacant, home| PortPass { vacant, home };
         let passes: &[PortPass] = match self.shards.is_alone() {
             true => &[pass(false, true)],
@@ -284,22 +287,22 @@ impl<H: Host> Stack<H> {
         port
     }
 
-    /// Gives a socket a port without a conflict.
+    /// Assigns a free port to a socket.
     fn hold_any(
         &mut self,
         table: PortProtocol,
         holder: &PortHolder,
         range: (u16, u16),
     ) -> Option<u16> {
-        // Each shard has a sequence of its own, so that a port given up by one is not taken by
-        // another at once.
+        // Each shard follows its own sequence, so a port released by one shard is not reused by
+        // another immediately.
         let shard = self.shards.number();
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let chosen = self.ports.hold_any(table, holder, range, hash);
         self.count_choice(chosen)
     }
 
-    /// Whether any socket or connection of this socket's protocol is on a port, at any address.
+    /// Whether any socket or connection of this socket's protocol uses a port, at any address.
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {
@@ -309,8 +312,8 @@ impl<H: Host> Stack<H> {
         table.is_some_and(|table| self.ports.of(table).is_taken(port))
     }
 
-    /// Gives a port to a socket that sends, connects or listens without one, at the address that it
-    /// was bound to, or at any.
+    /// Assigns a port to a socket that sends, connects or listens without one. The address remains
+    /// that of an earlier bind, or the wildcard.
     pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let socket = socket.ok_or(SendError::Invalid)?;

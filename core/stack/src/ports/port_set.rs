@@ -1,10 +1,10 @@
-//! Sets of ports that one thread changes and others look at.
+//! Sets of ports, written by one thread and read by others.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A set of ports, 8 KiB. Changes are made under a lock. Reads without the lock may be outdated, so
-/// a reader that relies on one repeats it under the lock.
+/// A set of ports, 8 KiB. Changes are made under a lock. Reads without the lock may be stale, so a
+/// reader that relies on the result repeats the read under the lock.
 #[derive(Debug)]
 pub(crate) struct PortSet(Box<[AtomicU64; WORDS]>);
 
@@ -17,10 +17,10 @@ impl Default for PortSet {
 }
 
 impl PortSet {
-    /// Puts `port` in, or takes it out.
+    /// Adds or removes `port`.
     pub fn set(&self, port: u16, is_in: bool) {
         let (word, bit) = (&self.0[usize::from(port) / 64], 1 << (port % 64));
-        // No atomic step is needed: only one thread changes the set.
+        // A separate load and store suffice, because only one thread changes the set.
         let before = word.load(Ordering::Relaxed);
         word.store(if is_in { before | bit } else { before & !bit }, Ordering::Relaxed);
     }
@@ -31,12 +31,12 @@ impl PortSet {
     }
 }
 
-/// The ports that are in any of some sets: the first one that is missing is found 64 at a time.
+/// Union of sets. The search for the first missing port examines 64 ports at a time.
 #[derive(Debug)]
 pub(crate) struct PortSets<'a>(pub &'a [&'a PortSet]);
 
 impl PortSets<'_> {
-    /// The first port of `range` that is in none of the sets.
+    /// Returns the first port of `range` that is in none of the sets.
     pub fn first_missing(&self, range: Range<u32>) -> Option<u32> {
         let mut at = range.start;
         while at < range.end {

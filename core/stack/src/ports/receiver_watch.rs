@@ -1,5 +1,5 @@
-//! News of the sockets that take packets from strangers, for an owner that opens ports for them
-//! elsewhere.
+//! Reports of sockets that receive packets from new peers, for an owner that forwards or opens
+//! ports for them elsewhere.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -10,32 +10,32 @@ use crate::ports::bind_addr::{BindAddr, PortProtocol};
 use crate::socket::{SocketRole, StackSocket};
 use crate::stack::Stack;
 
-/// A listener for [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
+/// Receives the [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
 ///
-/// Called within the call, or the turn, that makes the change. So an answer that the owner gives
-/// after [`Stack::listen`] or [`Stack::bind`] comes after the watch has acted. Shards call on
-/// their own threads; changes of one socket come in their order.
+/// Called within the call, or the poll of the shard, that makes the change. When [`Stack::listen`]
+/// or [`Stack::bind`] returns, the watch has been called. Shards call on their own threads; changes
+/// of one socket are reported in order.
 ///
 /// [`StackConfig::receivers`]: crate::StackConfig::receivers
 pub trait ReceiverWatch: Debug + Send + Sync {
-    /// A socket takes packets from now on, takes them elsewhere, or takes none any more.
+    /// Reports that a socket started or stopped to receive packets, or changed its address.
     fn on_change(&self, change: &ReceiverChange);
 }
 
-/// Change of a listener, or of a bound UDP socket; possibly none.
+/// Change of a listener or of a bound UDP socket; the state may be the same as before.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiverChange {
-    /// Stream for listeners; datagram for UDP sockets, also for those with a peer.
+    /// Stream for listeners; datagram for UDP sockets, including connected ones.
     pub kind: SocketKind,
-    /// Port of the socket, which was its port before where it takes nothing any more.
+    /// Port of the socket; its previous port if the socket no longer receives.
     pub port: u16,
-    /// Number of the socket among those of all shards; free again after its last change.
+    /// Number of the socket, unique among all shards; reused after its last change.
     pub seat: u32,
-    /// Packets that it takes; None: none.
+    /// Where the socket receives packets; None: it no longer receives.
     pub takes: Option<ReceiverAt>,
 }
 
-/// Local addresses and devices for which a socket takes packets.
+/// Local addresses and device at which a socket receives packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverAt {
     addr: BindAddr,
@@ -43,13 +43,13 @@ pub struct ReceiverAt {
 }
 
 impl ReceiverAt {
-    /// Whether the socket takes packets to `ip`, an address of its host, from the network.
+    /// Whether the socket receives packets from the network to `ip`, an address of its host.
     pub fn is_reached_at(&self, ip: IpAddr) -> bool {
         self.device != Some(IfaceId::LOOPBACK) && self.addr.overlaps(BindAddr::Ip(ip))
     }
 
-    /// Whether no packet from the network can be for the socket, because it is bound to the
-    /// loopback interface or to one of its addresses.
+    /// Whether the socket cannot receive packets from the network, because it is bound to the
+    /// loopback interface or to a loopback address.
     pub fn is_loopback(&self) -> bool {
         let on_loopback = matches!(self.addr, BindAddr::Ip(ip) if ip.is_loopback());
         on_loopback || self.device == Some(IfaceId::LOOPBACK)
@@ -57,8 +57,8 @@ impl ReceiverAt {
 }
 
 impl<H: Host> StackSocket<H> {
-    /// Port and addresses for which the socket takes packets: it listens, or is a bound datagram
-    /// socket.
+    /// Returns the port and addresses at which the socket receives packets, if it is a listener or
+    /// a bound datagram socket.
     pub(crate) fn receiver(&self) -> Option<(u16, ReceiverAt)> {
         let bound = self.bound.as_deref().filter(|bound| bound.has_port())?;
         let addr = match &self.kind {

@@ -1,8 +1,9 @@
-//! Sockets that take packets for a local address and port: listeners, and datagram sockets without
-//! a peer. Each protocol has a table.
+//! Sockets that receive packets for a local address and port: listeners, and datagram sockets
+//! without a peer. Each protocol has a table.
 //!
 //! Any number of sockets may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on any number
-//! of devices. A packet, and a socket that comes or goes, costs the same whatever their number.
+//! of devices. The cost of a packet, of an insertion and of a removal does not depend on their
+//! number.
 
 use std::cell::Cell;
 use std::collections::btree_map::Entry;
@@ -18,61 +19,61 @@ use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::tables::flow::on_device;
 use crate::tables::lines::SocketLines;
 
-/// The table of one protocol.
+/// Table of one protocol.
 #[derive(Debug)]
 pub(crate) struct Receivers {
     key: Keyed,
     of: PortProtocol,
     groups: HashTable<ReceiverGroup>,
     members: SocketLines<GroupReceiver>,
-    /// Members bound to a device: without any, lookups skip them.
+    /// Number of members bound to a device. Look-ups skip devices if it is 0.
     on_device: usize,
-    /// Groups bound to an address, to all of IPv4, to all of IPv6 alone, and to both.
+    /// Number of groups per kind of address: one address, all of IPv4, IPv6 only, both.
     bound: [usize; 4],
-    /// Members so far.
+    /// Number of members inserted so far.
     joined: u64,
-    /// Members with a processor: without any, that of a packet is not asked for.
+    /// Number of members with SO_INCOMING_CPU. If it is 0, the processor of packets is not needed.
     with_processor: usize,
-    /// The processor that packets come on.
+    /// Processor on which packets arrive.
     here: Option<u32>,
-    /// Groups compared so far: the work done by look-ups.
+    /// Number of groups compared so far, as a measure of the work of look-ups.
     pub compared: Cell<u64>,
 }
 
-/// Sockets that take packets for the same address and port from the same device, or from all.
+/// Sockets that receive packets for the same address and port from the same device, or from any.
 #[derive(Debug)]
 struct ReceiverGroup {
     hash: u64,
     addr: BindAddr,
     port: u16,
     device: Option<IfaceId>,
-    /// The last one bound.
+    /// Member that was bound last.
     newest: Option<u32>,
-    /// Group in `sharing` that the newest member shares packets with; else it takes all.
+    /// Sharing group of the newest member; None: the newest member receives all packets.
     shares: Option<u64>,
     /// Members of Linux's reuseport groups, by the number of each group's first member. A socket
-    /// stays in its group until it is closed. Usually there is one group: another begins when a new
+    /// stays in its group until it is closed. Usually there is one group. Another begins when a new
     /// socket finds no member with SO_REUSEPORT to join.
     sharing: BTreeMap<u64, Vec<u32>>,
-    /// Members that have SO_REUSEPORT now, by the order of binding.
+    /// Members that have SO_REUSEPORT now, in the order of binding.
     willing: BTreeSet<(u64, u32)>,
-    /// How many members have a processor.
+    /// Number of members with SO_INCOMING_CPU.
     with_processor: usize,
 }
 
-/// A socket that takes packets.
+/// A socket that receives packets.
 #[derive(Debug)]
 struct GroupReceiver {
-    /// How many members there were before.
+    /// Number of members inserted before.
     number: u64,
     device: Option<IfaceId>,
-    /// Where it is in `sharing`.
+    /// Position in `sharing`.
     slot: Option<SharingSlot>,
     /// SO_INCOMING_CPU.
     processor: Option<u32>,
 }
 
-/// Slot of a socket among those that share the load (SO_REUSEPORT).
+/// Position of a socket among sockets that share the load (SO_REUSEPORT).
 #[derive(Debug, Clone, Copy)]
 struct SharingSlot {
     /// Number of the first socket of the sharing group.
@@ -85,10 +86,10 @@ impl ReceiverGroup {
         self.addr == addr && self.port == port && self.device == device
     }
 
-    /// The member that takes a packet. As on Linux that is the last one bound, which SO_REUSEADDR
-    /// allowed to replace the others. If it has SO_REUSEPORT, the uniformly random `pick` chooses
-    /// among the sharing members. From the pick on, the first one whose processor is `here` is
-    /// preferred.
+    /// Chooses the member that receives a packet. As on Linux the newest member receives, because
+    /// SO_REUSEADDR allowed it to replace the others. If it has SO_REUSEPORT, the uniformly random
+    /// `pick` chooses among the sharing members. The next member whose processor is `here` is
+    /// preferred to that one.
     #[inline]
     fn choose(
         &self,
@@ -98,11 +99,11 @@ impl ReceiverGroup {
     ) -> Option<u32> {
         let Some(shares) = self.shares else { return self.newest };
         let sharing = self.sharing.get(&shares)?;
-        // Linux's reciprocal_scale: `pick` is to 2³² what the slot is to their number.
+        // Linux's `reciprocal_scale`: the slot is `pick` / 2³² of the number of members.
         let slot = (u64::from(pick) * sharing.len() as u64) >> u32::BITS;
         let slot = slot as usize;
         if self.with_processor > 0 && here.is_some() {
-            // As `reuseport_select_sock_by_hash`.
+            // As in `reuseport_select_sock_by_hash`.
             let is_here =
                 |socket: &&u32| members.get(**socket).is_some_and(|it| it.processor == here);
             let (before, from) = sharing.split_at(slot);
@@ -113,8 +114,8 @@ impl ReceiverGroup {
         sharing.get(slot).copied()
     }
 
-    /// Puts `socket` into the group that `began` numbers, or begins one with it, unless it is in
-    /// one already. Returns the number of its group.
+    /// Adds `socket` to the group numbered `began`, or to a new group if that is None, unless it is
+    /// in a group already. Returns the number of its group.
     fn share(
         &mut self,
         members: &mut SocketLines<GroupReceiver>,
@@ -131,7 +132,7 @@ impl ReceiverGroup {
         member.slot.map(|slot| slot.began)
     }
 
-    /// The place of one that is gone is the last one's, as in `__reuseport_detach_sock`.
+    /// Removes a member; the last member takes its slot, as in `__reuseport_detach_sock`.
     fn leave_slot(&mut self, members: &mut SocketLines<GroupReceiver>, slot: SharingSlot) {
         let SharingSlot { began, at } = slot;
         let Entry::Occupied(mut sharing) = self.sharing.entry(began) else { return };
@@ -145,7 +146,7 @@ impl ReceiverGroup {
         }
     }
 
-    /// Works out the receivers of packets, after a change.
+    /// Updates the receiver of packets after a change.
     fn settle(&mut self, members: &SocketLines<GroupReceiver>) {
         let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
         self.shares = newest
@@ -170,12 +171,12 @@ impl Receivers {
         }
     }
 
-    /// Addresses and ports, with devices, that have a member.
+    /// Returns the number of combinations of address, port and device that have a member.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// From now on the socket takes packets for `addr` and `port`.
+    /// Adds a socket that receives packets for `addr` and `port`.
     pub fn insert(
         &mut self,
         addr: BindAddr,
@@ -205,8 +206,8 @@ impl Receivers {
         let member = GroupReceiver { number, device, slot: None, processor: None };
         self.members.push(&mut group.newest, socket, member);
         if sharing.reuse_port && shares_at_all(self.of) {
-            // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which
-            // comes along if it got that when it was bound already.
+            // As in `udp_reuseport_add_sock`, the socket joins the newest member with SO_REUSEPORT.
+            // If that member set the option after its bind, it enters the group, too.
             let last = group.willing.last().copied();
             let began = last.and_then(|(_, last)| group.share(&mut self.members, last, None));
             group.share(&mut self.members, socket, began);
@@ -215,8 +216,7 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// SO_REUSEPORT was set, or taken back, on a socket; nothing changes for one that takes no
-    /// packets.
+    /// Sets or clears SO_REUSEPORT of a socket. Does nothing if the socket receives no packets.
     pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
         let Some(member) = self.members.get(socket) else { return };
         let (number, device) = (member.number, member.device);
@@ -230,7 +230,7 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// SO_INCOMING_CPU was set; nothing changes for a socket that takes no packets.
+    /// Sets SO_INCOMING_CPU of a socket. Does nothing if the socket receives no packets.
     pub fn set_processor(
         &mut self,
         addr: BindAddr,
@@ -250,17 +250,17 @@ impl Receivers {
         }
     }
 
-    /// Whether the processor of packets matters.
+    /// Whether the processor of packets influences the choice.
     pub fn minds_processor(&self) -> bool {
         self.with_processor > 0
     }
 
-    /// Packets come on this processor from now on.
+    /// Sets the processor on which packets arrive.
     pub fn runs_on(&mut self, processor: u32) {
         self.here = Some(processor);
     }
 
-    /// Undoes [`Receivers::insert`], if there is anything to undo.
+    /// Undoes [`Receivers::insert`], if the socket is a member.
     pub fn remove(&mut self, addr: BindAddr, port: u16, socket: u32) {
         let Some(device) = self.members.get(socket).map(|member| member.device) else { return };
         let hash = self.hash(addr, port, device);
@@ -283,24 +283,25 @@ impl Receivers {
         group.settle(&self.members);
     }
 
-    /// The socket that takes a packet for `addr` and `port` that came in on `iface`; of several
-    /// that share, `pick` chooses one.
+    /// Returns the socket that receives a packet for `addr` and `port` that arrived on `iface`.
+    /// `pick` chooses among sockets that share.
     #[inline]
     pub fn find(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: u32) -> Option<u32> {
         self.candidates(addr, port, iface)
             .find_map(|group| group.choose(pick, &self.members, self.here))
     }
 
-    /// All sockets that take a packet for `addr` and `port` that came in on `iface`, most specific
-    /// first (multicast).
+    /// Returns all sockets that receive a packet for `addr` and `port` that arrived on `iface`,
+    /// most specific first (multicast).
     pub fn all(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = u32> + '_ {
         let groups = self.candidates(addr, port, iface);
         groups.flat_map(|group| self.members.iter(group.newest)).map(|(socket, _)| socket)
     }
 
-    /// Groups to try, in order: those bound to the address, to its family, to everything; among
-    /// equals those bound to the device first. With UDP the device counts for more than the family,
-    /// as on Linux (`compute_score`); with TCP for as much.
+    /// Returns the groups to try, in order: bound to the address, to the wildcard of its family, to
+    /// the dual-stack wildcard. Among equals, groups bound to the device come first. With UDP the
+    /// device counts more than the family, as in Linux's `compute_score`; with TCP both count the
+    /// same.
     #[inline]
     fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> Candidates<'_> {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
@@ -315,13 +316,14 @@ impl Receivers {
         Candidates { receivers: self, port, wanted, next: 0 }
     }
 
-    /// Whether sockets may be bound so: where there is none, no look-up is made.
+    /// Whether a group with this kind of address and device may exist. If not, the look-up is
+    /// skipped.
     #[inline]
     fn may_have(&self, addr: BindAddr, device: Option<IfaceId>) -> bool {
         self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
     }
 
-    /// Place in `bound` of a local address.
+    /// Returns the index of an address in `bound`.
     #[inline]
     fn class(addr: BindAddr) -> usize {
         match addr {
@@ -352,11 +354,11 @@ impl Receivers {
     }
 }
 
-/// Groups that take a packet, most specific first.
+/// Groups that match a packet, most specific first.
 struct Candidates<'a> {
     receivers: &'a Receivers,
     port: u16,
-    /// Binds that are looked for, in this order.
+    /// Addresses and devices to look up, in order.
     wanted: [(BindAddr, Option<IfaceId>); 6],
     next: usize,
 }
@@ -378,7 +380,8 @@ impl<'a> Iterator for Candidates<'a> {
     }
 }
 
-/// Linux's ping sockets share nothing: the last one bound to an ident takes all.
+/// Whether sockets can share packets. Linux's ping sockets do not: the last one bound to an
+/// identifier receives all.
 fn shares_at_all(of: PortProtocol) -> bool {
     of != PortProtocol::Echo
 }
@@ -392,7 +395,7 @@ mod tests {
     const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
     const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
     const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
-    /// Values to pick by, as far from each other as can be.
+    /// Values of `pick`, evenly spaced.
     const QUARTERS: [u32; 4] = [0, 1 << 30, 2 << 30, 3 << 30];
 
     #[test]
@@ -432,26 +435,26 @@ mod tests {
         assert_eq!(taker(&receivers, 0), Some(7));
     }
 
-    /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
+    /// SO_REUSEPORT set before and after bind, verified on Linux 6.18.
     #[test]
     fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let takers = |receivers: &Receivers| -> Vec<u32> {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
-        // The first one after its bind, the second one before.
+        // The first socket sets the option after its bind, the second one before.
         let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.set_reuse_port(AnyV4, 53, 1, true);
         assert_eq!(takers(&receivers), [1; 4]);
         receivers.insert(AnyV4, 53, 2, None, PORT);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
-        // The first one takes it back, then the second.
+        // The first socket clears the option, then the second.
         receivers.set_reuse_port(AnyV4, 53, 1, false);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
         receivers.set_reuse_port(AnyV4, 53, 2, false);
         assert_eq!(takers(&receivers), [2; 4]);
-        // Both after both were bound.
+        // Both sockets set the option after both binds.
         let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.insert(AnyV4, 53, 2, None, ADDR);
@@ -474,8 +477,8 @@ mod tests {
         assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
     }
 
-    /// Among members that set SO_REUSEPORT after their bind, only the last one shares with
-    /// newcomers; tried on Linux 6.18.
+    /// Among members that set SO_REUSEPORT after their bind, only the newest shares with new
+    /// sockets; verified on Linux 6.18.
     #[test]
     fn who_came_to_share_late_and_who_leaves() {
         let v4 = IpAddr::from([10, 0, 0, 1]);
@@ -506,8 +509,8 @@ mod tests {
         assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
     }
 
-    /// A socket that took SO_REUSEPORT back shares with the members that its group had, and with no
-    /// newcomer; tried on Linux 6.18.
+    /// A socket that cleared SO_REUSEPORT shares with the members of its group, but with no new
+    /// socket; verified on Linux 6.18.
     #[test]
     fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
         let v4 = IpAddr::from([10, 0, 0, 1]);

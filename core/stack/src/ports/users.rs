@@ -1,4 +1,4 @@
-//! Connections, or their remains, on ports that no socket holds (any more). Each shard has a table.
+//! Connections, also in TIME-WAIT, on ports without a hold. Each shard has a table.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,16 +9,16 @@ use crate::ports::bind_addr::{BindAddr, Sharing};
 use crate::ports::holds::{HolderClass, PortHolder};
 use crate::ports::port_set::PortSet;
 
-/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one
-/// address.
+/// Address and options of connections, also in TIME-WAIT, on a port without a hold in this table.
 type User = (IpAddr, Sharing);
 
-/// Users of a port. Usually these are connections from one address, which need no list.
+/// Users of a port. Usually all are connections from the same address, which need no list.
 #[derive(Debug)]
 enum UsedPort {
-    /// So many connections, all alike.
+    /// Number of users that all have the same address and options.
     Alike(User, u32),
-    /// How many of each. There may be many, for a port may be used with every address of a host.
+    /// Number of users by address and options. A port may be used with every address of a host, so
+    /// there may be many.
     #[expect(clippy::box_collection, reason = "a map in place would make every entry larger")]
     Several(Box<BTreeMap<User, u32>>),
 }
@@ -26,7 +26,7 @@ enum UsedPort {
 const _: () = assert!(size_of::<UsedPort>() <= 24);
 
 impl UsedPort {
-    /// Whether `is` holds for one of the users whose address `wanted` may overlap.
+    /// Whether `is` holds for any user whose address may overlap that of `wanted`.
     fn any_user(&self, wanted: &PortHolder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
             UsedPort::Alike(user, _) => is(user),
@@ -47,7 +47,7 @@ impl UsedPort {
         }
     }
 
-    /// The list of all users of the port, in place of the short form for users of one address.
+    /// Returns the users of the port as a list, after converting the short form if necessary.
     fn list(&mut self) -> &mut BTreeMap<User, u32> {
         if let UsedPort::Alike(user, count) = *self {
             *self = UsedPort::Several(Box::new(BTreeMap::from([(user, count)])));
@@ -59,26 +59,26 @@ impl UsedPort {
     }
 }
 
-/// The table of a shard.
+/// Table of one shard.
 #[derive(Debug)]
 pub(crate) struct Users {
     ports: BTreeMap<u16, UsedPort>,
-    /// The keys of `ports`, for readers without a lock.
+    /// Keys of `ports`, readable without a lock.
     occupied: Arc<PortSet>,
 }
 
 impl Users {
-    /// An empty table, which keeps the used ports in `occupied`, too.
+    /// Creates an empty table, which also keeps the used ports in `occupied`.
     pub fn new(occupied: Arc<PortSet>) -> Self {
         Self { ports: BTreeMap::new(), occupied }
     }
 
-    /// Ports in use.
+    /// Returns the number of ports in use.
     pub fn len(&self) -> usize {
         self.ports.len()
     }
 
-    /// Whether a connection, or its remains, conflicts with a bind.
+    /// Whether a connection, also in TIME-WAIT, conflicts with a bind.
     pub fn are_in_way(&self, port: u16, wanted: &PortHolder) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# an OPEN call that will functionally allow an application to LISTEN on a port while a
@@ -92,7 +92,7 @@ impl Users {
         })
     }
 
-    /// Notes that a connection, or its remains, uses `port` on `local`.
+    /// Adds a connection, also in TIME-WAIT, that uses `port` on `local`.
     pub fn add(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         self.occupied.set(port, true);
         let new = (local, sharing);
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(users.len(), 0);
     }
 
-    /// Connections from as many addresses as a host has, or pretends to (IP_FREEBIND).
+    /// A port is used with 1000 addresses, as on a host with many addresses or with IP_FREEBIND.
     #[test]
     fn users_of_a_port_are_counted_by_address() {
         let mut users = Users::new(Arc::default());

@@ -1,9 +1,9 @@
-//! Sockets of each shard as its peer shards know them, in one table a protocol. Its lock puts
-//! changes in order: two sockets that compete for packets are in the same order in every shard.
+//! Sockets of each shard that are announced to peer shards, in one table per protocol. The table's
+//! lock orders changes: sockets that compete for packets are in the same order in every shard.
 //!
-//! Listeners are known to all. A port of UDP, or an echo identifier, that only one shard has is not
-//! announced: its packets go to that shard. When a second shard comes, all shards are told of the
-//! first one's sockets.
+//! Listeners are always announced. A UDP port or echo identifier that only one shard uses is not
+//! announced: its packets go to that shard. When a second shard uses the port, the first shard's
+//! sockets are announced to all shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use super::ShardId;
 use super::common::{Common, PeerChange, Shadow};
 use crate::ports::bind_addr::PortProtocol;
 
-/// The table of a protocol.
+/// Table of one protocol.
 #[derive(Debug)]
 pub(crate) struct Announced {
     of: PortProtocol,
     common: Arc<Common>,
     ports: BTreeMap<u16, AnnouncedPort>,
-    /// Sockets so far.
+    /// Number of sockets added so far.
     count: u64,
 }
 
-/// A port on which there are sockets.
+/// A port with sockets.
 #[derive(Debug, Default)]
 struct AnnouncedPort {
-    /// By number, each with how many there were before.
+    /// Sockets by number, each with the count of sockets added before.
     sockets: BTreeMap<u32, (u64, Box<Shadow>)>,
-    /// How many of each shard.
+    /// Number of sockets per shard.
     shards: BTreeMap<ShardId, u32>,
-    /// All shards know of all sockets on it, until the last one has gone.
+    /// True: all sockets on the port are announced to all shards, until the last one is gone.
     is_public: bool,
 }
 
 impl AnnouncedPort {
-    /// Its shards, a bit each.
+    /// Returns the shards that use the port, as a bit set.
     fn shards(&self) -> u16 {
         self.shards.keys().fold(0, |all, shard| all | 1 << shard.0)
     }
@@ -45,8 +45,9 @@ impl Announced {
         Self { of, common, ports: BTreeMap::new(), count: 0 }
     }
 
-    /// A socket of `shard` is about to come to `port`. If other shards have the port, all shards
-    /// are told of their sockets first. The new socket is then the newest in its own shard, too.
+    /// Prepares for a socket of `shard` on `port`. If only other shards use the port so far, their
+    /// sockets are announced to all shards first. The new socket is then the newest in its own
+    /// shard, too.
     pub fn open(&mut self, port: u16, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.is_public || entry.shards.keys().all(|other| *other == shard) {
@@ -60,8 +61,8 @@ impl Announced {
         }
     }
 
-    /// Sets the properties by which others know the socket `seat` (its number among all shards'
-    /// sockets), which is on `port`.
+    /// Sets the announced properties of the socket `seat` (its number among all shards' sockets) on
+    /// `port`.
     pub fn set(&mut self, port: u16, seat: u32, shadow: Box<Shadow>) {
         let shard = shadow.shard;
         let entry = self.ports.entry(port).or_default();
@@ -77,7 +78,8 @@ impl Announced {
         self.note(port);
     }
 
-    /// The socket `seat` of `shard` takes nothing on `port` any more, if it ever did.
+    /// Removes the socket `seat` of `shard`, which no longer receives packets on `port`. Does
+    /// nothing if the socket was not announced.
     pub fn remove(&mut self, port: u16, seat: u32, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.sockets.remove(&seat).is_none() {
@@ -98,7 +100,7 @@ impl Announced {
         self.note(port);
     }
 
-    /// Where packets to `port` go.
+    /// Updates the shards that receive packets to `port`.
     fn note(&self, port: u16) {
         let shards = self.ports.get(&port).map_or(0, AnnouncedPort::shards);
         match self.of {

@@ -1,5 +1,5 @@
-//! Connections for a listener of another shard. The shard that owns the flow makes the connection,
-//! buffers and all; the listener's shard has the accept queue:
+//! Connections for a listener of another shard. The connection and its buffers are in the shard
+//! that owns the flow; the accept queue is in the listener's shard:
 //!
 //! ```text
 //!  shard of the flow                       shard of the listener
@@ -11,13 +11,13 @@
 //!  or no child                  ─ Pass ──► Room for another shard
 //! ```
 //!
-//! Two connections of one client enter the queue in their order, whichever shards have them. For
-//! that, offers have the time of the turn that made them, and the rings are read until no ring has
+//! Connections of one client enter the queue in order, even if different shards have them. Offers
+//! therefore contain the time of the turn that made them, and the rings are read until none has
 //! another offer.
 //!
-//! The listener's shard writes the number of places left in the queue into a word that the other
-//! shards read. When there is none they drop SYNs and last ACKs, as the listener's own shard does.
-//! `Full` answers offers that were on the way when the queue became full.
+//! The listener's shard publishes the number of free places in the queue to the other shards. If
+//! the number is 0, they drop SYNs and last ACKs, like the listener's own shard. `Full` answers
+//! offers that were in transit when the queue became full.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: ShardMessage) {
         match message {
             ShardMessage::Owner { from, words } => cx.host.told(from, words),
-            // `take_offers` has put the child into its queue.
+            // `take_offers` has added the child to its queue.
             ShardMessage::Offer(_) => {}
             ShardMessage::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
@@ -57,7 +57,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Closes the children of listeners that are gone.
+    /// Closes the children of listeners that no longer exist.
     pub(crate) fn close_forsaken(&mut self, cx: &mut Cx<'_, H>) {
         while let Some(child) = self.shards.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
             self.refuse(cx, &child);
@@ -67,17 +67,18 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A child is refused by its listener, and aborted here. Its connection may have ended before.
+    /// Aborts a child that its listener refused. The connection may have ended before.
     fn refuse(&mut self, cx: &mut Cx<'_, H>, child: &OfferedChild) {
         cx.host.refused(child.user, child.tag);
         self.close(cx.now, child.id, Linger::Abort);
     }
 
-    /// Puts the children offered in `batch` into their queues, in the order of their offers across
-    /// shards. Other messages of the batch come later, since they may be about these children.
+    /// Adds the children offered in `batch` to their queues, in the order of their offers across
+    /// shards. Other messages of the batch are handled later, because they may refer to these
+    /// children.
     pub(super) fn take_offers(&mut self, host: &mut H, batch: &VecDeque<Mail>) {
         let mut offers: Vec<Offer> = batch.iter().filter_map(Mail::offer).collect();
-        // Offers of one shard and time are in order, and the sort is stable.
+        // Offers of one shard with the same time are in order, and the sort is stable.
         offers.sort_by_key(|offer| offer.at);
         for offer in &offers {
             self.on_offer(host, offer);
@@ -128,7 +129,7 @@ impl<H: Host> Stack<H> {
         Queued::Yes
     }
 
-    /// There was no place for a child: it waits here.
+    /// Keeps a child that found no place in the accept queue.
     fn put_off(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -143,7 +144,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// There is a place: for the first child that is still there.
+    /// Offers the place that became free to the first waiting child that still exists.
     fn offer_next(&mut self, cx: &mut Cx<'_, H>, listener: ListenerName) {
         while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };
@@ -153,11 +154,12 @@ impl<H: Host> Stack<H> {
             }
             self.refuse(cx, &child);
         }
-        // The place is for another shard.
+        // Leave the place to another shard.
         self.shards.tell(listener.shard, ShardMessage::Pass { listener: listener.id });
     }
 
-    /// The children that wait for a place with a listener, of which there is a shadow here.
+    /// Returns the children that wait for a place with a listener of another shard, through its
+    /// shadow.
     fn unqueued(&mut self, listener: ListenerName) -> Option<&mut VecDeque<OfferedChild>> {
         let ListenerName { shard: home, id: listener } = listener;
         let seat = Binds::seat_of(home, listener.0 as u32);
@@ -166,14 +168,14 @@ impl<H: Host> Stack<H> {
             return None;
         };
         match state.among.as_deref_mut()? {
-            // Its number may be another listener's by now.
+            // Another listener may have the number by now.
             AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some(unqueued),
             _ => None,
         }
     }
 }
 
-/// Outcome of an offer.
+/// Result of an offer.
 enum Queued {
     Yes,
     Full,

@@ -1,14 +1,14 @@
-//! Flows that are not with their owner: a program chose the port that it connects from, and its
-//! socket is in another shard. The owner knows whether the flow is free, for a connection of its
-//! own or one in TIME-WAIT may have it. So the SYN waits for its answer; from then on every
-//! shard knows where the packets go.
+//! Flows that their owner does not have: a program chose the local port of a connection, and its
+//! socket is in another shard. The owner knows whether the flow is free, because a connection of
+//! its own, possibly in TIME-WAIT, may use it. The SYN therefore waits for the owner's answer.
+//! After that all shards know which shard has the flow.
 //!
 //! ```text
 //!  Stack::connect ─ Claim ──► owner: is the flow free?
 //!  SYN            ◄─ Claimed ─ then it is an exception, which all shards know of
 //!  Error          ◄─ InUse ──── a connection has it
 //! ```
-//! A flow that is an exception already is claimed from the shard that has it. Like an owner, that
+//! A flow that is already an exception is claimed from the shard that has it. Like an owner, that
 //! shard gives up a TIME-WAIT.
 
 use towpath_tcp::{Instant, SeqNum};
@@ -29,7 +29,7 @@ impl PeerShards {
         self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
     }
 
-    /// Asks for the flow of a connection that is about to be opened, if another shard has it.
+    /// Claims the flow of a connection that is about to be opened, if another shard has the flow.
     /// Nothing is sent before the answer.
     pub fn claim(&mut self, index: u32, socket: SocketId, flow: Flow) {
         if self.is_home(&flow) {
@@ -41,13 +41,13 @@ impl PeerShards {
         self.tell(home, ShardMessage::Claim { flow, socket, by });
     }
 
-    /// Whether the flow of a connection is not its own yet.
+    /// Whether a connection still waits for its flow.
     #[inline]
     pub fn is_claiming(&self, index: u32) -> bool {
         self.member.as_ref().is_some_and(|member| member.claims.contains(&index))
     }
 
-    /// A connection, or its remains, is gone: its flow is with its owner again.
+    /// Returns the flow of a finished connection to its owner.
     pub fn give_back(&mut self, flow: &Flow) {
         let Some(member) = &mut self.member else { return };
         if member.excepted.get(flow) == Some(&member.id) {
@@ -72,14 +72,14 @@ impl<H: Host> Stack<H> {
         let (own, home, owner) = (member.id, member.home(&flow), member.common.owners.of(&flow));
         let found = self.find_flow(self.keys.table.ends(&flow), &flow);
         let iss_min = match found {
-            // Another shard has it, or has just given it back.
+            // Another shard has the flow, or has just returned it.
             None if home != own => {
                 return self.shards.tell(home, ShardMessage::Claim { flow, socket, by });
             }
             None => None,
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 let iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
-                // First, so that it is not given back in between.
+                // First, so that `remove_time_wait` does not return the flow to its owner.
                 self.shards.set_excepted(flow, None);
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);

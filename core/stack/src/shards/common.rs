@@ -1,10 +1,10 @@
-//! State that all shards of a host read: which shards have a port of UDP or an echo identifier, and
-//! changes of commonly known sockets.
+//! State that all shards of a host read: the shards that use each UDP port and echo identifier, and
+//! changes of announced sockets.
 //!
-//! Changes are few: listeners, ports that several shards have, connections that are not with their
-//! owner. Each shard has a list of changes that it has not seen. A word, read once for each batch
-//! of packets, says whether there are any. Calls that make a change return after all lists have it,
-//! so no packet that follows from it is judged without it.
+//! Changes are rare: listeners, ports shared by several shards, and flows that their owner does not
+//! have. Each shard has a list of changes that it has not seen. A counter, read once per batch of
+//! packets, tells whether there are any. A call that makes a change returns only after all lists
+//! contain it. Packets that result from the call are therefore handled with the change.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -20,12 +20,12 @@ use crate::settings::StreamSettings;
 use crate::socket::BoundAddr;
 use crate::tables::flow::Flow;
 
-/// State common to all shards of a host.
+/// State shared by all shards of a host.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub owners: Owners,
     news: Box<[UnseenChanges]>,
-    /// News of the first shard, for each shard.
+    /// Updates from the first shard, by receiving shard.
     bulletins: Box<[UpdateQueue]>,
     udp: PortShards,
     echo: PortShards,
@@ -38,18 +38,18 @@ impl Common {
         Arc::new(Self { owners, news, bulletins, udp: PortShards::new(), echo: PortShards::new() })
     }
 
-    /// News of the first shard for `shard`.
+    /// Returns the updates from the first shard for `shard`.
     #[inline]
     pub fn update_queue(&self, shard: ShardId) -> &UpdateQueue {
         &self.bulletins[shard.index()]
     }
 
-    /// The shards that have sockets on a port of UDP, or an echo identifier.
+    /// Returns the shards with sockets, by UDP port or echo identifier.
     pub fn port_shards(&self, echo: bool) -> &PortShards {
         if echo { &self.echo } else { &self.udp }
     }
 
-    /// Lets all shards but `by` know of a change.
+    /// Posts a change to all shards except `by`.
     pub fn post(&self, by: ShardId, change: &PeerChange) {
         for (n, news) in self.news.iter().enumerate() {
             if n != by.index() {
@@ -58,8 +58,8 @@ impl Common {
         }
     }
 
-    /// Shards to wake for changes, a bit each; usually none. Each has too many unseen changes, or
-    /// connections that wait to be reset.
+    /// Returns the shards to wake for changes, as a bit set; usually empty. Each has too many
+    /// unseen changes, or connections that wait for a reset.
     pub fn far_behind(&self) -> u16 {
         let far = |news: &UnseenChanges| {
             let unseen = news.unseen.load(Ordering::Relaxed);
@@ -68,17 +68,17 @@ impl Common {
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
     }
 
-    /// Whether a shard is among those of [`Self::far_behind`] for its waiting connections.
+    /// Whether [`Self::far_behind`] contains a shard because of connections that wait.
     #[inline]
     pub fn is_urgent(&self, shard: ShardId) -> bool {
         self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
     }
 
-    /// Changes for `shard` since it saw `seen` changes.
+    /// Returns the changes for `shard` after the first `seen` changes.
     #[inline]
     pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<PeerChange>> {
         let news = &self.news[shard.index()];
-        // Acquire: a thread that sees the number sees the list with it.
+        // Acquire: a thread that sees the number also sees the list.
         if news.posted.load(Ordering::Acquire) == seen {
             return None;
         }
@@ -89,15 +89,15 @@ impl Common {
     }
 }
 
-/// Changes that a shard has not seen, on cache lines of their own.
+/// Changes that a shard has not seen, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct UnseenChanges {
-    /// How many there were so far, as shows once they are in the list.
+    /// Number of changes posted so far; incremented after a change was added to the list.
     posted: AtomicU64,
-    /// How many are in the list.
+    /// Length of the list.
     unseen: AtomicU32,
-    /// A listener is gone that connections may wait for.
+    /// A listener with possibly waiting connections is gone.
     is_urgent: AtomicBool,
     changes: Mutex<VecDeque<PeerChange>>,
 }
@@ -116,22 +116,22 @@ impl UnseenChanges {
     }
 }
 
-/// Something that every shard has to know.
+/// A change that every shard must see.
 #[derive(Debug, Clone)]
 pub(crate) enum PeerChange {
-    /// Properties of a socket for other shards; `None`: the socket is gone, or takes no packets any
-    /// more.
+    /// Properties of a socket for other shards; `None`: the socket is gone, or no longer receives
+    /// packets.
     Shadow { table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>> },
-    /// A flow is with another shard than its owner; `None`: no more.
+    /// Another shard than the owner has a flow; `None`: the owner has it again.
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
 
-/// A socket of another shard, as this one knows it.
+/// A socket of another shard, as announced to this one.
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow {
     pub shard: ShardId,
     pub id: SocketId,
-    /// Its owner's number.
+    /// Number that the owner assigned to the socket.
     pub user: u32,
     pub family: Family,
     pub bound: BoundAddr,
@@ -139,18 +139,18 @@ pub(crate) struct Shadow {
     pub kind: ShadowKind,
 }
 
-/// Properties by the kind of the socket.
+/// Properties that depend on the kind of the socket.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
-    /// A listener, with the number of places left in its accept queue, which its shard alone
-    /// writes.
+    /// A listener. `room` is the number of free places in its accept queue, written only by its
+    /// shard.
     Listener { settings: Box<StreamSettings>, room: Arc<AtomicU32>, note: ListenerNote },
-    /// With its peer.
+    /// A datagram socket with its peer.
     Datagram { echo: bool, peer: Option<Flow> },
 }
 
-/// Shards that have sockets on a port, a bit each. Changed under the lock of the port's holders,
-/// and read for every datagram.
+/// Shards that have sockets on each port, as bit sets. Changed under the lock of the port's
+/// holders, and read for every datagram.
 #[derive(Debug)]
 pub(crate) struct PortShards(Box<[AtomicU16]>);
 

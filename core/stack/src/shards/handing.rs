@@ -1,4 +1,5 @@
-//! Packets of several shards: finds the shard that a packet belongs to, and hands it over.
+//! Dispatch of packets among shards: finds the shard to which a packet belongs, and hands the
+//! packet over.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -19,23 +20,23 @@ use crate::socket::SocketRole;
 use crate::stack::Stack;
 use crate::tables::flow::Flow;
 
-/// As often a packet is handed over at most. Twice does for one that was on its way when a socket
-/// came.
+/// Maximum number of times a packet is handed over. Two suffice even if a socket was added while
+/// the packet was in transit.
 const HOPS_MAX: u8 = 4;
 
-/// The shard that a packet belongs to.
+/// Shard to which a packet belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PacketOwner {
-    /// The own shard, also when no shard has a socket for the packet. With the hash of its flow in
-    /// the table, if known by now.
+    /// The own shard, also if no shard has a socket for the packet. Contains the hash of the flow
+    /// in the table, if already computed.
     Mine(Option<u64>),
     Of(ShardId),
-    /// Every shard in the set, a bit each: a datagram to many.
+    /// All shards in a bit set, each of which receives a copy of the datagram.
     Copies(u16),
 }
 
 impl<H: Host> Stack<H> {
-    /// Finds the shard of a packet of a device, which was handed over `hops` times.
+    /// Finds the shard of a packet from a device, which was handed over `hops` times.
     pub(crate) fn judge_packet(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -45,7 +46,7 @@ impl<H: Host> Stack<H> {
     ) {
         let interface = self.net.interfaces().get(iface.index());
         let link = interface.map_or(LinkType::Ip, |interface| interface.link());
-        // A packet to another cx.host has no owner here: the shard where it came in sends it on.
+        // No shard owns a packet to another host: the shard where it arrived forwards it.
         if self.net.is_router()
             && let Some(dst) = Subject::destination(link, packet.linear())
             && self.net.is_beyond(iface, dst)
@@ -56,7 +57,7 @@ impl<H: Host> Stack<H> {
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {
             PacketOwner::Of(shard) if hops < HOPS_MAX => {
-                // Its payload may lie in a FIFO, which is released when this turn ends.
+                // The payload may lie in a FIFO, which is released when this turn ends.
                 packet.linearize(cx.pool);
                 let hops = hops + 1;
                 self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, cx.pool);
@@ -81,11 +82,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Finds the shard of a packet of this host to itself, which was handed over `hops` times.
+    /// Finds the shard of a packet from this host to itself, which was handed over `hops` times.
     pub(crate) fn judge_looped(&mut self, cx: &mut Cx<'_, H>, mut looped: Looped, hops: u8) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
             PacketOwner::Of(shard) if hops < HOPS_MAX => {
-                // Its payload may lie in a FIFO, which is released when this turn ends.
+                // The payload may lie in a FIFO, which is released when this turn ends.
                 looped.packet.linearize(cx.pool);
                 self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, cx.pool);
             }
@@ -131,12 +132,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes mail of other shards.
+    /// Receives mail from other shards.
     pub(crate) fn receive_mail(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let mut batch = std::mem::take(&mut member.batch);
         let has_offers = take_mail(&mut member.pairs, cx.pool, &mut batch);
-        // Changes of sockets precede the messages that follow from them, so look at those first.
+        // Changes of sockets precede the messages that depend on them, so apply changes first.
         self.catch_up_for_batch();
         self.close_forsaken(cx);
         self.receive_updates(cx);
@@ -145,7 +146,8 @@ impl<H: Host> Stack<H> {
         }
         for mail in batch.drain(..) {
             match mail {
-                // Judged once more: sockets may have come and gone while it was on its way.
+                // Dispatch again: sockets may have been added or removed while the packet was in
+                // transit.
                 Mail::Packet { iface, packet, hops } => {
                     self.judge_packet(cx, iface, packet, hops);
                 }
@@ -161,8 +163,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Takes updates of the first shard. Errors are delivered one by one, so that none is lost for
-    /// want of a place when many neighbours fail at once.
+    /// Receives updates from the first shard. Errors are delivered one by one, so that none is lost
+    /// for lack of room when many neighbours fail together.
     fn receive_updates(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let Some(unheard) = member.common.update_queue(member.id).hear(&mut member.heard) else {
@@ -176,7 +178,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Publishes mail to the peer shards. Returns those with mail, a bit each.
+    /// Publishes mail to the peer shards. Returns the shards with mail, as a bit set.
     pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
         let mut shards = self.tell_of_host(pool);
         let wakes = self.net.take_wakes();
@@ -190,9 +192,9 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// Sends other shards updates about the host, and the first shard control packets and reports.
-    /// Called after the packets of a turn; a neighbour in use is reported once a second. Returns
-    /// the shards with updates, a bit each.
+    /// Sends other shards updates about the host, and sends the first shard control packets and
+    /// reports. Called after the packets of a turn; a neighbour in use is reported once a second.
+    /// Returns the shards with updates, as a bit set.
     fn tell_of_host(&mut self, pool: &mut Pool) -> u16 {
         let mut have_news = 0;
         let Some(member) = &mut self.shards.member else { return have_news };
@@ -209,15 +211,15 @@ impl<H: Host> Stack<H> {
         while has_room && let Some(told) = self.net.take_for_control(pool) {
             has_room = first.tell_control(from, told, pool);
         }
-        // Remaining notices leave later. Packets for control are dropped: their senders repeat
-        // them.
+        // Remaining reports are sent later. Control packets are dropped, because their senders
+        // retransmit.
         self.net.drop_for_control(pool);
         have_news
     }
 
-    /// Whether other shards sent something or gave this one work, or messages for them found no
-    /// room. A thread that is about to sleep announces that, and then calls this once more. Takes
-    /// no lock.
+    /// Whether other shards have sent something or left work for this one, or messages for them
+    /// wait for room. Before it sleeps, a thread announces that, and then calls this function once
+    /// more. Takes no lock.
     pub fn has_mail(&self) -> bool {
         self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()
@@ -227,8 +229,8 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// The shard that a packet is for. Takes no lock, and costs the same however many sockets there
-    /// are.
+    /// Returns the shard to which a packet belongs. Takes no lock, and the cost does not depend on
+    /// the number of sockets.
     #[inline(always)]
     fn verdict(&self, iface: IfaceId, subject: Subject) -> PacketOwner {
         let Some(member) = &self.shards.member else { return PacketOwner::Mine(None) };
@@ -253,8 +255,8 @@ impl<H: Host> Stack<H> {
         !addr::is_unicast(ip) || self.net.is_broadcast(ip)
     }
 
-    /// The shards with a socket that takes a datagram. Most ports are with one shard; where several
-    /// have sockets on one, each knows all of these.
+    /// Returns the shards with a socket that receives a datagram. Most ports are used by one shard
+    /// only. If several shards use a port, each knows all sockets on it.
     #[inline(always)]
     fn verdict_of_datagram(
         &self,
@@ -265,7 +267,7 @@ impl<H: Host> Stack<H> {
     ) -> PacketOwner {
         let shards = member.common.port_shards(echo).get(flow.local_port);
         let shard = match shards.count_ones() {
-            // No shard has the port: this one counts the loss.
+            // No shard uses the port; this one counts the drop.
             0 => return PacketOwner::Mine(None),
             1 => Some(ShardId(shards.trailing_zeros() as u8)),
             _ if !echo && self.is_to_many(flow.local) => return PacketOwner::Copies(shards),
@@ -277,7 +279,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The shard of the socket that takes a datagram.
+    /// Returns the shard of the socket that receives a datagram.
     fn taker_of(&self, iface: IfaceId, flow: &Flow, echo: bool) -> Option<ShardId> {
         let member = self.shards.member.as_ref()?;
         let iface = self.net.link_of(iface, flow.local);
@@ -309,7 +311,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Takes all mail out of the rings. True: there are offers of connections.
+/// Takes all mail from the rings. Returns true if there are offers of connections.
 fn take_mail(pairs: &mut [Option<ShardPair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
     for looks in 0..OFFER_LOOKS_MAX {
         let before = batch.len();
@@ -319,7 +321,7 @@ fn take_mail(pairs: &mut [Option<ShardPair>], pool: &mut Pool, batch: &mut VecDe
         if batch.range(before..).all(|mail| mail.offer().is_none()) {
             return looks > 0;
         }
-        // An older one may be in a ring that was looked at before, when it was not there yet.
+        // An older offer may have been added to a ring after that ring was read.
     }
     true
 }

@@ -1,4 +1,4 @@
-//! State of a stack as one shard of several.
+//! State of a stack that is one shard of several.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,52 +17,52 @@ use crate::tcp::listener::AmongShards;
 /// Peer shards of a stack; a single stack has none.
 #[derive(Debug, Default)]
 pub(crate) struct PeerShards {
-    /// State as one shard of several.
+    /// State as one shard of several; None: a single stack.
     pub member: Option<Box<Member>>,
 }
 
 impl PeerShards {
-    /// Whether the stack is the whole host.
+    /// Whether the stack is the only one of its host.
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.member.is_none()
     }
 
-    /// Name of this shard; `None` for a single stack.
+    /// Returns the number of this shard; `None` for a single stack.
     pub fn own(&self) -> Option<ShardId> {
         self.member.as_ref().map(|member| member.id)
     }
 
-    /// Number of this shard, 0 for a single stack.
+    /// Returns the number of this shard, 0 for a single stack.
     pub fn number(&self) -> u8 {
         self.own().map_or(0, |own| own.0)
     }
 
-    /// Sends another shard a message with the next flush.
+    /// Sends a message to another shard with the next flush.
     pub fn tell(&mut self, shard: ShardId, message: ShardMessage) {
         if let Some(pair) = self.member.as_mut().and_then(|member| member.pair(shard)) {
             pair.tell(message);
         }
     }
 
-    /// Shadows of sockets of other shards.
+    /// Returns the number of shadows of other shards' sockets.
     pub fn shadows(&self) -> usize {
         self.member.as_ref().map_or(0, |member| member.shadows.len())
     }
 
-    /// Whether sockets of other shards are on a port of UDP.
+    /// Whether other shards have sockets on a UDP port.
     pub fn has_others_on(&self, port: u16) -> bool {
         self.member.as_ref().is_some_and(|member| {
             member.common.port_shards(false).get(port) & !(1 << member.id.0) != 0
         })
     }
 
-    /// Whether this shard is in a set.
+    /// Whether a bit set contains this shard.
     pub fn is_in(&self, shards: u16) -> bool {
         self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
     }
 
-    /// Returns the peer shards in a set.
+    /// Returns the peer shards in a bit set.
     pub fn others_in(&self, shards: u16) -> impl Iterator<Item = ShardId> + use<> {
         let own = self.member.as_ref().map(|member| member.id);
         let all = (0..u16::BITS as u8).filter(move |n| shards & 1 << n != 0).map(ShardId);
@@ -70,34 +70,33 @@ impl PeerShards {
     }
 }
 
-/// A shard's part in a host.
+/// State of one shard of a host.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
-    /// Rings to the peer shards, by their number.
+    /// Rings to the peer shards, by shard number.
     pub pairs: Vec<Option<ShardPair>>,
-    /// Flows that are not with their owner, because the program chose their port. As a rule there
-    /// are none.
+    /// Flows that their owner does not have, because the program chose their port. Usually empty.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
-    /// Shadows of other shards' sockets, by the number of these.
+    /// Shadows of other shards' sockets, by the numbers of the sockets.
     pub shadows: BTreeMap<(PortProtocol, u32), u32>,
-    /// Sockets that wait for another shard to give them their flow.
+    /// Sockets that wait for another shard to assign their flow to this one.
     pub claims: BTreeSet<u32>,
-    /// Children whose listener is gone, and which no program has seen.
+    /// Children not yet accepted whose listener no longer exists.
     pub forsaken: VecDeque<OfferedChild>,
-    /// Listeners of other shards that are gone.
+    /// Listeners of other shards that no longer exist.
     pub gone: VecDeque<Elsewhere>,
-    /// Changes seen so far.
+    /// Number of changes seen so far.
     pub seen: u64,
-    /// News of the first shard taken so far.
+    /// Number of updates taken from the first shard so far.
     pub heard: u64,
-    /// Entries taken out of the rings; the allocation is kept.
+    /// Entries taken from the rings; the allocation is reused.
     pub batch: VecDeque<Mail>,
 }
 
 impl Member {
-    /// All shards of a host.
+    /// Creates the states of all shards of a host.
     pub fn all(owners: Owners, key: Keyed) -> Vec<Self> {
         let (common, count) = (Common::new(owners), owners.count());
         let member = |id| Self {
@@ -124,7 +123,7 @@ impl Member {
         all
     }
 
-    /// Returns the shard that has a flow, or that would have it.
+    /// Returns the shard that has a flow, or would have it.
     #[inline]
     pub fn home(&self, flow: &Flow) -> ShardId {
         self.home_of_hashed(flow, self.common.owners.hash(flow))
@@ -137,13 +136,13 @@ impl Member {
         excepted.copied().unwrap_or_else(|| self.common.owners.of_hash(hash))
     }
 
-    /// Creates the state of a listener that all shards will know.
+    /// Creates the state of a listener that will be announced to all shards.
     pub fn original(&self, note: ListenerNote) -> AmongShards {
         let room = Arc::default();
         AmongShards::Original { room, turned_away: 0, told_last: self.id, note }
     }
 
-    /// All shards, a bit each.
+    /// Returns all shards, as a bit set.
     pub fn everybody(&self) -> u16 {
         (0..self.pairs.len()).fold(0, |all, shard| all | 1 << shard)
     }
@@ -152,7 +151,7 @@ impl Member {
         self.pairs.get_mut(shard.index())?.as_mut()
     }
 
-    /// Whether something has come, or waits to go.
+    /// Whether mail has arrived, or waits to be sent.
     pub fn has_work(&self) -> bool {
         let pairs = || self.pairs.iter().flatten();
         !self.forsaken.is_empty()

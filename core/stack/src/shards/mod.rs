@@ -1,23 +1,24 @@
-//! Several stacks that are one host: shards, made by [`Stack::shards`](crate::Stack::shards). Each
-//! has a thread, and owns the flows that a keyed hash gives it (`docs/decisions/0008-shards.md`).
-//! Programs see the same whatever the number of shards, and wherever packets arrive.
+//! Shards: several stacks that form one host, created by [`Stack::shards`](crate::Stack::shards).
+//! Each shard has a thread, and owns the flows that a keyed hash assigns to it
+//! (`docs/decisions/0008-shards.md`). The behaviour that programs see does not depend on the number
+//! of shards, or on where packets arrive.
 //!
 //! ```text
 //!  packet ─► subject: about what? ─► handing: whose? ─┬─ mine ──────► net, rx, sockets
 //!                                                     └─ another's ─► post ─► its next turn
 //! ```
 //!
-//! Reading order: `owner` maps a flow to its shard, `subject` reads the flow from a packet,
-//! `handing` passes packets on. `post` has the rings from shard to shard, and `bulletin` the
-//! updates of neighbours from the first one. `common` is state that all shards read. `announced`
-//! lists sockets that other shards know, and `shadows` stand for them there. `children` are
+//! Reading order: `owner` maps a flow to its shard, `subject` extracts the flow from a packet, and
+//! `handing` dispatches packets. `post` contains the rings between shards, and `update_queue` the
+//! neighbour updates from the first shard. `common` is state that all shards read. `announced`
+//! lists sockets that other shards know, and `shadows` represent them there. `children` are
 //! connections for a listener of another shard. `claims` are connections whose flow belongs to
 //! another shard than their socket. `member` is a stack's state as a shard; a single stack has
 //! none.
 //!
-//! Costs for a packet of the own shard: the hash of its flow, and for UDP a read of the shards that
-//! have its port. Each batch, and each call of a program, reads words that say whether anything has
-//! changed.
+//! Cost of a packet for the own shard: the hash of its flow, and for UDP a read of the shards that
+//! use its port. Each batch of packets, and each call of a program, reads counters that tell
+//! whether anything has changed.
 
 mod announced;
 mod children;

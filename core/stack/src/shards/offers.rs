@@ -1,5 +1,5 @@
-//! Offers of connections to listeners of other shards, and the number of free places in the queue
-//! that these see. `children` answers offers.
+//! Offers of connections to listeners of other shards, and the number of free places in the accept
+//! queue that other shards see. `children` handles the offers.
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,10 @@ use crate::tcp::active::{loopback_if_unspecified, with_scope};
 use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
-    /// Offers an established child to its listener, which is in another shard. `tag` is the
-    /// owner's. The outcome is [`Host::enqueue`] there or [`Host::refused`] here; false: the child
-    /// is gone, and neither follows. Offers of several shards enter the queue in the order of
-    /// `now`, the turn's time.
+    /// Offers an established child to its listener, which is in another shard. `tag` is chosen by
+    /// the owner. The result is a call of [`Host::enqueue`] there or [`Host::refused`] here.
+    /// Returns false if the child is gone; neither is then called. Offers of several shards enter
+    /// the queue in the order of `now`, the turn's time.
     pub fn offer_to(
         &mut self,
         now: Instant,
@@ -30,8 +30,8 @@ impl<H: Host> Stack<H> {
         self.offer(now, listener, OfferedChild { id: child, user, tag }, None)
     }
 
-    /// Offers a child to the listener `to`. `more` is set for a child that waited: whether further
-    /// children wait behind it.
+    /// Offers a child to the listener `to`. `more` is None for a new child. For a child that
+    /// waited, `more` tells whether further children wait.
     pub(super) fn offer(
         &mut self,
         at: Instant,
@@ -42,7 +42,7 @@ impl<H: Host> Stack<H> {
         let stream = self.index(child.id).and_then(|index| self.sockets.stream(index));
         let Some(stream) = stream else { return false };
         let StreamSocket { flow, iface, .. } = *stream;
-        // Only link-local addresses need it, and their connections have it.
+        // Only link-local addresses need the interface, and their connections store it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
         let Some(from) = self.shards.own() else { return false };
@@ -53,17 +53,17 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// Sends the owner of another shard a message, which arrives in one of its next turns
-    /// ([`Host::told`]). No message is lost; a single stack has no receivers.
+    /// Sends a message to the owner of another shard, which arrives in one of its next turns
+    /// ([`Host::told`]). Messages are never lost. Does nothing in a single stack.
     pub fn tell_owner(&mut self, shard: ShardId, words: [u64; 3]) {
         let Some(from) = self.shards.own() else { return };
         self.shards.tell(shard, ShardMessage::Owner { from, words });
     }
 
-    /// The shards whose listeners may take a connection of this host to itself, a bit each; of many
-    /// that share the port perhaps all shards.
+    /// Returns the shards whose listeners may receive a connection of this host to itself, as a bit
+    /// set. If many listeners share the port, the result may be all shards.
     pub fn listening_shards(&self, to: SocketAddr) -> u16 {
-        /// Listeners looked at.
+        /// Maximum number of listeners examined.
         const LOOKED_AT: usize = 64;
         let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
         let iface = self.net.link_of(IfaceId::LOOPBACK, ip);
@@ -80,15 +80,15 @@ impl<H: Host> Stack<H> {
         shards
     }
 
-    /// The owner has room for children again that it had none for in [`Host::enqueue`].
+    /// Tells the stack that the owner has room again, after [`Host::enqueue`] returned false.
     pub fn offer_again(&mut self, listener: SocketId) {
         if let Some(index) = self.index(listener) {
             self.tell_of_room(index);
         }
     }
 
-    /// Tells one shard that was turned away that the listener's queue may have room. Its offer says
-    /// whether it has further children.
+    /// Tells one shard whose offer was rejected that the listener's queue may have room. The
+    /// shard's next offer tells whether further children wait.
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
         let Some(state) = self.sockets.listener_mut(index) else { return };

@@ -1,4 +1,4 @@
-//! Owners of flows: the map from a 4-tuple to its shard.
+//! Owners of flows: the mapping from a 4-tuple to its shard.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,88 +7,91 @@ use crate::limits::SHARDS_MAX;
 use crate::net::hash::Keyed;
 use crate::tables::flow::Flow;
 
-/// Names a shard of a host, from 0 on.
+/// Identifies a shard of a host; numbers start at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u8);
 
 impl ShardId {
-    /// The shard that gets packets for the host as a whole, not for a flow.
+    /// The shard that receives packets for the host as a whole rather than for a flow.
     pub const FIRST: Self = Self(0);
 
-    /// Its place among those of the host.
+    /// Returns the number as an index.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Divides flows among shards, by a keyed hash that all shards and their tables use. Without the
-/// key a stranger cannot direct load to one shard.
+/// Distributes flows among shards, by a keyed hash that all shards and their tables use. An
+/// attacker without the key cannot direct load to one shard.
 ///
-/// A device with several queues, or a port in memory, may put each packet into the queue of its
-/// owner. Shards then need not hand packets on.
+/// A device with several queues, or a port in memory, may deliver each packet to the queue of its
+/// owner. Shards then need not hand packets over.
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     key: Keyed,
-    /// The number of shards less one: those bits of the hash count.
+    /// Number of shards minus one: the mask applied to the hash.
     mask: u8,
 }
 
 impl Owners {
-    /// The division for a host of `shards` shards with the secret `seed`, that of
+    /// Creates the distribution for a host of `shards` shards. `seed` is the secret passed to
     /// [`Stack::new`](crate::Stack::new).
     ///
     /// # Panics
-    /// When `shards` is no power of two, or more than [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
+    /// Panics if `shards` is not a power of two, or exceeds
+    /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
     pub fn new(seed: &[u8; 32], shards: usize) -> Self {
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
         Self { key: SocketKeys::derive(seed).table, mask: (shards - 1) as u8 }
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub fn count(&self) -> usize {
         usize::from(self.mask) + 1
     }
 
-    /// The key of the hash, which is SipHash-1-3, for a device that computes it as well.
+    /// Returns the key of the hash (SipHash-1-3), for devices that compute the hash themselves.
     ///
-    /// The message is the smaller address, the other one, and their ports in that order. Between
-    /// equal addresses the smaller port decides. All words are little-endian:
+    /// The hashed message consists of the smaller address, the other address, and their ports in
+    /// that order. If the addresses are equal, the smaller port comes first. All words are
+    /// little-endian:
     ///
-    /// - an IPv4 address is one word of 32 bits, an IPv6 address two of 64 bits, upper half first;
-    /// - the ports are one word of 32 bits, the first in the upper half.
+    /// - an IPv4 address is one 32-bit word, an IPv6 address two 64-bit words, upper half first;
+    /// - the ports are one 32-bit word, the first port in the upper half.
     ///
-    /// The owner is the lowest bits of the hash's upper half.
+    /// The owner is given by the lowest bits of the hash's upper half.
     pub fn key(&self) -> [u64; 2] {
         self.key.0
     }
 
-    /// The shard that owns the flow between two ends, in either order. IPv4-mapped addresses count
-    /// as their IPv4 addresses.
+    /// Returns the shard that owns the flow between two endpoints, in either order. IPv4-mapped
+    /// addresses are equivalent to their IPv4 addresses.
     pub fn owner(&self, one: SocketAddr, other: SocketAddr) -> ShardId {
         let (local, local_port) = (one.ip(), one.port());
         self.of(&Flow { local, remote: other.ip(), local_port, remote_port: other.port() })
     }
 
-    /// The shard that owns a flow, whichever end is the local one. Both ends of a connection of
-    /// this host to itself are thereby in one shard.
+    /// Returns the shard that owns a flow, whichever endpoint is the local one. Both ends of a
+    /// connection of this host to itself are therefore in one shard.
     #[inline]
     pub(crate) fn of(&self, flow: &Flow) -> ShardId {
         self.of_hash(self.hash(flow))
     }
 
-    /// The hash that says so: that of the flow in each shard's table.
+    /// Returns the hash that determines the owner; each shard's table uses the same hash.
     #[inline]
     pub(crate) fn hash(&self, flow: &Flow) -> u64 {
         self.key.ends(flow)
     }
 
-    /// The shard that owns a flow whose hash is `hash`.
+    /// Returns the shard that owns a flow with the given hash.
     #[inline]
     pub(crate) fn of_hash(&self, hash: u64) -> ShardId {
         ShardId((hash >> 32) as u8 & self.mask)
     }
 
-    /// The shard that puts the fragments of a packet together: its ports are in one of them alone.
+    /// Returns the shard that reassembles the fragments of a packet. Only one fragment contains the
+    /// ports.
     #[inline]
     pub fn of_fragments(&self, src: IpAddr, dst: IpAddr) -> ShardId {
         self.of(&Flow { local: dst, remote: src, local_port: 0, remote_port: 0 })
@@ -142,7 +145,7 @@ mod tests {
         }
     }
 
-    /// How many of `flows` each of `count` shards has.
+    /// Returns how many of `flows` each of `count` shards owns.
     fn shares(count: usize, flows: impl Iterator<Item = Flow>) -> Vec<u32> {
         let owners = Owners::new(&[7; 32], count);
         let mut shares = vec![0; count];
@@ -150,7 +153,7 @@ mod tests {
         shares
     }
 
-    /// The ports of one client, the clients of one server, and a host that talks to itself.
+    /// Flows of one client with many ports, of many clients, and of a host with itself.
     #[test]
     fn flows_that_differ_little_are_spread_evenly() {
         let server = IpAddr::from([10, 0, 0, 2]);
@@ -163,7 +166,7 @@ mod tests {
             let by_self = shares(count, (20_000..52_000).map(|port| flow(server, port)));
             let even = 32_000 / count as u32;
             for share in by_port.into_iter().chain(by_client).chain(by_self) {
-                // Standard deviation of the smallest share, 2000: 43.
+                // The standard deviation of the smallest share, 2000, is 43.
                 assert!(share.abs_diff(even) < even / 8, "{share} of {even}");
             }
         }
@@ -179,7 +182,7 @@ mod tests {
         };
         let [a, b] = [1, 2].map(|seed| Owners::new(&[seed; 32], 16));
         let same = (0..1600).filter(|port| a.of(&flow(*port)) == b.of(&flow(*port))).count();
-        // By chance a sixteenth is the same.
+        // By chance 1/16 of the flows have the same owner.
         assert!((60..140).contains(&same), "{same}");
     }
 }

@@ -1,7 +1,8 @@
-//! Mail between shards, and the rings that carry it: one for each pair and direction.
+//! Messages and packets between shards, and the rings that transport them: one per pair and
+//! direction.
 //!
-//! A full ring loses packets, as any queue on a path does, and counts them. Messages are never
-//! lost: those without a place wait here. News of neighbours go another way (`bulletin`).
+//! A full ring drops packets, like any queue on a path, and counts them. Messages are never lost:
+//! if the ring is full they wait here. Updates of neighbours use `update_queue` instead.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,57 +20,56 @@ use crate::tables::flow::Flow;
 /// An entry of a ring.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// As the device of an interface gave it.
+    /// A packet as received from the device of an interface.
     Packet { iface: IfaceId, packet: Packet, hops: u8 },
     /// A packet of this host to itself.
     Looped { looped: Looped, hops: u8 },
     /// A datagram that another shard reassembled.
     Received(Box<Received>),
-    /// About a connection.
+    /// A message about a connection.
     Message(ShardMessage),
-    /// To the first shard: input for control.
+    /// Input for the control plane, sent to the first shard.
     ToControl { from: ShardId, told: ToControl },
-    /// In place of a packet that was taken: as large, and empty.
+    /// An empty buffer of the same size, returned for a packet that was taken.
     Empty(Packet),
 }
 
 /// A message between shards.
 #[derive(Debug)]
 pub(crate) enum ShardMessage {
-    /// To the shard of a listener: a connection for it is established.
+    /// To the shard of a listener: a connection for the listener is established.
     Offer(Offer),
-    /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
+    /// Answer if the listener's queue is full; `Room` follows. `again` is copied from the offer.
     Full { listener: SocketId, from: ShardId, child: OfferedChild, again: bool },
-    /// The answer when there is no such listener any more, or no room for the connection with its
-    /// owner.
+    /// Answer if the listener no longer exists, or its owner has no room for the connection.
     Refused { child: OfferedChild },
-    /// To a shard that was answered `Full`: there is a place.
+    /// To a shard that was answered `Full`: a place is free.
     Room { listener: SocketId, from: ShardId },
-    /// The answer to `Room` when no child waits there any more.
+    /// Answer to `Room` if no child waits any more.
     Pass { listener: SocketId },
-    /// To the shard that has a flow: a socket of the sender's connects from a port that its program
-    /// chose.
+    /// To the shard that has a flow: a socket of the sender connects from a port chosen by its
+    /// program.
     Claim { flow: Flow, socket: SocketId, by: ShardId },
-    /// The answer: the flow is the socket's. An old connection used sequence numbers up to
+    /// Answer: the flow is assigned to the socket. An old connection used sequence numbers up to
     /// `iss_min`.
     Claimed { flow: Flow, socket: SocketId, iss_min: Option<SeqNum> },
-    /// The answer when another connection has the flow.
+    /// Answer if another connection uses the flow.
     InUse { socket: SocketId },
-    /// From owner to owner; the stack does not interpret it.
+    /// From owner to owner; the stack does not interpret the message.
     Owner { from: ShardId, words: [u64; 3] },
 }
 
-/// A connection for a listener of another shard, which may have ended.
+/// A connection for a listener of another shard; may have ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfferedChild {
     pub id: SocketId,
-    /// The owner's number for it.
+    /// Number that the owner assigned to the connection.
     pub user: u32,
-    /// Tag that the owner gave it.
+    /// Tag that the owner assigned to the connection.
     pub tag: u32,
 }
 
-/// An offer of an established child.
+/// Offer of an established child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub listener: SocketId,
@@ -77,16 +77,16 @@ pub(crate) struct Offer {
     pub child: OfferedChild,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// When it was made.
+    /// Time of the offer.
     pub at: Instant,
-    /// The offer was answered `Full` before.
+    /// An earlier offer of the child was answered `Full`.
     pub again: bool,
-    /// Further children that were answered `Full` wait behind it.
+    /// Further children that were answered `Full` are waiting.
     pub more: bool,
 }
 
 impl Mail {
-    /// An offer.
+    /// Returns the offer, if the entry is one.
     pub fn offer(&self) -> Option<Offer> {
         match self {
             Mail::Message(ShardMessage::Offer(offer)) => Some(*offer),
@@ -94,7 +94,7 @@ impl Mail {
         }
     }
 
-    /// The packet in it, whose buffer is another shard's.
+    /// Returns the contained packet, whose buffer belongs to another shard.
     fn packet(&self) -> Option<&Packet> {
         match self {
             Mail::Packet { packet, .. } => Some(packet),
@@ -110,19 +110,19 @@ impl Mail {
     }
 }
 
-/// A shard's ends of the rings to and from another one. On cache lines of its own: those of all
-/// shards are made one after the other, and each writes to its own in every turn.
+/// A shard's ends of the rings to and from a peer shard. Aligned to cache lines: the ends of all
+/// shards are allocated one after the other, and each shard writes to its own in every turn.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardPair {
     out: Giver<Mail>,
-    /// Messages, and at most one [`Mail::ToControl`].
+    /// Messages, and at most one [`Mail::ToControl`], that wait for room in the ring.
     waiting: VecDeque<Mail>,
     inbox: Taker<Mail>,
 }
 
 impl ShardPair {
-    /// The ends of two shards.
+    /// Creates the ends of two shards.
     pub fn connect() -> (Self, Self) {
         let (there, from_here) = exchange(MAIL_MAX);
         let (back, from_there) = exchange(MAIL_MAX);
@@ -130,7 +130,7 @@ impl ShardPair {
         (pair(there, from_there), pair(back, from_here))
     }
 
-    /// Hands over a packet. Returns it when the ring is full, or when messages wait for a place.
+    /// Hands over a packet. Returns the packet if the ring is full, or messages wait for room.
     pub fn hand_over(&mut self, mail: Mail, pool: &mut Pool) -> Option<Mail> {
         if !self.has_room(pool) {
             return Some(mail);
@@ -147,19 +147,19 @@ impl ShardPair {
         None
     }
 
-    /// Sends the other shard a message, with the next [`Pair::flush`] that has a place for it.
+    /// Sends a message to the peer shard, with the next [`ShardPair::flush`] that has room.
     pub fn tell(&mut self, message: ShardMessage) {
         self.waiting.push_back(Mail::Message(message));
     }
 
-    /// Gives the first shard something for control, and takes no more when there is no place: false
-    /// then.
+    /// Sends input for the control plane to the first shard. Returns false if the ring is full;
+    /// call again only when there is room.
     pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
         self.waiting.push_back(Mail::ToControl { from, told });
         self.has_room(pool)
     }
 
-    /// Whether all that waited has found its place.
+    /// Whether no message waits, after moving waiting messages into the ring.
     pub fn has_room(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         !self.has_waiting()
@@ -180,7 +180,7 @@ impl ShardPair {
         }
     }
 
-    /// Messages that found no place yet.
+    /// Whether messages wait for room.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -190,8 +190,8 @@ impl ShardPair {
         !self.inbox.is_empty()
     }
 
-    /// Takes mail of the peer shard, within a turn's limit. In exchange for each packet it gets an
-    /// empty one, so that neither's pool runs dry if packets go one way.
+    /// Takes mail from the peer shard, up to the limit per turn. For each packet an empty one is
+    /// returned, so that no pool is exhausted if packets flow in one direction.
     pub fn take(&mut self, pool: &mut Pool, batch: &mut VecDeque<Mail>) {
         for _ in 0..MAIL_A_TURN {
             let taken = self.inbox.take(|mail| {
@@ -219,7 +219,7 @@ mod tests {
         Mail::Packet { iface: IfaceId(1), packet, hops: 0 }
     }
 
-    /// All packets go one way, and each pool has allocated no more than the ring holds.
+    /// All packets flow in one direction; each pool allocates no more packets than the ring holds.
     #[test]
     fn pools_keep_what_they_have() {
         let (mut one, mut other) = ShardPair::connect();

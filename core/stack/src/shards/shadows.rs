@@ -1,4 +1,4 @@
-//! Shadows: sockets of one shard as its peer shards know them. Lookups find a shadow in the tables
+//! Shadows: sockets of one shard as known to its peer shards. Look-ups find a shadow in the tables
 //! of its shard like a socket, but packets for it go to the socket's shard.
 
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use crate::tcp::listener::{AmongShards, ListeningSocket};
 use crate::udp::socket::DatagramSocket;
 
 impl<H: Host> Stack<H> {
-    /// Takes changes of other shards, and of the host, before a program's call.
+    /// Applies changes of other shards, and of the host, before a call of a program.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
         self.net.catch_up();
         self.catch_up_with_sockets();
     }
 
-    /// Takes the changes before a batch of packets, without waiting for a thread that changes the
+    /// Applies the changes before a batch of packets, without waiting for a thread that changes the
     /// host.
     #[inline]
     pub(crate) fn catch_up_for_batch(&mut self) {
@@ -45,9 +45,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a `change` of the receivers of a protocol, in an order common to all shards. `change`
-    /// returns whether the socket at `index` takes packets afterwards; before, it may have taken
-    /// those on `port`.
+    /// Applies `change` to the receivers of a protocol, in an order common to all shards. `change`
+    /// returns whether the socket at `index` receives packets afterwards. `port` is the port on
+    /// which the socket may have received packets before.
     pub(crate) fn in_order(
         &mut self,
         table: PortProtocol,
@@ -78,7 +78,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A socket that takes packets as other shards need to know it, and its port.
+    /// Returns the announced properties of a socket that receives packets, and its port.
     fn shadow_of(&self, index: u32, shard: ShardId) -> Option<(u16, Shadow)> {
         let socket = self.sockets.get(index)?;
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
@@ -111,8 +111,8 @@ impl<H: Host> Stack<H> {
             }
             return;
         };
-        // A change that does not move the socket keeps its place among those that take the same
-        // packets.
+        // A change that does not move the socket keeps its position among sockets that receive the
+        // same packets.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
             (SocketRole::Datagram(before), ShadowKind::Datagram { peer, .. }) => {
@@ -178,7 +178,7 @@ impl<H: Host> Stack<H> {
         self.sockets.insert(StackSocket { bound, ..StackSocket::new(user, family, kind) })
     }
 
-    /// Lets look-ups find a shadow for packets of its socket.
+    /// Adds a shadow to the tables, so that look-ups find it for packets of its socket.
     fn take_as_shadow(&mut self, index: u32) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };
@@ -212,7 +212,7 @@ impl<H: Host> Stack<H> {
             && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
             && let Some(member) = &mut self.shards.member
         {
-            // No program has seen them.
+            // No program has seen these children.
             member.forsaken.extend(unqueued);
             member.gone.push_back(elsewhere);
         }

@@ -1,5 +1,5 @@
-//! Subject of a packet, as far as needed to find its shard. The headers that it is read from are
-//! not checked yet. Malformed packets have none, and the shard where they came in drops them.
+//! Classification of a packet, as far as needed to find its shard. The headers are not validated
+//! yet. Malformed packets have no subject; the shard where they arrived drops them.
 
 use std::net::IpAddr;
 
@@ -10,25 +10,25 @@ use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 use crate::net::{IcmpError, Local, Received, quoted_flow};
 use crate::tables::flow::Flow;
 
-/// Subject of a packet. The local end of a flow is the one here.
+/// Subject of a packet. The local end of a flow is the end on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// A segment, or an error about one.
+    /// A segment, or an error about a segment.
     Tcp(Flow),
-    /// A datagram, or an error about one.
+    /// A datagram, or an error about a datagram.
     Udp(Flow),
-    /// An echo reply, or an error about a request; the identifier is the local port.
+    /// An echo reply, or an error about a request; the identifier is stored as the local port.
     Echo(Flow),
-    /// A piece of a packet, the ports of which may be in another one.
+    /// A fragment; its ports may be in another fragment.
     Fragment { src: IpAddr, dst: IpAddr },
-    /// Neighbours, routers and groups: the host as a whole.
+    /// Packets about neighbours, routers and groups, which concern the host as a whole.
     Host,
-    /// Anything that each shard can deal with.
+    /// Packets that any shard can handle.
     Any,
 }
 
 impl Subject {
-    /// Subject of a frame or packet of a device.
+    /// Classifies a frame or packet from a device.
     #[inline(always)]
     pub fn of_frame(link: LinkType, frame: &[u8]) -> Self {
         if link == LinkType::Ip {
@@ -44,7 +44,7 @@ impl Subject {
         }
     }
 
-    /// The destination of an IP packet that a device gave.
+    /// Returns the destination of an IP packet from a device.
     pub fn destination(link: LinkType, frame: &[u8]) -> Option<IpAddr> {
         let packet = match link {
             LinkType::Ip => frame,
@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// Subject of an IP packet, whose payload may end early.
+    /// Classifies an IP packet, whose payload may be truncated.
     #[inline(always)]
     pub fn of_ip(packet: &[u8]) -> Self {
         let read = match packet.first().map(|first| first >> 4) {
@@ -77,7 +77,7 @@ impl Subject {
         }
     }
 
-    /// Subject of a complete packet or report of the IP layer.
+    /// Classifies a complete packet or report of the IP layer.
     pub fn of_received(received: &Received) -> Self {
         match received {
             Received::Local(Local { packet, src, dst, protocol, offset, .. }) => {
@@ -127,7 +127,7 @@ impl Subject {
         }
     }
 
-    /// Subject of the packet that an ICMP error quotes, which was one of ours.
+    /// Classifies the packet quoted by an ICMP error, which this host sent.
     fn of_quoted(message: &[u8]) -> Self {
         let quoted = message.get(icmpv4::HEADER_LEN..).and_then(quoted_flow);
         quoted.map_or(Self::Any, |(protocol, flow)| Self::of_flow(protocol, flow))
@@ -147,7 +147,7 @@ fn is_ip(ethertype: EtherType) -> bool {
     matches!(ethertype, EtherType::IPV4 | EtherType::IPV6)
 }
 
-/// Where the transport header is.
+/// Position of the transport header.
 struct TransportStart {
     src: IpAddr,
     dst: IpAddr,
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Subject::of_frame(LinkType::Ethernet, &packet[..9]), Subject::Any);
     }
 
-    /// The sender of the quoted packet is this host, whichever host reports.
+    /// The sender of the quoted packet is this host, whichever host reports the error.
     #[test]
     fn an_error_is_about_what_it_quotes() {
         for (protocol, body, subject) in [

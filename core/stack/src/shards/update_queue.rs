@@ -1,10 +1,10 @@
-//! Bulletin: updates of neighbours and path MTUs from the first shard that another one has not
-//! taken yet.
+//! Queue of neighbour and path-MTU updates from the first shard that another shard has not taken
+//! yet.
 //!
-//! News do not go through the ring of the pair, whose places are for packets. A flood of
-//! announcements on the link therefore costs no packets, and updates never wait for room. Newer
-//! updates of a neighbour or way replace the waiting ones. A shard learns whether there are any
-//! from a word that it reads once for each batch of packets.
+//! Updates do not use the ring of the pair, whose entries are for packets. A flood of announcements
+//! on the link therefore causes no packet loss, and updates never wait for room. A newer update of
+//! a neighbour or next hop replaces a waiting one. A counter, read once per batch of packets, tells
+//! a shard whether there are updates.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,34 +13,34 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use crate::limits::{PATH_MTUS_WAITING_MAX, UPDATES_WAITING_MAX};
 use crate::net::{HopKey, NeighborUpdate};
 
-/// News for one shard, on cache lines of their own.
+/// Updates for one shard, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct UpdateQueue {
-    /// How often something was said, as shows once it is there.
+    /// Number of updates so far; incremented after an update was added.
     said: AtomicU64,
     unheard: Mutex<Unheard>,
 }
 
 impl UpdateQueue {
-    /// Adds a piece of updates. False when there were too many: some are lost, and the shard is
-    /// notified.
+    /// Adds an update. Returns false if there were too many; some are then lost, and the shard is
+    /// notified of the loss.
     pub fn say(&self, news: NeighborUpdate) -> bool {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = unheard.add(news);
-        // Release: a thread that sees the number finds the updates.
+        // Release: a thread that sees the number also sees the updates.
         self.said.fetch_add(1, Ordering::Release);
         has_room
     }
 
-    /// Whether there is more than was `heard`.
+    /// Whether there are updates after the first `heard`.
     #[inline]
     pub fn has_more(&self, heard: u64) -> bool {
         self.said.load(Ordering::Acquire) != heard
     }
 
-    /// Takes all updates since `heard`, which moves on. None while another thread has the lock: a
-    /// later look finds them.
+    /// Takes all updates after the first `heard`, and advances `heard`. Returns None if another
+    /// thread has the lock; a later call finds the updates.
     #[inline]
     pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
         if !self.has_more(*heard) {
@@ -51,20 +51,20 @@ impl UpdateQueue {
             Err(TryLockError::Poisoned(unheard)) => unheard.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        // `said` changes under the lock alone, so Relaxed is enough.
+        // `said` changes only under the lock, so Relaxed is sufficient.
         *heard = self.said.load(Ordering::Relaxed);
         Some(std::mem::take(&mut *unheard))
     }
 }
 
-/// News that a shard has not taken.
+/// Updates that a shard has not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Unheard {
-    /// The last of each neighbour; at most [`UPDATES_WAITING_MAX`].
+    /// Latest update of each neighbour; at most [`UPDATES_WAITING_MAX`].
     hops: BTreeMap<HopKey, NeighborUpdate>,
-    /// Whether other updates were lost before the present ones, failures excepted.
+    /// Whether earlier updates, except failures, were lost.
     all_forgotten: bool,
-    /// Path MTUs, one for each way; at most [`PATH_MTUS_WAITING_MAX`].
+    /// Path MTUs, one per next hop; at most [`PATH_MTUS_WAITING_MAX`].
     ways: VecDeque<NeighborUpdate>,
 }
 
@@ -74,8 +74,7 @@ impl Unheard {
             NeighborUpdate::Known { key, .. } | NeighborUpdate::Failed(key) => {
                 self.add_hop(key, news)
             }
-            // Packets that wait for a neighbour that failed before are to get their error all the
-            // same.
+            // Packets that wait for a neighbour that failed must still get their error.
             NeighborUpdate::Forgotten(key)
                 if matches!(self.hops.get(&key), Some(NeighborUpdate::Failed(_))) =>
             {
@@ -99,9 +98,9 @@ impl Unheard {
         has_room
     }
 
-    /// Drops all updates of neighbours except failures, and these, too, where they take more than
-    /// half of the room. Packets that wait for a failed neighbour would otherwise get no error
-    /// before three more requests.
+    /// Drops all updates except failures, and failures, too, if they occupy more than half of the
+    /// room. If a failure is lost, packets that wait for the neighbour get no error before three
+    /// more requests.
     fn lose(&mut self) {
         self.hops.retain(|_, news| matches!(news, NeighborUpdate::Failed(_)));
         if self.hops.len() > UPDATES_WAITING_MAX / 2 {
@@ -127,8 +126,7 @@ impl Unheard {
         has_room
     }
 
-    /// The updates, in an order in which the loss comes before later updates, and failures are
-    /// never lost.
+    /// Returns the updates in order: failures first, then the loss of updates, then later updates.
     pub fn into_update(self) -> impl Iterator<Item = NeighborUpdate> {
         let (failed, others): (Vec<_>, Vec<_>) =
             self.hops.into_values().partition(|news| matches!(news, NeighborUpdate::Failed(_)));
@@ -198,7 +196,7 @@ mod tests {
             known(UPDATES_WAITING_MAX, 1),
         ];
         assert_eq!(heard(&bulletin, &mut seen), expected);
-        // Failures are bounded, too.
+        // The number of failures is also bounded.
         for n in 0..=UPDATES_WAITING_MAX {
             assert_eq!(bulletin.say(NeighborUpdate::Failed(nth(n))), n < UPDATES_WAITING_MAX);
         }

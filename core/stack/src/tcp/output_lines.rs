@@ -1,4 +1,4 @@
-//! Connections that wait for a device, in a line for each interface.
+//! Connections that wait for a device, in a queue per interface.
 
 use std::collections::VecDeque;
 
