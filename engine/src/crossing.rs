@@ -13,7 +13,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, recvmsg, send,
     shutdown,
 };
-use towpath_qdisc::Dice;
+use towpath_dice::Dice;
 use towpath_ring::{Channel, push_command};
 use towpath_shm::control::{ControlReply, Request, call};
 use towpath_shm::layout::{Command, Plain, op};

@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
-            let mut dice = towpath_qdisc::Dice::new(seed, 0);
+            let mut dice = towpath_dice::Dice::new(seed, 0);
             let mut held: Vec<Vec<u64>> = Vec::new();
             for n in 0..20_000 {
                 let len = dice.index(1200) + 1;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use towpath_client::driver::{Driver, Turned, Who};
 use towpath_client::{Buffer, Deadline};
+use towpath_dice::Dice;
 use towpath_engine::Remote;
 use towpath_posix::control::Control;
 use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
-use towpath_qdisc::Dice;
 
 /// A test that runs longer hangs. The gate's runner has a limit of its own, which is shorter.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use crate::codel::{Control, Tally};
-use crate::dice::mix;
 use crate::timed::TimedQueue;
 use crate::{CodelParams, Counter, DropCause, Dropped, Qdisc, Queueable, Stats};
+use towpath_dice::mix;
 
 /// Parameters of FQ-CoDel, named as in tc-fq_codel(8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

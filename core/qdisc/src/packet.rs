@@ -3,8 +3,8 @@
 use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_wire::checksum;
 
-use crate::dice::mix;
 use crate::{Ecn, Queueable};
+use towpath_dice::mix;
 
 /// A packet, with the header fields that disciplines and links use, which are parsed once.
 ///

@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use towpath_dice::Dice;
 use towpath_pool::{Batch, Packet, Pool, Port};
-use towpath_qdisc::Dice;
 use towpath_stack::Owners;
 use towpath_tap::{OpenError, Options, Steering, Tap, set_up_host};
 

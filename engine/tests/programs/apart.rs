@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use towpath_dice::Dice;
 use towpath_engine::{Engine, EngineConfig, Next, Remote};
-use towpath_qdisc::Dice;
 use towpath_shm::control::{Request, call, purpose};
 use towpath_shm::layout::op;
 

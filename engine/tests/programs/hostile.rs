@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::program::{self, Program, Running};
+use towpath_dice::Dice;
 use towpath_engine::EngineConfig;
-use towpath_qdisc::Dice;
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, FIFO_OFFSET,

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use towpath_dice::Dice;
 use towpath_pool::{
     Batch, Fragments, LinkType, Offloads, Owner, Packet, Pool, Port, Protocol, Segmentation,
     Stretch,
 };
-use towpath_qdisc::Dice;
 use towpath_shm::Mapping;
 
 /// Payload size of a frame in bytes.

@@ -298,7 +298,7 @@ mod tests {
     use std::ptr;
     use std::sync::{Arc, Weak};
 
-    use towpath_qdisc::Dice;
+    use towpath_dice::Dice;
     use towpath_shm::atomic::Ordering::Relaxed;
     use towpath_shm::layout::Slot;
     use towpath_shm::{Fragments, Stretch};

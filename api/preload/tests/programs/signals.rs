@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use towpath_qdisc::Dice;
+use towpath_dice::Dice;
 
 use crate::asleep;
 use crate::harness::Case;

@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn holders_that_are_alike_answer_for_each_other() {
         let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
-        let mut dice = towpath_qdisc::Dice::new(1, 0);
+        let mut dice = towpath_dice::Dice::new(1, 0);
         let mut random = move |below: usize| dice.index(below);
         for of in [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo] {
             let mut holds = table(of);

@@ -314,7 +314,7 @@ fn tick_of(deadline: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use towpath_qdisc::Dice;
+    use towpath_dice::Dice;
 
     use super::*;
 

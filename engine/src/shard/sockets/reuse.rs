@@ -108,7 +108,7 @@ mod tests {
     use crate::shard::sockets::queues::Released;
     use crate::shard::sockets::slots::{AF_INET, Holder};
     use crate::{Engine, EngineConfig};
-    use towpath_qdisc::Dice;
+    use towpath_dice::Dice;
     use towpath_ring::{Attach, EngineSend};
     use towpath_shm::control::{ControlReply, Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};

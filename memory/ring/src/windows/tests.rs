@@ -1,6 +1,6 @@
 //! Tests of extents that are allocated, freed, and returned to the kernel.
 
-use towpath_qdisc::Dice;
+use towpath_dice::Dice;
 
 use super::*;
 use crate::area::{WINDOW_MAX, WINDOW_MIN};

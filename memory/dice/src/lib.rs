@@ -1,4 +1,10 @@
-//! Deterministic pseudo-random numbers.
+//! Deterministic pseudo-random numbers: [`Dice`] for links, queueing disciplines and tests, and
+//! [`mix`] for hashes.
+//!
+//! Equal seeds give equal sequences on every machine. The crate has no dependencies, so that each
+//! layer can use it in its tests.
+
+#![forbid(unsafe_code)]
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
@@ -53,7 +59,10 @@ impl Dice {
     }
 }
 
-pub(crate) fn mix(mut z: u64) -> u64 {
+/// Mixes 64 bits so that each bit of the result depends on each bit of `z`: the finalizer of
+/// SplitMix64. Not for hash tables that an adversary can fill, because it has no secret.
+#[inline]
+pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
