@@ -1,7 +1,7 @@
-//! The table of 4-tuples: a segment's connection costs one keyed hash and one probe.
+//! The table of 4-tuples: finding the connection of a segment costs one keyed hash and one probe.
 //!
-//! Connections, half-open ones, TIME-WAITs and undecided SYNs live in tables of their own. The
-//! table here has the 4-tuples of all, so that each can exist only once.
+//! Connections, half-open connections, TIME-WAITs and undecided SYNs are stored in separate tables.
+//! The flow table contains the 4-tuples of all, so that each 4-tuple exists only once.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
 
-/// The two ends of a connection.
+/// The two endpoints of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub local: IpAddr,
@@ -22,17 +22,17 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// End of this host.
+    /// Returns the endpoint of this host.
     pub fn local(&self) -> SocketAddr {
         SocketAddr::new(self.local, self.local_port)
     }
 
-    /// End of the peer.
+    /// Returns the endpoint of the peer.
     pub fn remote(&self) -> SocketAddr {
         SocketAddr::new(self.remote, self.remote_port)
     }
 
-    /// TCP payload and options in an IP packet of `mtu` bytes.
+    /// Returns the size of TCP payload and options in an IP packet of `mtu` bytes.
     pub fn mss_for(&self, mtu: u32) -> u16 {
         let headers = if self.local.is_ipv4() { 20 + 20 } else { 40 + 20 };
         u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
@@ -40,7 +40,7 @@ impl Flow {
 }
 
 impl Keyed {
-    /// Hash of a 4-tuple.
+    /// Returns the hash of a 4-tuple.
     pub fn flow(&self, flow: &Flow) -> u64 {
         let mut hasher = self.build_hasher();
         write_addr(&mut hasher, flow.local);
@@ -49,11 +49,11 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Hash of the two ends of a flow, whichever of them is the local one. IPv4-mapped addresses
-    /// count as their IPv4 addresses. The same hash thereby gives a flow's place in a table and its
-    /// shard.
+    /// Returns the hash of the two endpoints of a flow, whichever of them is the local one.
+    /// IPv4-mapped addresses are equivalent to their IPv4 addresses. The same hash therefore
+    /// selects the bucket in a table and the shard.
     ///
-    /// Its message is that of [`Owners::key`](crate::Owners::key).
+    /// The hashed message is described at [`Owners::key`](crate::Owners::key).
     #[inline]
     pub fn ends(&self, flow: &Flow) -> u64 {
         let (local_port, remote_port) = (flow.local_port, flow.remote_port);
@@ -78,7 +78,7 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Hash of an address and a number that goes with it.
+    /// Returns the hash of an address with an associated number.
     pub fn addr(&self, addr: IpAddr, number: u32) -> u64 {
         let mut hasher = self.build_hasher();
         write_addr(&mut hasher, addr);
@@ -86,22 +86,22 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Hash of a host and the service that it talks to: RFC 6056's and RFC 7323's F(local, remote,
-    /// remote port).
+    /// Returns the hash of a host and a service that it uses: F(local, remote, remote port) of RFC
+    /// 6056 and RFC 7323.
     pub fn path(&self, local: IpAddr, remote: SocketAddr) -> u64 {
         self.flow(&Flow { local, remote: remote.ip(), local_port: 0, remote_port: remote.port() })
     }
 }
 
-/// The hash of an entry that is bound to a device, made from its `hash` without. The device's bits
-/// are not keyed, but only a stranger who foresees `hash` could make entries collide.
+/// Returns the hash of an entry bound to a device, given the `hash` without the device. The device
+/// number is not keyed, but to cause collisions an attacker would have to predict `hash`.
 #[inline]
 pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
 }
 
-/// The smaller end first: its address, the other address, and the ports with the first one in the
-/// upper half.
+/// Orders two endpoints. Returns the smaller address, the other address, and the ports in the same
+/// order, the first one in the upper half.
 #[inline]
 fn in_order<T: Ord>(one: (T, u16), other: (T, u16)) -> (T, T, u32) {
     let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -126,34 +126,35 @@ fn write_addr(hasher: &mut impl Hasher, addr: IpAddr) {
     }
 }
 
-/// Where the owner of a flow is.
+/// Table and index of the owner of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowRef {
     /// A socket: connected, connecting, or a datagram socket with a peer.
     Socket(u32),
-    /// In the SYN cache.
+    /// A half-open connection in the SYN cache.
     HalfOpen(u32),
-    /// In TIME-WAIT.
+    /// A connection in TIME-WAIT.
     TimeWait(u32),
-    /// A SYN that the owner of the stack has not decided about.
+    /// A SYN for which the owner of the stack has not decided yet.
     Pending(u32),
 }
 
-/// 4-tuples to their owners.
+/// Maps 4-tuples to their owners.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
-    /// Tables by the upper bits of the hash. A full table moves all entries into a larger one,
-    /// which takes 20 ms for a million connections. Parts are enlarged one by one, in different
-    /// turns.
+    /// Parts of the table, selected by the upper bits of the hash. A full hash table moves all
+    /// entries into a larger one, which takes 20 ms for a million connections. Parts grow
+    /// separately, in different turns.
     parts: Vec<HashTable<FlowSlot>>,
     len: usize,
-    /// Entries compared so far: the work done by lookups.
+    /// Number of entries compared so far, as a measure of the work of look-ups.
     pub compared: Cell<u64>,
-    /// Entries moved so far: the work done by growing.
+    /// Number of entries moved so far, as a measure of the work of growing.
     pub moved: Cell<u64>,
 }
 
-/// log₂ of the parts: of the most sockets that there may be, 2²², each has 16384.
+/// log₂ of the number of parts. With the maximum number of sockets, 2²², each part has 16384
+/// entries.
 const PART_BITS: u32 = 8;
 
 impl Default for FlowTable {
@@ -163,14 +164,14 @@ impl Default for FlowTable {
     }
 }
 
-/// The hash is kept so that growth need not visit the owners.
+/// The hash is stored, so that growing does not access the owners.
 #[derive(Debug, Clone, Copy)]
 struct FlowSlot {
     hash: u32,
     at: PackedRef,
 }
 
-/// A [`FlowRef`] in one word: two bits say which table, the rest is the index.
+/// A [`FlowRef`] in one word: two bits select the table, and the rest is the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedRef(u32);
 
@@ -178,7 +179,7 @@ const INDEX_BITS: u32 = 30;
 
 impl PackedRef {
     /// # Panics
-    /// When a table has 2³⁰ entries: at hundreds of bytes each there is no memory for so many.
+    /// Panics if a table has 2³⁰ entries. At hundreds of bytes each, memory is exhausted before.
     fn new(at: FlowRef) -> Self {
         let (table, index) = match at {
             FlowRef::Socket(index) => (0, index),
@@ -205,12 +206,12 @@ impl PackedRef {
 const _: () = assert!(size_of::<FlowSlot>() == 8);
 
 impl FlowTable {
-    /// Flows in it.
+    /// Returns the number of flows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Finds the owner of the flow whose hash is `hash`; `is` compares the 4-tuple kept at the
+    /// Finds the owner of the flow with the given hash; `is` compares the 4-tuple stored at the
     /// owner.
     #[inline]
     pub fn find(&self, hash: u64, mut is: impl FnMut(FlowRef) -> bool) -> Option<FlowRef> {
@@ -222,8 +223,8 @@ impl FlowTable {
         found.map(|slot| slot.at.get())
     }
 
-    /// Adds a flow that is known not to be there. Never one that is: entries with one hash are
-    /// searched one after the other.
+    /// Adds a flow that must not be in the table. A duplicate would slow down look-ups, because
+    /// entries with the same hash are searched one by one.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
         let moved = &self.moved;
@@ -234,7 +235,7 @@ impl FlowTable {
         self.len += 1;
     }
 
-    /// Takes the flow of `at` out.
+    /// Removes the flow of `at`. Returns false if it is not in the table.
     pub fn remove(&mut self, hash: u64, at: FlowRef) -> bool {
         let (short, at) = (hash as u32, PackedRef::new(at));
         let (part, compared) = (&mut self.parts[part(short)], &self.compared);
@@ -247,7 +248,8 @@ impl FlowTable {
         removed
     }
 
-    /// Hands a flow to another owner (a handshake finished, a connection waits out its time).
+    /// Moves a flow to another owner (a handshake finished, or a connection entered TIME-WAIT).
+    /// Returns false if `old` is not in the table.
     pub fn replace(&mut self, hash: u64, old: FlowRef, new: FlowRef) -> bool {
         let (short, old) = (hash as u32, PackedRef::new(old));
         let (part, compared) = (&mut self.parts[part(short)], &self.compared);
@@ -264,7 +266,7 @@ fn part(hash: u32) -> usize {
     (hash >> (u32::BITS - PART_BITS)) as usize
 }
 
-/// hashbrown takes the bucket from the low bits and the tag from the high ones.
+/// hashbrown uses the low bits for the bucket and the high bits for the tag.
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -313,11 +315,11 @@ mod tests {
             most = most.max(table.moved.get() - before);
         }
         assert_eq!(table.len(), 500_000);
-        // An equal share, and the excess of its random part.
+        // The average size of a part, plus its random variation.
         assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 
-    /// Devices compute this hash, too: `Owners::key` documents its message.
+    /// Devices compute this hash, too; `Owners::key` documents the message.
     #[test]
     fn the_hash_of_the_ends_is_that_of_their_bytes() {
         let key = Keyed([1, 2]);

@@ -1,10 +1,10 @@
-//! Sockets in lines (linked lists), each in the order in which they came. A line may be long, so no
-//! operation searches one.
+//! Doubly linked lists of sockets, each in order of insertion. A list may be long, so no operation
+//! searches it.
 
 use std::collections::BTreeMap;
 
-/// Many lines (linked lists) of sockets; a socket is in at most one. The owner of a line keeps its
-/// newest socket.
+/// Linked lists of sockets; a socket is in at most one list. The owner of a list stores the index
+/// of its newest socket.
 #[derive(Debug)]
 pub(crate) struct SocketLines<T>(BTreeMap<u32, LinePlace<T>>);
 
@@ -22,7 +22,7 @@ impl<T> Default for SocketLines<T> {
 }
 
 impl<T> SocketLines<T> {
-    /// Puts a socket that is in no line behind the newest of one.
+    /// Appends a socket, which must not be in any list, after the newest one.
     pub fn push(&mut self, newest: &mut Option<u32>, socket: u32, item: T) {
         let older = newest.replace(socket);
         if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
@@ -32,7 +32,7 @@ impl<T> SocketLines<T> {
         debug_assert!(before.is_none(), "a socket is in one line at most");
     }
 
-    /// Takes a socket out of its line, whose newest one is `newest`.
+    /// Removes a socket from its list, whose newest socket is `newest`.
     pub fn remove(&mut self, newest: &mut Option<u32>, socket: u32) -> Option<T> {
         let LinePlace { older, newer, item } = self.0.remove(&socket)?;
         if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
@@ -53,7 +53,7 @@ impl<T> SocketLines<T> {
         self.0.get_mut(&socket).map(|place| &mut place.item)
     }
 
-    /// A line, the newest first.
+    /// Iterates over a list, newest first.
     pub fn iter(&self, newest: Option<u32>) -> impl Iterator<Item = (u32, &T)> {
         let place =
             |socket: Option<u32>| socket.and_then(|socket| Some((socket, self.0.get(&socket)?)));

@@ -1,10 +1,10 @@
-//! Where the entries of every table live: stable indices, ids with a generation, no moves on
-//! growth; and the lists that entries stand in.
+//! Slab: storage of all tables, with stable indices and ids that contain a generation. Growing does
+//! not move entries. Also linked lists of entries.
 
-/// A growing array with reuse of free places.
+/// A growing array that reuses free places.
 ///
-/// Entries lie in chunks, so that growth never copies them: the millionth socket costs as much to
-/// add as the first.
+/// Entries are stored in chunks, so growing does not copy them: adding the millionth socket costs
+/// as much as adding the first.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Vec<SlabPlace<T>>>,
@@ -24,7 +24,7 @@ enum SlabContent<T> {
     Free { next: u32 },
 }
 
-/// No entry: the end of a list.
+/// Index that denotes no entry, at the end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
 
 const CHUNK: usize = 256;
@@ -36,10 +36,10 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Size of an entry.
+    /// Size of an entry in bytes.
     pub const ENTRY_BYTES: usize = size_of::<SlabPlace<T>>();
 
-    /// Entries in it.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -66,10 +66,10 @@ impl<T> Slab<T> {
         (before + chunk.len() - 1) as u32
     }
 
-    /// The id that the next insertion gets.
+    /// Returns the id that the next insertion gets.
     pub fn next_id(&self) -> u64 {
         match self.free {
-            // All chunks but the last are full.
+            // All chunks except the last are full.
             NONE => self
                 .chunks
                 .last()
@@ -78,7 +78,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes an entry out; its id is never given again until 2³² reuses of the place.
+    /// Removes an entry. Its id is not used again until the place was reused 2³² times.
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let free = self.free;
         let place = self.place_mut(index)?;
@@ -95,7 +95,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         match &self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?.content {
@@ -104,7 +104,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The entry at `index`, to be changed.
+    /// Returns the entry at `index`, mutable.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.place_mut(index)?.content {
@@ -113,7 +113,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Index and generation of the entry at `index` in one number.
+    /// Returns the id of the entry at `index`, which combines index and generation.
     pub fn id(&self, index: u32) -> u64 {
         let generation = self
             .chunks
@@ -123,7 +123,7 @@ impl<T> Slab<T> {
         u64::from(generation) << 32 | u64::from(index)
     }
 
-    /// The index in `id`, if that entry still lives.
+    /// Returns the index contained in `id`, if that entry still exists.
     #[inline]
     pub fn find(&self, id: u64) -> Option<u32> {
         let index = id as u32;
@@ -133,7 +133,7 @@ impl<T> Slab<T> {
         lives.then_some(index)
     }
 
-    /// All entries by index.
+    /// Iterates over all entries by index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().flatten().zip(0..).filter_map(|(place, index)| match &place.content {
             SlabContent::Taken(value) => Some((index, value)),
@@ -141,7 +141,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// All entries by index, to be changed.
+    /// Iterates over all entries by index, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let places = self.chunks.iter_mut().flatten().zip(0..);
         places.filter_map(|(place, index)| match &mut place.content {
@@ -156,7 +156,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// The ends of one list of entries of a [`Queue`], oldest first.
+/// Ends of one list of entries of a [`Queue`], oldest first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List {
     front: u32,
@@ -174,30 +174,30 @@ impl List {
     /// A list without entries.
     pub const EMPTY: Self = Self { front: NONE, back: NONE, len: 0 };
 
-    /// Entries in the list.
+    /// Returns the number of entries in the list.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether it has no entry.
+    /// Whether the list has no entries.
     pub fn is_empty(&self) -> bool {
         self.front == NONE
     }
 
-    /// The oldest.
+    /// Returns the oldest entry.
     pub fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
     }
 
-    /// The youngest.
+    /// Returns the newest entry.
     pub fn back(&self) -> Option<u32> {
         (self.back != NONE).then_some(self.back)
     }
 }
 
-/// A slab whose entries stand in doubly linked lists, each entry in one. The oldest of a list, and
-/// the move or removal of any entry, cost constant time. Links lie in the entries, so a list
-/// allocates nothing.
+/// A slab whose entries are in doubly linked lists, each entry in one. Finding the oldest entry,
+/// and moving or removing any entry, takes constant time. Links are stored in the entries, so lists
+/// need no allocations.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     slab: Slab<Linked<T>>,
@@ -217,69 +217,69 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Entries in all lists.
+    /// Returns the number of entries in all lists.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Puts `value` at the back of `list`.
+    /// Appends `value` to `list`.
     pub fn push(&mut self, list: &mut List, value: T) -> u32 {
         let index = self.slab.insert(Linked { before: NONE, behind: NONE, value });
         self.link(list, index);
         index
     }
 
-    /// Takes the entry out of `list`, in which it must stand.
+    /// Removes the entry from `list`, which must contain it.
     pub fn remove(&mut self, list: &mut List, index: u32) -> Option<T> {
         self.unlink(list, index)?;
         self.slab.remove(index).map(|linked| linked.value)
     }
 
-    /// Makes the entry the youngest of `list`, in which it must stand.
+    /// Makes the entry the newest of `list`, which must contain it.
     pub fn renew(&mut self, list: &mut List, index: u32) {
         if self.unlink(list, index).is_some() {
             self.link(list, index);
         }
     }
 
-    /// Puts the entry at the back of `to` instead of in `from`, in which it must stand.
+    /// Moves the entry from `from`, which must contain it, to the back of `to`.
     pub fn shift(&mut self, from: &mut List, to: &mut List, index: u32) {
         if self.unlink(from, index).is_some() {
             self.link(to, index);
         }
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     pub fn get(&self, index: u32) -> Option<&T> {
         self.slab.get(index).map(|linked| &linked.value)
     }
 
-    /// The entry at `index`, to be changed.
+    /// Returns the entry at `index`, mutable.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slab.get_mut(index).map(|linked| &mut linked.value)
     }
 
-    /// All entries of all lists, in the order of their places.
+    /// Iterates over all entries of all lists, by index.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slab.iter().map(|(_, linked)| &linked.value)
     }
 
-    /// All entries of all lists, in the order of their places, to be changed.
+    /// Iterates over all entries of all lists, by index, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slab.iter_mut().map(|(_, linked)| &mut linked.value)
     }
 
-    /// Index and generation in one number.
+    /// Returns the id of the entry at `index`, which combines index and generation.
     pub fn id(&self, index: u32) -> u64 {
         self.slab.id(index)
     }
 
-    /// The index in `id`, if that entry still lives.
+    /// Returns the index contained in `id`, if that entry still exists.
     pub fn find(&self, id: u64) -> Option<u32> {
         self.slab.find(id)
     }
 
-    /// Puts the entry, which [`unlink`](Self::unlink) took out of its list, at the back of `list`.
+    /// Appends an entry to `list`, after [`unlink`](Self::unlink) removed it from its list.
     pub fn link(&mut self, list: &mut List, index: u32) {
         let back = list.back;
         if let Some(linked) = self.slab.get_mut(index) {
@@ -293,8 +293,8 @@ impl<T> Queue<T> {
         list.len += 1;
     }
 
-    /// Takes the entry out of `list`, in which it must stand. Its place stays, in no list until it
-    /// is linked again.
+    /// Unlinks the entry from `list`, which must contain it. The entry stays in the slab, in no
+    /// list until it is linked again.
     pub fn unlink(&mut self, list: &mut List, index: u32) -> Option<()> {
         let linked = self.slab.get(index)?;
         let (before, behind) = (linked.before, linked.behind);

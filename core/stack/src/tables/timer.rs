@@ -1,22 +1,22 @@
-//! Timers: a hierarchical wheel, where arming, cancelling and firing cost the same however many
-//! run.
+//! A hierarchical timer wheel: the cost of arming, cancelling and firing does not depend on the
+//! number of timers.
 //!
 //! ```text
 //!   level 0: 64 slots of 2¹⁶ ns (66 µs)      level 1: 64 slots of 4.2 ms      level 2: of 268 ms …
 //! ```
-//! A timer lies in the lowest level that can tell its slot from the present one. As its time comes
-//! nearer it moves down, at most five times. Timers never fire early, and at most one slot of level
-//! 0 late. Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block
-//! begins.
+//! A timer is in the lowest level in which its slot differs from the current one. As its deadline
+//! approaches, it moves to lower levels, at most five times. Timers never fire early, and at most
+//! one slot of level 0 late. Timers beyond the current block of 2⁵² ns wait in one of two lists
+//! until the next block begins.
 //!
-//! A list moves timer by timer, as many as its caller has time for. A million timers of one minute
-//! thereby make no turn longer than others.
+//! Timers are moved one by one, up to a limit set by the caller. A million timers with the same
+//! deadline therefore do not make one turn longer than others.
 
 use towpath_tcp::Instant;
 
 use crate::tables::slab::{List, NONE, Queue};
 
-/// Names an armed timer; becomes [`TimerId::NONE`] in the hands of its owner once it fired.
+/// Identifies an armed timer. The owner sets it to [`TimerId::NONE`] when the timer has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerId(u32);
 
@@ -24,38 +24,39 @@ impl TimerId {
     /// No timer.
     pub const NONE: Self = Self(NONE);
 
-    /// Whether it names a timer.
+    /// Whether the timer is armed.
     pub fn is_armed(self) -> bool {
         self.0 != NONE
     }
 }
 
-/// The wheel. `O` says whose timer it is.
+/// The wheel. `O` identifies the owner of a timer.
 #[derive(Debug)]
 pub(crate) struct TimerWheel<O> {
-    /// Everything before this tick has been fired.
+    /// Current tick; all timers of earlier ticks have fired.
     elapsed: u64,
     lists: Lists,
-    /// The list whose time has come, which is being moved.
+    /// List whose time has come, and whose timers are being moved.
     moving: Option<u16>,
     timers: Queue<WheelTimer<O>>,
-    /// Timers moved between lists so far: the work done.
+    /// Number of list operations so far, as a measure of work.
     pub operations: u64,
 }
 
 #[derive(Debug)]
 struct WheelTimer<O> {
     deadline: Instant,
-    /// `level * SLOTS + slot`, [`LATER`] or the one after it, or [`DUE`].
+    /// `level * SLOTS + slot`, [`LATER`] or the list after it, or [`DUE`].
     list: u16,
     owner: O,
 }
 
-/// Where timers stand.
+/// All lists of timers.
 #[derive(Debug)]
 struct Lists {
     levels: [Level; LEVELS],
-    /// Timers beyond the present block, distributed when the next even or odd one begins.
+    /// Timers beyond the current block: one list for the next even block, one for the next odd
+    /// block.
     later: [WheelSlot; 2],
     due: WheelSlot,
 }
@@ -70,7 +71,7 @@ struct Level {
 #[derive(Debug, Clone, Copy)]
 struct WheelSlot {
     list: List,
-    /// No timer in it is earlier; one that was cancelled may have been.
+    /// Lower bound of the deadlines; lower than the earliest one if a timer was cancelled.
     earliest: Instant,
 }
 
@@ -82,20 +83,21 @@ impl WheelSlot {
     }
 }
 
-/// log₂ of a tick in ns. A coarser one fires later, a finer one reaches less far with six levels.
+/// log₂ of a tick in ns. With coarser ticks timers fire later; with finer ticks six levels cover
+/// less time.
 const TICK_SHIFT: u32 = 16;
-/// log₂ of the slots a level: a level's occupancy fits one word.
+/// log₂ of the slots per level, so that a level's occupancy fits in one word.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Six levels reach 2⁵² ns = 52 days: a block.
+/// Six levels cover a block of 2⁵² ns = 52 days.
 const LEVELS: usize = 6;
 const BLOCK_BITS: u32 = SLOT_BITS * LEVELS as u32;
-/// The first of the two lists of later blocks.
+/// Number of the first of the two lists for later blocks.
 const LATER: u16 = (LEVELS * SLOTS) as u16;
 const DUE: u16 = u16::MAX;
 
 impl<O: Copy> TimerWheel<O> {
-    /// An empty wheel.
+    /// Creates an empty wheel.
     pub fn new(now: Instant) -> Self {
         Self {
             elapsed: now.0 >> TICK_SHIFT,
@@ -110,14 +112,14 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Timers armed.
+    /// Returns the number of armed timers.
     pub fn len(&self) -> usize {
         self.timers.len()
     }
 
-    /// Makes `id` fire at `deadline`, or never. A timer that is armed for an earlier time stays: it
-    /// fires early, and its owner, with nothing due, arms it anew. An acknowledgment that puts off
-    /// a retransmission thereby touches no list.
+    /// Arms `id` for `deadline`, or disarms it. A timer that is armed for an earlier time is not
+    /// changed: it fires early, and its owner, which finds nothing due, arms it again. An
+    /// acknowledgment that postpones a retransmission therefore changes no list.
     pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
         let Some(deadline) = deadline else { return self.cancel(id) };
         match self.timers.get_mut(id.0) {
@@ -136,7 +138,7 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Disarms it.
+    /// Disarms the timer.
     pub fn cancel(&mut self, id: &mut TimerId) {
         if id.is_armed() {
             self.take(id.0);
@@ -144,9 +146,9 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then. `moves` is
-    /// how many timers may still be moved for it; when none is left there may be more for the next
-    /// turn.
+    /// Removes one timer that is due; the owner's [`TimerId`] is then invalid. `moves` limits how
+    /// many timers may be moved, and is decremented. When it reaches 0, there may be more due
+    /// timers for the next turn.
     pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
         if self.lists.due.is_empty() {
             self.advance(now.0 >> TICK_SHIFT, moves);
@@ -155,12 +157,13 @@ impl<O: Copy> TimerWheel<O> {
         self.take(index)
     }
 
-    /// The time up to which the wheel has moved. A timer armed for an earlier time is due.
+    /// Returns the current time of the wheel. Timers armed for an earlier time are due.
     pub fn passed(&self) -> Instant {
         Instant(self.elapsed << TICK_SHIFT)
     }
 
-    /// When [`Wheel::pop`] may have something: never later than that, earlier only after a cancel.
+    /// Returns when [`TimerWheel::pop`] may return a timer; too early only after a timer was
+    /// cancelled.
     pub fn next_timeout(&self) -> Option<Instant> {
         let Lists { levels, later, due } = &self.lists;
         if !due.is_empty() {
@@ -171,13 +174,13 @@ impl<O: Copy> TimerWheel<O> {
         }
         let slot = match self.lists.first_slot() {
             Some((level, slot)) => &levels[level].slots[slot],
-            // The list of the block after the next one is empty until then.
+            // The list for the block after the next one is empty until the next block.
             None => later.iter().find(|slot| !slot.is_empty())?,
         };
         Some(Instant(tick_of(slot.earliest) << TICK_SHIFT))
     }
 
-    /// Moves the timers of all slots that begin until `tick` down a level or into the due list.
+    /// Moves the timers of all slots that begin until `tick` to lower levels or to the due list.
     fn advance(&mut self, tick: u64, moves: &mut usize) {
         loop {
             if let Some(list) = self.moving
@@ -193,9 +196,9 @@ impl<O: Copy> TimerWheel<O> {
         self.elapsed = self.elapsed.max(tick);
     }
 
-    /// Moves timers out of a list to where they belong now; false when there are more than `moves`
-    /// allows. None comes back to it: a slot that has begun takes no timer, nor does the list of a
-    /// block.
+    /// Moves timers from `list` to the lists where they belong now. Returns false if `moves` is
+    /// exhausted. No timer returns to `list`, because a slot or block that has begun accepts no
+    /// timers.
     fn move_some(&mut self, list: u16, moves: &mut usize) -> bool {
         while let Some(index) = self.lists.slot_mut(list).list.front() {
             if *moves == 0 {
@@ -207,7 +210,7 @@ impl<O: Copy> TimerWheel<O> {
         true
     }
 
-    /// The next list whose time has come at `tick`.
+    /// Returns the next list whose time has come at `tick`.
     fn begin_next(&mut self, tick: u64) -> Option<u16> {
         let block = self.elapsed >> BLOCK_BITS;
         if let Some((level, slot)) = self.lists.first_slot() {
@@ -253,7 +256,7 @@ impl<O: Copy> TimerWheel<O> {
         }
     }
 
-    /// Takes the timer out of the wheel.
+    /// Removes the timer from the wheel.
     fn take(&mut self, index: u32) -> Option<O> {
         let list = self.timers.get(index)?.list;
         self.operations += 1;
@@ -264,8 +267,8 @@ impl<O: Copy> TimerWheel<O> {
 }
 
 impl Lists {
-    /// The occupied slot that comes first: a lower level lies wholly before the next slot of a
-    /// higher one.
+    /// Returns the earliest occupied slot. All slots of a level are earlier than the next slot of a
+    /// higher level.
     fn first_slot(&self) -> Option<(usize, usize)> {
         let level = self.levels.iter().position(|level| level.occupied != 0)?;
         Some((level, self.levels[level].occupied.trailing_zeros() as usize))
@@ -279,7 +282,7 @@ impl Lists {
         }
     }
 
-    /// A timer for `deadline` was linked into `list`.
+    /// Called after a timer for `deadline` was linked into `list`.
     fn on_joined(&mut self, list: u16, deadline: Instant) {
         let slot = self.slot_mut(list);
         slot.earliest = slot.earliest.min(deadline);
@@ -288,7 +291,7 @@ impl Lists {
         }
     }
 
-    /// A timer was unlinked from `list`.
+    /// Called after a timer was unlinked from `list`.
     fn on_left(&mut self, list: u16) {
         let slot = self.slot_mut(list);
         if !slot.is_empty() {
@@ -301,13 +304,13 @@ impl Lists {
     }
 }
 
-/// The list of timers beyond the present block that wait for `block` to begin. Timers for a later
-/// block then move to the other list.
+/// Returns the list of timers beyond the current block that wait for `block` to begin. Timers for
+/// later blocks then move to the other list.
 fn later_list(block: u64) -> u16 {
     LATER + (block & 1) as u16
 }
 
-/// The first tick at which `deadline` has passed.
+/// Returns the first tick at which `deadline` has passed.
 fn tick_of(deadline: Instant) -> u64 {
     deadline.0.div_ceil(1 << TICK_SHIFT)
 }
@@ -394,7 +397,7 @@ mod tests {
         panic!("lost");
     }
 
-    /// Each round of the top level ends, as any machine sees that runs for 52 days.
+    /// The top level wraps around every 52 days.
     #[test]
     fn none_fires_early_when_a_block_begins() {
         let start = 3 * BLOCK - 5000 * MS;
@@ -423,8 +426,8 @@ mod tests {
         assert!(wakes <= 6000, "{wakes} wakes");
     }
 
-    /// The end of a level or block: timers on both sides, armed from both sides, by a clock that
-    /// stops on the last tick.
+    /// At the end of a level or block: timers on both sides, armed from both sides, with a clock
+    /// that stops at the last tick.
     #[test]
     fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {
         for bits in (SLOT_BITS..=BLOCK_BITS).step_by(SLOT_BITS as usize) {

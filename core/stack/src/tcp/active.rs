@@ -1,4 +1,4 @@
-//! Opens from this side: connect.
+//! Active opens: connect(2).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -17,7 +17,7 @@ use crate::tcp::fast_open::Beginning;
 use crate::tcp::path::TcpPath;
 use crate::tcp::stream::StreamSocket;
 
-/// Connection of an active open whose SYN has not been sent yet.
+/// Connection of an active open before its SYN is sent.
 struct ActiveOpen {
     connection: Connection,
     path: TcpPath,
@@ -25,18 +25,18 @@ struct ActiveOpen {
 }
 
 impl<H: Host> Stack<H> {
-    /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the
-    /// unspecified one.
+    /// Whether a connect to `ip` stays on this host: `ip` is a local address, possibly IPv4-mapped,
+    /// or the unspecified address.
     pub fn is_near(&self, ip: IpAddr) -> bool {
         self.net.is_local(loopback_if_unspecified(ip.to_canonical()))
     }
 
-    /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected`
-    /// or `Error`. The buffers live as long as the socket; bytes that are in `send` already follow
-    /// the handshake. The unspecified address stands for loopback, as on Linux.
+    /// Opens a connection from a stream socket, bound or not. The result is reported as an event,
+    /// `Connected` or `Error`. The buffers exist as long as the socket. Bytes already in `send`
+    /// follow the handshake. The unspecified address means loopback, as on Linux.
     ///
     /// # Errors
-    /// The buffers are dropped, the socket stays as it was.
+    /// After an error the buffers are dropped, and the socket is unchanged.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -48,9 +48,9 @@ impl<H: Host> Stack<H> {
         self.begin_connect(now, id, remote, (recv, send), false).map(drop)
     }
 
-    /// As [`Stack::connect`], with Fast Open (RFC 7413). True: the SYN waits for the first bytes,
-    /// or for [`Stack::shutdown_send`]; until then nothing is known of the peer. False: there is no
-    /// cookie of the server yet, and the SYN asks for one.
+    /// Like [`Stack::connect`], with Fast Open (RFC 7413). Returns true if the SYN waits for the
+    /// first bytes, or for [`Stack::shutdown_send`]; until then the peer is not contacted. Returns
+    /// false if no cookie of the server is known; the SYN then requests one.
     ///
     /// # Errors
     /// As for [`Stack::connect`].
@@ -89,8 +89,8 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let source = bound.as_ref().and_then(BoundAddr::source);
         let route = self.route_to_host(now, source, remote_ip, iface)?;
-        // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux sends a SYN all the
-        // same; here segments with port 0 are malformed, and the connect is refused at once.
+        // Port 0 is reserved, so no host can listen there (RFC 6335 §6). Linux nevertheless sends a
+        // SYN; here segments with port 0 are malformed, so connect fails at once.
         if remote.port() == 0 {
             return Err(ConnectError::Refused);
         }
@@ -115,7 +115,7 @@ impl<H: Host> Stack<H> {
         }
         let ActiveOpen { connection, path, beginning } = opened?;
         if held.is_some() {
-            // The bind stays, but now for the address in use only.
+            // Keep the bind, but restrict it to the address in use.
             self.ports.tcp.narrow(local_port, index, local);
         }
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -131,11 +131,11 @@ impl<H: Host> Stack<H> {
         Ok(matches!(beginning, Beginning::WithBytes(..)))
     }
 
-    /// Opens a connection from any address and port: a gateway's way in for others. Only the
-    /// 4-tuple has to be free; nothing is bound. With port 0 an ephemeral port is chosen.
+    /// Opens a connection from any address and port, for a gateway that connects for other hosts.
+    /// Only the 4-tuple must be free; nothing is bound. Port 0 chooses an ephemeral port.
     ///
     /// # Errors
-    /// The buffers are dropped, and no socket is made: `user` gets no event.
+    /// After an error the buffers are dropped, and there is no socket: `user` gets no event.
     pub fn connect_from(
         &mut self,
         now: Instant,
@@ -174,7 +174,7 @@ impl<H: Host> Stack<H> {
         Ok(SocketId(self.sockets.id(index)))
     }
 
-    /// The route to the address of one host.
+    /// Returns the route to the address of a single host.
     fn route_to_host(
         &mut self,
         now: Instant,
@@ -208,7 +208,7 @@ impl<H: Host> Stack<H> {
         let mut iss_min = None;
         match self.find_flow(hash, &flow) {
             None => {}
-            // An earlier connection of ours, in TIME-WAIT for long enough.
+            // An earlier connection of this host, in TIME-WAIT long enough.
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 self.counters.tcp_time_wait_reused += 1;
@@ -230,8 +230,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// The address as the stack uses it: IPv4-mapped ones unmapped. `None` when the family has no such
-/// address.
+/// Converts an address to the form used by the stack, with IPv4-mapped addresses converted to IPv4.
+/// `None`: the family has no such address.
 pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> {
     match (addr, family) {
         (SocketAddr::V4(_), _) => Some(addr),
@@ -243,8 +243,9 @@ pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> 
     }
 }
 
-/// The interface that the scope id of a link-local address names. Interfaces are numbered from 1
-/// there; 0 names none (RFC 3493 §3.3). As on Linux, other addresses' scope ids are ignored.
+/// Returns the interface given by the scope id of a link-local address. Scope ids are the interface
+/// number plus 1; 0 means none (RFC 3493 §3.3). As on Linux, scope ids of other addresses are
+/// ignored.
 pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     match addr {
         SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
@@ -254,7 +255,7 @@ pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     }
 }
 
-/// The inverse of [`scope_of`]: the address with its scope id, where it means something.
+/// Inverse of [`scope_of`]: returns the address with its scope id, if it needs one.
 pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
     match addr {
         SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
@@ -264,13 +265,13 @@ pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
     }
 }
 
-/// Whether an address means something together with an interface only: link-local hosts, and groups
-/// of scope 1 and 2 (RFC 4291 §2.7).
+/// Whether an address needs an interface to be unambiguous: link-local addresses, and groups of
+/// scope 1 and 2 (RFC 4291 §2.7).
 pub fn is_on_link(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local() || matches!(addr::multicast_scope(ip), Some(1 | 2))
 }
 
-/// The interface that a link-local address or SO_BINDTODEVICE names. `None` when they name two.
+/// Returns the interface given by a link-local address or SO_BINDTODEVICE. `None`: the two differ.
 pub(crate) fn on_device(
     scope: Option<IfaceId>,
     device: Option<IfaceId>,
@@ -281,7 +282,7 @@ pub(crate) fn on_device(
     }
 }
 
-/// As on Linux, a connect to the unspecified address means this host.
+/// Replaces the unspecified address by the loopback address, as Linux does in connect(2).
 pub(crate) fn loopback_if_unspecified(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),

@@ -1,8 +1,8 @@
-//! TCP Fast Open (RFC 7413): cookies, and handshakes under way whose first bytes are in the SYN.
+//! TCP Fast Open (RFC 7413): cookies, and handshakes in progress whose first bytes are in the SYN.
 //!
-//! A server gives a client's address a cookie, a keyed hash of both addresses, and keeps no state
-//! for it. A client keeps the cookies of servers, with their announced MSS, in a table of bounded
-//! size. `syn_bytes` makes connections from SYNs with data, and `core/tcp` places the bytes.
+//! A server gives each client address a cookie, a keyed hash of both addresses, and stores nothing.
+//! A client stores the cookies of servers, with their announced MSS, in a table of bounded size.
+//! `syn_bytes` creates connections from SYNs with data, and `core/tcp` stores the bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
@@ -19,50 +19,51 @@ use crate::net::lru::Lru;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::ListeningSocket;
 
-/// MSS of a server that announced none, for the bytes of a SYN (RFC 7413 §4.1.3).
+/// MSS for the data of a SYN to a server that announced none (RFC 7413 §4.1.3).
 const MSS_UNKNOWN: u16 = 536;
 
-/// State of Fast Open in a stack.
+/// Fast Open state of a stack.
 #[derive(Debug)]
 pub(crate) struct FastOpens {
     key: Keyed,
-    /// Servers by our address and theirs, since a cookie goes by both.
+    /// Servers by local and remote address, because a cookie depends on both.
     servers: Lru<(IpAddr, IpAddr), KnownServer>,
-    /// Handshakes under way, by the index of their sockets.
+    /// Handshakes in progress, by socket index.
     pub opening: BTreeMap<u32, Opening>,
-    /// Listeners whose connections were reset in their handshake, and until when each counts.
+    /// Listeners of connections that were reset during their handshake, and until when each is
+    /// counted.
     pub resets: VecDeque<(Instant, SocketId)>,
 }
 
-/// A server, as a client knows it.
+/// A server, as known to a client.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownServer {
     cookie: Option<Cookie>,
-    /// MSS that it announced, 0: none.
+    /// MSS that the server announced; 0: none.
     mss: u16,
-    /// Attempts in a row whose SYN had to be sent again.
+    /// Number of consecutive attempts whose SYN was retransmitted.
     losses: u8,
-    /// Time before which no SYN has the option.
+    /// Time before which no SYN contains the option.
     off_until: Instant,
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Opening {
-    /// Option of the SYN of a connect.
+    /// Active open: the option in its SYN.
     Client(FastOpen),
-    /// Listener whose child it is.
+    /// Passive open: the listener of the child.
     Server(SocketId),
 }
 
-/// Beginning of an active open.
+/// First segment of an active open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beginning {
-    /// A SYN alone.
+    /// A SYN without the option.
     Plain,
-    /// A SYN that asks for a cookie.
+    /// A SYN that requests a cookie.
     Asking,
-    /// A SYN with a cookie and bytes, to a server with this MSS.
+    /// A SYN with a cookie and data, to a server with this MSS.
     WithBytes(Cookie, u16),
 }
 
@@ -76,19 +77,19 @@ impl FastOpens {
         }
     }
 
-    /// Another secret, by which the cookies given so far are not valid.
+    /// Replaces the secret, which invalidates all cookies given so far.
     #[cfg(test)]
     pub fn set_key(&mut self, key: Keyed) {
         self.key = key;
     }
 
-    /// Servers of which something is known.
+    /// Returns the number of known servers.
     #[cfg(test)]
     pub fn known(&self) -> usize {
         self.servers.len()
     }
 
-    /// The cookie that a client's address gets here.
+    /// Returns the cookie for a client's address.
     pub fn cookie_for(&self, flow: &Flow) -> Cookie {
         let mut hasher = self.key.build_hasher();
         for ip in [flow.remote, flow.local] {
@@ -100,19 +101,20 @@ impl FastOpens {
         Cookie::new(&hasher.finish().to_be_bytes()).expect("eight bytes are a cookie")
     }
 
-    /// Whether a SYN has the cookie that its sender's address gets here, and the listener takes it.
+    /// Whether a SYN has the valid cookie for its sender's address, and the listener allows Fast
+    /// Open.
     pub fn has_valid_cookie(&self, listener: &ListeningSocket, segment: &IncomingSegment) -> bool {
         listener.settings.fast_open_queue > 0
             && FastOpen::find(segment.header())
                 .is_some_and(|option| option == self.cookie_option(&segment.flow))
     }
 
-    /// The option of a SYN-ACK: the cookie for its receiver.
+    /// Returns the option of a SYN-ACK: the cookie for its receiver.
     pub fn cookie_option(&self, flow: &Flow) -> FastOpen {
         FastOpen::Cookie(self.cookie_for(flow))
     }
 
-    /// Beginning of a connect to a server.
+    /// Returns how a connection to a server begins.
     pub fn begin(&mut self, now: Instant, flow: &Flow) -> Beginning {
         match self.servers.get_mut(&(flow.local, flow.remote)) {
             Some(server) if now < server.off_until => Beginning::Plain,
@@ -124,8 +126,8 @@ impl FastOpens {
         }
     }
 
-    /// Opens the connection of a connect with Fast Open, as far as the server is known. `offset` is
-    /// that of its timestamps.
+    /// Opens a connection with Fast Open, as far as the server is known. `offset` is the timestamp
+    /// offset.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -149,7 +151,7 @@ impl FastOpens {
         (connection, beginning)
     }
 
-    /// The socket's SYN has the option that `beginning` says.
+    /// Stores the option for the socket's SYN, according to `beginning`.
     pub fn opens(&mut self, index: u32, beginning: Beginning) {
         let option = match beginning {
             Beginning::Plain => return,
@@ -159,7 +161,7 @@ impl FastOpens {
         self.opening.insert(index, Opening::Client(option));
     }
 
-    /// The option of the socket's SYN.
+    /// Returns the option of the socket's SYN.
     pub fn option_of_syn(&self, index: u32) -> Option<FastOpen> {
         match self.opening.get(&index)? {
             Opening::Client(option) => Some(*option),
@@ -167,7 +169,7 @@ impl FastOpens {
         }
     }
 
-    /// A server answered the SYN of a socket. `repeated`: not the first one.
+    /// Handles the SYN-ACK of a server. `repeated`: the SYN was retransmitted.
     #[cold]
     pub fn on_syn_ack(
         &mut self,
@@ -194,7 +196,7 @@ impl FastOpens {
         }
     }
 
-    /// The peer never answered the SYN of a socket.
+    /// Handles an active open whose SYN was never answered.
     pub fn on_no_answer(&mut self, now: Instant, flow: &Flow) {
         let key = (flow.local, flow.remote);
         let mut server = self.servers.get_mut(&key).copied().unwrap_or_default();
@@ -202,7 +204,7 @@ impl FastOpens {
         self.servers.insert(key, server);
     }
 
-    /// Handshakes of listeners that were reset long enough ago, one at a time.
+    /// Returns the listeners whose reset handshakes are no longer counted, one per call.
     pub fn pop_reset(&mut self, now: Instant) -> Option<SocketId> {
         let (until, listener) = *self.resets.front()?;
         if now < until {
@@ -214,8 +216,9 @@ impl FastOpens {
 }
 
 impl KnownServer {
-    /// A path that drops SYNs with the option costs a timeout each time. SYNs have none for a
-    /// minute after the first loss, and each time twice as long (Linux's `last_syn_loss`).
+    /// Updates the server after an attempt. A path that drops SYNs with the option costs a timeout
+    /// each time. After the first loss SYNs omit the option for a minute, and for twice as long
+    /// after each further loss (Linux's `last_syn_loss`).
     fn note_attempt(&mut self, now: Instant, lost: bool) {
         if !lost {
             self.losses = 0;
@@ -227,10 +230,10 @@ impl KnownServer {
     }
 }
 
-/// End of a handshake with Fast Open.
+/// Result of a handshake with Fast Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeEnd {
-    /// The handshake is over, or the socket is gone.
+    /// The handshake is complete, or the socket is gone.
     Over,
     /// The peer reset the connection.
     Reset,

@@ -1,13 +1,13 @@
-//! Connections that are not established yet: the SYN cache, and SYNs that wait for the owner's
-//! decision.
+//! Connections that are not established yet: the SYN cache, and SYNs that wait for a decision of
+//! the owner.
 //!
-//! Neither has buffers. Half-open connections stand in the line of their listener, oldest first. A
-//! listener may have as many as there are places left for all listeners. Beyond that a new SYN
-//! displaces the oldest of its listener if that one had time to answer
-//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), and is dropped if not.
+//! Neither has buffers. Each listener has a list of its half-open connections, oldest first. A
+//! listener may have as many as there are free places for all listeners. Beyond that, a new SYN
+//! replaces the oldest entry of its listener. If the oldest entry had no time to answer
+//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), the SYN is dropped instead.
 //!
-//! A flood therefore takes no places from other listeners. Clients of the flooded one fail only if
-//! their round trip is longer than the flood needs to fill its places.
+//! A flood therefore takes no places from other listeners. Clients of the flooded listener fail
+//! only if their round-trip time is longer than the flood needs to fill the places.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,36 +28,36 @@ pub(crate) struct HalfOpenFlow {
     pub flow: Flow,
     pub half_open: HalfOpen,
     pub iface: IfaceId,
-    /// Whether a place in the accept queue is promised to it
-    /// ([`Listener::promised`](crate::tcp::listener::Listener)).
+    /// Whether a place in the accept queue is reserved
+    /// ([`ListeningSocket::promised`](crate::tcp::listener::ListeningSocket)).
     pub has_place: bool,
-    /// The SYN-ACK gives the peer a cookie (RFC 7413).
+    /// Whether the SYN-ACK gives the peer a cookie (RFC 7413).
     pub gives_cookie: bool,
-    /// The headers of its SYN (TCP_SAVE_SYN).
+    /// Headers of the SYN (TCP_SAVE_SYN).
     pub saved_syn: Option<Box<[u8]>>,
-    /// When its SYN came. A repeated one keeps the place in the line.
+    /// Arrival time of the first SYN. A retransmitted SYN does not change the position in the list.
     pub since: Instant,
     pub timer: TimerId,
     pub parent: HandshakeParent,
 }
 
-/// Socket for which a connection is half-open, by its index.
+/// Socket that owns a half-open connection, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeParent {
-    /// A listener's, which gets a child.
+    /// A listener; the connection becomes a child.
     Listener(u32),
-    /// A socket that was accepted early, which becomes the connection itself.
+    /// A socket that was accepted early, which becomes the connection.
     EarlyAccept(u32),
 }
 
-/// A SYN on an any-address interface.
+/// A SYN on an any-address interface that waits for a decision.
 #[derive(Debug)]
 pub(crate) struct UndecidedSyn {
     pub flow: Flow,
     pub syn: Segment,
     pub iface: IfaceId,
     pub expires: Instant,
-    /// An old connection between the same ports used sequence numbers up to there.
+    /// Highest sequence number used by an old connection between the same ports.
     pub iss_min: Option<SeqNum>,
     pub quote: Quote,
 }
@@ -69,30 +69,30 @@ pub(crate) struct Handshakes {
     /// Half-open connections of sockets that were accepted early.
     pub early: List,
     pub pending: Queue<UndecidedSyn>,
-    /// All pending ones, by when their SYN came last: all wait equally long from then on, so the
-    /// front expires first.
+    /// Pending SYNs, by the arrival time of the latest copy. All wait equally long from then on, so
+    /// the front expires first.
     pub pending_line: List,
-    /// Headers of the SYNs of children (TCP_SAVED_SYN), by the index of their sockets.
+    /// Headers of the SYNs of children (TCP_SAVED_SYN), by socket index.
     pub saved_syns: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl Handshakes {
-    /// Whether one more half-open connection of the listener has a place among `max`, or may have
-    /// another's.
+    /// Whether there is a place among `max` for another half-open connection of the listener,
+    /// possibly by replacing one.
     pub fn has_place(&self, now: Instant, listener: &ListeningSocket, max: usize) -> bool {
         self.has_share(listener, max) || self.displaceable(now, listener).is_some()
     }
 
-    /// Whether a listener has fewer half-open connections than places are left for all listeners.
-    /// Hence half of the cache is free when one listener is flooded, a third with two (Choudhury
-    /// and Hahne, "Dynamic queue length thresholds", 1998).
+    /// Whether a listener has fewer half-open connections than there are free places for all
+    /// listeners. As a result half of the cache stays free if one listener is flooded, and a third
+    /// with two. See Choudhury and Hahne, "Dynamic queue length thresholds", 1998.
     pub fn has_share(&self, listener: &ListeningSocket, max: usize) -> bool {
         listener.half_open.len() < max.saturating_sub(self.half_open.len())
     }
 
-    /// The listener's oldest half-open connection, if its peer has had time for an answer. A
-    /// younger one may be part of a flood, or a client's with a long round trip, whose answer would
-    /// find no connection. The new SYN is dropped instead, and its sender repeats it.
+    /// Returns the listener's oldest half-open connection, if its peer has had time to answer. A
+    /// younger one may belong to a client with a long round-trip time, whose answer would find no
+    /// connection. The new SYN is dropped instead, and its sender retransmits it.
     pub fn displaceable(&self, now: Instant, listener: &ListeningSocket) -> Option<u32> {
         let oldest = listener.half_open.front()?;
         let entry = self.half_open.get(oldest)?;
@@ -100,7 +100,7 @@ impl Handshakes {
     }
 }
 
-/// The headers of a packet, kept to be quoted in an ICMP error.
+/// Headers of a packet, stored for quoting in an ICMP error.
 #[derive(Debug)]
 pub(crate) struct Quote {
     bytes: Box<[u8]>,
@@ -114,7 +114,8 @@ pub(crate) struct Quote {
 }
 
 impl Quote {
-    /// From the IP header to the end of the transport header; `header_len` is that of the latter.
+    /// Copies the bytes from the IP header to the end of the transport header. `header_len` is the
+    /// length of the transport header.
     pub fn new(local: &Local, header_len: usize) -> Self {
         let end = local.offset + header_len;
         let bytes = local.packet.linear().get(local.ip_offset..end).unwrap_or(&[]);
@@ -130,12 +131,12 @@ impl Quote {
         }
     }
 
-    /// The headers, from the IP header on.
+    /// Returns the headers, starting with the IP header.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// As it was received, in the buffer of `packet`, which is empty.
+    /// Recreates the packet as received, in the buffer of `packet`, which must be empty.
     pub fn restore(&self, mut packet: Packet) -> Local {
         if let Some(to) = packet.push_back(self.bytes.len()) {
             to.copy_from_slice(&self.bytes);

@@ -38,13 +38,13 @@ impl<H: Host> Stack<H> {
                     self.remove_time_wait(at);
                     return self.take_syn(cx, taker, incoming, Some(iss_min));
                 }
-                // The listener is gone. The SYN is answered as every other one here, and late
-                // segments of the peer still find the old connection.
+                // The listener is gone. Answer the SYN like any other SYN without a listener, so
+                // that late segments of the peer still find the old connection.
                 Err(DropReason::TcpNoSocket) => {
                     let Some(entry) = self.time_waits.get_mut(at) else { return };
                     verdict = entry.state.refuse_syn(cx.now);
                 }
-                // The peer repeats its SYN; there may be a place for it then.
+                // The peer retransmits its SYN; there may be a place then.
                 Err(reason) => return self.drop_local(incoming.local, reason, cx.pool),
             }
         }
@@ -66,7 +66,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Publishes to other shards since when a TIME-WAIT lasts. `None` means that it is over.
+    /// Publishes to other shards when a TIME-WAIT began; `None`: the state has ended.
     pub(crate) fn show_time_wait(&self, at: u32, since: Option<Instant>) {
         let Some(TimeWaitFlow { flow, state, uses_port, .. }) = self.time_waits.get(at) else {
             return;
@@ -78,7 +78,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends a TIME-WAIT: its flow is free, and its port has a user less.
+    /// Ends a TIME-WAIT: the flow is free, and the port has one user less.
     pub(crate) fn remove_time_wait(&mut self, at: u32) {
         if let Some(flow) = self.succeed_time_wait(at) {
             self.shards.give_back(&flow);

@@ -1,4 +1,4 @@
-//! Listeners: from `listen` to the accept queue.
+//! Listening: from listen(2) to the accept queue.
 
 use crate::error::ListenError;
 use crate::host::{Host, ListenerNote, SocketId};
@@ -9,19 +9,19 @@ use crate::stack::Stack;
 use crate::tcp::listener::{AmongShards, ListeningSocket};
 
 impl<H: Host> Stack<H> {
-    /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a
-    /// port.
+    /// Makes a stream socket a listener, or changes the backlog of a listener. An unbound socket
+    /// gets a port.
     ///
-    /// The accept queue holds `backlog + 1` children, as on Linux. While it is full SYNs are not
-    /// answered, and neither are the last ACKs of handshakes under way.
+    /// The accept queue holds `backlog + 1` children, as on Linux. While the queue is full, SYNs
+    /// and the last ACKs of handshakes are not answered.
     ///
     /// # Errors
-    /// [`ListenError::AddrInUse`] also when no port can be chosen.
+    /// [`ListenError::AddrInUse`] also if no port is free.
     pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
 
-    /// As [`Stack::listen`], with a note for peer shards from the first connection on
+    /// Like [`Stack::listen`], with a note that peer shards have from the first connection on
     /// ([`Stack::set_note`]).
     ///
     /// # Errors
@@ -79,8 +79,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// The program took a child off the accept queue: its place is free. Call once for each child,
-    /// also when the owner closes it instead: with all places taken, the listener answers no SYN.
+    /// Frees the place of a child that the program took from the accept queue. Call once per child,
+    /// also if the owner closes the child instead. While all places are taken, the listener answers
+    /// no SYN.
     pub fn accepted(&mut self, listener: SocketId) {
         let Some(index) = self.index(listener) else { return };
         if let Some(state) = self.sockets.listener_mut(index) {
@@ -89,7 +90,7 @@ impl<H: Host> Stack<H> {
         self.tell_of_room(index);
     }
 
-    /// Replaces the note of a listener. Connections that are made afterwards have the new one.
+    /// Replaces the note of a listener. Later connections have the new note.
     pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
         let Some(index) = self.index(listener) else { return };
         if let Some(state) = self.sockets.listener_mut(index)

@@ -1,4 +1,4 @@
-//! A listening socket, and its stand-ins in other shards.
+//! Listening sockets, and their shadows in other shards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use crate::tables::slab::List;
 pub(crate) struct ListeningSocket {
     pub settings: StreamSettings,
     pub backlog: u32,
-    /// Children that the program has not taken.
+    /// Children in the accept queue.
     pub waiting: u32,
-    /// Half-open connections that have a place in the queue already, because their peers are in
-    /// this process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)).
-    /// Over other links a SYN takes none: otherwise a flood of SYNs would take all.
+    /// Half-open connections with a reserved place in the queue, because their peers are in this
+    /// process ([`InterfaceConfig::in_process`](crate::net::InterfaceConfig::in_process)). SYNs
+    /// from other links reserve no place. Otherwise a flood of SYNs would reserve all.
     pub promised: u32,
-    /// Children by Fast Open whose handshake is under way, or was reset not long ago.
+    /// Children created by Fast Open whose handshake is in progress, or was reset recently.
     pub fast_opening: u32,
-    /// Its half-open connections, oldest first.
+    /// Half-open connections, oldest first.
     pub half_open: List,
-    /// Time until when segments without a connection get no reset, as half-open connections were
-    /// displaced lately, and the segments may be from their clients. Each displacement renews it,
-    /// for as long as a flood goes on.
+    /// Time until which segments without a connection are not answered with a reset. Half-open
+    /// connections were replaced recently, and such segments may come from their clients. Each
+    /// replacement extends the time, for as long as a flood lasts.
     pub lenient_until: Instant,
-    /// State among several shards.
+    /// State shared among shards.
     pub among: Option<Box<AmongShards>>,
 }
 
 impl ListeningSocket {
-    /// A listener without connections.
+    /// Creates a listener without connections.
     pub fn new(settings: StreamSettings, backlog: u32) -> Self {
         Self {
             settings,
@@ -49,8 +49,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Whether no place is left in the queue. As on Linux the queue holds one more than the
-    /// backlog.
+    /// Whether the queue is full. As on Linux the queue holds one child more than the backlog.
     pub fn is_full(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, unqueued, .. }) => {
@@ -60,15 +59,15 @@ impl ListeningSocket {
         }
     }
 
-    /// Places that are left in the queue of this shard.
+    /// Returns the number of free places in the queue of this shard.
     pub fn room(&self) -> u32 {
         let taken = self.waiting.saturating_add(self.promised);
         self.backlog.saturating_add(1).saturating_sub(taken)
     }
 
-    /// Whether a half-open connection may be promised a place. Two shadows may promise the same
-    /// one, or one that a connection on its way takes. The connection that comes too late waits
-    /// at its shadow.
+    /// Whether a place may be reserved for a half-open connection. Two shadows may reserve the same
+    /// place, or one that a connection in transit takes. The later connection then waits at its
+    /// shadow.
     pub fn may_promise(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, .. }) => {
@@ -78,17 +77,17 @@ impl ListeningSocket {
         }
     }
 
-    /// Whether there is no place for a connection whose handshake ends.
+    /// Whether there is no place for a connection whose handshake is complete.
     pub fn turns_away(&self, has_place: bool) -> bool {
         match (has_place, self.among.as_deref()) {
             (false, _) => self.is_full(),
             (true, Some(AmongShards::Shadow { .. })) => false,
-            // The program may have made the queue shorter meanwhile.
+            // The program may have reduced the backlog since.
             (true, _) => self.waiting > self.backlog,
         }
     }
 
-    /// The listener that it is the shadow of, whose owner calls it `user`.
+    /// Returns the original listener of a shadow; its owner's number for it is `user`.
     pub fn elsewhere(&self, user: u32) -> Option<Elsewhere> {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { shard, id, note, .. }) => {
@@ -105,8 +104,8 @@ impl ListeningSocket {
         }
     }
 
-    /// Takes the next shard that was turned away, if the queue has room again. Shards take turns,
-    /// so that none waits for ever.
+    /// Returns the next shard whose offer was rejected, if the queue has room again. Shards take
+    /// turns, so that none waits forever.
     pub fn next_turned_away(&mut self) -> Option<ShardId> {
         let is_full = self.is_full();
         let Some(AmongShards::Original { turned_away, told_last, .. }) = self.among.as_deref_mut()
@@ -129,27 +128,27 @@ impl ListeningSocket {
 /// A listener of a host with several shards.
 #[derive(Debug)]
 pub(crate) enum AmongShards {
-    /// The socket itself, which has the accept queue.
+    /// The listener itself, which has the accept queue.
     Original {
-        /// Places left in the queue, which peer shards read.
+        /// Number of free places in the queue, read by peer shards.
         room: Arc<AtomicU32>,
-        /// Shards that have children for which there was no place, a bit each.
+        /// Shards with children that found no place, as a bit set.
         turned_away: u16,
-        /// Shard that was notified last of a free place.
+        /// Shard that was last notified of a free place.
         told_last: ShardId,
-        /// Data of its owner for peer shards.
+        /// Data of the owner for peer shards.
         note: ListenerNote,
     },
-    /// Stand-in for a listener of another shard, which makes connections for that.
+    /// Shadow of a listener of another shard, for which this shard creates connections.
     Shadow {
-        /// Where the socket is.
+        /// Shard of the listener.
         shard: ShardId,
-        /// Its name there.
+        /// Id of the listener in its shard.
         id: SocketId,
         room: Arc<AtomicU32>,
-        /// Data of its owner.
+        /// Data of the listener's owner.
         note: ListenerNote,
-        /// Established children for which there was no place, the oldest first.
+        /// Established children that found no place, oldest first.
         unqueued: VecDeque<OfferedChild>,
     },
 }

@@ -1,4 +1,4 @@
-//! TCP sockets: the receive and send paths of segments, opens from either side, and the end of
+//! TCP sockets: receive and send paths of segments, active and passive opens, and the end of
 //! connections.
 
 pub(crate) mod active;

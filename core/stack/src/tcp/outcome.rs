@@ -1,5 +1,5 @@
-//! Effects of a visit by `tx`: events for the owner, a timer, and buffers of the right size. A
-//! connection's end leaves an entry in TIME-WAIT.
+//! Results of a visit by `tx`: events for the owner, the timer, and buffer sizes. A finished
+//! connection leaves an entry in TIME-WAIT.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
@@ -18,8 +18,8 @@ use crate::tcp::tuning::period;
 use crate::unreached::Unreached;
 
 impl<H: Host> Stack<H> {
-    /// Delivers the events of a connection and arms its timer, once it has nothing more to send
-    /// now, or waits for its device.
+    /// Delivers the events of a connection and arms its timer. Called when it has nothing more to
+    /// send now, or waits for its device.
     pub(crate) fn after_visit(&mut self, cx: &mut Cx<'_, H>, index: u32) {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -76,8 +76,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends a connection. State that must be remembered goes to TIME-WAIT; the socket stays until
-    /// its owner has closed it.
+    /// Ends a connection. State that must be kept moves to TIME-WAIT. The socket exists until its
+    /// owner closes it.
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let orphan = socket.orphan;
@@ -89,8 +89,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
             Some(state) => {
-                // The socket may give its port up before TIME-WAIT is over. Until then the
-                // TIME-WAIT counts as a user of the port, so no other socket gets it.
+                // The socket may release its port before TIME-WAIT ends. Until then the TIME-WAIT
+                // counts as a user of the port, so no other socket gets the port.
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
@@ -128,7 +128,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A connection's timer fired, or one that was put off since it was armed.
+    /// Handles a connection's timer, which may have fired before the current deadline.
     pub(crate) fn on_socket_timeout(&mut self, until: Instant, now: Instant, index: u32) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;
@@ -140,7 +140,7 @@ impl<H: Host> Stack<H> {
                 connection.on_timeout(until, now);
                 self.mark_dirty(index);
             }
-            // The deadline was put off after the timer had been armed: arm it for the new one.
+            // The deadline was postponed after the timer had been armed: arm it again.
             next => {
                 self.wheel.set(&mut stream.timer, next.map(|(at, _)| at), TimerOwner::Socket(index))
             }
@@ -148,7 +148,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Notifies the owner of events of the buffers since the last visit, each once.
+/// Notifies the owner of buffer events since the last visit, each once.
 pub(crate) fn notify_owner<H: Host>(
     host: &mut H,
     user: u32,
@@ -167,9 +167,9 @@ pub(crate) fn notify_owner<H: Host>(
     }
 }
 
-/// Resizes the buffers, once a round trip. The receive buffer follows the rate at which the program
-/// reads. The send buffer is twice the congestion window: one window in flight, and as much to
-/// send.
+/// Resizes the buffers, once per round-trip time. The receive buffer follows the rate at which the
+/// program reads. The send buffer is twice the congestion window: one window in flight, and one
+/// waiting to be sent.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
     if now < stream.tune_at {
         return;

@@ -6,16 +6,16 @@ use crate::host::SocketId;
 use crate::limits::{TX_OUTPUT_BYTES, TX_OUTPUT_LOW, TX_OUTPUT_PACKETS};
 use crate::net::{IfaceId, Net};
 
-/// Lines of connections, by interface.
+/// Queues of connections, by interface.
 #[derive(Debug, Default)]
 pub(crate) struct OutputLines {
     lines: Vec<VecDeque<SocketId>>,
-    /// Generation of the routes at the last look.
+    /// Generation of the routes when last checked.
     pub generation: u64,
 }
 
 impl OutputLines {
-    /// Interfaces that may have a line.
+    /// Returns the interfaces that may have a queue.
     pub fn ifaces(&self) -> impl Iterator<Item = IfaceId> + use<> {
         (0..self.lines.len()).map(|iface| IfaceId(iface as u16))
     }
@@ -32,20 +32,20 @@ impl OutputLines {
         self.lines.iter().all(VecDeque::is_empty)
     }
 
-    /// Whether connections that wait for a device can go on.
+    /// Whether connections that wait for a device can continue.
     pub fn is_due(&self, net: &Net) -> bool {
         let mut lines = self.lines.iter().zip(0..);
         lines.any(|(line, iface)| !line.is_empty() && is_low(net, IfaceId(iface)))
     }
 
-    /// Takes the connection that has waited longest.
+    /// Removes the connection that has waited longest.
     pub fn pop(&mut self, iface: IfaceId) -> Option<SocketId> {
         self.lines.get_mut(iface.index())?.pop_front()
     }
 
-    /// Puts a connection at the end of a line. Connections that end leave their ids behind. A line
-    /// of more than `max` entries drops these, since otherwise they would pile up while the device
-    /// takes nothing.
+    /// Appends a connection to a queue. Connections that end leave their ids in the queue. A queue
+    /// of more than `max` entries removes these, because otherwise they would accumulate while the
+    /// device is stopped.
     pub fn push(
         &mut self,
         iface: IfaceId,
@@ -64,15 +64,15 @@ impl OutputLines {
     }
 }
 
-/// Whether the device does not keep up with the connections' packets in its queue. More of them
-/// would be late, or lost and taken for congestion of the path. Other senders' packets are counted
-/// apart, because those senders never wait and could fill the queue.
+/// Whether the device cannot keep up with the connections' packets in its queue. Further packets
+/// would be late, or dropped, which would be mistaken for congestion of the path. Packets of other
+/// senders are counted separately, because those senders never wait and could fill the queue.
 pub(super) fn is_busy(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
 }
 
-/// Whether the device has taken so much that waiting connections go on.
+/// Whether the queue has drained enough for waiting connections to continue.
 pub(super) fn is_low(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW

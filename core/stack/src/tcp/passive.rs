@@ -1,4 +1,4 @@
-//! Passive opens: a SYN that belongs to no flow, and the listener or the owner that takes it.
+//! Passive opens: SYNs that belong to no flow, and the listener or owner that handles them.
 //!
 //! ```text
 //!  SYN ─► taker ─┬─ listener ─► half_open, in the syn_cache ─► child, in the accept queue
@@ -24,12 +24,12 @@ use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 use crate::tcp::listener::ListeningSocket;
 
-/// Taker of a SYN that belongs to no flow.
+/// Receiver of a SYN that belongs to no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SynTaker {
     /// A listener, by the index of its socket.
     Listener(u32),
-    /// The owner, which accepts or refuses a SYN of an any-address interface.
+    /// The owner, which accepts or refuses SYNs on an any-address interface.
     Owner,
 }
 
@@ -45,8 +45,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Gives a SYN to the taker that [`Stack::taker`] found for it. `iss_min`: an old connection
-    /// between the same ports used sequence numbers up to there.
+    /// Passes a SYN to the receiver that [`Stack::taker`] returned. `iss_min` is the highest
+    /// sequence number used by an old connection between the same ports.
     pub(crate) fn take_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -60,7 +60,7 @@ impl<H: Host> Stack<H> {
         };
         let taken = self.take_fast_syn(cx, index, incoming, iss_min);
         let Some(incoming) = taken else { return };
-        // `taker` let the SYN in for its cookie alone.
+        // `taker` may have accepted the SYN only because of its cookie.
         let max = self.config.syn_cache_max;
         let has_place = self
             .sockets
@@ -96,7 +96,7 @@ impl<H: Host> Stack<H> {
         cx.pool.give(incoming.local.packet);
     }
 
-    /// Finds the taker of a SYN that belongs to no flow, if there is one with a place for it.
+    /// Returns the receiver of a SYN that belongs to no flow, if there is one with room.
     pub(crate) fn taker(
         &self,
         now: Instant,
@@ -124,17 +124,19 @@ impl<H: Host> Stack<H> {
             }
             Some((index, _)) => SynTaker::Listener(index),
         };
-        // As on Linux: no client opens and ends a connection with one segment.
+        // As on Linux, a SYN with FIN is dropped: no client opens and closes a connection with one
+        // segment.
         match incoming.segment.flags.contains(Flags::FIN) {
             true => Err(DropReason::TcpBadFlags),
             false => Ok(taker),
         }
     }
 
-    /// The listener that a segment without a flow is for.
+    /// Returns the listener for a segment without a flow.
     fn listener_of(&self, incoming: &IncomingSegment) -> Option<(u32, &ListeningSocket)> {
         let IncomingSegment { flow, local, hash, .. } = incoming;
-        // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
+        // SO_REUSEPORT: the hash of the 4-tuple selects the listener, so a retransmitted SYN
+        // reaches the same one.
         let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
         let index = self.ports.tcp.receivers.find(flow.local, flow.local_port, iface, pick)?;
@@ -149,7 +151,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Handles a segment that belongs to no flow and opens none.
+    /// Handles a segment that belongs to no flow and does not open one.
     pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         let flags = incoming.segment.flags;
         let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
@@ -157,8 +159,8 @@ impl<H: Host> Stack<H> {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
             //# This should not be reached.  Drop the segment and return.
             Some(_) if !flags.intersects(Flags::ACK | Flags::RST) => DropReason::TcpBadFlags,
-            // The segment may be of a client whose half-open connection was displaced. The client
-            // has done nothing wrong: its program may not see a reset.
+            // The segment may come from a client whose half-open connection was replaced. A correct
+            // client must not receive a reset.
             Some(until) if cx.now < until && !flags.intersects(Flags::SYN | Flags::RST) => {
                 DropReason::HalfOpenDisplaced
             }

@@ -1,7 +1,7 @@
-//! The cached way to a connection's peer, in twelve bytes.
+//! The cached route to a connection's peer, in twelve bytes.
 //!
-//! A [`Route`] takes 80. A connection knows most of that, its two addresses, or shares it with all
-//! others: the next hop, to which a path points.
+//! A [`Route`] takes 80 bytes. A connection stores its two addresses elsewhere, and the next hop is
+//! shared by all connections: a path contains its index.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -15,28 +15,28 @@ use crate::net::route::Epoch;
 use crate::net::{HopId, IfaceId, Net, Route, limits};
 use crate::tables::flow::Flow;
 
-/// The way of one connection, good while [`Paths::is_current`] says so.
+/// Route of one connection, valid while [`Paths::is_current`] returns true.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpPath {
-    /// When it was found.
+    /// Epoch in which the route was looked up.
     epoch: Epoch,
-    /// MTU of the link in bytes; no IP packet is longer than 16 bits can state.
+    /// MTU of the link in bytes; 16 bits suffice for any IP packet.
     link_mtu: u16,
-    /// Path MTU by reports about segments of this connection. No other connection uses it, even to
-    /// the same host: a report proves nothing about its segments (RFC 5927 §7.2).
+    /// Path MTU from reports about segments of this connection. Other connections do not use it,
+    /// even to the same host, because a report proves nothing about their segments (RFC 5927 §7.2).
     known: PathMtu,
     pub iface: IfaceId,
     hop: PackedHop,
 }
 
-/// Place of the next hop, or [`Hop::DIRECT`], with flags of the route.
+/// Index of the next hop, or [`PackedHop::DIRECT`], with flags of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedHop(NonZeroU16);
 
 impl PackedHop {
-    /// The peer itself, on a link that knows no neighbours.
+    /// The peer itself, on a link without neighbour resolution.
     const DIRECT: NonZeroU16 = NonZeroU16::new(Self::PLACE).expect("it is not 0");
-    /// The bits of a place.
+    /// Mask of the index.
     const PLACE: u16 = (1 << 14) - 1;
     /// [`Route::broadcast`].
     const BROADCAST: u16 = 1 << 14;
@@ -62,13 +62,13 @@ impl PackedHop {
 const _: () = assert!(limits::NEIGHBORS_MOST < PackedHop::PLACE as usize);
 
 impl TcpPath {
-    /// Longest IP packet in bytes that gets through, as far as the connection knows.
+    /// Returns the size in bytes of the longest IP packet that gets through, as far as known.
     #[inline]
     pub fn mtu(&self) -> u32 {
         self.known.limit(self.link_mtu.into())
     }
 
-    /// Heeds a report about a segment in flight; whether it says anything new.
+    /// Applies a report about a segment in flight. Returns whether the path MTU changed.
     pub fn lower(&mut self, mtu: PathMtu) -> bool {
         let new = mtu < self.known && mtu.limit(self.link_mtu.into()) < self.link_mtu.into();
         if new {
@@ -77,7 +77,7 @@ impl TcpPath {
         new
     }
 
-    /// The time of the report `mtu` is over; whether it was the last one.
+    /// Expires the report `mtu`. Returns whether the path MTU changed.
     pub fn forget(&mut self, mtu: PathMtu) -> bool {
         let last = self.known == mtu;
         if last {
@@ -86,13 +86,13 @@ impl TcpPath {
         last
     }
 
-    /// The next hop; `None` on a link that knows no neighbours.
+    /// Returns the next hop; `None` on a link without neighbour resolution.
     #[inline]
     pub fn hop(&self) -> Option<HopId> {
         self.hop.place().map(|place| HopId { place, epoch: self.epoch })
     }
 
-    /// Keeps the path MTU of `old` if the interface is the same.
+    /// Copies the path MTU of `old` if the interface is the same.
     pub fn inherit(&mut self, old: &TcpPath) {
         if self.iface == old.iface {
             self.known = old.known;
@@ -102,7 +102,7 @@ impl TcpPath {
 
 const _: () = assert!(size_of::<Option<TcpPath>>() == 12);
 
-/// A path MTU that a connection learnt, until it tries its link's MTU again.
+/// Path MTU learnt by a connection, until the connection tries the link's MTU again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LearntMtu {
     pub id: SocketId,
@@ -110,18 +110,18 @@ pub(crate) struct LearntMtu {
     pub until: Instant,
 }
 
-/// From when on paths are good.
+/// State that determines which paths are valid.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     /// Generation of the routes at the last change.
     generation: u64,
     since: Epoch,
-    /// Path MTUs that connections learnt, oldest first.
+    /// Path MTUs learnt by connections, oldest first.
     learnt: VecDeque<LearntMtu>,
 }
 
 impl Paths {
-    /// Keeps a path MTU. Returns the oldest one if there are too many.
+    /// Stores a path MTU. Returns the oldest one if there are too many.
     pub fn learn(&mut self, learnt: LearntMtu) -> Option<LearntMtu> {
         let is_full = self.learnt.len() >= PATH_MTUS_MAX;
         let oldest = if is_full { self.learnt.pop_front() } else { None };
@@ -129,12 +129,12 @@ impl Paths {
         oldest
     }
 
-    /// Takes the oldest path MTU if its time is over.
+    /// Removes the oldest path MTU if it has expired.
     pub fn pop_old(&mut self, now: Instant) -> Option<LearntMtu> {
         self.learnt.pop_front_if(|learnt| learnt.until <= now)
     }
 
-    /// Voids all paths when the routes changed.
+    /// Invalidates all paths if the routes changed.
     #[inline]
     pub fn follow(&mut self, net: &mut Net) {
         if self.generation != net.route_generation() {
@@ -143,14 +143,14 @@ impl Paths {
         }
     }
 
-    /// Whether the path was found in the routes as they are, and its next hop still has its place.
+    /// Whether the path was derived from the current routes, and its next hop still exists.
     #[inline]
     pub fn is_current(&self, path: &TcpPath, net: &Net) -> bool {
         let new = net.is_since(path.epoch, self.since);
         new && path.hop().is_none_or(|hop| net.next_hop(hop).is_some())
     }
 
-    /// Makes a route to keep small.
+    /// Converts a route to a path.
     pub fn shrink(&self, route: &Route, net: &Net) -> TcpPath {
         let link_mtu = u16::try_from(route.link_mtu).unwrap_or(u16::MAX);
         let epoch = route.hop.map_or(net.epoch(), |hop| hop.epoch);
@@ -158,7 +158,7 @@ impl Paths {
         TcpPath { epoch, link_mtu, known, iface, hop: PackedHop::of(route) }
     }
 
-    /// The route that a path was made of, while it is current.
+    /// Converts a current path back to the route.
     #[inline]
     pub fn route(&self, path: &TcpPath, flow: &Flow, net: &Net) -> Option<Route> {
         let hop = path.hop();
@@ -202,7 +202,7 @@ mod tests {
 
     const NOW: Instant = Instant(1);
 
-    /// A host with routers enough, of a way of which its link alone is known.
+    /// A host with a router on one interface, and another interface that is a point-to-point link.
     fn host() -> Net {
         let mut net = Net::new(NetConfig::default(), Keys::derive(&[1; 32]), NOW);
         for (name, link) in [("eth0", LinkType::Ethernet), ("tun0", LinkType::Ip)] {

@@ -1,4 +1,4 @@
-//! Received TCP segments: checked, parsed, and given to the owner of their flow.
+//! Reception of TCP segments: checks and parses them, and passes them to the owner of their flow.
 
 use towpath_tcp::{Instant, Segment};
 use towpath_wire::{addr, tcp};
@@ -75,8 +75,8 @@ impl<H: Host> Stack<H> {
         Some(IncomingSegment { hash, local, flow, segment, header_len })
     }
 
-    /// The program read from the receive buffer. Without this call a peer whose window is shut
-    /// learns of the room by its own, infrequent probes only (RFC 9293 §3.8.6.1).
+    /// Handles a read of the program from the receive buffer. Without this call a peer whose window
+    /// is closed learns of the new room only by its own, infrequent probes (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let Some(stream) = self.sockets.stream_mut(index) else {

@@ -1,4 +1,5 @@
-//! A segment of a connection: the state machine processes it, and the buffers follow.
+//! A segment of a connection: processing by the state machine, and the resulting changes of
+//! buffers.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant};
@@ -13,8 +14,8 @@ use crate::tcp::path::TcpPath;
 use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
-    /// Processes a segment of a connection, which `tx` visits afterwards. The owner learns of bytes
-    /// here, once until that visit.
+    /// Processes a segment of a connection, which `tx` visits afterwards. Notifies the owner of
+    /// received bytes, at most once until that visit.
     pub(crate) fn on_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, incoming: IncomingSegment) {
         let Some(socket) = self.sockets.get_mut(index) else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, cx.pool);
@@ -47,14 +48,14 @@ impl<H: Host> Stack<H> {
             }
         }
         if let Some(reason) = received.payload_dropped {
-            // The ACK of the segment was processed. Some or all of its payload was not taken, and
-            // the peer sends it again.
+            // The ACK of the segment was processed. Some or all of its payload was dropped, and the
+            // peer will retransmit it.
             self.net.count_drop(reason.into());
         }
         if received.commit > 0 {
             self.counters.tcp_bytes_received += u64::from(received.commit);
-            // A visit that was put off has not cleared the bit. The owner may have read the bytes
-            // of the previous turn since, and wait again.
+            // A postponed visit has not cleared the bit. The owner may have read the bytes of the
+            // previous turn and be waiting again.
             let is_new = stream.buffer_events.note_readable() || self.events.visits_put_off;
             if is_new && !socket.orphan {
                 cx.host.event(socket.user, SocketEvent::Readable);
@@ -72,10 +73,10 @@ impl<H: Host> Stack<H> {
 }
 
 impl<H: Host> StreamSocket<H> {
-    /// Processes a segment of the connection, and changes the buffers as it says.
+    /// Processes a segment of the connection, and changes the buffers accordingly.
     ///
     /// # Errors
-    /// Why the segment is dropped.
+    /// Returns the reason if the segment is dropped.
     #[inline]
     fn on_segment(
         &mut self,
@@ -91,7 +92,7 @@ impl<H: Host> StreamSocket<H> {
         if received.urgent {
             self.mark_urgent(incoming);
         }
-        // Release first: a connection that is aborted below may still send the bytes behind these.
+        // Release first: a connection that is aborted below may still send the following bytes.
         if received.released > 0 {
             self.send.release(received.released);
             self.buffer_events.add_writable();
@@ -102,8 +103,8 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Copies payload into the receive buffer. False: the buffer did not take it, and the
-    /// connection is aborted.
+    /// Copies payload into the receive buffer. Returns false if the buffer rejected the payload;
+    /// the connection is then aborted.
     #[inline]
     pub(super) fn store(&mut self, incoming: &IncomingSegment, received: &FifoChanges) -> bool {
         let written = received.write.is_none_or(|write| {
@@ -111,8 +112,8 @@ impl<H: Host> StreamSocket<H> {
             self.recv.write_at(write.fifo_offset, &bytes)
         });
         if !written {
-            // The connection will acknowledge bytes that the buffer did not take, so it cannot go
-            // on. A `RecvBuffer` that takes as much as its capacity says never gets here.
+            // The connection will acknowledge bytes that the buffer rejected, so it cannot
+            // continue. Does not happen with a `RecvBuffer` that accepts as much as its capacity.
             if let Some(connection) = &mut self.connection {
                 connection.abort();
             }
@@ -124,7 +125,7 @@ impl<H: Host> StreamSocket<H> {
         true
     }
 
-    /// Marks the place of urgent data in the receive buffer.
+    /// Marks the position of urgent data in the receive buffer.
     #[cold]
     fn mark_urgent(&mut self, incoming: &IncomingSegment) {
         let mark = self.connection.as_mut().and_then(Connection::take_urgent_mark);

@@ -1,4 +1,4 @@
-//! A stream socket with a connection.
+//! Stream sockets with a connection.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Connection, FifoLevels, Instant};
@@ -13,7 +13,7 @@ use crate::tcp::path::TcpPath;
 use crate::tcp::tuning::{PERIOD_DEFAULT, RecvTuning};
 use crate::unreached::Unreached;
 
-/// A connection that the owner accepted before its handshake, as the gateway does when the host has
+/// A connection that the owner accepted before its handshake. The gateway does so when the host has
 /// connected.
 pub(crate) struct EarlyAccept<H: Host> {
     pub flow: Flow,
@@ -24,31 +24,31 @@ pub(crate) struct EarlyAccept<H: Host> {
     pub shut: bool,
 }
 
-/// A stream socket with a connection, also after the end of that.
+/// A stream socket with a connection, also after the connection has ended.
 pub(crate) struct StreamSocket<H: Host> {
     pub flow: Flow,
-    /// `None` once the connection is over; the socket stays until its owner closes it.
+    /// `None` after the connection has ended; the socket exists until its owner closes it.
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: FlowSettings,
-    /// The only way out, whatever the routes say, because of SO_BINDTODEVICE, a link-local peer or
-    /// an any-address interface.
+    /// Interface to be used regardless of the routes, because of SO_BINDTODEVICE, a link-local peer
+    /// or an any-address interface.
     pub iface: Option<IfaceId>,
     pub path: Option<TcpPath>,
     pub timer: TimerId,
-    /// Sharing with which the stream is counted as a user of its port.
+    /// Options with which the stream is counted as a user of its port.
     pub uses_port: Option<Sharing>,
     /// Last ICMP error about the peer.
     pub unreachable: Option<Unreached>,
     pub buffer_events: BufferEvents,
     pub tuning: RecvTuning,
-    /// When the buffers are looked at next.
+    /// When the buffer sizes are adjusted next.
     pub tune_at: Instant,
 }
 
-/// Events of the buffers since the last visit; repeated ones are merged. The owner is notified of
-/// received bytes when they arrive, and of the rest by the visit.
+/// Buffer events since the last visit; repeated events are merged. The owner is notified of
+/// received bytes on arrival, and of other events by the visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BufferEvents(u8);
 
@@ -58,7 +58,8 @@ impl BufferEvents {
     const URGENT: u8 = 4;
     const URGENT_NEW: u8 = 8;
 
-    /// Notes that the owner is notified of bytes. False if it already was since the last visit.
+    /// Records that the owner is notified of received bytes. Returns false if it already was since
+    /// the last visit.
     #[inline]
     pub fn note_readable(&mut self) -> bool {
         let is_new = self.0 & Self::READABLE == 0;
@@ -74,7 +75,7 @@ impl BufferEvents {
         self.0 |= Self::URGENT | if is_new { Self::URGENT_NEW } else { 0 };
     }
 
-    /// Whether there is urgent data; the value says whether its mark is new.
+    /// Returns whether there is urgent data; the value tells whether the mark is new.
     pub fn urgent(self) -> Option<bool> {
         (self.0 & Self::URGENT != 0).then_some(self.0 & Self::URGENT_NEW != 0)
     }
@@ -89,7 +90,7 @@ impl BufferEvents {
 }
 
 impl<H: Host> StreamSocket<H> {
-    /// The stream of a new connection. Its path is found when it sends first.
+    /// Creates the stream of a new connection. Its path is looked up when it sends first.
     pub fn new(
         now: Instant,
         flow: Flow,
@@ -116,14 +117,14 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// The path MTU is another one: the connection cuts its segments to it.
+    /// Adjusts the segment size of the connection after a change of the path MTU.
     pub fn on_path_mtu(&mut self) {
         if let (Some(path), Some(connection)) = (&self.path, &mut self.connection) {
             connection.on_path_mtu(self.packet.limit(self.flow.mss_for(path.mtu())));
         }
     }
 
-    /// How full the buffers are.
+    /// Returns the levels of the buffers.
     pub fn buffers(&self) -> FifoLevels {
         FifoLevels {
             recv_free: self.recv.free(),
@@ -134,8 +135,8 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Asks for a report of the program's next read, if a window update or an acknowledgement can
-    /// depend on it. True: one is due now, by an earlier read.
+    /// Requests a notification of the program's next read, if a window update or an acknowledgement
+    /// may depend on it. Returns true if one is already due because of an earlier read.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };

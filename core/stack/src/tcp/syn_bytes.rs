@@ -1,10 +1,11 @@
-//! Connections that are made of a SYN with bytes (`fast_open`), and connects that send one.
+//! Connections created from a SYN with data (`fast_open`), and active opens that send one.
 //!
-//! A SYN with a valid cookie makes a connection at once, which takes a place in the accept queue.
-//! None is needed in the SYN cache, so that a flood of SYNs does not concern it.
+//! A SYN with a valid cookie creates a connection immediately, which takes a place in the accept
+//! queue. No place in the SYN cache is needed, so a flood of SYNs has no effect on such
+//! connections.
 //!
-//! A cookie can be stolen, or replayed from its client's address. A listener therefore has a limit
-//! of such connections whose handshake is under way (RFC 7413 §5.1).
+//! A cookie can be stolen, or replayed from its client's address. A listener therefore limits the
+//! number of such connections whose handshake is in progress (RFC 7413 §5.1).
 
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Connection, FifoLevels, Instant, SeqNum};
@@ -21,8 +22,8 @@ use crate::tcp::passive::NewChild;
 use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
-    /// The handshake of a socket has ended. True for a listener's child, which its owner takes for
-    /// connected already.
+    /// Handles the end of a socket's handshake. Returns true for a listener's child, which its
+    /// owner already considers connected.
     pub(crate) fn end_fast_open(&mut self, now: Instant, index: u32, end: HandshakeEnd) -> bool {
         if self.fast_opens.opening.is_empty() {
             return false;
@@ -37,8 +38,8 @@ impl<H: Host> Stack<H> {
                 false
             }
             Some(Opening::Server(listener)) => {
-                // RFC 7413 §5.1: an attacker may have opened in the name of a client that resets.
-                // The place stays taken for a while, as on Linux.
+                // RFC 7413 §5.1: an attacker may have opened the connection with the address of a
+                // client that resets it. As on Linux, the place stays occupied for a while.
                 match end {
                     HandshakeEnd::Reset => {
                         let until = now + limits::FAST_OPEN_RESET_TIME;
@@ -58,8 +59,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a connection of a SYN with a valid cookie. False: the listener has no room for it now,
-    /// and the SYN begins a handshake as any other.
+    /// Creates a connection from a SYN with a valid cookie. Returns false if the listener has no
+    /// room now; the SYN then starts an ordinary handshake.
     pub(crate) fn accept_fast(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -93,7 +94,7 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// The socket of a child in SYN-RECEIVED, with the bytes of its SYN.
+    /// Creates the socket of a child in SYN-RECEIVED, with the data of its SYN.
     fn connect_child(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -137,7 +138,7 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// Takes a SYN with a valid cookie for which its listener has room. Any other one comes back.
+    /// Handles a SYN with a valid cookie for which its listener has room. Returns any other SYN.
     pub(crate) fn take_fast_syn(
         &mut self,
         cx: &mut Cx<'_, H>,

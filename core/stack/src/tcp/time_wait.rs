@@ -1,4 +1,4 @@
-//! Connections in TIME-WAIT: a table of small entries, all waiting equally long. `late_segments`
+//! Connections in TIME-WAIT: a table of small entries with equal waiting times. `late_segments`
 //! processes their segments.
 
 use std::time::Duration;
@@ -12,51 +12,53 @@ use crate::settings::FlowSettings;
 use crate::tables::flow::Flow;
 use crate::tables::slab::{List, Queue};
 
-/// A connection in TIME-WAIT, with the state that its late segments need.
+/// A connection in TIME-WAIT, with the state needed for late segments.
 #[derive(Debug)]
 pub(crate) struct TimeWaitFlow {
     pub flow: Flow,
     pub state: TimeWait,
-    /// How the connection's segments left, and so do the answers in its name.
+    /// Settings for outgoing segments, copied from the connection.
     pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
-    /// Sharing by which the connection counts as a user of its port.
+    /// Options with which the connection is counted as a user of its port.
     pub uses_port: Option<Sharing>,
 }
 
-/// The table. An entry whose time is restarted moves to the back, so that the front expires first.
+/// Table of TIME-WAITs. An entry whose time is restarted moves to the back, so the front expires
+/// first.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
-    /// Length of the state.
+    /// Duration of the state.
     time: Duration,
     queue: Queue<TimeWaitFlow>,
     line: List,
 }
 
 impl TimeWaits {
-    /// A table of entries that wait for `time`.
+    /// Creates a table whose entries wait for `time`.
     pub fn new(time: Duration) -> Self {
         Self { time, queue: Queue::default(), line: List::default() }
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Adds one.
+    /// Adds an entry.
     pub fn insert(&mut self, entry: TimeWaitFlow) -> u32 {
         self.queue.push(&mut self.line, entry)
     }
 
-    /// Takes one out.
+    /// Removes an entry.
     pub fn remove(&mut self, index: u32) -> Option<TimeWaitFlow> {
         self.queue.remove(&mut self.line, index)
     }
 
-    /// Whether a TIME-WAIT may be replaced, as with Linux's `tcp_tw_reuse`. After a second,
-    /// timestamps and an initial sequence number beyond the old window tell new segments from late
-    /// ones (RFC 6191). Without timestamps the peer's late segments look like its new ones.
+    /// Whether a new connection may replace a TIME-WAIT, as with Linux's `tcp_tw_reuse`. After a
+    /// second, timestamps and an initial sequence number beyond the old window distinguish new
+    /// segments from late ones (RFC 6191). Without timestamps the peer's late segments cannot be
+    /// distinguished from new ones.
     pub fn is_reusable(&self, now: Instant, index: u32) -> bool {
         self.get(index).is_some_and(|entry| {
             let left = entry.state.expires().since(now);
@@ -64,33 +66,32 @@ impl TimeWaits {
         })
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     pub fn get(&self, index: u32) -> Option<&TimeWaitFlow> {
         self.queue.get(index)
     }
 
-    /// The entry at `index`, to be changed; then call [`TimeWaits::renew`] if its time was
-    /// restarted.
+    /// Returns the entry at `index`, mutable. Call [`TimeWaits::renew`] if its time is restarted.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitFlow> {
         self.queue.get_mut(index)
     }
 
-    /// Its time was restarted.
+    /// Moves an entry to the back after its time was restarted.
     pub fn renew(&mut self, index: u32) {
         self.queue.renew(&mut self.line, index);
     }
 
-    /// All entries.
+    /// Iterates over all entries.
     pub fn iter(&self) -> impl Iterator<Item = &TimeWaitFlow> {
         self.queue.iter()
     }
 
-    /// The one that expires first.
+    /// Returns the entry that expires first.
     pub fn oldest(&self) -> Option<u32> {
         self.line.front()
     }
 
-    /// When the first one expires.
+    /// Returns when the first entry expires.
     pub fn next_timeout(&self) -> Option<Instant> {
         Some(self.get(self.oldest()?)?.state.expires())
     }

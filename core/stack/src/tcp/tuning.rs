@@ -1,29 +1,29 @@
-//! Receive buffer autotuning: the window shall hold twice the bytes that the program reads in a
-//! round trip.
+//! Autotuning of the receive buffer: the window should hold twice the bytes that the program reads
+//! per round-trip time.
 
 use std::time::Duration;
 
-/// Dynamic right-sizing (Feng et al. 2002, as Linux's `tcp_rcv_space_adjust`). A sender in slow
-/// start doubles each round trip. A window of twice the bytes read in the last one therefore never
-/// holds it back.
+/// Dynamic right-sizing (Feng et al. 2002, like Linux's `tcp_rcv_space_adjust`). A sender in slow
+/// start doubles its rate each round-trip time. A window of twice the bytes read in the last one
+/// therefore never limits the sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
-    /// Bytes that the program had read when the period began, wrapping.
+    /// Bytes that the program had read at the start of the period, modulo 2³².
     read_before: u32,
 }
 
-/// Period while the round-trip time is unknown, and its bounds.
+/// Period while the round-trip time is unknown, and the minimum period.
 pub(crate) const PERIOD_DEFAULT: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 
-/// How long a period is.
+/// Returns the length of a period.
 pub(crate) fn period(rtt: Option<Duration>) -> Duration {
     rtt.unwrap_or(PERIOD_DEFAULT).max(PERIOD_MIN)
 }
 
 impl RecvTuning {
-    /// Ends a period; returns the capacity to ask for, if the buffer has less. `received`: all
-    /// bytes that ever came, wrapping.
+    /// Ends a period. Returns the capacity to request if the buffer has less. `received` is the
+    /// total number of received bytes, modulo 2³².
     pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
         let read = received.wrapping_sub(unread);
         let in_period = read.wrapping_sub(self.read_before);
@@ -42,7 +42,7 @@ mod tests {
         assert_eq!(tuning.on_period(50_000, 20_000), 60_000);
         assert_eq!(tuning.on_period(55_000, 0), 50_000);
         assert_eq!(tuning.on_period(95_000, 0), 80_000);
-        // The count of bytes begins again after 4 GiB.
+        // The byte count wraps after 4 GiB.
         tuning.read_before = u32::MAX - 9_999;
         assert_eq!(tuning.on_period(5_000, 10_000), 10_000);
     }

@@ -1,4 +1,4 @@
-//! The send path: dirty connections are visited in turn. `outcome` has the effects of a visit.
+//! The send path: dirty connections are visited in turn. `outcome` handles the results of a visit.
 //!
 //! ```text
 //!  dirty list ─► visit: tell the owner ─► plan ─► emit ─► frame ─► net ─► output of an interface
@@ -7,14 +7,15 @@
 //!          segment, send_ready,     end of life? timer
 //!          recv_taken, timeout
 //! ```
-//! A connection that finds the queue of its device busy, or has its share of it, waits:
+//! A connection waits if the queue of its device is busy, or its share of the queue is used up:
 //!
 //! ```text
 //!  visit ─► held by others ─► line of the device ─► serve_lines, when the queue is low ─► visit
 //!       └─► held by its share ─► the device takes half of it ─► dirty list
 //! ```
-//! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer
-//! and is pointed to. A packet carries up to 64 KB and the size to cut it to.
+//! Headers of a frame are in a pool packet; payload longer than 256 bytes stays in the send buffer
+//! and is referenced. A packet carries up to 64 KB, and the size of the segments into which it is
+//! to be divided.
 
 use towpath_pool::{Packet, Pool};
 use towpath_ring::SendBuffer;
@@ -35,37 +36,37 @@ use crate::tcp::outcome::{notify_owner, tune};
 use crate::tcp::output_lines::{is_busy, is_low};
 use crate::tcp::stream::StreamSocket;
 
-/// How a visit ended.
+/// Result of a visit.
 enum Visited {
-    /// Nothing more may go now.
+    /// Nothing more can be sent now.
     Idle,
-    /// There is more: the connection goes to the back of the line.
+    /// There is more to send: the connection moves to the back of the dirty list.
     More,
 }
 
-/// Precedence of a visit over connections that wait for the same device.
+/// Precedence of a visit relative to connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VisitTurn {
     /// Sends unless connections wait for the device.
     Behind,
-    /// Its turn has come.
+    /// The connection was at the front of the device's queue.
     Called,
-    /// Sends before those that wait.
+    /// Sends before connections that wait.
     Ahead,
 }
 
-/// Why a connection may not put more into the queue of its device.
+/// Reason why a connection may not add to the queue of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldBack {
-    /// The device does not keep up, or other connections wait for it.
+    /// The device is busy, or other connections wait for it.
     ByOthers(IfaceId),
-    /// Its share of the queue is used up.
+    /// The connection's share of the queue is used up.
     ByShare,
 }
 
 impl<H: Host> Stack<H> {
-    /// Visits dirty connections while the budget lasts, each once at most before all others.
-    /// Connections that waited for a device come first.
+    /// Visits dirty connections within the budget, each at most once before all others. Connections
+    /// that waited for a device come first.
     pub(crate) fn transmit(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         self.serve_lines(cx, budget);
         for _ in 0..self.dirty.len() {
@@ -84,17 +85,17 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Bytes were put into the send buffer: the next turn sends as many as the windows allow. Calls
-    /// for sockets that are gone do nothing.
+    /// Tells the stack that bytes were added to the send buffer. The next turn sends as many as the
+    /// windows allow. Does nothing for sockets that no longer exist.
     pub fn send_ready(&mut self, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.mark_dirty(index);
         }
     }
 
-    /// Lets a connection send at once, before all others and however full the device is. Its owner
-    /// has reset it and is about to reuse its ports. Packets beyond all room in the device's queue
-    /// are lost.
+    /// Lets a connection send immediately, before all others and even if the device is busy. Used
+    /// for a connection that its owner has reset in order to reuse its ports. Packets that do not
+    /// fit in the device's queue are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let cx = &mut Cx { now, host, pool };
         let mut budget = Budget::default().tx_packets;
@@ -108,8 +109,8 @@ impl<H: Host> Stack<H> {
         self.send_ready(id);
     }
 
-    /// Lets connections that wait for a device go on when its queue has run low. Each gets one
-    /// visit at a time, in their order, until the queue is full again.
+    /// Lets connections that wait for a device continue when its queue has drained. Each gets one
+    /// visit at a time, in order, until the queue is full again.
     fn serve_lines(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         for iface in self.output_lines.ifaces() {
             if !is_low(&self.net, iface) {
@@ -129,13 +130,13 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Why a connection may not send bytes now.
+    /// Returns why a connection may not send bytes now.
     fn held(&self, index: u32, turn: VisitTurn) -> Option<HeldBack> {
         if turn == VisitTurn::Ahead {
             return None;
         }
         let SocketRole::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        // A connection that ends with a reset may not last as long as the device is slow.
+        // A connection that ends with a reset must not last as long as the device is busy.
         if stream.connection.as_ref().is_some_and(Connection::is_aborting) {
             return None;
         }
@@ -144,7 +145,7 @@ impl<H: Host> Stack<H> {
         if is_busy(&self.net, iface) || turn == VisitTurn::Behind && others {
             return Some(HeldBack::ByOthers(iface));
         }
-        // A queue that has less than the least share has no more than that of anybody.
+        // If the queue contains less than the minimum share, no sender can exceed it.
         if self.net.output_load(iface).bytes < TX_SHARE_BYTES as usize {
             return None;
         }
@@ -152,8 +153,8 @@ impl<H: Host> Stack<H> {
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(HeldBack::ByShare)
     }
 
-    /// The connection has something to send, and is visited for that when its device has taken
-    /// some. Its timers, received segments and calls of its program still lead to visits.
+    /// Makes a connection with something to send wait until its device has taken packets. Timers,
+    /// received segments and calls of the program still cause visits.
     fn wait(&mut self, held: HeldBack, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
@@ -169,11 +170,10 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether a datagram socket has its share in the queue of a device. More datagrams would be
-    /// late, and finally lost. Its owner keeps them meanwhile, as Linux does where the device's
+    /// Whether a datagram socket has used up its share of a device's queue. Further datagrams would
+    /// be late, and finally lost. The owner keeps them meanwhile, as Linux does when the device's
     /// backlog fills SO_SNDBUF. [`crate::SocketEvent::Writable`] follows when half of the share has
-    /// left.
-    /// Counter `udp_waits_for_share`.
+    /// drained. Counter `udp_waits_for_share`.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
         let Some(index) = self.index(id) else { return false };
         if !datagrams(index).is_some_and(|sender| self.net.has_share(sender, TX_SHARE_BYTES)) {
@@ -210,8 +210,8 @@ impl<H: Host> Stack<H> {
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
             let idle = match (connection.plan(cx.now, buffers, TX_BYTES_A_PACKET), held) {
                 (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
-                    // The peer may wait for an acknowledgement before it sends the bytes that our
-                    // program waits for.
+                    // The peer may wait for an acknowledgement before it sends bytes for which our
+                    // program waits.
                     if let Some(ack) = connection.plan_ack() {
                         let outgoing = connection.emit(cx.now, ack, buffers);
                         self.send_segment(cx, index, &outgoing);
@@ -238,7 +238,7 @@ impl<H: Host> Stack<H> {
         Visited::More
     }
 
-    /// Looks up the route of a connection again if the tables have changed since it was cached.
+    /// Looks up the route of a connection again if the routes changed since it was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;
@@ -263,7 +263,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a packet of a segment of a connection, and sends it.
+    /// Creates the packet of a segment, and sends it.
     fn send_segment(&mut self, cx: &mut Cx<'_, H>, index: u32, outgoing: &Outgoing) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;
@@ -272,21 +272,21 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // Without a route the segment is dropped. The retransmission timer sends it again, and then
-        // there may be one.
+        // Without a route the segment is dropped. The retransmission timer sends it again, when
+        // there may be a route.
         let flow = stream.flow;
         let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
-        // A SYN that is sent again has no option: the path may have dropped the first for it.
+        // A retransmitted SYN has no option, because the path may have dropped the first one due to
+        // the option.
         let option = match outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit {
             true => self.fast_opens.option_of_syn(index),
             false => None,
         };
         let mut packet = segment_packet(&flow, outgoing, option, cx.pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
-            // Neither other bytes in their place nor fewer than the sequence numbers say may go
-            // out. To the connection the segment is lost; its timers try again, and give up in the
-            // end.
+            // Never send other bytes in their place, or fewer than the sequence numbers state. For
+            // the connection the segment is lost; its timers retransmit, and finally give up.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
             cx.pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
@@ -296,14 +296,14 @@ impl<H: Host> Stack<H> {
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let (class, ttl) = (stream.packet.class, stream.packet.ttl);
         let ip = ip_for(&route, class, ttl);
-        // Packets without payload need no share: they never wait for one.
+        // Packets without payload are not limited, so they do not count in the share.
         packet.meta.sender = connection(index).filter(|_| outgoing.len > 0);
         self.send_packet(cx.now, &route, &flow, ip, packet, cx.pool);
     }
 }
 
-/// Whether a segment has to wait for its device. Segments without payload keep the peer going. A
-/// reset ends a connection that may be gone before a slow device has room.
+/// Whether a segment must wait for its device. Segments without payload keep the peer sending. A
+/// reset ends a connection that may be gone before a busy device has room.
 fn waits(transmit: &Transmit) -> bool {
     !matches!(
         transmit.kind(),
@@ -314,8 +314,8 @@ fn waits(transmit: &Transmit) -> bool {
     )
 }
 
-/// Bytes on the wire that a connection may have in the queue of its device. The ratio to its
-/// congestion window is that of [`TX_SHARE_TIME`] to the round trip.
+/// Returns the number of bytes on the wire that a connection may have in the queue of its device.
+/// Its ratio to the congestion window equals [`TX_SHARE_TIME`] divided by the round-trip time.
 fn share_max<H: Host>(stream: &StreamSocket<H>) -> u32 {
     let Some(connection) = &stream.connection else { return TX_SHARE_BYTES };
     let rtt = connection.srtt().map_or(0, |rtt| rtt.as_nanos() as u64);
@@ -326,8 +326,8 @@ fn share_max<H: Host>(stream: &StreamSocket<H>) -> u32 {
     }
 }
 
-/// Puts the payload of a segment into its packet. A short one is copied behind the header; a long
-/// one stays in the send buffer and is pointed to. False when bytes are missing.
+/// Adds the payload of a segment to its packet. Short payload is copied behind the header; long
+/// payload stays in the send buffer and is referenced. Returns false if bytes are missing.
 fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgoing) -> bool {
     if outgoing.len == 0 {
         return true;

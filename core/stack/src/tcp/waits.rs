@@ -1,4 +1,4 @@
-//! Beginning and end of a wait for a device.
+//! Start and end of waiting for a device.
 
 use crate::host::{Host, SocketEvent, SocketId};
 use crate::net::{IfaceId, place};
@@ -6,7 +6,7 @@ use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Puts a connection at the end of the line for a device, once.
+    /// Appends a connection to the queue for a device, unless it is already waiting there.
     pub(super) fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
         let id = SocketId(self.sockets.id(index));
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -17,8 +17,8 @@ impl<H: Host> Stack<H> {
         self.output_lines.push(iface, id, 2 * self.sockets.len(), is_alive);
     }
 
-    /// Ends a connection's wait for a device, or for its share of one; the next visit may begin
-    /// another. Its place in a line may stay, and costs a superfluous visit. The owner of a
+    /// Ends a connection's wait for a device, or for its share; the next visit may start another.
+    /// The connection may stay in a queue, which causes a superfluous visit. The owner of a
     /// datagram socket gets an event.
     pub(crate) fn end_wait(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -31,9 +31,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The devices took as much as they could. Connections whose share is mostly drained go on.
-    /// When routes have changed all waiting ones do, because they may no longer use the device that
-    /// they wait for.
+    /// Ends waits after the devices have taken packets. Connections whose share has mostly drained
+    /// continue. If the routes have changed all waiting connections continue, because they may no
+    /// longer use the device for which they wait.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
             let index = place(sender);

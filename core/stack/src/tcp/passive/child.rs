@@ -22,15 +22,17 @@ pub(crate) struct NewChild<H: Host> {
     pub family: Family,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// Name of a listener of another shard, the child's tag there, and whether it waits for bytes.
+    /// For a listener of another shard: its name, the child's tag there, and whether the child
+    /// waits for bytes.
     pub offer: Option<(ListenerName, u32, bool)>,
     pub settings: StreamSettings,
     pub sharing: Option<Sharing>,
 }
 
 impl<H: Host> Stack<H> {
-    /// Makes a listener's child at the end of its handshake. The child takes a place in the accept
-    /// queue and buffers from the owner, then processes the segment that finished the handshake.
+    /// Creates a listener's child at the end of its handshake. The child gets a place in the accept
+    /// queue and buffers from the owner, and then processes the segment that completed the
+    /// handshake.
     pub(super) fn accept_child(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -60,7 +62,8 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// Makes the socket of an accepted pending SYN the connection, at the end of the handshake.
+    /// Turns the socket of an accepted pending SYN into the connection, at the end of the
+    /// handshake.
     pub(super) fn finish_early_accept(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -142,7 +145,8 @@ impl<H: Host> Stack<H> {
         Ok(NewChild { user, family, recv, send, offer, settings, sharing })
     }
 
-    /// Offers a child to its listener if that is another shard's and does not wait for bytes.
+    /// Offers a child to its listener, if the listener is in another shard and the child does not
+    /// wait for bytes.
     pub(crate) fn offer_child(
         &mut self,
         now: Instant,
@@ -155,7 +159,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Creates the connection of a passive open whose handshake is over.
+    /// Creates the connection of a passive open whose handshake is complete.
     fn established(
         &self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! Handshakes under way: the SYN-ACK, the peer's answer to it, and the timer that repeats it.
+//! Handshakes in progress: the SYN-ACK, the peer's answer, and the timer that retransmits the
+//! SYN-ACK.
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
@@ -16,7 +17,7 @@ use crate::tables::timer::TimerId;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 
 impl<H: Host> Stack<H> {
-    /// Handles a segment of a handshake under way.
+    /// Handles a segment of a handshake in progress.
     pub(crate) fn on_half_open_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -104,17 +105,17 @@ impl<H: Host> Stack<H> {
         let (flow, iface) = (*flow, *iface);
         let settings = self.settings_of(*parent);
         let iface = settings.device.or(self.pinned(iface, &flow));
-        // A repeated SYN-ACK has no option of Fast Open: the path may have dropped the first one
-        // for it.
+        // A retransmitted SYN-ACK has no Fast Open option, because the path may have dropped the
+        // first one due to the option.
         let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
         let option = (first && *gives_cookie).then(|| self.fast_opens.cookie_option(&flow));
         let packet = settings.packet.towards(flow.remote);
         self.reply(now, SegmentReply { flow: &flow, iface, packet, outgoing, option }, pool);
     }
 
-    /// Settings of the socket that the handshake is for. As on Linux a listener's settings count
-    /// when they are used. A SYN-ACK has those of when it is sent, the connection those at the
-    /// handshake's end.
+    /// Returns the settings of the socket to which the handshake belongs. As on Linux the
+    /// listener's current settings count: for a SYN-ACK when it is sent, and for the connection
+    /// when the handshake ends.
     pub(super) fn settings_of(&self, parent: HandshakeParent) -> StreamSettings {
         let HandshakeParent::Listener(index) = parent else {
             return StreamSettings::new(self.config.tcp);
@@ -123,8 +124,8 @@ impl<H: Host> Stack<H> {
         listener.map_or_else(|| StreamSettings::new(self.config.tcp), |it| it.settings)
     }
 
-    /// Ends a handshake that failed. A listener never hears of it. A socket that was accepted early
-    /// does, and is a fresh one again.
+    /// Ends a failed handshake. A listener is not notified. A socket that was accepted early gets
+    /// an event, and can be used for another connection.
     fn fail_half_open(&mut self, at: u32, event: SocketEvent) {
         let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
         self.remove_half_open(at);

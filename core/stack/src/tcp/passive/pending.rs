@@ -20,7 +20,7 @@ use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent, Quote, UndecidedSyn};
 use crate::tcp::stream::EarlyAccept;
 
 impl<H: Host> Stack<H> {
-    /// Keeps a SYN on an any-address interface that no listener takes until the owner decides.
+    /// Stores a SYN without a listener on an any-address interface until the owner decides.
     pub(super) fn on_stray_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -45,7 +45,8 @@ impl<H: Host> Stack<H> {
         cx.host.syn(PendingId(self.handshakes.pending.id(at)), flow.local(), flow.remote());
     }
 
-    /// Handles a segment of a peer that repeats its SYN, or gives up, before the owner has decided.
+    /// Handles a segment of a peer that retransmits its SYN, or gives up, before the owner has
+    /// decided.
     pub(crate) fn on_pending_segment(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -54,7 +55,7 @@ impl<H: Host> Stack<H> {
     ) {
         if is_opening(&incoming.segment) {
             let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
-            // A new SYN from the same port may be of a new attempt.
+            // The SYN may belong to a new attempt from the same port.
             pending.syn = incoming.segment;
             pending.expires = cx.now + limits::PENDING_TIMEOUT;
             self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
@@ -63,7 +64,7 @@ impl<H: Host> Stack<H> {
         }
         let Some(pending) = self.handshakes.pending.get(at) else { return };
         let Segment { flags, seq, .. } = incoming.segment;
-        // The peer gave up, and the owner need not decide any more. Only this number follows its
+        // The peer gave up, so the owner need not decide. Only this sequence number follows the
         // SYN.
         if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
             self.forget_pending(cx.host, at);
@@ -72,17 +73,17 @@ impl<H: Host> Stack<H> {
         self.drop_local(incoming.local, DropReason::TcpUnacceptable, cx.pool);
     }
 
-    /// The headers of a pending SYN, from its IP header on; nothing when it has been forgotten.
+    /// Returns the headers of a pending SYN, starting with the IP header; empty if the SYN was
+    /// discarded.
     pub fn pending_headers(&self, pending: PendingId) -> &[u8] {
         let at = self.handshakes.pending.find(pending.0);
         let entry = at.and_then(|at| self.handshakes.pending.get(at));
         entry.map_or(&[], |entry| entry.quote.bytes())
     }
 
-    /// Takes the connection that a pending SYN asks for: the SYN-ACK goes out now, the socket is
-    /// connected ([`SocketEvent::Connected`](crate::SocketEvent::Connected)) when the peer has
-    /// answered. `None` when the SYN has been forgotten meanwhile, or when there are too many
-    /// sockets.
+    /// Accepts the connection of a pending SYN, and sends the SYN-ACK. When the peer has answered,
+    /// the socket is connected ([`SocketEvent::Connected`](crate::SocketEvent::Connected)). Returns
+    /// `None` if the SYN was discarded meanwhile, or there are too many sockets.
     pub fn accept_pending(
         &mut self,
         now: Instant,
@@ -128,10 +129,9 @@ impl<H: Host> Stack<H> {
         Some(SocketId(self.sockets.id(index)))
     }
 
-    /// Refuses the connection that a pending SYN asks for; nothing happens when it has been
-    /// forgotten. At most [`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND)
-    /// ICMP errors leave. Beyond that limit the peer hears nothing, and its repeated SYN asks
-    /// again.
+    /// Refuses the connection of a pending SYN; does nothing if the SYN was discarded. At most
+    /// [`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND) ICMP errors are sent.
+    /// Beyond the limit the peer gets no answer, and its retransmitted SYN is reported again.
     pub fn refuse_pending(
         &mut self,
         now: Instant,
@@ -169,9 +169,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes room for one more SYN. A client that has given up sends nothing, and one that waits
-    /// repeats its SYN. Hence the one that was repeated longest ago makes room, unless the owner
-    /// knows another one.
+    /// Makes room for another SYN. A client that has given up sends nothing, and a client that
+    /// waits retransmits its SYN. The SYN that was received longest ago is therefore discarded,
+    /// unless the owner names another one.
     fn displace_pending(&mut self, host: &mut H, incoming: &IncomingSegment) {
         let chosen = host.displace_syn(incoming.flow.remote());
         let chosen = chosen.and_then(|pending| self.handshakes.pending.find(pending.0));

@@ -1,4 +1,4 @@
-//! Places of half-open connections in the SYN cache, and which of them make room for new ones.
+//! Places of half-open connections in the SYN cache, and the choice of entries to replace.
 
 use towpath_tcp::Instant;
 
@@ -10,7 +10,7 @@ use crate::tables::flow::FlowRef;
 use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent};
 
 impl<H: Host> Stack<H> {
-    /// Displaces a half-open connection of the listener if there is no other place for a new one.
+    /// Removes a half-open connection of the listener if there is no free place for a new one.
     pub(super) fn make_place(&mut self, now: Instant, index: u32) {
         let Some(listener) = self.sockets.listener(index) else {
             return;
@@ -26,7 +26,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Puts a half-open connection into the cache, under the hash of its flow.
+    /// Adds a half-open connection to the cache, under the hash of its flow.
     pub(super) fn store_half_open(&mut self, entry: HalfOpenFlow, hash: u64) -> u32 {
         let deadline = entry.half_open.next_timeout();
         let line = match entry.parent {
@@ -52,7 +52,7 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// Makes the flow of a half-open connection a socket's.
+    /// Transfers the flow of a half-open connection to a socket.
     pub(super) fn take_over_flow(
         &mut self,
         at: u32,
@@ -65,7 +65,7 @@ impl<H: Host> Stack<H> {
         entry
     }
 
-    /// Takes an entry out of the SYN cache; its flow is the caller's.
+    /// Removes an entry from the SYN cache, but not its flow from the table.
     fn forget_half_open(&mut self, at: u32) -> Option<HalfOpenFlow> {
         let HalfOpenFlow { parent, has_place, .. } = *self.handshakes.half_open.get(at)?;
         let line = match parent {
@@ -99,7 +99,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Removes the half-open connections of a listener or of a socket that was accepted early. No
-    /// segment is sent: the next one of each peer is answered by a RST.
+    /// segment is sent; the next segment of each peer is answered with a RST.
     pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {
