@@ -1,4 +1,4 @@
-//! Datagram sockets: UDP, and echo sockets, whose ident takes the place of the port.
+//! Datagram sockets: UDP sockets, and echo sockets, which have an identifier instead of a port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -19,18 +19,18 @@ use crate::tcp::active::{canonical, loopback_if_unspecified, on_device, scope_of
 use crate::udp::socket::DatagramTarget;
 use crate::udp::target::udp_ip;
 
-/// Bytes of the ICMP and ICMPv6 echo header.
+/// Length of the ICMP and ICMPv6 echo header in bytes.
 const ECHO_HEADER_LEN: u32 = 8;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 
 impl<H: Host> Stack<H> {
-    /// Gives a datagram socket a peer: it sends there by default, and receives only from there.
-    /// Binds the socket if it is not bound. No packet is sent.
+    /// Connects a datagram socket to a peer: the socket sends there by default, and receives only
+    /// from there. Binds the socket if necessary. No packet is sent.
     ///
     /// # Errors
-    /// An earlier peer stays. As on Linux the socket is bound all the same, unless
-    /// [`ConnectError::NoPort`] says that it could not be.
+    /// After an error the socket keeps its previous peer. As on Linux the socket is nevertheless
+    /// bound, unless the error is [`ConnectError::NoPort`].
     pub fn connect_datagram(
         &mut self,
         now: Instant,
@@ -39,8 +39,7 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), ConnectError> {
         self.catch_up();
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
-        // Before anything else, as on Linux: where the connect fails the socket is bound all the
-        // same.
+        // Bind first: as on Linux, the socket is bound even if the connect fails.
         self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let SocketRole::Datagram(datagram) = &socket.kind else {
@@ -53,7 +52,7 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let (device, way) = (datagram.device, datagram.way_to(remote_ip));
         let group_source = datagram.source_towards(remote_ip);
-        // As on Linux the address that an earlier connect chose stays, until the socket is
+        // As on Linux the local address chosen by an earlier connect is kept until the socket is
         // disconnected.
         let chosen = datagram.peer.map(|peer| peer.local).filter(|ip| addr::is_unicast(*ip));
         if chosen.is_some_and(|ip| ip.is_ipv4()) && remote_ip.is_ipv6() {
@@ -96,12 +95,12 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Takes the peer of a datagram socket away. As on Linux, SO_BINDTODEVICE and a port that the
-    /// program did not name go with it; a port or address that a bind named stays.
+    /// Disconnects a datagram socket from its peer. As on Linux, SO_BINDTODEVICE and a port that
+    /// the program did not name are reset, too. A port or address named in a bind is kept.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         self.forget_peer(index);
-        // Infallible: each datagram socket has the option.
+        // Infallible: every datagram socket supports the option.
         let _ = self.set_device(index, None);
         self.free_chosen_port(index);
     }
@@ -131,20 +130,20 @@ impl<H: Host> Stack<H> {
         });
     }
 
-    /// Sends one datagram (or with `segment_size` several) now. Binds the socket if it is not
-    /// bound.
+    /// Sends one datagram, or several with `segment_size`, immediately. Binds the socket if
+    /// necessary.
     ///
-    /// The payload on an echo socket is an ICMP echo request from its header on. The socket's ident
-    /// replaces the one there, and the checksum is computed.
+    /// On an echo socket the payload is an ICMP echo request, starting with its header. The
+    /// socket's identifier replaces the identifier in the header, and the checksum is computed.
     ///
     /// # Errors
-    /// Nothing was sent. With [`SendError::TooLong`] a socket that set
-    /// [`crate::SocketOption::RecvErrors`] also gets a report of how long a UDP datagram on this
-    /// path may be. A neighbour that does not answer is no error here: it shows later.
+    /// After an error nothing was sent. After [`SendError::TooLong`] a socket with
+    /// [`crate::SocketOption::RecvErrors`] also gets a report of the maximum length of a UDP
+    /// datagram on the path. Failed neighbour resolution is not reported here, but later.
     ///
-    /// A UDP datagram for which the device's queue has no room is lost, as it could be on its way.
-    /// An owner that asks [`Stack::datagram_waits`] before loses fewer. Only an echo socket, and
-    /// one that set [`crate::SocketOption::RecvErrors`], get [`SendError::QueueFull`].
+    /// A UDP datagram that does not fit in the device's queue is lost, like a datagram lost on the
+    /// path. An owner that calls [`Stack::datagram_waits`] before loses fewer datagrams. Only echo
+    /// sockets, and sockets with [`crate::SocketOption::RecvErrors`], get [`SendError::QueueFull`].
     pub fn send_datagram(
         &mut self,
         now: Instant,
@@ -165,12 +164,12 @@ impl<H: Host> Stack<H> {
         let sent = self.send_udp(now, datagrams(index), &target, payload, out.segment_size, pool);
         match sent {
             Ok(()) if self.is_heard_here(&target) => {
-                // The datagram is on the link, so the call succeeds whatever happens to the copy.
-                // The loopback queue counts a copy that it has no room for.
+                // The datagram is on the link, so the call succeeds regardless of the copy. The
+                // loopback queue counts copies that do not fit.
                 let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
-            // As in Linux's udp_sendmsg: the loss is counted, and reported only with IP_RECVERR.
+            // As in Linux's `udp_sendmsg`: the loss is counted, and reported only with IP_RECVERR.
             Err(SendError::QueueFull) if !self.hears_errors(index, target.flow.remote) => {
                 return Ok(());
             }
@@ -184,12 +183,12 @@ impl<H: Host> Stack<H> {
         datagram.is_some_and(|datagram| datagram.hears_errors_of(remote))
     }
 
-    /// Whether a datagram of `len` bytes of payload would be refused for its length: for owners
-    /// that send datagrams after the program's call has returned. A socket with IP_RECVERR gets a
-    /// report of how long a datagram may be. Binds the socket if it is not bound.
+    /// Checks whether a datagram with `len` bytes of payload would be rejected for its length. Used
+    /// by owners that send datagrams after the program's call has returned. A socket with
+    /// IP_RECVERR then gets a report of the maximum length. Binds the socket if necessary.
     ///
-    /// Below [`net::Net::path_mtu_least`], headers included, and 65507, the longest over IPv4, none
-    /// is.
+    /// No datagram is rejected if it is shorter than [`net::Net::path_mtu_least`], headers
+    /// included, and 65507 bytes, the maximum over IPv4.
     pub fn check_datagram(
         &mut self,
         now: Instant,
@@ -203,11 +202,11 @@ impl<H: Host> Stack<H> {
         let header_len = if echo { 0 } else { udp::HEADER_LEN as u32 };
         let ip_len = if target.flow.remote.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let part = out.segment_size.map_or(len, |size| len.min(size.into()));
-        // The length is the program's word.
+        // The program chooses the length, so the sum may overflow.
         let longest = part.saturating_add(ip_len as u32 + header_len);
         let is_long = longest > target.route.mtu;
         if is_long && out.segment_size.is_some() {
-            // As udp_send_skb, which reports no length.
+            // As in Linux's `udp_send_skb`, no length is reported.
             return Err(SendError::TooLong);
         }
         let refused = match target.ip.fragmenting {
@@ -221,19 +220,19 @@ impl<H: Host> Stack<H> {
         Err(SendError::TooLong)
     }
 
-    /// The index of a datagram socket, and whether it is an echo socket.
+    /// Returns the index of a datagram socket, and whether it is an echo socket.
     fn datagram(&self, id: SocketId) -> Result<(u32, bool), SendError> {
         let index = self.index(id).ok_or(SendError::Invalid)?;
         let datagram = self.sockets.datagram(index).ok_or(SendError::Invalid)?;
         Ok((index, datagram.echo))
     }
 
-    /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this
-    /// host.
+    /// Whether sockets of this host also receive a datagram sent to a multicast group or broadcast
+    /// address.
     fn is_heard_here(&self, target: &DatagramTarget) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
-            // Groups that sockets of other shards joined are not known here.
+            // Memberships of other shards' sockets are not known here.
             _ if self.shards.has_others_on(remote_port) => true,
             true => self.net.is_member(target.route.iface, remote),
             false => self
@@ -247,8 +246,8 @@ impl<H: Host> Stack<H> {
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
-    /// Reports to a program that set IP_RECVERR how long a datagram to that destination may be, as
-    /// Linux does.
+    /// Reports the maximum length of a datagram to that destination to a program that set
+    /// IP_RECVERR, like Linux.
     fn report_too_long(&mut self, index: u32, target: &DatagramTarget) {
         let Some(socket) = self.sockets.get(index) else { return };
         let SocketRole::Datagram(datagram) = &socket.kind else { return };
@@ -257,7 +256,7 @@ impl<H: Host> Stack<H> {
         }
         let mtu = datagram.lengths.told(target.flow.remote, &target.route);
         let reason = SocketError::MessageTooBig(mtu);
-        // Linux gives the port that the socket is connected to, with IPv4 also where the call names
+        // Linux reports the port to which the socket is connected; with IPv4 even if the call names
         // another.
         let port = match target.flow.remote {
             IpAddr::V4(_) => datagram.peer.map_or(0, |peer| peer.remote_port),
@@ -268,12 +267,12 @@ impl<H: Host> Stack<H> {
         self.events.report(socket.user, report);
     }
 
-    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of another
-    /// host. Longer than the path MTU, it is fragmented.
+    /// Sends one UDP datagram from any address and port, for a gateway that answers for another
+    /// host. The datagram is fragmented if it exceeds the path MTU.
     ///
     /// # Errors
-    /// [`SendError::Invalid`] when the addresses are of two families, or the remote port is 0; else
-    /// as with [`Stack::send_datagram`].
+    /// [`SendError::Invalid`] if the addresses are of different families, or the remote port is 0;
+    /// otherwise as for [`Stack::send_datagram`].
     pub fn send_datagram_from(
         &mut self,
         now: Instant,
@@ -300,11 +299,11 @@ impl<H: Host> Stack<H> {
         self.send_udp(now, None, &target, payload, None, pool)
     }
 
-    /// Sends one echo message from any address: the answer to a request of [`Host::stray_echo`], in
-    /// the name of the host that it was sent to.
+    /// Sends one echo message from any address: the answer to a request of [`Host::stray_echo`], on
+    /// behalf of the host to which the request was sent.
     ///
     /// # Errors
-    /// No route, or the errors of [`net::Net::send`].
+    /// Fails if there is no route, or with the errors of [`net::Net::send`].
     pub fn send_echo_from(
         &mut self,
         now: Instant,
@@ -332,14 +331,15 @@ impl<H: Host> Stack<H> {
         packet.meta.sender = sender;
         self.counters.udp_sent += 1;
         self.loopback_due |= route.iface == IfaceId::LOOPBACK;
-        // Left out: 0 stands for none (RFC 768).
+        // A checksum that is not computed is sent as 0 (RFC 768).
         let checksum = checksum.then_some(udp::CHECKSUM_OFFSET as u16);
         self.net
             .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
             .map_err(SendError::from)
     }
 
-    /// The copy of a datagram to a group or a broadcast address for the sockets of this host.
+    /// Sends the copy of a datagram to a group or a broadcast address that sockets of this host
+    /// receive.
     fn send_udp_copy(
         &mut self,
         now: Instant,
@@ -389,15 +389,15 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
     }
 
-    /// The program closed a datagram socket that has more to send. As after [`Stack::close`] it
-    /// receives nothing and its port is free; its remaining datagrams still leave from that port.
+    /// Closes a datagram socket that has more to send. As after [`Stack::close`] the socket
+    /// receives nothing, and its port is free. Its remaining datagrams are sent from that port.
     pub fn withdraw(&mut self, now: Instant, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.forget_datagram(now, index);
         }
     }
 
-    /// Takes a datagram socket out of all tables, if it is there.
+    /// Removes a datagram socket from all tables, if it is there.
     pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
         self.datagrams.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -418,9 +418,9 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Bytes of the longest datagram to `remote`, without jumbograms. The 16-bit length includes the
-/// header of IPv4 and excludes that of IPv6 (RFC 791 §3.1, RFC 8200 §3). A program's part begins
-/// with the ICMP header on an echo socket, and behind the UDP header otherwise.
+/// Returns the maximum length in bytes of a datagram to `remote`, without jumbograms. The 16-bit
+/// length includes the header of IPv4 and excludes that of IPv6 (RFC 791 §3.1, RFC 8200 §3). The
+/// result includes the ICMP header of an echo socket, and excludes the UDP header.
 fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
     let packet = match remote {
         IpAddr::V4(_) => ipv4::TOTAL_LEN_MAX - ipv4::HEADER_LEN,
@@ -429,7 +429,7 @@ fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
     if echo { packet } else { packet - udp::HEADER_LEN }
 }
 
-/// A UDP datagram, or with `segment_size` one that is to be cut into several.
+/// Creates a UDP datagram, or with `segment_size` one that is to be divided into several.
 #[inline]
 fn udp_packet(
     flow: &Flow,
@@ -447,8 +447,8 @@ fn udp_packet(
     };
     let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
     header.emit(linear);
-    // Copied into the packet. Otherwise a datagram that waits for its neighbour or device would pin
-    // later ones in the FIFO, which have other destinations.
+    // The payload is copied into the packet. Otherwise a datagram that waits for its neighbour or
+    // device would keep later datagrams in the FIFO, which have other destinations.
     payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
     if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
         if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {

@@ -1,9 +1,9 @@
-//! Packets whose datagrams are given to their sockets in portions, because the filters of these
-//! sockets have many instructions, or because there are many sockets.
+//! Packets whose delivery is divided among turns, because the filters of their sockets have many
+//! instructions, or there are many sockets.
 //!
-//! Each program has a line of packets, and lines take turns: a program with long filters delays the
-//! packets of its own sockets. Packets to sockets without filter never wait, with one exception:
-//! multicast and broadcast ones whose receivers are too many for a turn.
+//! Each program has a queue of packets, and queues take turns: a program with long filters delays
+//! only packets of its own sockets. Packets to sockets without a filter never wait, except for
+//! multicast and broadcast packets with too many receivers for one turn.
 
 use std::collections::VecDeque;
 
@@ -20,39 +20,39 @@ use crate::net::Local;
 pub(crate) struct ArrivedDatagrams<'a> {
     pub local: &'a Local,
     pub meta: DatagramMeta,
-    /// Payloads of all.
+    /// Payloads of all datagrams.
     pub payload: Payload<'a>,
-    /// Length of each but the last; 0: there is one.
+    /// Length of each datagram except the last; 0: there is only one.
     pub size: u32,
 }
 
 impl<'a> ArrivedDatagrams<'a> {
-    /// The datagrams of a packet behind `header_len` bytes of transport header.
+    /// Returns the datagrams of a packet with `header_len` bytes of transport header.
     pub fn new(local: &'a Local, meta: DatagramMeta, header_len: usize) -> Self {
         let payload = payload_of(local, header_len);
         let size = local.packet.meta.segmentation.map_or(0, |how| u32::from(how.size));
         Self { local, meta, payload, size }
     }
 
-    /// The datagram that begins at `at` of the payload.
+    /// Returns the datagram that starts at offset `at` of the payload.
     pub fn datagram(&self, at: u32) -> Payload<'a> {
         let rest = self.payload.len().saturating_sub(at);
         let len = if self.size == 0 { rest } else { rest.min(self.size) };
         self.payload.slice(at, len)
     }
 
-    /// Number of datagrams.
+    /// Returns the number of datagrams.
     pub fn count(&self) -> usize {
         let pieces = self.payload.len().checked_div(self.size).unwrap_or(0);
         pieces as usize + 1
     }
 }
 
-/// Datagrams of a packet, by their outcome.
+/// Number of datagrams by result.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeliveryCount {
     pub taken: u32,
-    /// The socket had no room.
+    /// Datagrams dropped because the socket had no room.
     pub lost: u32,
     pub filtered: u32,
 }
@@ -69,11 +69,11 @@ impl DeliveryCount {
     }
 }
 
-/// Why a packet is not with all of its receivers.
+/// Why a packet was not delivered to all of its receivers.
 #[derive(Debug)]
 pub(crate) enum Undelivered {
     Lost(DropReason),
-    /// To these in later turns.
+    /// Delivery to these receivers continues in later turns.
     Later(Recipients),
 }
 
@@ -83,34 +83,34 @@ impl From<DropReason> for Undelivered {
     }
 }
 
-/// The receivers of a packet, and how far its delivery has come.
+/// Receivers of a packet, and the progress of its delivery.
 #[derive(Debug)]
 pub(crate) struct Recipients {
     pub list: Vec<SocketId>,
-    /// The list is complete.
+    /// True: the list is complete.
     pub is_known: bool,
     /// Hash of the flow.
     pub hash: u64,
-    /// Place in the list of the next one.
+    /// Index of the next receiver in the list.
     pub next: usize,
-    /// Bytes of the payload that the next one has been given.
+    /// Bytes of the payload that the next receiver already has.
     pub at: u32,
-    /// Outcome so far.
+    /// Result so far.
     pub given: DeliveryCount,
 }
 
 impl Recipients {
-    /// All sockets that take the packet.
+    /// Creates the state from the list of all receivers.
     pub fn new(list: Vec<SocketId>, hash: u64) -> Self {
         Self { list, is_known: true, hash, next: 0, at: 0, given: DeliveryCount::default() }
     }
 
-    /// Receivers of a multicast or broadcast packet that are still to be found.
+    /// Creates the state of a multicast or broadcast packet whose receivers are not determined yet.
     pub fn unknown(list: Vec<SocketId>, hash: u64) -> Self {
         Self { is_known: false, ..Self::new(list, hash) }
     }
 
-    /// The next one has the packet.
+    /// Advances to the next receiver.
     pub fn end_one(&mut self) {
         self.next += 1;
         self.at = 0;
@@ -122,7 +122,7 @@ impl Recipients {
 pub(crate) struct Delivery {
     pub local: Local,
     pub meta: DatagramMeta,
-    /// Bytes of transport header in front of the payload.
+    /// Length in bytes of the transport header before the payload.
     pub header_len: usize,
     pub receivers: Recipients,
 }
@@ -138,25 +138,25 @@ impl Delivery {
     }
 }
 
-/// The packets of one program that wait.
+/// Waiting packets of one program.
 #[derive(Debug, Default)]
 struct PayerLine {
     payer: u64,
-    /// Bytes of the packets.
+    /// Total length of the packets in bytes.
     bytes: usize,
     waiting: VecDeque<Delivery>,
 }
 
-/// Packets that wait for filters, and lists for their receivers.
+/// Packets that wait for filters, and reusable lists for their receivers.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
-    /// Lines of programs. An empty one is used again for the next program.
+    /// Queues of programs. An empty queue is reused for the next program.
     lines: Vec<PayerLine>,
-    /// Place of the line whose turn it is.
+    /// Index of the queue to be served next.
     turn: usize,
-    /// Packets of all lines.
+    /// Number of packets in all queues.
     len: usize,
-    /// Empty lists, kept for their memory.
+    /// Empty lists, kept to reuse their memory.
     lists: Vec<Vec<SocketId>>,
 }
 
@@ -172,12 +172,12 @@ impl Deliveries {
         self.lines.iter().any(|line| line.payer == payer && !line.waiting.is_empty())
     }
 
-    /// An empty list.
+    /// Returns an empty list.
     pub fn take_list(&mut self) -> Vec<SocketId> {
         self.lists.pop().unwrap_or_default()
     }
 
-    /// Takes the memory of a list back.
+    /// Returns a list, so that its memory can be reused.
     pub fn give_list(&mut self, mut list: Vec<SocketId>) {
         list.clear();
         if self.lists.len() < limits::LISTS_KEPT && list.capacity() <= limits::LISTED_KEPT {
@@ -185,7 +185,7 @@ impl Deliveries {
         }
     }
 
-    /// Puts a packet at the end of the line of a program. Returns it when the line is full.
+    /// Appends a packet to the queue of a program. Returns the packet if the queue is full.
     pub fn push(&mut self, payer: u64, delivery: Delivery) -> Option<Delivery> {
         let place = self.lines.iter().position(|it| it.payer == payer && !it.waiting.is_empty());
         let place = place.or_else(|| self.lines.iter().position(|line| line.waiting.is_empty()));
@@ -206,7 +206,7 @@ impl Deliveries {
         None
     }
 
-    /// The line whose turn it is, if any packet waits.
+    /// Returns the queue to be served next, if any packet waits.
     fn line(&mut self) -> Option<&mut PayerLine> {
         if self.len == 0 {
             return None;
@@ -218,7 +218,7 @@ impl Deliveries {
         self.lines.get_mut(self.turn)
     }
 
-    /// Takes the first packet of the line whose turn it is. Its program is the second result.
+    /// Removes the first packet of the queue to be served next. Returns it with the program.
     pub fn pop(&mut self) -> Option<(Delivery, u64)> {
         let line = self.line()?;
         let delivery = line.waiting.pop_front()?;
@@ -228,7 +228,7 @@ impl Deliveries {
         Some((delivery, payer))
     }
 
-    /// Puts a packet back where [`Self::pop`] took it from.
+    /// Puts a packet back to the front of the queue from which [`Self::pop`] removed it.
     pub fn put_back(&mut self, payer: u64, delivery: Delivery) {
         let Some(line) = self.lines.get_mut(self.turn) else { return };
         line.payer = payer;
@@ -237,7 +237,7 @@ impl Deliveries {
         self.len += 1;
     }
 
-    /// The next line has its turn.
+    /// Proceeds to the next queue.
     pub fn pass(&mut self) {
         self.turn = (self.turn + 1) % self.lines.len().max(1);
     }

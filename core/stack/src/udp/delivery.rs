@@ -1,4 +1,4 @@
-//! Choice of the sockets that take a datagram.
+//! Selection of the sockets that receive a datagram.
 
 use std::hash::BuildHasher;
 
@@ -17,18 +17,19 @@ use crate::udp::deliveries::{ArrivedDatagrams, DeliveryCount, Recipients, Undeli
 use crate::udp::peers;
 use crate::udp::socket_filter::{self, Around};
 
-/// The socket that a datagram is for.
+/// Socket that receives a datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatagramTaker {
     pub socket: u32,
-    /// The socket is connected to the sender.
+    /// Whether the socket is connected to the sender.
     pub connected: bool,
 }
 
 impl<H: Host> Stack<H> {
-    /// The socket that takes a unicast datagram or echo reply that came in on `iface`. A socket
-    /// connected to the sender comes before one that is bound to the address and port. Sockets
-    /// bound to another device (SO_BINDTODEVICE) are passed over. `hash` is the flow's.
+    /// Returns the socket that receives a unicast datagram or echo reply that arrived on `iface`.
+    /// Sockets connected to the sender take precedence over sockets bound to the address and port.
+    /// Sockets bound to another device (SO_BINDTODEVICE) are skipped. `hash` is the hash of the
+    /// flow.
     #[inline]
     pub(crate) fn datagram_taker(
         &self,
@@ -44,19 +45,19 @@ impl<H: Host> Stack<H> {
             return Some(DatagramTaker { socket, connected: true });
         }
         let binds = if echo { &self.ports.echo } else { &self.ports.udp };
-        // SO_REUSEPORT: one sender always meets the same socket.
+        // SO_REUSEPORT: datagrams of one sender always reach the same socket.
         let pick = (hash >> 32) as u32;
         let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
         bound.map(|socket| DatagramTaker { socket, connected: false })
     }
 
-    /// The socket of a taker; `None` if another shard has it. Packets for such a socket go to that
-    /// shard, unless they were on their way when it was opened.
+    /// Returns the selected socket; `None` if it belongs to another shard. Packets for such a
+    /// socket go to that shard, unless they were in transit when the socket was opened.
     fn own(&self, taker: DatagramTaker) -> Option<&StackSocket<H>> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
 
-    /// Gives a unicast datagram, or an echo reply, to its receiver.
+    /// Delivers a unicast datagram, or an echo reply, to its receiver.
     #[inline]
     pub(crate) fn deliver_to_one(
         &mut self,
@@ -78,7 +79,7 @@ impl<H: Host> Stack<H> {
         Ok(self.count_given(given)?)
     }
 
-    /// Gives a packet to a socket with a filter, within the limit on filters' instructions.
+    /// Delivers a packet to a socket with a filter, within the limit on filter instructions.
     #[cold]
     fn deliver_filtered(
         &mut self,
@@ -92,8 +93,7 @@ impl<H: Host> Stack<H> {
         self.deliver(host, arrived, Recipients::new(receivers, hash))
     }
 
-    /// Gives a multicast or broadcast datagram to every socket that takes it, within the same
-    /// limit.
+    /// Delivers a multicast or broadcast datagram to every receiver, within the same limit.
     pub(crate) fn deliver_to_all(
         &mut self,
         host: &mut H,
@@ -104,8 +104,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&flow);
         let mut list = self.datagrams.deliveries.take_list();
         if !self.datagrams.deliveries.is_empty() {
-            // Behind an earlier packet of the same program the receivers are found later.
-            // Otherwise each packet in the queue would have cost a walk through all of them.
+            // Behind an earlier packet of the same program the receivers are determined later.
+            // Otherwise every packet in the queue would have cost a search of all receivers.
             let first = self.first_taker(arrived, hash);
             let payer = first.and_then(|index| self.payer(host, index));
             if payer.is_some_and(|payer| self.datagrams.deliveries.has_line(payer)) {
@@ -120,8 +120,8 @@ impl<H: Host> Stack<H> {
         self.deliver(host, arrived, Recipients::new(list, hash))
     }
 
-    /// Lists the sockets that take a multicast or broadcast datagram, sockets without filter first:
-    /// these wait for no filter.
+    /// Lists the sockets that receive a multicast or broadcast datagram. Sockets without a filter
+    /// come first, because they wait for no filter.
     pub(crate) fn list_takers(
         &mut self,
         arrived: &ArrivedDatagrams<'_>,
@@ -141,7 +141,7 @@ impl<H: Host> Stack<H> {
         self.datagrams.filter_steps += list.len() * limits::LISTING_STEPS;
     }
 
-    /// The sockets that take a multicast or broadcast datagram.
+    /// Returns the sockets that receive a multicast or broadcast datagram.
     fn takers<'a>(
         &'a self,
         flow: &Flow,
@@ -156,20 +156,20 @@ impl<H: Host> Stack<H> {
         let bound = self.ports.udp.receivers.all(ip, port, meta.iface);
         connected.chain(bound).filter(move |index| {
             let Some(datagram) = sockets.datagram(*index) else { return false };
-            // The shard of a shadow's socket has a copy.
+            // A shadow's shard delivers its own copy.
             let is_own = datagram.shadow_of.is_none();
             is_own && hears(datagram.device, meta.iface) && datagram.takes_group(meta)
         })
     }
 
-    /// The first socket that takes a multicast or broadcast datagram.
+    /// Returns the first socket that receives a multicast or broadcast datagram.
     pub(crate) fn first_taker(&self, arrived: &ArrivedDatagrams<'_>, hash: u64) -> Option<u32> {
         let flow = flow_of(&arrived.meta);
         self.takers(&flow, hash, &arrived.meta).next()
     }
 
-    /// Gives a new packet to its receivers. [`Undelivered::Later`]: to some of them, or parts of
-    /// it, in later turns.
+    /// Delivers a new packet to its receivers. [`Undelivered::Later`]: the packet, or a part of it,
+    /// must be delivered to some receivers in later turns.
     fn deliver(
         &mut self,
         host: &mut H,
@@ -184,11 +184,11 @@ impl<H: Host> Stack<H> {
         Ok(self.count_given(given)?)
     }
 
-    /// Gives a packet to its receivers from the next one on. True: all have it.
+    /// Delivers a packet to its receivers, starting with the next one. Returns true if all have it.
     ///
-    /// The walk stops when filters have had `steps_max` instructions in this turn, and at a
-    /// receiver whose program has earlier packets waiting. `own` is the line that the packet itself
-    /// waited in.
+    /// Stops when filters have executed `steps_max` instructions in this turn, or at a receiver
+    /// whose program has earlier packets waiting. `own` is the program in whose queue the packet
+    /// itself waited.
     pub(crate) fn give_on(
         &mut self,
         host: &mut H,
@@ -229,7 +229,7 @@ impl<H: Host> Stack<H> {
                     return false;
                 }
             } else {
-                // The filter of a datagram that was begun may be gone.
+                // The filter may have been removed after a part of the packet was filtered.
                 let rest = receivers.at;
                 let payload = arrived.payload.slice(rest, arrived.payload.len() - rest);
                 let steps = if is_single { 0 } else { limits::GIVING_STEPS };
@@ -243,7 +243,7 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    /// The program that pays for the filter of a socket.
+    /// Returns the program to which the filter of a socket is charged.
     pub(crate) fn payer(&self, host: &H, index: u32) -> Option<u64> {
         self.sockets.get(index).map(|socket| host.payer(socket.user))
     }
@@ -259,8 +259,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Outcome of a packet whose datagrams were given so. `count_given` itself counts the lost ones
-    /// of a packet that is partly lost.
+    /// Counts the result of a packet's delivery. Filtered datagrams of a packet that was partly
+    /// delivered are counted here. Otherwise returns the reason for which the caller drops the
+    /// packet.
     pub(crate) fn count_given(&mut self, given: DeliveryCount) -> Result<(), DropReason> {
         match given {
             DeliveryCount { lost: 1.., .. } => Err(DropReason::UdpNoRoom),
@@ -273,8 +274,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Gives the datagrams of a packet to a socket without filter, each on its own unless the program
-/// wants them together.
+/// Delivers the datagrams of a packet to a socket without a filter, one by one unless the program
+/// accepts merged datagrams.
 fn give<H: Host>(
     host: &mut H,
     socket: &StackSocket<H>,
@@ -291,9 +292,9 @@ fn give<H: Host>(
     given
 }
 
-/// Has the filter of a socket judge the datagrams of a packet from the next one on. True: all were
-/// judged. `may_run` is asked before each for the filter's number of instructions, an upper bound:
-/// jumps lead forward.
+/// Applies a socket's filter to the datagrams of a packet, starting with the next one. Returns true
+/// if all were filtered. `may_run` is called before each datagram with the filter's length, an
+/// upper bound on the instructions executed, because jumps only lead forward.
 fn judge<H: Host>(
     host: &mut H,
     socket: (u32, &Program),
@@ -332,12 +333,12 @@ fn socket_filter_of<H: Host>(socket: &StackSocket<H>) -> Option<&Program> {
     }
 }
 
-/// Whether a datagram socket of `device` (SO_BINDTODEVICE) takes packets of `iface`.
+/// Whether a datagram socket bound to `device` (SO_BINDTODEVICE) receives packets of `iface`.
 fn hears(device: Option<IfaceId>, iface: IfaceId) -> bool {
     device.is_none_or(|device| device == iface)
 }
 
-/// Calls `take` for each datagram of a merged one; once when `size` is 0.
+/// Calls `take` for each datagram of a merged packet; once if `size` is 0.
 pub(crate) fn each_datagram<'a>(
     payload: &Payload<'a>,
     size: u32,

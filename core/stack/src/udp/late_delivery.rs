@@ -1,4 +1,4 @@
-//! Deliveries that go on in later turns, because filters have had their time in this one.
+//! Deliveries that continue in later turns, because filters have used up this turn's limit.
 
 use towpath_pool::Pool;
 
@@ -10,11 +10,11 @@ use crate::stack::Stack;
 use crate::udp::deliveries::{ArrivedDatagrams, Delivery};
 
 impl<H: Host> Stack<H> {
-    /// Keeps a packet for the next turns.
+    /// Stores a packet for the next turns.
     #[cold]
     pub(crate) fn deliver_later(&mut self, cx: &mut Cx<'_, H>, mut delivery: Delivery) {
         self.counters.deliveries_put_off += 1;
-        // Frames of devices are few, and a filter may take long.
+        // A device has few frames, and a filter may take long, so copy the packet out of its frame.
         delivery.local.packet.leave_frame(cx.pool);
         let payer = self.next_payer(cx.host, &delivery);
         if let Some(delivery) = self.datagrams.deliveries.push(payer, delivery) {
@@ -22,7 +22,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The program of the next receiver.
+    /// Returns the program of the next receiver.
     fn next_payer(&self, host: &H, delivery: &Delivery) -> u64 {
         let receivers = &delivery.receivers;
         let index = if receivers.is_known {
@@ -33,7 +33,7 @@ impl<H: Host> Stack<H> {
         index.and_then(|index| self.payer(host, index)).unwrap_or_default()
     }
 
-    /// Goes on with the packets that wait: with each line in turn for a portion.
+    /// Continues the delivery of waiting packets, one portion per queue in turn.
     pub(crate) fn deliver_waiting(&mut self, cx: &mut Cx<'_, H>) {
         let portion = |steps: usize| steps + limits::FILTER_STEPS_A_PORTION;
         let mut end = portion(self.datagrams.filter_steps);
@@ -57,7 +57,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Gives a packet to its receivers from the next one on. True: all have it.
+    /// Delivers a packet to its receivers, starting with the next one. Returns true if all have it.
     fn go_on_delivering(
         &mut self,
         host: &mut H,

@@ -1,31 +1,33 @@
-//! Length limits of datagrams, and permission to fragment longer ones.
+//! Length limits of datagrams, and the permission to fragment longer ones.
 
 use std::net::IpAddr;
 
 use crate::net::limits::{LOOPBACK_MTU, LOOPBACK_MTU_TOLD};
 use crate::net::{Fragmenting, IfaceId, Route};
 
-/// Treatment of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
-/// IPV6_MTU_DISCOVER. Names are those of Linux's `IP_PMTUDISC_` constants.
+/// Handling of datagrams that exceed the path MTU: IP_MTU_DISCOVER and IPV6_MTU_DISCOVER. The names
+/// are those of Linux's `IP_PMTUDISC_` constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MtuDiscovery {
-    /// Long datagrams are fragmented, and routers may fragment all.
+    /// Long datagrams are fragmented here, and routers may fragment all datagrams.
     Dont,
-    /// Long datagrams are fragmented; routers may not fragment, so that the path MTU shows.
+    /// Long datagrams are fragmented here; routers may not fragment, so that the path MTU is
+    /// discovered.
     #[default]
     Want,
-    /// Long datagrams are refused.
+    /// Long datagrams are rejected.
     Do,
-    /// Datagrams that the link takes are sent: the program looks for the path MTU itself.
+    /// Datagrams up to the link's MTU are sent without fragmentation: the program discovers the
+    /// path MTU itself.
     Probe,
-    /// As `Probe`, but routers may fragment. No report of a path MTU is believed.
+    /// Like `Probe`, but routers may fragment. Reports of the path MTU are ignored.
     Interface,
-    /// As `Interface`, but datagrams longer than the link's MTU are fragmented.
+    /// Like `Interface`, but datagrams that exceed the link's MTU are fragmented.
     Omit,
 }
 
 impl MtuDiscovery {
-    /// Length limit of a datagram that takes `route`, and permission to fragment.
+    /// Returns the length limit of a datagram on `route`, and the permission to fragment.
     pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
         match self {
             Self::Dont => (route.mtu, Fragmenting::Anywhere),
@@ -38,28 +40,28 @@ impl MtuDiscovery {
         }
     }
 
-    /// Whether a report that quotes a datagram of the socket is believed. DNS servers set modes
-    /// that do not: an attacker's report could make them send fragments, which can be forged (RFC
-    /// 9715).
+    /// Whether reports that quote a datagram of the socket are accepted. DNS servers use modes that
+    /// ignore reports. Otherwise an attacker's report could cause fragmentation, and fragments can
+    /// be forged (RFC 9715).
     pub(crate) fn believes_reports(self) -> bool {
         !matches!(self, Self::Interface | Self::Omit)
     }
 
-    /// Whether the program is told of a report about a datagram to `dst`. The families differ on
-    /// Linux.
+    /// Whether the program is notified of a report about a datagram to `dst`. As on Linux, the
+    /// families differ.
     pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
         self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
     }
 }
 
-/// Treatment of long datagrams in each family.
+/// Handling of long datagrams, by family.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DatagramLengths {
     /// IP_MTU_DISCOVER.
     pub v4: MtuDiscovery,
     /// IPV6_MTU_DISCOVER.
     pub v6: MtuDiscovery,
-    /// IPV6_MTU: the longest packet over IPv6 in bytes; `None`: as long as the path takes.
+    /// IPV6_MTU: maximum length of an IPv6 packet in bytes; `None`: limited by the path only.
     pub v6_fragment: Option<u32>,
 }
 
@@ -68,16 +70,17 @@ impl DatagramLengths {
         if remote.is_ipv4() { self.v4 } else { self.v6 }
     }
 
-    /// Length limit of a packet to `remote` that takes `route`, and permission to fragment a longer
-    /// one.
+    /// Returns the length limit of a packet to `remote` on `route`, and the permission to fragment
+    /// longer packets.
     pub fn limit(&self, remote: IpAddr, route: &Route) -> (u32, Fragmenting) {
         let (mtu, fragmenting) = self.discovery(remote).limit(route);
         let most = self.v6_fragment.filter(|_| remote.is_ipv6()).unwrap_or(mtu);
         (mtu.min(most), fragmenting)
     }
 
-    /// The MTU that programs see of a route that [`Self::limit`] has shortened. Linux's loopback
-    /// has a byte more than IP can state, but not for an IPv4 path (IP_MAX_MTU).
+    /// Returns the MTU reported to programs for a route shortened by [`Self::limit`]. The MTU of
+    /// Linux's loopback is one byte more than the maximum length of an IP packet. For an IPv4 path
+    /// Linux reports that maximum instead (IP_MAX_MTU).
     pub fn told(&self, remote: IpAddr, route: &Route) -> u32 {
         let Route { iface, mtu, .. } = *route;
         let of_link = match self.discovery(remote) {

@@ -1,4 +1,4 @@
-//! UDP and echo sockets: sending, and delivery of received datagrams to the sockets that take them.
+//! UDP and echo sockets: sending, and delivery of received datagrams to their sockets.
 
 pub(crate) mod datagram;
 pub(crate) mod deliveries;
@@ -17,12 +17,13 @@ use self::peers::Peers;
 /// State of the datagram sockets of a stack.
 #[derive(Debug, Default)]
 pub(crate) struct DatagramTables {
-    /// Sockets with a peer.
+    /// Connected sockets.
     pub peers: Peers,
     /// Packets that wait for filters.
     pub deliveries: Deliveries,
-    /// Instructions of filters in this turn, and work of other datagrams by the same measure.
+    /// Filter instructions executed in this turn, plus the cost of other datagrams in the same
+    /// unit.
     pub filter_steps: usize,
-    /// Multicast groups joined, by all sockets.
+    /// Number of multicast memberships of all sockets.
     pub memberships: usize,
 }

@@ -1,5 +1,5 @@
-//! Datagram sockets with a peer, by which their datagrams find them. Sockets without a peer are
-//! found by their local address ([`crate::ports::binds`]).
+//! Look-up of datagram sockets by their peer. Sockets without a peer are found by their local
+//! address ([`crate::ports::binds`]).
 
 use crate::host::Host;
 use crate::net::IfaceId;
@@ -9,17 +9,18 @@ use crate::tables::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::tables::slab::{NONE, Slab};
 use crate::udp::socket::{Alike, DatagramSocket};
 
-/// Key of a socket with a peer.
+/// Key of a connected socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PeerKey {
     flow: Flow,
-    /// SO_BINDTODEVICE. Part of the key, so that sockets of other devices cost a look-up nothing.
+    /// SO_BINDTODEVICE. Part of the key, so that sockets of other devices do not slow down
+    /// look-ups.
     device: Option<IfaceId>,
     echo: bool,
 }
 
 impl PeerKey {
-    /// Whether the peer's port is 0, which as on Linux means all its ports.
+    /// Whether the peer's port is 0, which as on Linux matches any port.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }
@@ -31,23 +32,23 @@ impl DatagramSocket {
     }
 }
 
-/// UDP and echo sockets with a peer.
+/// Connected UDP and echo sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub table: FlowTable,
-    /// Sockets connected to port 0: without any, lookups skip them.
+    /// Number of sockets connected to port 0. Look-ups skip them if it is 0.
     pub any_port: usize,
-    /// Sockets bound to a device, likewise.
+    /// Number of connected sockets bound to a device, with the same purpose.
     pub on_device: usize,
 }
 
-/// The table of all sockets, in which those with a peer hang together.
+/// Table of all sockets. Connected sockets with equal keys form linked lists within it.
 type Sockets<H> = Slab<StackSocket<H>>;
 
 impl Peers {
-    /// Enters a datagram socket under its peer. Among sockets with equal keys the table has the
-    /// newest, as on Linux, and the older ones hang on it. Otherwise each change would search
-    /// through all entries of one key.
+    /// Adds a datagram socket under its peer. Among sockets with equal keys the table contains the
+    /// newest, as on Linux, and the older ones are linked to it. Otherwise each change would search
+    /// all entries with the same key.
     pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
         let Some(peer) = peer_of(sockets, index) else { return };
         let hash = keys.ends(&peer.flow);
@@ -65,7 +66,7 @@ impl Peers {
         self.on_device += usize::from(peer.device.is_some());
     }
 
-    /// Undoes [`Peers::enter`]; false when there is nothing to undo.
+    /// Undoes [`Peers::enter`]; returns false if there is nothing to undo.
     pub fn leave<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) -> bool {
         let Some(peer) = peer_of(sockets, index) else { return false };
         let hash = on_device(keys.ends(&peer.flow), peer.device);
@@ -84,9 +85,9 @@ impl Peers {
         left
     }
 
-    /// UDP or echo sockets that are connected so and take packets of `iface`, best match first. By
-    /// Linux's rules the peer's port counts before the device; among [`alike`] sockets the newest
-    /// is listed. `hash` is the flow's.
+    /// Returns UDP or echo sockets that are connected to the sender and receive packets of `iface`,
+    /// best match first. By Linux's rules the peer's port takes precedence over the device. Among
+    /// [`alike`] sockets only the newest is returned. `hash` is the hash of the flow.
     #[inline]
     pub fn connected<'a, H: Host>(
         &'a self,
@@ -114,7 +115,8 @@ impl Peers {
         })
     }
 
-    /// The first that [`Peers::connected`] gives, without a look where no socket has a peer.
+    /// Returns the first result of [`Peers::connected`], without a look-up if no socket is
+    /// connected.
     #[inline]
     pub fn first_connected<H: Host>(
         &self,
@@ -143,7 +145,8 @@ impl Peers {
     }
 }
 
-/// A socket that [`Peers::connected`] gave, and all that are alike, the newest first.
+/// Returns a socket returned by [`Peers::connected`], and all sockets with an equal key, newest
+/// first.
 pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(index), |&index| match &sockets.get(index)?.kind {
         SocketRole::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
@@ -151,7 +154,7 @@ pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<
     })
 }
 
-/// Nothing happens for [`NONE`].
+/// Changes the links of a socket. Does nothing for [`NONE`].
 fn set_alike<H: Host>(sockets: &mut Sockets<H>, index: u32, set: impl FnOnce(&mut Alike)) {
     if let Some(SocketRole::Datagram(datagram)) = sockets.get_mut(index).map(|it| &mut it.kind) {
         set(&mut datagram.alike);

@@ -1,4 +1,4 @@
-//! Received datagrams and echo messages: checked, and given to their sockets.
+//! Received datagrams and echo messages: validation, and delivery to their sockets.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,8 @@ impl<H: Host> Stack<H> {
         let Some(Ok((header, header_len))) = header else {
             return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
         };
-        // A packet may hold several datagrams: the device merged them, or UDP_SEGMENT over loopback
-        // did not cut them. Then the one header states the length of all.
+        // A packet may contain several datagrams, because the device merged them, or UDP_SEGMENT
+        // over loopback did not divide them. The single header then states the length of all.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
             return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
@@ -49,7 +49,7 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => cx.pool.give(local.packet),
-            // Looped copies of this cx.host's own datagrams are not for other hosts.
+            // Looped copies of this host's own datagrams are not for other hosts.
             Err(Undelivered::Lost(DropReason::UdpNoSocket))
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {
@@ -75,7 +75,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// An answer to a ping of ours.
+    /// Delivers the reply to an echo request of this host.
     pub(crate) fn receive_echo_reply(&mut self, cx: &mut Cx<'_, H>, echo: Echo) {
         let Echo { local, ident, .. } = echo;
         let meta = DatagramMeta {
@@ -103,8 +103,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Shows the owner an echo request that an any-address interface took for an address of another
-/// host.
+/// Passes the owner an echo request to another host's address, received on an any-address
+/// interface.
 pub(crate) fn stray_echo<H: Host>(cx: &mut Cx<'_, H>, echo: Echo) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

@@ -1,4 +1,4 @@
-//! A datagram socket: UDP, or ICMP echo.
+//! Datagram sockets: UDP, or ICMP echo.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,50 +21,50 @@ use crate::udp::lengths::DatagramLengths;
 //# choice is required to multicast beyond a single network.
 const MULTICAST_TTL_DEFAULT: u8 = 1;
 
-/// A UDP socket, or an echo socket, whose ident takes the place of the port.
+/// A UDP socket, or an echo socket, which has an identifier instead of a port.
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     pub echo: bool,
     /// The connected peer.
     pub peer: Option<Flow>,
-    /// Neighbours in the list of sockets with the same peer.
+    /// Links in the list of sockets with the same peer.
     pub alike: Alike,
     pub hops: HopLimits,
     pub classes: Classes,
-    /// SO_BINDTODEVICE: takes from and sends to this interface only.
+    /// SO_BINDTODEVICE: the socket receives from and sends to this interface only.
     pub device: Option<IfaceId>,
-    /// For a bind that the program does not ask for.
+    /// Options of an implicit bind.
     pub binding: BindOptions,
-    /// IP_MULTICAST_TTL; 0: groups are reached on this host only.
+    /// IP_MULTICAST_TTL; 0: datagrams to groups stay on this host.
     pub multicast_ttl: u8,
-    /// IPV6_MULTICAST_HOPS, likewise.
+    /// IPV6_MULTICAST_HOPS, with the same meaning.
     pub multicast_hops: u8,
-    /// How it sends to IPv4 groups.
+    /// Settings for sending to IPv4 groups.
     pub multicast_v4: MulticastOut,
-    /// How it sends to IPv6 groups.
+    /// Settings for sending to IPv6 groups.
     pub multicast_v6: MulticastOut,
-    /// IP_MULTICAST_ALL: take datagrams to IPv4 groups that other sockets joined.
+    /// IP_MULTICAST_ALL: receive datagrams to IPv4 groups that other sockets joined.
     pub multicast_all: bool,
-    /// IPV6_MULTICAST_ALL, likewise.
+    /// IPV6_MULTICAST_ALL, with the same meaning.
     pub multicast_all_v6: bool,
-    /// May send to broadcast addresses.
+    /// SO_BROADCAST: the socket may send to broadcast addresses.
     pub broadcast: bool,
     /// SO_NO_CHECK.
     pub no_checksum: bool,
-    /// IP_RECVERR: the socket gets errors about its IPv4 datagrams.
+    /// IP_RECVERR: the socket receives errors about its IPv4 datagrams.
     pub recv_errors: bool,
-    /// IPV6_RECVERR: the same of its IPv6 datagrams.
+    /// IPV6_RECVERR: the same for IPv6 datagrams.
     pub recv_errors_v6: bool,
-    /// Length limits of its datagrams, and treatment of longer ones.
+    /// Length limits of datagrams, and handling of longer ones.
     pub lengths: DatagramLengths,
     pub memberships: Vec<GroupMembership>,
     /// SO_ATTACH_FILTER.
     pub filter: Option<Arc<Program>>,
-    /// Shard of the socket that this shadow represents.
+    /// For a shadow: the shard of the socket that it represents.
     pub shadow_of: Option<ShardId>,
-    /// Where the last datagram went; None again when something changes that it was worked out from.
+    /// Target of the last datagram; reset to None when one of its inputs changes.
     pub last_target: Option<LastTarget>,
-    /// So many in a row went elsewhere than [`Self::last_target`] says; it may begin again.
+    /// Number of consecutive datagrams with another target than [`Self::last_target`]; may wrap.
     pub went_elsewhere: u8,
 }
 
@@ -77,13 +77,13 @@ impl DatagramSocket {
             hops: HopLimits::default(),
             classes: Classes::default(),
             device: None,
-            // Linux's ping sockets share idents by default (INET_PROTOSW_REUSE).
+            // Linux's ping sockets share identifiers by default (`INET_PROTOSW_REUSE`).
             binding: BindOptions { reuse_addr: echo, ..BindOptions::default() },
             multicast_ttl: MULTICAST_TTL_DEFAULT,
             multicast_hops: MULTICAST_TTL_DEFAULT,
             multicast_v4: MulticastOut::default(),
             multicast_v6: MulticastOut::default(),
-            // As in inet6_create: an AF_INET6 socket begins without it.
+            // As in Linux's `inet6_create`: AF_INET6 sockets start without the option.
             multicast_all: family == Family::V4,
             multicast_all_v6: true,
             broadcast: false,
@@ -103,15 +103,16 @@ impl DatagramSocket {
         if self.echo { PortProtocol::Echo } else { PortProtocol::Udp }
     }
 
-    /// Whether a datagram to `group` (or a broadcast address) is for this socket, if bound so.
+    /// Whether the socket, if bound accordingly, receives a datagram to a group or broadcast
+    /// address.
     pub(crate) fn takes_group(&self, meta: &DatagramMeta) -> bool {
         let group = meta.local.ip();
         if !group.is_multicast() {
             return true;
         }
         let mut joined = self.memberships.iter().filter(|membership| membership.group == group);
-        // As on Linux, IPv4 alone asks for the interface. A member of an IPv6 group takes datagrams
-        // from every interface on which a socket joined the group.
+        // As on Linux, the interface matters only for IPv4. A member of an IPv6 group receives
+        // datagrams from every interface on which a socket joined the group.
         let any = joined.clone().next().filter(|_| group.is_ipv6());
         match joined.find(|membership| membership.iface == meta.iface).or(any) {
             Some(membership) => membership.takes(meta.remote.ip()),
@@ -120,7 +121,8 @@ impl DatagramSocket {
         }
     }
 
-    /// TTL or hop limit towards `remote` of messages that name none; `None`: the default.
+    /// Returns the TTL or hop limit towards `remote` of messages that specify none; `None`: the
+    /// default.
     pub(crate) fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
         match remote {
             IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
@@ -129,19 +131,20 @@ impl DatagramSocket {
         }
     }
 
-    /// How it sends to groups of `remote`'s family.
+    /// Returns the settings for sending to groups of `remote`'s family.
     pub(crate) fn multicast_towards(&self, remote: IpAddr) -> &MulticastOut {
         if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
     }
 
-    /// The interface that datagrams to `remote` leave by when neither the message nor a scope id
-    /// names one.
+    /// Returns the outgoing interface of datagrams to `remote` if neither the message nor a scope
+    /// id specifies one.
     pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
         let iface = self.multicast_towards(remote).iface;
         self.device.or(iface.filter(|_| remote.is_multicast()))
     }
 
-    /// The source address for a group that IP_MULTICAST_IF named; otherwise the route chooses one.
+    /// Returns the source address for a group, as set by IP_MULTICAST_IF; `None`: the route
+    /// determines it.
     pub(crate) fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
     }
@@ -152,12 +155,12 @@ impl DatagramSocket {
     }
 }
 
-/// The neighbours of a socket in the list of those that are found by the same peer.
+/// Links of a socket in the list of sockets with the same key.
 #[derive(Debug)]
 pub(crate) struct Alike {
-    /// The one that was connected next after it; [`NONE`]: it is the newest.
+    /// The socket connected next after this one; [`NONE`]: this one is the newest.
     pub newer: u32,
-    /// The one before it, likewise.
+    /// The socket connected before this one; [`NONE`]: this one is the oldest.
     pub older: u32,
 }
 
@@ -167,53 +170,54 @@ impl Default for Alike {
     }
 }
 
-/// A multicast group joined on an interface.
+/// Membership of a multicast group on an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupMembership {
     pub group: IpAddr,
     pub iface: IfaceId,
-    /// Datagrams from these only (IP_ADD_SOURCE_MEMBERSHIP); None: from all.
+    /// Accepted senders (IP_ADD_SOURCE_MEMBERSHIP); None: all.
     pub sources: Option<Vec<IpAddr>>,
 }
 
 impl GroupMembership {
-    /// Whether datagrams from `source` are wanted.
+    /// Whether the membership includes datagrams from `source`.
     pub fn takes(&self, source: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(&source))
     }
 }
 
-/// Where a datagram goes.
+/// Target of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DatagramTarget {
     pub flow: Flow,
     pub route: Route,
     pub ip: Ip,
-    /// Whether sockets of this host are members of the group or broadcast address, and get a copy.
+    /// Whether sockets of this host that are members of the group or use the broadcast address get
+    /// a copy.
     pub looped: bool,
-    /// Whether UDP's checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
+    /// Whether the UDP checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
     pub checksum: bool,
 }
 
-/// A target, and the arguments that it was worked out for.
+/// A target, and the arguments from which it was determined.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastTarget {
     pub remote: Option<SocketAddr>,
     pub local: Option<IpAddr>,
     pub iface: Option<IfaceId>,
-    /// Generation of the path MTUs when it was found.
+    /// Generation of the path MTUs when the target was determined.
     pub mtus: u64,
-    /// With the socket's own TTL and class.
+    /// Contains the socket's own TTL and class.
     pub target: DatagramTarget,
 }
-/// How a socket sends to groups of one family.
+/// Settings for sending to groups of one family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MulticastOut {
-    /// IP_MULTICAST_IF, IPV6_MULTICAST_IF: where; `None`: as the route says.
+    /// Outgoing interface (IP_MULTICAST_IF, IPV6_MULTICAST_IF); `None`: determined by the route.
     pub iface: Option<IfaceId>,
-    /// The address that IP_MULTICAST_IF named the interface by.
+    /// Address that specified the interface in IP_MULTICAST_IF.
     pub source: Option<IpAddr>,
-    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: members on this host are reached too.
+    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: members on this host also receive the datagrams.
     pub looped: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Filters of datagram sockets (SO_ATTACH_FILTER), and the packet as a filter sees it.
+//! Filters of datagram sockets (SO_ATTACH_FILTER), and the packet data that filters read.
 //!
-//! As in Linux's `udp_queue_rcv_one_skb`, the data of a UDP socket's filter begins with the UDP
-//! header. No filter cuts off that header (`sk_filter_trim_cap`). The data of an echo socket's
-//! filter begins with the ICMP header (`sock_queue_rcv_skb`).
+//! As in Linux's `udp_queue_rcv_one_skb`, the data of a UDP socket's filter starts with the UDP
+//! header. A filter cannot truncate that header (`sk_filter_trim_cap`). The data of an echo
+//! socket's filter starts with the ICMP header (`sock_queue_rcv_skb`).
 
 use towpath_cbpf::{Ancillary, FilterPacket, Origin, Program};
 use towpath_pool::LinkType;
@@ -19,36 +19,37 @@ const NONE: u32 = 0xfffe;
 const TO_HOST: u32 = 0;
 const TO_ALL: u32 = 1;
 const TO_GROUP: u32 = 2;
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const LINK_HEADER: usize = 14;
-/// Bytes of the UDP header, and of the ICMP header of an echo message.
+/// Length in bytes of the UDP header, and of the ICMP header of an echo message.
 const TRANSPORT_HEADER: u32 = 8;
 
-/// The packet around one datagram, and its metadata.
+/// The packet that contains a datagram, and its metadata.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub local: &'a Local,
-    /// Begin of the interface's packets.
+    /// Type of the link header of the interface's packets.
     pub link: LinkType,
-    /// Number of the shard, which takes the place of the processor.
+    /// Number of the shard, reported as the processor.
     pub shard: u8,
     /// Hash of the flow.
     pub hash: u32,
-    /// Number that no sender knows.
+    /// Number that senders cannot predict.
     pub random: u32,
 }
 
-/// A datagram as a filter sees it.
+/// A datagram in the form that a filter reads.
 #[derive(Debug)]
 struct FilterView<'a> {
     around: Around<'a>,
-    /// UDP header with the datagram's own length; of echo messages nothing.
+    /// UDP header with the datagram's own length; unused for echo messages.
     header: [u8; udp::HEADER_LEN],
     header_len: u32,
     payload: &'a Payload<'a>,
 }
 
-/// Bytes that `filter` leaves of a datagram's payload; `None`: the datagram is dropped.
+/// Applies `filter` to a datagram. Returns how many bytes of the payload are kept; `None`: the
+/// datagram is dropped.
 pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_>) -> Option<u32> {
     let is_udp = IpProtocol(around.local.protocol) == IpProtocol::UDP;
     let header_len = if is_udp { udp::HEADER_LEN as u32 } else { 0 };
@@ -57,7 +58,7 @@ pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_
     if let Some(bytes) = around.local.packet.linear().get(start..start + udp::HEADER_LEN) {
         header.copy_from_slice(bytes);
     }
-    // A merged packet states the length of all its datagrams.
+    // The header of a merged packet states the length of all datagrams.
     header[4..6].copy_from_slice(&((header_len + payload.len()) as u16).to_be_bytes());
     let view = FilterView { around: *around, header, header_len, payload };
     match filter.run(&view) {
@@ -67,7 +68,7 @@ pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_
 }
 
 impl FilterView<'_> {
-    /// Copies bytes of the header and the payload, from `at` on.
+    /// Copies bytes of the header and the payload, starting at `at`.
     fn data(&self, at: u32, bytes: &mut [u8]) -> bool {
         let end = at.checked_add(bytes.len() as u32).filter(|end| *end <= self.len());
         if end.is_none() {
@@ -83,7 +84,7 @@ impl FilterView<'_> {
         true
     }
 
-    /// Copies bytes of `headers` and of the data behind them, from `at` on.
+    /// Copies bytes of `headers` and the data behind them, starting at `at`.
     fn behind(&self, headers: &[u8], at: u32, bytes: &mut [u8]) -> bool {
         let from = (at as usize).min(headers.len());
         let n = (headers.len() - from).min(bytes.len());
@@ -92,8 +93,8 @@ impl FilterView<'_> {
         rest.is_empty() || self.data(at.saturating_sub(headers.len() as u32), rest)
     }
 
-    /// Copies bytes of the link header and behind it, from `at` on. A filter may do so in each of
-    /// its instructions: nothing is allocated.
+    /// Copies bytes of the link header and the data behind it, starting at `at`. Nothing is
+    /// allocated, because a filter may call this in each of its instructions.
     fn framed(&self, at: u32, bytes: &mut [u8]) -> bool {
         let link = self.link_header();
         let from = (at as usize).min(LINK_HEADER);
@@ -104,13 +105,13 @@ impl FilterView<'_> {
         rest.is_empty() || self.behind(self.ip_header(), at, rest)
     }
 
-    /// The IP header with its options.
+    /// Returns the IP header with its options.
     fn ip_header(&self) -> &[u8] {
         let local = self.around.local;
         local.packet.linear().get(local.ip_offset..local.offset).unwrap_or_default()
     }
 
-    /// The link header; for a looped packet the one that Linux's `lo` makes.
+    /// Returns the link header; for a looped packet the header created by Linux's `lo`.
     fn link_header(&self) -> [u8; LINK_HEADER] {
         let local = self.around.local;
         let mut header = [0; LINK_HEADER];
@@ -153,7 +154,7 @@ impl FilterPacket for FilterView<'_> {
         match origin {
             Origin::Data => self.data(at, bytes),
             Origin::Network => self.behind(self.ip_header(), at, bytes),
-            // Packets of an IP link begin with the IP header.
+            // Packets of an IP link start with the IP header.
             Origin::Link if self.hardware_type() != NONE => self.framed(at, bytes),
             Origin::Link => self.behind(self.ip_header(), at, bytes),
         }
@@ -169,7 +170,7 @@ impl FilterPacket for FilterView<'_> {
             Ancillary::Processor => self.around.shard.into(),
             Ancillary::PayloadOffset => TRANSPORT_HEADER,
             Ancillary::Random => self.around.random,
-            // No device of the stack has queues, marks or tags to tell of.
+            // Devices of the stack have no queues, marks or tags to report.
             _ => 0,
         }
     }

@@ -1,8 +1,8 @@
 //! Targets of datagrams: addresses, route, and fields of the IP header.
 //!
-//! A socket keeps the target of its last datagram, since the next one usually goes there, too.
-//! Changes of its inputs (options, the peer, the bound address) drop it. Routes and path MTUs are
-//! compared by their generations.
+//! A socket caches the target of its last datagram, because the next one usually has the same
+//! target. Changes of the inputs (options, the peer, the bound address) invalidate the target.
+//! Routes and path MTUs are compared by their generations.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,14 +18,13 @@ use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, scope_of};
 use crate::udp::socket::{DatagramTarget, LastTarget};
 
-/// Targets in a row that were kept in vain, and show that the next one will be, too.
+/// Number of consecutive cache misses after which targets are usually not cached.
 const ELSEWHERE_MAX: u8 = 4;
-/// Period of targets kept nevertheless.
+/// After that, one target in this many is cached.
 const KEEP_EVERY: u8 = 32;
 
 impl<H: Host> Stack<H> {
-    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not
-    /// bound.
+    /// Determines the addresses, route and IP header of a datagram. Binds the socket if necessary.
     #[inline]
     pub(crate) fn target(
         &mut self,
@@ -60,8 +59,8 @@ impl<H: Host> Stack<H> {
         Ok(DatagramTarget { ip, ..target })
     }
 
-    /// Works out the target of a datagram with another destination than the last one. The target is
-    /// kept, unless the destination changes each time, as with a server of many clients.
+    /// Determines the target of a datagram whose destination differs from the last one. The target
+    /// is cached, unless the destination changes every time, as for a server with many clients.
     fn find_target(
         &mut self,
         now: Instant,
@@ -94,8 +93,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether the last target is where `out` goes, its port excepted, and the way there is still the
-/// same.
+/// Whether the last target matches `out`, except for the port, and its route is still valid.
 #[inline]
 fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
     let route = &last.target.route;
@@ -105,7 +103,7 @@ fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
         && route.hop.is_none_or(|hop| net.next_hop(hop).is_some())
 }
 
-/// Port 0 may be refused, which is not asked here.
+/// Whether two destinations are the same host. False for port 0, which may be rejected elsewhere.
 #[inline]
 fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     match (last, next) {
@@ -120,8 +118,8 @@ fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     }
 }
 
-/// Where a datagram of a bound socket goes, with the socket's own TTL and class. `find` is asked
-/// for the route.
+/// Determines the target of a datagram of a bound socket, with the socket's own TTL and class.
+/// `find` looks up the route.
 fn work_out<H: Host, F>(
     socket: &StackSocket<H>,
     net: &mut Net,
@@ -141,12 +139,12 @@ where
             let remote = canonical(remote, socket.family).ok_or(SendError::Invalid)?;
             (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
         }
-        // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the
-        // error that the port is unreachable.
+        // Port 0 is allowed, too. As on Linux, a socket connected to port 0 may send there, and
+        // gets the error that the port is unreachable.
         (None, Some(peer)) => (peer.remote, peer.remote_port, None),
         (None, None) => return Err(SendError::NotConnected),
     };
-    // Through a connected IPv6 socket a datagram to an IPv4 host goes as from one without a peer.
+    // A connected IPv6 socket sends a datagram to an IPv4 host like a socket without a peer.
     let chosen = datagram.peer.map(|peer| peer.local);
     let chosen = chosen.filter(|ip| ip.is_ipv4() == remote.is_ipv4());
     let source = out.local.or(chosen).or(bound.source());
