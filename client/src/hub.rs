@@ -2,13 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+use std::task::Waker;
 
 use rustix::io::Errno;
 use towpath_ring::{LockGuard, ProcessLock};
 use towpath_shm::layout::SLOTS_MAX;
 
 use crate::descriptors::DESCRIPTORS_MAX;
-use crate::{Error, HighFd, Socket};
+use crate::watches::{LIST_WATCHES_MAX, Watches};
+use crate::{Error, HighFd};
 
 /// The sets and sleeping threads of a process. There is one for all attachments that the process
 /// has one after the other.
@@ -26,28 +28,32 @@ pub struct Reactor {
     /// A signal handler has closed a descriptor while its thread had the lock: the next call that
     /// locks it forgets the descriptor.
     pub(crate) overdue: AtomicBool,
+    /// The process is a child without an attachment of its own. A thread of the parent may have had
+    /// the lock when it forked, so the lock must not be awaited.
+    is_disowned: AtomicBool,
 }
 
 /// State under the lock of a [`Reactor`].
 #[derive(Debug, Default)]
 pub struct Hub {
-    pub(crate) watches: Vec<Watch>,
-    pub(crate) free: Vec<u32>,
+    pub(crate) watches: Watches,
     pub(crate) sets: Vec<Option<Set>>,
     /// Threads asleep, or about to be.
     pub(crate) sleepers: u32,
     /// Rings that may be in the notification descriptor, at most: so often the engine was asked for
     /// one since it was cleared here.
     pub(crate) rings: usize,
-    /// Kicks for threads that wait for a list of sockets.
-    pub(crate) list_kicks: Vec<ListWakeup>,
+    /// Wake-ups of threads that wait for a list of descriptors.
+    pub(crate) lists: Vec<ListWakeup>,
+    /// Tasks to be woken when the lock is free, because a waker may run any code.
+    pub(crate) due_wakers: Vec<Waker>,
     /// All sets have reported the engine's death.
     pub(crate) dead: bool,
     /// Sets that were made.
     pub(crate) made: u64,
 }
 
-/// An eventfd for a thread that waits for a list of sockets.
+/// An eventfd for a thread that waits for a list of descriptors.
 #[derive(Debug)]
 pub(crate) struct ListWakeup {
     pub(crate) fd: HighFd,
@@ -55,29 +61,23 @@ pub(crate) struct ListWakeup {
     pub(crate) is_taken: bool,
     /// The sleeping thread takes the driver lock when it is woken ([`crate::driver`]).
     pub(crate) is_willing: bool,
+    /// An event of one of its sockets has arrived.
+    pub(crate) is_due: bool,
+    /// Each event of the process wakes the thread, because some of its descriptors have no watch.
+    pub(crate) is_for_all: bool,
     /// The count has to be cleared before the wake-up is used again.
     pub(crate) is_rung: bool,
+    /// Watches of its sockets.
+    pub(crate) watches: Vec<u32>,
 }
 
-/// A socket in an epoll set.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    pub(crate) set: u32,
-    pub(crate) fd: i32,
-    pub(crate) socket: Socket,
-    pub(crate) events: u32,
-    pub(crate) data: u64,
-    /// In the set's ready list.
-    pub(crate) queued: bool,
-    /// Events since the last look: without any, an edge-triggered interest has nothing to report.
-    pub(crate) fresh: u32,
-    /// State of the socket's input at the last report of an edge-triggered interest, or when the
-    /// interest was set ([`Socket::input`](crate::Socket::input)).
-    pub(crate) seen: u64,
-    /// Removed; the place is free once it leaves the ready list.
-    pub(crate) gone: bool,
-    /// Index of the slot's next watch, plus one.
-    pub(crate) next: u32,
+impl ListWakeup {
+    pub(crate) fn new(fd: HighFd) -> Self {
+        let watches = Vec::with_capacity(LIST_WATCHES_MAX);
+        let (is_taken, is_willing, is_due, is_for_all, is_rung) =
+            (false, false, false, false, false);
+        Self { fd, is_taken, is_willing, is_due, is_for_all, is_rung, watches }
+    }
 }
 
 /// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set,
@@ -137,6 +137,18 @@ pub(crate) struct SleepPlace {
     pub(crate) forks: u32,
 }
 
+impl Hub {
+    /// Returns a set by its number.
+    pub(crate) fn set(&mut self, number: u32) -> Option<&mut Set> {
+        self.sets.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Returns the set of that number, unless the number has been reused.
+    pub(crate) fn known(&mut self, number: u32, id: u64) -> Result<&mut Set, Error> {
+        self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
+    }
+}
+
 impl Reactor {
     /// A reactor without sets. Its two tables, with a place for each slot and each descriptor, cost
     /// nothing in a static until they are used.
@@ -146,6 +158,7 @@ impl Reactor {
             heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
             owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
             overdue: AtomicBool::new(false),
+            is_disowned: AtomicBool::new(false),
         }
     }
 
@@ -172,6 +185,16 @@ impl Reactor {
         let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
         hub.get_or_insert_with(Box::default);
         Ok(hub)
+    }
+
+    /// Gives up the watches of the parent, in a child of it.
+    pub(crate) fn disown(&self) {
+        self.is_disowned.store(true, Relaxed);
+    }
+
+    /// Returns whether the watches are the parent's.
+    pub(crate) fn is_disowned(&self) -> bool {
+        self.is_disowned.load(Relaxed)
     }
 
     /// Whether this thread has the lock.

@@ -10,7 +10,7 @@
 //!   urgent bytes of a stream;
 //! - [`wait`]: sleeping until a socket can go on; [`interrupt`]: signals and cancellation
 //!   meanwhile;
-//! - [`reactor`]: sleeping until one of many can;
+//! - [`reactor`]: sleeping until one of many can, and waking tasks of async runtimes;
 //! - [`driver`]: an engine in this very process, turned by threads that wait;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
@@ -33,6 +33,7 @@ mod process;
 mod socket;
 mod state;
 mod under_way;
+mod watches;
 
 pub mod datagram;
 pub mod descriptors;

@@ -101,8 +101,9 @@ mod tests {
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
         let fd = HighFd::new(kick.into(), descriptors);
         let number = fd.get();
-        let kick = ListWakeup { fd, is_taken: false, is_willing: false, is_rung: false };
-        process.reactor.lock().expect("free").as_mut().expect("made").list_kicks.push(kick);
+        let mut hub = process.reactor.lock().expect("free");
+        hub.as_mut().expect("made").lists.push(ListWakeup::new(fd));
+        drop(hub);
         assert_eq!(descriptors.lookup(number), Entry::Internal);
         process.close();
         assert_eq!(descriptors.lookup(number), Entry::Kernel);

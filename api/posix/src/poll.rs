@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_client::descriptors::Entry;
 use towpath_client::driver::DriverLock;
 use towpath_client::interrupt::{Handled, Limit};
-use towpath_client::reactor;
+use towpath_client::reactor::{self, Locked};
 use towpath_client::syscall::syscall;
 use towpath_client::{Client, Error, Socket, UnderWay, ready};
 use towpath_client::{Deadline, wait};
@@ -289,6 +289,24 @@ unsafe fn sleep_on(
     result
 }
 
+/// Has events of the descriptors in a list wake its thread.
+fn watch(posix: &'static Posix, hub: &mut Locked<'_>, at: usize, fds: &[libc::pollfd]) {
+    for entry in fds.iter().filter(|entry| entry.fd >= 0) {
+        match posix.process.descriptors.lookup(entry.fd) {
+            Entry::Socket(socket) => {
+                let mut wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
+                if wanted & ready::WRBAND != 0 {
+                    // An event announces both by this bit.
+                    wanted |= ready::OUT;
+                }
+                hub.watch_in_list(at, socket, wanted);
+            }
+            Entry::Epoll(_) => hub.watch_all_in_list(at),
+            Entry::Kernel | Entry::Internal => {}
+        }
+    }
+}
+
 /// Sleeps once. True: a kernel descriptor has something, or the time is up.
 ///
 /// # Safety
@@ -315,6 +333,7 @@ unsafe fn sleep<'a>(
         hub.begin_sleep(client);
         let at =
             hub.join_list(client, turning.is_willing()).inspect_err(|_| hub.end_sleep(client))?;
+        watch(posix, &mut hub, at, fds);
         (at, hub.wakeup_of(at))
     };
     let mut result = Ok(0);

@@ -87,6 +87,7 @@ impl Client {
     /// [`Error::Dead`](crate::Error::Dead).
     pub fn disown(&self) {
         self.abandon();
+        self.process.reactor.disown();
         // The parent's threads sleep on the same words: they are not woken.
         self.dead.store(true, Ordering::Relaxed);
     }

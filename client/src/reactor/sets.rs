@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::io::Errno;
-
-use super::{Locked, Result};
+use super::locked::Locked;
 use crate::hub::{Reactor, Set};
+use crate::watches::Target;
 
 impl Reactor {
     /// Adds to a set's descriptors at the next lock: for signal handlers, which cannot take it.
@@ -34,17 +33,13 @@ impl Locked<'_> {
         }
     }
 
-    /// A set by its number.
-    pub(super) fn set(&mut self, number: u32) -> Option<&mut Set> {
-        self.sets.get_mut(number as usize)?.as_mut()
-    }
-
-    /// Takes out watches that have no descriptor any more.
+    /// Removes the watches of sockets that have no descriptor any more. Sockets of tasks have none.
     pub(super) fn forget_closed(&mut self) {
         for index in 0..self.watches.len() {
             let watch = &self.watches[index];
-            if !watch.gone && !self.process.descriptors.is_held(watch.socket) {
-                self.remove_watch(index as u32);
+            let has_descriptor = !matches!(watch.target, Target::Task(_));
+            if !watch.gone && has_descriptor && !self.process.descriptors.is_held(watch.socket) {
+                self.remove_watch(index);
             }
         }
         for (number, owed) in (0..self.sets.len() as u32).zip(&self.process.reactor.owed) {
@@ -76,11 +71,6 @@ impl Locked<'_> {
         }
     }
 
-    /// The set of that number, unless the number has been reused.
-    pub(super) fn known(&mut self, number: u32, id: u64) -> Result<&mut Set> {
-        self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
-    }
-
     /// The program closed its last descriptor of a set, and no call is in it.
     fn remove_set(&mut self, number: u32) {
         let Some(set) = self.set(number) else {
@@ -91,7 +81,7 @@ impl Locked<'_> {
             self.remove_watch(index);
         }
         let ready = self.set(number).map(|set| std::mem::take(&mut set.ready)).unwrap_or_default();
-        self.free.extend(ready);
+        ready.into_iter().for_each(|index| self.watches.free(index));
         self.sets[number as usize] = None;
         for outer in self.sets.iter_mut().flatten() {
             outer.nested.retain(|nested| nested.set != number);

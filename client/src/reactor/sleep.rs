@@ -49,27 +49,30 @@ pub fn clear(fd: i32) {
     let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };
 }
 
-impl SleepPlace {
-    /// For the program's set `epfd`, which must be open.
-    pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let epoll = HighFd::new(epoll.into(), &client.process().descriptors);
-        let kick = new_wakeup(client)?;
-        let bed = Self { epoll, kick, forks: client.process().forks() };
-        bed.put(epfd, EventFlags::IN, cookie::PROGRAM)?;
-        let edge = EventFlags::IN | EventFlags::ET;
-        // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the
-        // events.
-        bed.put(client.notifier().get(), edge, cookie::NOTIFIER)?;
-        bed.put(bed.kick.get(), edge, cookie::WAKEUP)?;
-        // Its replies are for the threads that asked; only its end is of interest.
-        bed.put(client.control().get(), EventFlags::RDHUP | EventFlags::ET, cookie::CONTROL)?;
-        Ok(bed)
-    }
+/// Creates an epoll set that becomes readable at the next ring of the engine, and at its end.
+pub(super) fn new_place(client: &Client) -> Result<HighFd, Error> {
+    let place = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let place = HighFd::new(place.into(), &client.process().descriptors);
+    // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the events.
+    put(&place, client.notifier().get(), EventFlags::IN | EventFlags::ET, cookie::NOTIFIER)?;
+    // Replies on the control socket are for the threads that sent requests.
+    put(&place, client.control().get(), EventFlags::RDHUP | EventFlags::ET, cookie::CONTROL)?;
+    Ok(place)
+}
 
-    fn put(&self, fd: i32, events: EventFlags, cookie: u64) -> Result<(), Error> {
-        // SAFETY: used for this call only, which says EBADF of a number that is not open.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        Ok(epoll::add(self.epoll.borrow(), fd, EventData::new_u64(cookie), events)?)
+fn put(place: &HighFd, fd: i32, events: EventFlags, cookie: u64) -> Result<(), Error> {
+    // SAFETY: used for this call only, which says EBADF of a number that is not open.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(epoll::add(place.borrow(), fd, EventData::new_u64(cookie), events)?)
+}
+
+impl SleepPlace {
+    /// Creates a place to sleep for threads in the program's set `epfd`, which must be open.
+    pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
+        let epoll = new_place(client)?;
+        put(&epoll, epfd, EventFlags::IN, cookie::PROGRAM)?;
+        let kick = new_wakeup(client)?;
+        put(&epoll, kick.get(), EventFlags::IN | EventFlags::ET, cookie::WAKEUP)?;
+        Ok(Self { epoll, kick, forks: client.process().forks() })
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::{EPOLLET, Locked, Result};
+use super::locked::{EPOLLET, Locked, Result};
 use crate::hub::{Hub, Nested, SleepPlace};
 use crate::{Client, Error, Process, UnderWay, ready};
 
@@ -90,7 +90,7 @@ impl Locked<'_> {
             indices.iter_mut().zip(set.by_fd.values()).map(|(to, &index)| *to = index).count()
         });
         for &index in &indices[..count] {
-            let watch = &self.watches[index as usize];
+            let watch = &self.watches[index];
             if watch.queued {
                 continue;
             }
@@ -102,7 +102,7 @@ impl Locked<'_> {
             } else if mask & !ready::OUT != 0 && watch.seen != watch.socket.input(client) {
                 awaits = true;
                 if is_last {
-                    self.watches[index as usize].note_input(client);
+                    self.watches[index].note_input(client);
                 }
             }
         }
@@ -194,7 +194,7 @@ impl<'a> Stay<'a> {
                 return Ok(false);
             }
             for &index in set.by_fd.values() {
-                under_way.add(watches[index as usize].socket);
+                under_way.add(watches[index].socket);
             }
         }
         if !under_way.wait() {

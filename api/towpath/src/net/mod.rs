@@ -57,6 +57,8 @@ mod options;
 mod resolve;
 mod stream;
 mod udp;
+#[cfg(test)]
+mod wake_tests;
 
 pub use info::{TcpInfo, TcpState};
 pub use keepalive::KeepAlive;

@@ -46,7 +46,7 @@ use crate::shared::Shared;
 /// # }
 /// ```
 pub struct TcpStream {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
 }
 
 impl TcpStream {

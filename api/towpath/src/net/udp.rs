@@ -70,7 +70,7 @@ impl UdpSocket {
         Ok(Self { inner: Arc::new(Inner { handle, broadcasts: Broadcasts::default() }) })
     }
 
-    fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &Handle {
         &self.inner.handle
     }
 

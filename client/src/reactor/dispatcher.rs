@@ -1,0 +1,77 @@
+//! Events for tasks, while no thread waits in a set or list.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::Timespec;
+
+use super::locked::Result;
+use super::sleep::{cookie, new_place};
+use crate::{Client, Error, HighFd, Process};
+
+/// Takes the events of a process on behalf of an async runtime, and so wakes its tasks
+/// ([`Registration`](super::Registration)). A runtime needs one, whatever the number of its sockets
+/// and threads.
+///
+/// Poll [`Self::descriptor`] for input, level-triggered or edge-triggered, and call
+/// [`Self::dispatch`] when it is readable.
+///
+/// Drop it before the [`Client`].
+#[derive(Debug)]
+pub struct Dispatcher {
+    process: &'static Process,
+    /// Epoll set with the notification descriptor and the control socket.
+    place: HighFd,
+    /// Forks of the process before this was created.
+    forks: u32,
+}
+
+impl Dispatcher {
+    /// Creates a dispatcher. From here on the engine notifies the process of each event.
+    ///
+    /// # Errors
+    /// `Refused` when the kernel gives no descriptor; `Forked` in a child whose attachment is its
+    /// parent's; otherwise as for [`Process::lock_reactor`].
+    pub fn new(client: &Client) -> Result<Self> {
+        let process = client.process();
+        let place = new_place(client)?;
+        let mut hub = process.lock_reactor()?;
+        if client.is_abandoned() {
+            return Err(Error::Forked);
+        }
+        hub.begin_sleep(client);
+        Ok(Self { process, place, forks: process.forks() })
+    }
+
+    /// Returns the descriptor that is readable when [`Self::dispatch`] has something to do.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.place.borrow()
+    }
+
+    /// Takes the events and wakes their tasks on this thread. Does not wait.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`].
+    pub fn dispatch(&self, client: &Client) -> Result<()> {
+        const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let none = epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
+        let mut events = [none; 2];
+        let count = epoll::wait(self.place.borrow(), &mut events, Some(&NOW)).unwrap_or(0);
+        if events[..count].iter().any(|event| event.data.u64() == cookie::CONTROL) {
+            client.check_alive();
+        }
+        self.process.lock_reactor()?.drain(client);
+        Ok(())
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        if self.forks == self.process.forks()
+            && !self.process.reactor.is_disowned()
+            && let Ok(mut hub) = self.process.lock_reactor()
+        {
+            hub.sleepers -= 1;
+        }
+    }
+}

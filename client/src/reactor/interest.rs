@@ -1,0 +1,229 @@
+//! Interests of epoll sets in sockets, and the reports of what is ready.
+
+use rustix::io::Errno;
+
+use super::locked::{ALWAYS, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, Locked, PRIVATE, Result};
+use crate::watches::{Target, Watch};
+use crate::{Client, Socket, ready};
+
+impl Locked<'_> {
+    /// EPOLL_CTL_ADD of one of our sockets.
+    pub fn add(
+        &mut self,
+        client: &Client,
+        number: u32,
+        fd: i32,
+        socket: Socket,
+        events: u32,
+        data: u64,
+    ) -> Result<()> {
+        let set = self.set(number).ok_or(Errno::BADF)?;
+        if set.by_fd.contains_key(&(fd, socket.slot)) {
+            return Err(Errno::EXIST.into());
+        }
+        let index = self.watch(Watch::new(socket, events, Target::Set { number, fd }, data));
+        if let Some(set) = self.set(number) {
+            set.by_fd.insert((fd, socket.slot), index);
+        }
+        self.check_new(client, index);
+        Ok(())
+    }
+
+    /// EPOLL_CTL_MOD.
+    pub fn modify(
+        &mut self,
+        client: &Client,
+        number: u32,
+        fd: i32,
+        socket: Socket,
+        events: u32,
+        data: u64,
+    ) -> Result<()> {
+        let index = self.index(number, fd, socket)?;
+        let watch = &mut self.watches[index];
+        if watch.events & EPOLLEXCLUSIVE != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        watch.events = events;
+        watch.data = data;
+        self.check_new(client, index);
+        Ok(())
+    }
+
+    /// EPOLL_CTL_DEL.
+    pub fn delete(&mut self, number: u32, fd: i32, socket: Socket) -> Result<()> {
+        let index = self.index(number, fd, socket)?;
+        self.remove_watch(index);
+        Ok(())
+    }
+
+    /// Reports ready entries of a set, at most `most`. Returns how many may still be ready: those
+    /// not looked at, and level-triggered ones. As in Linux the next sleeper is then woken, which
+    /// may serve them while the caller's thread is busy.
+    pub(super) fn collect(
+        &mut self,
+        client: &Client,
+        number: u32,
+        most: usize,
+        mut report: impl FnMut(u32, u64),
+    ) -> usize {
+        let Some(mut ready) = self.set(number).map(|set| std::mem::take(&mut set.ready)) else {
+            return 0;
+        };
+        let mut done = 0;
+        let mut unseen = ready.len();
+        while unseen > 0 && done < most {
+            unseen -= 1;
+            let Some(index) = ready.pop_front() else { break };
+            let watch = &mut self.watches[index];
+            watch.queued = false;
+            if watch.gone {
+                self.watches.free(index);
+                continue;
+            }
+            watch.note_input(client);
+            let mask = watch.report(client);
+            watch.fresh = 0;
+            if mask == 0 {
+                continue;
+            }
+            report(mask, watch.data);
+            done += 1;
+            if watch.events & EPOLLONESHOT != 0 {
+                watch.events &= PRIVATE;
+            } else if watch.events & EPOLLET == 0 {
+                watch.queued = true;
+                ready.push_back(index);
+            }
+        }
+        let left = ready.len();
+        if let Some(set) = self.set(number) {
+            set.ready = ready;
+        }
+        left
+    }
+
+    /// Reports the sets inside a set that have something of ours; returns how many.
+    pub(super) fn collect_nested(
+        &mut self,
+        client: &Client,
+        number: u32,
+        most: usize,
+        mut report: impl FnMut(u32, u64),
+    ) -> usize {
+        let nested = self.set(number).map(|set| set.nested.clone()).unwrap_or_default();
+        let mut done = 0;
+        for inner in nested {
+            let wanted =
+                inner.events & ready::IN != 0 && (inner.fresh || inner.events & EPOLLET == 0);
+            if done == most || !wanted || !self.is_ready(client, inner.set) {
+                continue;
+            }
+            report(inner.events & ready::IN, inner.data);
+            done += 1;
+            if let Some(set) = self.set(number) {
+                for entry in set.nested.iter_mut().filter(|entry| entry.fd == inner.fd) {
+                    entry.fresh = false;
+                    if inner.events & EPOLLONESHOT != 0 {
+                        entry.events &= PRIVATE;
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// Whether epoll_wait on a set would give something of ours. Entries that are not ready leave
+    /// the ready list, as in `collect`.
+    pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
+        while let Some(&index) = self.set(number).and_then(|set| set.ready.front()) {
+            let watch = &mut self.watches[index];
+            if !watch.gone && watch.report(client) != 0 {
+                return true;
+            }
+            watch.queued = false;
+            if watch.gone {
+                self.watches.free(index);
+            }
+            if let Some(set) = self.set(number) {
+                set.ready.pop_front();
+            }
+        }
+        let nested = self.set(number).map(|set| set.nested.clone()).unwrap_or_default();
+        nested.iter().any(|inner| inner.events & ready::IN != 0 && self.is_ready(client, inner.set))
+    }
+
+    fn index(&mut self, number: u32, fd: i32, socket: Socket) -> Result<u32> {
+        let set = self.set(number).ok_or(Errno::BADF)?;
+        set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno::NOENT.into())
+    }
+
+    /// A new or changed interest is reported at once when it is ready already.
+    fn check_new(&mut self, client: &Client, index: u32) {
+        self.watches[index].note_input(client);
+        if self.watches[index].ready_now(client) != 0 {
+            self.queue(index, u32::MAX);
+            self.wake_ready();
+        }
+    }
+
+    /// Adds a watch of a socket. Returns its index.
+    pub(super) fn watch(&mut self, watch: Watch) -> u32 {
+        let head = &self.process.reactor.heads[watch.socket.slot as usize];
+        self.watches.insert(head, watch)
+    }
+
+    /// Ends the reports to a watch. The list or task that it is for [releases](Self::release) it.
+    pub(super) fn remove_watch(&mut self, index: u32) {
+        let slot = self.watches[index].socket.slot;
+        let head = &self.process.reactor.heads[slot as usize];
+        if !self.watches.unlink(head, index) {
+            return;
+        }
+        if let Target::Set { number, fd } = self.watches[index].target {
+            if let Some(set) = self.set(number) {
+                set.by_fd.remove(&(fd, slot));
+            }
+            // Otherwise the entry is free when it leaves the ready list.
+            if !self.watches[index].queued {
+                self.watches.free(index);
+            }
+        }
+    }
+
+    /// Removes a watch for its list or task, and makes its index available.
+    pub(super) fn release(&mut self, index: u32) {
+        self.remove_watch(index);
+        self.watches.free(index);
+    }
+}
+
+impl Watch {
+    /// Notes the state of the socket's input before a report of an edge-triggered interest.
+    /// Bytes that arrive during the report have an event of their own.
+    pub(super) fn note_input(&mut self, client: &Client) {
+        if self.events & EPOLLET != 0 {
+            self.seen = self.socket.input(client);
+        }
+    }
+
+    /// Events for epoll_wait: 0 for none.
+    fn report(&self, client: &Client) -> u32 {
+        let mask = self.ready_now(client);
+        if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }
+    }
+
+    /// Wanted events that are ready; asks the engine for an event when room is wanted and lacking.
+    pub(super) fn ready_now(&self, client: &Client) -> u32 {
+        if self.events & !PRIVATE == 0 {
+            return 0;
+        }
+        let wanted = self.events | ALWAYS;
+        let mut mask = self.socket.readiness(client);
+        if wanted & ready::OUT & !mask != 0 && mask & ready::OUT == 0 {
+            self.socket.want_room(client);
+            mask = self.socket.readiness(client);
+        }
+        mask & wanted
+    }
+}

@@ -1,0 +1,218 @@
+//! The lock of the reactor, and the rings of events that are emptied under it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use rustix::event::epoll::EventFlags;
+use towpath_ring::LockGuard;
+
+use super::sleep::{RINGS, clear};
+use crate::hub::{Hub, Reactor};
+use crate::watches::{Target, Watches};
+use crate::{Client, Error, Process, Socket, ready};
+
+pub(super) type Result<T> = std::result::Result<T, Error>;
+
+/// EPOLLERR and EPOLLHUP, which are reported whether the program asked for them or not.
+pub const ALWAYS: u32 = ready::ERR | ready::HUP;
+pub(super) const EPOLLET: u32 = EventFlags::ET.bits();
+pub(super) const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
+pub(super) const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
+/// Bits of an interest that EPOLLONESHOT leaves after a report.
+pub(super) const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
+
+/// The hub of a [`Reactor`], locked.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    hub: LockGuard<'a, Option<Box<Hub>>>,
+    pub(super) process: &'a Process,
+    /// Dropped after `hub`, so that tasks are woken without the lock.
+    woken: WokenTasks<'a>,
+}
+
+/// Tasks that are woken when this is dropped.
+#[derive(Debug)]
+struct WokenTasks<'a> {
+    wakers: Vec<Waker>,
+    reactor: &'a Reactor,
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.due_wakers.is_empty() {
+            self.woken.wakers = std::mem::take(&mut self.due_wakers);
+        }
+    }
+}
+
+impl Drop for WokenTasks<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.wakers.is_empty() {
+            self.wake();
+        }
+    }
+}
+
+impl WokenTasks<'_> {
+    #[cold]
+    fn wake(&mut self) {
+        self.wakers.drain(..).for_each(Waker::wake);
+        // The memory serves the next tasks, unless another thread has wakers due already.
+        if let Ok(mut hub) = self.reactor.lock()
+            && let Some(hub) = hub.as_mut()
+            && hub.due_wakers.capacity() == 0
+        {
+            hub.due_wakers = std::mem::take(&mut self.wakers);
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Hub;
+
+    fn deref(&self) -> &Hub {
+        self.hub.as_ref().expect(MADE)
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Hub {
+        self.hub.as_mut().expect(MADE)
+    }
+}
+
+/// Message for a hub that is locked, but missing.
+const MADE: &str = "who locks it has made it";
+
+impl Process {
+    /// Waits for the reactor's lock.
+    ///
+    /// # Errors
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has the lock: epoll's
+    /// functions are not async-signal-safe. Functions that are do not need this lock: close leaves
+    /// the work to the next call.
+    pub fn lock_reactor(&self) -> Result<Locked<'_>> {
+        let hub = self.reactor.lock()?;
+        let woken = WokenTasks { wakers: Vec::new(), reactor: &self.reactor };
+        let mut locked = Locked { hub, process: self, woken };
+        if self.reactor.overdue.load(Relaxed) {
+            self.reactor.overdue.store(false, Relaxed);
+            locked.forget_closed();
+        }
+        Ok(locked)
+    }
+
+    /// Removes the watches of a socket, whose last descriptor in the process is being closed, and
+    /// wakes its tasks.
+    pub fn forget(&self, socket: Socket) {
+        let head = &self.reactor.heads[socket.slot as usize];
+        if head.load(Relaxed) == 0 || self.reactor.is_disowned() {
+            return;
+        }
+        let Ok(mut hub) = self.lock_reactor() else {
+            return self.reactor.defer();
+        };
+        let mut link = head.load(Relaxed);
+        while let Some(index) = Watches::at(link) {
+            link = hub.watches.next(index);
+            if hub.watches[index].socket == socket {
+                if let Target::Task(_) = hub.watches[index].target {
+                    hub.queue(index, u32::MAX);
+                }
+                hub.remove_watch(index);
+            }
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// In the child after fork: no other thread exists, and wake-ups of the parent do not reach us.
+    pub fn forked(&mut self) {
+        self.sleepers = 0;
+        for list in std::mem::take(&mut self.lists) {
+            list.watches.into_iter().for_each(|index| self.release(index));
+        }
+        for set in self.sets.iter_mut().flatten() {
+            (set.sleepers, set.willing, set.guests) = (0, 0, 0);
+            set.bed = None;
+        }
+        for number in 0..self.sets.len() as u32 {
+            self.remove_unused(number);
+        }
+        self.queue_all();
+    }
+
+    /// Takes all events out of the rings.
+    pub fn drain(&mut self, client: &Client) {
+        if client.is_abandoned() {
+            // A handler has forked, and this is the child: they are its parent's.
+            return;
+        }
+        if client.is_dead() {
+            if !self.dead {
+                self.dead = true;
+                self.wake_all();
+            }
+            return;
+        }
+        let mut any = false;
+        loop {
+            any |= self.take_events(client);
+            if self.sleepers == 0 {
+                client.channels().for_each(towpath_ring::cancel_sleep);
+                break;
+            }
+            // Each promise to sleep is rung for at most once. A full bell could not be rung, and
+            // clearing it after each ring would cost every wake-up a system call. Events of the
+            // rings cleared here are still in the rings, or a thread took them and has woken the
+            // sleepers concerned.
+            if self.rings >= RINGS {
+                clear(client.notifier().get());
+                self.rings = 0;
+            }
+            let mut is_empty = true;
+            for channel in client.channels() {
+                self.rings += 1;
+                is_empty &= towpath_ring::prepare_sleep(channel);
+            }
+            if is_empty {
+                break;
+            }
+        }
+        if any {
+            self.wake_ready();
+        }
+    }
+
+    /// Whether there were any.
+    fn take_events(&mut self, client: &Client) -> bool {
+        let mut any = false;
+        for channel in client.channels() {
+            if towpath_ring::take_events_lost(channel) {
+                self.queue_all();
+                any = true;
+            }
+            while let Some((slot, bits)) = towpath_ring::pop_event(channel) {
+                self.on_event(slot, bits);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Counts this thread among the sleepers and empties the rings. From here on an event rings the
+    /// notification descriptor.
+    pub fn begin_sleep(&mut self, client: &Client) {
+        self.sleepers += 1;
+        self.drain(client);
+    }
+
+    /// Awake again.
+    pub fn end_sleep(&mut self, client: &Client) {
+        self.sleepers -= 1;
+        self.drain(client);
+    }
+}

@@ -1,0 +1,114 @@
+//! Wake-ups of tasks.
+
+use std::task::{Poll, Waker};
+
+use super::locked::{ALWAYS, Locked, Result};
+use crate::watches::{Target, Watch};
+use crate::{Client, Process, Socket, ready};
+
+/// Interest of one task in a socket, for async runtimes: an event wakes the task by its
+/// [`Waker`]. Dropping the registration ends the interest.
+///
+/// A waker may be any callback ([`std::task::Wake`]). The thread that takes the events runs wakers
+/// without a lock of this crate, so that they may call this crate.
+///
+/// Several registrations for one socket are independent of each other. None of them costs a
+/// descriptor, a system call, or memory once the table of watches has grown.
+///
+/// Drop it before the [`Client`], and not in a signal handler.
+#[derive(Debug)]
+pub struct Registration {
+    process: &'static Process,
+    socket: Socket,
+    index: u32,
+}
+
+impl Registration {
+    /// Creates a registration that wakes no task yet.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`].
+    pub fn new(client: &Client, socket: Socket) -> Result<Self> {
+        let process = client.process();
+        let watch = Watch::new(socket, 0, Target::Task(None), 0);
+        let index = process.lock_reactor()?.watch(watch);
+        Ok(Self { process, socket, index })
+    }
+
+    /// Returns which events of `interest` are ready: bits of [`ready`]. Errors and hang-ups
+    /// ([`ALWAYS`]) are always of interest.
+    ///
+    /// If none is ready, `waker` replaces the former one, and is woken once when an event has
+    /// arrived. The wake-up may be spurious, so poll again.
+    ///
+    /// A socket that was closed, or whose engine has ended, is ready.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`].
+    pub fn poll_ready(
+        &mut self,
+        client: &Client,
+        interest: u32,
+        waker: &Waker,
+    ) -> Poll<Result<u32>> {
+        let wanted = interest | ALWAYS;
+        let mask = self.socket.readiness(client) & wanted;
+        if mask != 0 {
+            return Poll::Ready(Ok(mask));
+        }
+        // Wakers are cloned and dropped without the lock, since both run code of the runtime.
+        let waker = waker.clone();
+        let (mask, unused) = match self.process.lock_reactor() {
+            Ok(mut hub) => hub.wake_task(client, self.index, wanted, waker),
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        drop(unused);
+        if mask == 0 { Poll::Pending } else { Poll::Ready(Ok(mask)) }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.process.reactor.is_disowned() {
+            return;
+        }
+        let Ok(mut hub) = self.process.lock_reactor() else { return };
+        let waker = hub.forget_task(self.index);
+        drop(hub);
+        drop(waker);
+    }
+}
+
+impl Locked<'_> {
+    /// Arranges that an event wakes a task, unless one of the `wanted` events is ready. Returns the
+    /// ready events, and the waker that is not needed.
+    fn wake_task(
+        &mut self,
+        client: &Client,
+        index: u32,
+        wanted: u32,
+        waker: Waker,
+    ) -> (u32, Option<Waker>) {
+        let watch = &mut self.watches[index];
+        if watch.gone {
+            return (ready::ERR | ready::HUP, Some(waker));
+        }
+        watch.events = wanted;
+        // The watch is in the table before this look. An event that was taken before is seen here,
+        // and a later one wakes the task.
+        let mask = watch.ready_now(client);
+        let Target::Task(current) = &mut watch.target else { return (mask, Some(waker)) };
+        if mask != 0 {
+            return (mask, Some(waker));
+        }
+        (0, current.replace(waker))
+    }
+
+    /// Removes the watch of a task. Returns its waker, to be dropped without the lock.
+    fn forget_task(&mut self, index: u32) -> Option<Waker> {
+        let Target::Task(waker) = &mut self.watches[index].target else { return None };
+        let waker = waker.take();
+        self.release(index);
+        waker
+    }
+}

@@ -1,0 +1,200 @@
+//! Table of the watches of [`crate::reactor`], and the list of each slot's watches.
+
+use std::ops::{Index, IndexMut};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::Waker;
+
+use crate::Socket;
+
+/// Maximum number of sockets in a list that is woken for these sockets alone. A thread that waits
+/// for a longer list wakes at each event of the process, because each watch costs at every sleep.
+pub(crate) const LIST_WATCHES_MAX: usize = 64;
+
+/// Interest in the events of a socket.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) socket: Socket,
+    /// Events wanted: bits of epoll_ctl(2).
+    pub(crate) events: u32,
+    pub(crate) target: Target,
+    /// Value that epoll_wait(2) reports with the events.
+    pub(crate) data: u64,
+    /// In the ready list of its set.
+    pub(crate) queued: bool,
+    /// Events since the last look: without any, an edge-triggered interest has nothing to report.
+    pub(crate) fresh: u32,
+    /// State of the socket's input at the last report of an edge-triggered interest, or when the
+    /// interest was set ([`Socket::input`]).
+    pub(crate) seen: u64,
+    /// Removed from the slot's list. The entry is free once its set or owner has let it go.
+    pub(crate) gone: bool,
+    /// Index of the slot's next watch, plus one.
+    next: u32,
+}
+
+/// Recipient of the events of a watch.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// The epoll set of that number, in which the socket has the descriptor `fd`.
+    Set { number: u32, fd: i32 },
+    /// The thread that waits for a list of descriptors, by its index in `Hub::lists`.
+    List(usize),
+    /// A task. `None` after the wake-up, until the task asks again.
+    Task(Option<Waker>),
+}
+
+impl Watch {
+    pub(crate) fn new(socket: Socket, events: u32, target: Target, data: u64) -> Self {
+        let (queued, gone, fresh, seen, next) = (false, false, 0, 0, 0);
+        Self { socket, events, target, data, queued, fresh, seen, gone, next }
+    }
+}
+
+/// Watches by index. Indices are reused.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    entries: Vec<Watch>,
+    /// Unused indices. Has room for all of them, so that [`Self::free`] does not allocate.
+    free: Vec<u32>,
+}
+
+impl Default for Watches {
+    /// Reserves memory for a list, because a signal handler that calls poll(2) must not allocate.
+    fn default() -> Self {
+        let (entries, free) =
+            (Vec::with_capacity(LIST_WATCHES_MAX), Vec::with_capacity(LIST_WATCHES_MAX));
+        Self { entries, free }
+    }
+}
+
+impl Watches {
+    /// Returns the number of entries, unused ones included.
+    pub(crate) fn len(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Returns the watch that `link` refers to: an index plus one, or 0 for the end of a list.
+    pub(crate) fn at(link: u32) -> Option<u32> {
+        link.checked_sub(1)
+    }
+
+    /// Returns the link to the watch after `index` in the list of its slot.
+    pub(crate) fn next(&self, index: u32) -> u32 {
+        self[index].next
+    }
+
+    /// Returns whether [`Self::insert`] needs no memory.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.entries.len() < self.entries.capacity()
+    }
+
+    /// Adds a watch to the list that begins at `head`. Returns its index.
+    pub(crate) fn insert(&mut self, head: &AtomicU32, mut watch: Watch) -> u32 {
+        watch.next = head.load(Relaxed);
+        let index = match self.free.pop() {
+            Some(index) => {
+                self[index] = watch;
+                index
+            }
+            None => {
+                self.entries.push(watch);
+                self.free.reserve(self.entries.capacity());
+                self.len() - 1
+            }
+        };
+        head.store(index + 1, Relaxed);
+        index
+    }
+
+    /// Removes a watch from the list that begins at `head`. Returns false if it was removed before.
+    pub(crate) fn unlink(&mut self, head: &AtomicU32, index: u32) -> bool {
+        if std::mem::replace(&mut self[index].gone, true) {
+            return false;
+        }
+        let next = self.next(index);
+        let first = head.load(Relaxed);
+        if first == index + 1 {
+            head.store(next, Relaxed);
+            return true;
+        }
+        let mut link = first;
+        while let Some(before) = Self::at(link) {
+            link = self.next(before);
+            if link == index + 1 {
+                self[before].next = next;
+                break;
+            }
+        }
+        true
+    }
+
+    /// Makes the index of an unlinked watch available for another one.
+    pub(crate) fn free(&mut self, index: u32) {
+        debug_assert!(self[index].gone);
+        self.free.push(index);
+    }
+}
+
+impl Index<u32> for Watches {
+    type Output = Watch;
+
+    #[inline]
+    fn index(&self, index: u32) -> &Watch {
+        &self.entries[index as usize]
+    }
+}
+
+impl IndexMut<u32> for Watches {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Watch {
+        &mut self.entries[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch() -> Watch {
+        Watch::new(Socket { slot: 7, generation: 1 }, 0, Target::Task(None), 0)
+    }
+
+    fn list(watches: &Watches, head: &AtomicU32) -> Vec<u32> {
+        let links = std::iter::successors(Watches::at(head.load(Relaxed)), |&index| {
+            Watches::at(watches.next(index))
+        });
+        links.collect()
+    }
+
+    #[test]
+    fn unlinks_watches_anywhere_in_a_list_and_reuses_their_indices() {
+        let (mut watches, head) = (Watches::default(), AtomicU32::new(0));
+        for index in 0..4 {
+            assert_eq!(watches.insert(&head, watch()), index);
+        }
+        for (index, left) in [(1, vec![3, 2, 0]), (3, vec![2, 0]), (0, vec![2])] {
+            assert!(watches.unlink(&head, index) && !watches.unlink(&head, index));
+            assert_eq!(list(&watches, &head), left);
+            watches.free(index);
+        }
+        assert_eq!([(); 4].map(|()| watches.insert(&head, watch())), [0, 3, 1, 4]);
+        assert_eq!(list(&watches, &head), [4, 1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn neither_insert_nor_free_allocates_for_a_list() {
+        let (mut watches, head) = (Watches::default(), AtomicU32::new(0));
+        let memory = (watches.entries.as_ptr(), watches.free.as_ptr());
+        for _ in 0..2 {
+            let indices = [(); LIST_WATCHES_MAX].map(|()| {
+                assert!(watches.has_room());
+                watches.insert(&head, watch())
+            });
+            for index in indices {
+                watches.unlink(&head, index);
+                watches.free(index);
+            }
+        }
+        assert_eq!((watches.entries.as_ptr(), watches.free.as_ptr()), memory);
+    }
+}
