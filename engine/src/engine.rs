@@ -233,7 +233,7 @@ impl Engine {
         let mut counters = self.shard.view().counters();
         self.others.iter().for_each(|other| counters.add(other.view().counters()));
         if let Some(registry) = self.control.registry() {
-            registry.add_counters(&mut counters);
+            counters.add_registry(&registry.state().counters);
         }
         counters
     }

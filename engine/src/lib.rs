@@ -15,7 +15,7 @@
 //! Reading order:
 //! 1. `run`: the loop, one page.
 //! 2. `team`: several shards, and threads.
-//! 3. `control` and `mail`.
+//! 3. `control` and `mail`; `query`: questions of other threads.
 //! 4. In the registry `requests`: requests that descriptors go with.
 //! 5. `shard`: its parts, and `shard/turn`, which alone sees all of them.
 //! 6. `shard/sockets`: `host` handles reports of the stack, `events` tells programs.
@@ -54,6 +54,8 @@ mod lookout;
 mod mail;
 mod net;
 mod poller;
+mod queries;
+mod query;
 mod registry;
 mod remote;
 mod report;
@@ -67,6 +69,7 @@ pub use config::{BUSY_POLL, Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{Engine, EngineError};
 pub use hand::Hand;
 pub use net::{Applied, InterfaceState, NetState};
+pub use query::{ListingProgress, Query, QueryTarget};
 pub use registry::UninterceptedProgram;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};

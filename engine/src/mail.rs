@@ -23,11 +23,7 @@ use towpath_shm::control::{ControlReply, Request};
 use crate::errno::Errno;
 use crate::ids::{ChannelId, Family};
 use crate::link::ChannelLink;
-use towpath_filter::Rules;
-use towpath_stack::net::{Change, Refused, RuleSet, Traffic};
-
-use crate::net::NetState;
-use crate::report::{Counters, SocketEntry};
+use crate::query::{ShardJob, ShardQuery};
 
 /// Orders of the registry to a shard.
 #[derive(Debug)]
@@ -44,15 +40,11 @@ pub(crate) enum ShardCommand {
     Gone(ChannelId),
     /// A process broke the rules of the control socket.
     CutOff(ChannelId),
-    /// [`ShardReport::Told`] is wanted, under the same number.
-    Query(u64, Query),
-    /// Changes of the host, for its first shard, which replies [`QueryReply::Applied`] under this
-    /// number.
-    Apply(u64, Vec<Change>),
-    /// A question for the rules, which [`QueryReply::Rules`] answers.
-    Rules(u64),
-    /// Other rules, for the first shard, which answers as to [`ShardCommand::Apply`].
-    SetRules(u64, Option<Box<Rules>>),
+    /// A job that the shard does after all earlier commands, and reports by
+    /// [`ShardReport::Answered`].
+    Job(ShardJob),
+    /// Work for the first shard, done at once and reported likewise.
+    Work(Box<dyn ShardQuery>),
     /// No process is left, or the engine ends with one that is gone. The shard says
     /// [`ShardReport::Left`] with this number when no data of [`Leavers`] is left to be sent.
     Leave(u64, Leavers),
@@ -95,18 +87,6 @@ pub(crate) enum Want {
     NoClone(Errno),
 }
 
-/// A question of another thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Query {
-    Sockets,
-    Counters,
-    Unsent,
-    /// All that the first shard knows of the net, and what each of the others carried.
-    Net,
-    /// Nothing but that all is done that was before.
-    Nothing,
-}
-
 /// News of a shard for the registry.
 #[derive(Debug)]
 pub(crate) enum ShardReport {
@@ -125,8 +105,8 @@ pub(crate) enum ShardReport {
     CutOff(ChannelId),
     /// Every trace of a process is gone. The descriptor by which the shard watched it comes back.
     Ended(ChannelId, Arc<Fd>),
-    /// See [`ShardCommand::Query`].
-    Told(u64, QueryReply),
+    /// The shard has done a job.
+    Answered(ShardJob),
     /// See [`ShardCommand::Leave`].
     Left(u64),
     /// The shard cannot go on.
@@ -142,23 +122,6 @@ pub(crate) enum Leavers {
     All,
     /// Processes that have gone by now. The sockets of others end with the engine.
     Gone,
-}
-
-/// Answer of a shard to a query.
-#[derive(Debug)]
-pub(crate) enum QueryReply {
-    /// Some of its sockets: there are more.
-    Some(Vec<SocketEntry>),
-    /// The last of its sockets.
-    Last(Vec<SocketEntry>),
-    Counters(Box<Counters>),
-    /// Bytes and packets that nobody has taken yet.
-    Unsent(u64),
-    Net(Box<NetState>),
-    Traffic(Vec<Traffic>),
-    Applied(Result<(), Refused>),
-    Rules(Option<Arc<RuleSet>>),
-    Nothing,
 }
 
 /// A box between two threads, for one direction.

@@ -42,7 +42,7 @@ use crate::ids::ChannelId;
 use crate::mail::{Leavers, ShardCommand};
 use crate::poller::Poller;
 use crate::registry::closer::Closer;
-use crate::registry::pending::{DescriptorWaits, Queries};
+use crate::registry::pending::DescriptorWaits;
 use crate::registry::sources::RegistrySource;
 use crate::registry::table::ProcessTable;
 use crate::remote::Remote;
@@ -78,7 +78,6 @@ pub(crate) struct Registry {
     poller: Poller<RegistrySource>,
     woken: Vec<RegistrySource>,
     waiting: DescriptorWaits,
-    queries: Queries,
     /// Orders that each shard is told next.
     pub orders: Vec<Vec<ShardCommand>>,
     pub counters: EngineCounters,
@@ -91,8 +90,10 @@ pub(crate) struct Registry {
     leaving: Option<Leaving>,
     /// How often they were.
     left: u64,
-    /// The shards were told to stop: nobody is let in.
+    /// The shards were told to stop: no process is let in.
     stopped: bool,
+    /// Shards that have not sent all data of programs before the stop.
+    to_settle: usize,
 }
 
 /// The shards send what the last process left behind.
@@ -124,7 +125,7 @@ impl Registry {
     /// If the kernel has no descriptors for it.
     pub fn new(domain: Domain, clock: Clock, config: RegistryConfig) -> io::Result<Self> {
         let RegistryConfig { status, shards, max, exit_when_unused } = config;
-        let (remote, mut poller) = (Remote::new()?, Poller::new()?);
+        let (remote, mut poller) = (Remote::new(shards)?, Poller::new()?);
         poller.add(remote.notifier(), RegistrySource::Remote)?;
         Ok(Self {
             processes: ProcessTable::new(max),
@@ -139,7 +140,6 @@ impl Registry {
             poller,
             woken: Vec::new(),
             waiting: DescriptorWaits::default(),
-            queries: Queries::default(),
             orders: (0..shards).map(|_| Vec::new()).collect(),
             counters: EngineCounters::default(),
             exit_when_unused,
@@ -147,6 +147,7 @@ impl Registry {
             leaving: None,
             left: 0,
             stopped: false,
+            to_settle: 0,
         })
     }
 
@@ -160,7 +161,7 @@ impl Registry {
         for &source in &woken {
             match source {
                 RegistrySource::Control(id) => self.hear(id),
-                RegistrySource::Remote => self.grant_wishes(),
+                RegistrySource::Remote => self.handle_remote_requests(),
                 // The thread looks at the shards' notices after each wake-up.
                 RegistrySource::Shards => {}
             }

@@ -13,6 +13,8 @@ use towpath_filter::Rules;
 use towpath_stack::net::{Change, Refused, RuleSet};
 
 use crate::net::{Applied, NetState};
+use crate::queries::{CountersQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery};
+use crate::query::{PendingQuery, PendingWork, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle on an engine, for other threads than its own; clones are of the same one.
@@ -38,33 +40,46 @@ impl From<Gone> for io::Error {
 
 #[derive(Debug)]
 struct RemoteState {
-    bell: Fd,
+    notifier: Fd,
+    /// Number of shards.
+    shards: usize,
     mailbox: Mutex<RemoteMailbox>,
 }
 
 #[derive(Debug, Default)]
 struct RemoteMailbox {
-    wishes: VecDeque<RemoteRequest>,
+    requests: VecDeque<RemoteRequest>,
     closed: bool,
 }
 
-/// A wish of another thread, with the sender for its answer.
+/// A request of another thread to the registry.
 #[derive(Debug)]
 pub(crate) enum RemoteRequest {
+    /// The engine ends.
     Stop,
-    Attach(Sender<io::Result<Fd>>),
-    Sockets(Sender<Vec<SocketEntry>>),
-    Counters(Sender<Counters>),
-    Left(Sender<Left>),
-    Net(Sender<NetState>),
-    Apply(Vec<Change>, Sender<Result<Applied, Refused>>),
-    Rules(Sender<Option<Arc<RuleSet>>>),
-    SetRules(Option<Box<Rules>>, Sender<Result<Applied, Refused>>),
+    /// A control socket for one more process. A refusal of the last attempt is counted.
+    Attach { is_last: bool, answer: Sender<io::Result<Fd>> },
+    /// Queries, one for each shard.
+    Query(Vec<Box<dyn ShardQuery>>),
+    /// Work that the first shard does at once.
+    Work(Box<dyn ShardQuery>),
+    /// The registry's own state.
+    State(Sender<RegistryState>),
+}
+
+/// State of the registry.
+#[derive(Debug)]
+pub(crate) struct RegistryState {
+    /// Processes that are attached.
+    pub processes: usize,
+    /// Counters of the registry, by the names that [`Counters::engine`] has for them.
+    pub counters: Vec<(&'static str, u64)>,
 }
 
 impl Remote {
-    pub(crate) fn new() -> io::Result<Self> {
-        let shared = RemoteState { bell: notification::create()?, mailbox: Mutex::default() };
+    pub(crate) fn new(shards: usize) -> io::Result<Self> {
+        let (notifier, mailbox) = (notification::create()?, Mutex::default());
+        let shared = RemoteState { notifier, shards, mailbox };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -80,7 +95,14 @@ impl Remote {
     /// # Errors
     /// As there; [`io::ErrorKind::BrokenPipe`] when the engine does not run any more.
     pub fn attach(&self) -> io::Result<OwnedFd> {
-        self.ask(RemoteRequest::Attach)?.map(Fd::into_owned)
+        let attach = |is_last| self.ask(|answer| RemoteRequest::Attach { is_last, answer });
+        if let Ok(control) = attach(false)? {
+            return Ok(control.into_owned());
+        }
+        // Processes that have ended leave room for the new one, once the shards have done all
+        // earlier work.
+        self.query(SettleQuery)?;
+        attach(true)?.map(Fd::into_owned)
     }
 
     /// All sockets of all programs, and connections without a socket: half-open ones and those in
@@ -91,7 +113,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
-        self.ask(RemoteRequest::Sockets)
+        self.query(SocketsQuery::default())
     }
 
     /// Counters of all layers since the engine was made.
@@ -100,7 +122,9 @@ impl Remote {
     /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they
     /// came to.
     pub fn counters(&self) -> Result<Counters, Gone> {
-        self.ask(RemoteRequest::Counters)
+        let mut counters = self.query(CountersQuery)?;
+        counters.add_registry(&self.registry()?.counters);
+        Ok(counters)
     }
 
     /// Connections and data that keep an engine running that ends with its last program. The call
@@ -109,7 +133,8 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn left(&self) -> Result<Left, Gone> {
-        self.ask(RemoteRequest::Left)
+        let unsent = self.query(UnsentQuery)?;
+        Ok(Left { processes: self.registry()?.processes, unsent })
     }
 
     /// Interfaces, routes and neighbours as they are now.
@@ -117,7 +142,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn net(&self) -> Result<NetState, Gone> {
-        self.ask(RemoteRequest::Net)
+        self.query(NetQuery)?.ok_or(Gone)
     }
 
     /// Makes all of several changes while packets flow, for each shard at one moment. Every shard
@@ -149,7 +174,16 @@ impl Remote {
     /// # }
     /// ```
     pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
-        self.ask(|answer| RemoteRequest::Apply(changes, answer))
+        let applied = Applied { changes: changes.len() };
+        let made = self.on_first_shard(move |shard| {
+            let now = shard.now();
+            shard.net().apply(now, &changes)
+        })?;
+        if let Err(refused) = made {
+            return Ok(Err(refused));
+        }
+        self.query(SettleQuery)?;
+        Ok(Ok(applied))
     }
 
     /// The rules by which packets are judged, with what they count.
@@ -157,7 +191,7 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn rules(&self) -> Result<Option<Arc<RuleSet>>, Gone> {
-        self.ask(RemoteRequest::Rules)
+        self.on_first_shard(|shard| shard.net().rules().cloned())
     }
 
     /// Judges packets by other rules, or by none. Every shard goes by them when this returns, and
@@ -166,43 +200,76 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
-        let made = self.ask(|answer| RemoteRequest::SetRules(rules.map(Box::new), answer))?;
-        debug_assert!(made.is_ok(), "rules that are compiled are taken");
-        Ok(())
+        self.on_first_shard(move |shard| shard.net().set_rules(rules))?;
+        self.query(SettleQuery)
     }
 
-    fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> RemoteRequest) -> Result<T, Gone> {
+    /// Asks all shards, and waits for their parts of the answer.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn query<Q: Query>(&self, query: Q) -> Result<Q::Answer, Gone> {
+        let (to, parts) = channel();
+        let one = |_| Box::new(PendingQuery::new(query.clone(), to.clone())) as Box<dyn ShardQuery>;
+        self.send(RemoteRequest::Query((0..self.shared.shards).map(one).collect()))?;
+        // Otherwise the parts would seem to have a sender when the engine has ended.
+        drop(to);
+        let parts: Vec<_> = parts.iter().collect();
+        if parts.len() < self.shared.shards {
+            return Err(Gone);
+        }
+        Ok(Q::join(parts))
+    }
+
+    /// Has the first shard do `work` between two turns, and waits for the result. The first shard
+    /// has the control part of the net. Other shards go by a change of it when a [`Query`] that
+    /// was asked later is answered.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn on_first_shard<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn QueryTarget) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        self.ask(|to| RemoteRequest::Work(Box::new(PendingWork::new(work, to))))
+    }
+
+    fn registry(&self) -> Result<RegistryState, Gone> {
+        self.ask(RemoteRequest::State)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> RemoteRequest) -> Result<T, Gone> {
         let (sender, receiver) = channel();
-        self.send(wish(sender))?;
+        self.send(request(sender))?;
         receiver.recv().map_err(|_| Gone)
     }
 
-    fn send(&self, wish: RemoteRequest) -> Result<(), Gone> {
+    fn send(&self, request: RemoteRequest) -> Result<(), Gone> {
         let mut mailbox = self.lock();
         if mailbox.closed {
             return Err(Gone);
         }
-        mailbox.wishes.push_back(wish);
+        mailbox.requests.push_back(request);
         drop(mailbox);
         notification::ring(self.notifier());
         Ok(())
     }
 
-    /// Readable when there are wishes.
+    /// Readable when there are requests.
     pub(crate) fn notifier(&self) -> BorrowedFd<'_> {
-        self.shared.bell.as_fd()
+        self.shared.notifier.as_fd()
     }
 
     pub(crate) fn take(&self) -> VecDeque<RemoteRequest> {
         notification::clear(self.notifier());
-        std::mem::take(&mut self.lock().wishes)
+        std::mem::take(&mut self.lock().requests)
     }
 
-    /// From here on everybody is told that the engine is gone; those who wait, too.
+    /// Refuses requests from now on, and drops those that wait: their threads get [`Gone`].
     pub(crate) fn close(&self) {
         let mut mailbox = self.lock();
         mailbox.closed = true;
-        mailbox.wishes.clear();
+        mailbox.requests.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, RemoteMailbox> {

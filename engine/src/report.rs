@@ -22,6 +22,15 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds the registry's counters to those of the shards, which have a row for each.
+    pub(crate) fn add_registry(&mut self, counters: &[(&'static str, u64)]) {
+        for (name, value) in counters {
+            if let Some((_, sum)) = self.engine.iter_mut().find(|(known, _)| known == name) {
+                *sum += value;
+            }
+        }
+    }
+
     /// Joins the counters of two shards: the sum of each, or the greater one where it is a maximum.
     pub(crate) fn add(&mut self, other: Self) {
         let each = [

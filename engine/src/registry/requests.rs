@@ -204,7 +204,7 @@ impl Registry {
                 drop(life);
                 self.end_part(id);
             }
-            ShardReport::Told(number, told) => self.told(number, told),
+            ShardReport::Answered(job) => self.on_job_done(job),
             ShardReport::Left(number) => self.has_left(number),
             ShardReport::Failed => self.stop(),
             ShardReport::Finished => {}

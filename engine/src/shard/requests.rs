@@ -4,6 +4,7 @@ pub(crate) mod commands;
 mod diag;
 pub(crate) mod listings;
 mod ordering;
+mod queries;
 pub(crate) mod rounds;
 mod socket_requests;
 
@@ -11,12 +12,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::config::ResolverConfig;
-use crate::mail::Query;
+use crate::query::{ShardJob, ShardQuery};
 use crate::shard::net::Net;
 use crate::shard::peers::ShardPeers;
 use crate::shard::processes::Processes;
 use crate::shard::processes::channels::Channels;
-use crate::shard::requests::listings::Listing;
 use crate::shard::requests::rounds::Rounds;
 use crate::shard::sockets::Sockets;
 
@@ -24,9 +24,10 @@ use crate::shard::sockets::Sockets;
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub rounds: Rounds,
-    /// Queries whose turn has come, by number: the shard turns its stack and answers them.
-    pub queries: VecDeque<(u64, Query)>,
-    pub listings: VecDeque<Listing>,
+    /// Jobs whose time has come: the shard turns its stack and does them.
+    pub jobs: VecDeque<ShardJob>,
+    /// Queries that the shard asks again in its next turn.
+    pub unfinished: VecDeque<Box<dyn ShardQuery>>,
     /// First slot of the next shard, with which a listing of all sockets goes on.
     pub next_shard: Option<u32>,
     pub resolver: Option<ResolverConfig>,
@@ -53,7 +54,7 @@ pub(crate) struct ShardView<'a> {
 impl Requests {
     /// Whether the next turn has something to do.
     pub fn has_more(&self) -> bool {
-        self.rounds.has_work() || !self.queries.is_empty() || !self.listings.is_empty()
+        self.rounds.has_work() || !self.jobs.is_empty() || !self.unfinished.is_empty()
     }
 }
 

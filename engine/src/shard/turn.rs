@@ -11,8 +11,8 @@ use towpath_stack::{Budget, ShardId, Turn};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
-use crate::mail::{Query, QueryReply, ShardCommand, ShardReport};
-use crate::net::NetState;
+use crate::mail::{ShardCommand, ShardReport};
+use crate::query::ShardJob;
 use crate::shard::net::Net;
 use crate::shard::net::sources::ShardSource;
 use crate::shard::peers::ShardPeers;
@@ -20,7 +20,6 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::peers::place::PeerShard;
 use crate::shard::processes::Processes;
 use crate::shard::requests::commands::COMMANDS_A_TURN;
-use crate::shard::requests::listings::Listing;
 use crate::shard::requests::rounds::Asker;
 use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sleep::Sleep;
@@ -80,7 +79,7 @@ impl Shard {
         self.processes.continue_batches(&mut self.sockets);
         self.begin_ends();
         let (requests, mut cx) = self.requests();
-        requests.continue_listing(&mut cx);
+        requests.continue_query(&mut cx);
         let more = self.sockets.has_more() || self.processes.has_more() || self.requests.has_more();
         self.net.status.end_epoch();
         turn.more || commands || more
@@ -107,13 +106,13 @@ impl Shard {
         turn
     }
 
-    /// Answers requests whose time has come, and the queries among them. `looked`: the descriptors
+    /// Answers requests whose time has come, and does the jobs among them. `looked`: the descriptors
     /// were looked at just now, and processes that have ended were detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
         requests.answer_due(&mut cx, looked);
-        while let Some((number, query)) = self.requests.queries.pop_front() {
-            self.answer_query(number, query);
+        while let Some(job) = self.requests.jobs.pop_front() {
+            self.do_job(job);
         }
         self.begin_ends();
     }
@@ -259,20 +258,10 @@ impl Shard {
                 self.processes.channels.to_cut_off.push(id);
             }
             ShardCommand::CutOff(_) => {}
-            ShardCommand::Query(number, query) => {
-                self.requests.rounds.next.push_back(Asker::Query(number, query));
-            }
-            ShardCommand::Apply(number, changes) => {
-                let result = self.net.stack.net.apply(self.sockets.now, &changes);
-                self.processes.notices.push(ShardReport::Told(number, QueryReply::Applied(result)));
-            }
-            ShardCommand::Rules(number) => {
-                let rules = self.net.stack.net.rules().cloned();
-                self.processes.notices.push(ShardReport::Told(number, QueryReply::Rules(rules)));
-            }
-            ShardCommand::SetRules(number, rules) => {
-                self.net.stack.net.set_rules(rules.map(|rules| *rules));
-                self.processes.notices.push(ShardReport::Told(number, QueryReply::Applied(Ok(()))));
+            ShardCommand::Job(job) => self.requests.rounds.next.push_back(Asker::Job(job)),
+            ShardCommand::Work(work) => {
+                let (requests, mut cx) = self.requests();
+                requests.ask(&mut cx, work);
             }
             ShardCommand::Leave(number, whose) => {
                 self.processes.begin_to_leave(&self.sockets, number, whose);
@@ -283,34 +272,17 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// A turn of the stack first, so that a listing of sockets shows bytes that programs wrote
-    /// before it.
-    pub(crate) fn answer_query(&mut self, number: u64, query: Query) {
-        let now = self.sockets.now;
+    /// Turns the stack first, so that a listing of sockets shows bytes that programs wrote before
+    /// it.
+    fn do_job(&mut self, job: ShardJob) {
         self.turn_stack();
-        let told = match query {
-            Query::Sockets => {
-                return self.requests.listings.push_back(Listing {
-                    number,
-                    slot: self.sockets.slots.first(),
-                    without: 0,
-                });
+        match job {
+            ShardJob::Ask(query) => {
+                let (requests, mut cx) = self.requests();
+                requests.ask(&mut cx, query);
             }
-            Query::Counters => QueryReply::Counters(Box::new(self.view().counters())),
-            Query::Nothing => {
-                self.net.stack.net.catch_up();
-                QueryReply::Nothing
-            }
-            Query::Net if self.sockets.place.number == 0 => {
-                QueryReply::Net(Box::new(NetState::of(&self.net.stack.net, now)))
-            }
-            Query::Net => QueryReply::Traffic(self.net.stack.net.traffic().to_vec()),
-            Query::Unsent => {
-                let unsent = self.processes.unsent(&self.sockets, &self.net);
-                QueryReply::Unsent(unsent + self.net.stack.net.waiting() as u64)
-            }
-        };
-        self.processes.notices.push(ShardReport::Told(number, told));
+            ShardJob::Settle => self.processes.notices.push(ShardReport::Answered(job)),
+        }
     }
 
     /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero:

@@ -1,4 +1,4 @@
-//! Sockets and counters as `towpath ss` and `--stats` show them. Listings are made in portions.
+//! Sockets and counters as `towpath ss` and `--stats` show them.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -10,7 +10,6 @@ use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{Info, TimerKind};
 
-use crate::mail::{QueryReply, ShardReport};
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
 use crate::shard::requests::{RequestCx, Requests, ShardView};
 use crate::shard::sockets::linux::{state, state_number};
@@ -19,8 +18,6 @@ use crate::shard::sockets::slots::SlotEntry;
 
 /// Slots that one SOCKETS looks at: a look costs some ns.
 pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
-/// Steps of work for listings in one turn, some 50 µs.
-const WORK_A_TURN: u64 = 512;
 /// An entry of a listing in steps of work.
 pub(crate) const ENTRY: usize = 8;
 /// Value of Linux and [`Info`] when there is no threshold.
@@ -41,52 +38,7 @@ const STATES: [&str; 12] = [
     "CLOSING",
 ];
 
-/// A listing that is being made.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    /// Number of the query.
-    pub number: u64,
-    /// The first slot that was not looked at.
-    pub slot: u32,
-    /// Connections without one that were listed.
-    pub without: usize,
-}
-
 impl Requests {
-    /// Goes on with the first listing, until the turn's share is used up.
-    pub(crate) fn continue_listing(&mut self, cx: &mut RequestCx<'_>) {
-        let Some(mut listing) = self.listings.pop_front() else { return };
-        let mut entries = Vec::new();
-        let before = cx.sockets.counters.work;
-        let end = cx.sockets.slots.end();
-        while cx.sockets.counters.work - before < WORK_A_TURN && listing.slot < end {
-            cx.sockets.counters.work(1);
-            if let Some(entry) = cx.view().entry(listing.slot) {
-                cx.sockets.counters.work(ENTRY);
-                entries.push(entry);
-            }
-            listing.slot += 1;
-        }
-        let left = WORK_A_TURN.saturating_sub(cx.sockets.counters.work - before) / ENTRY as u64;
-        // Embryos have no numbers. Where some come or go meanwhile, an entry may be listed twice,
-        // or not.
-        let mut without = cx.net.stack.embryos().skip(listing.without);
-        for (local, remote, at) in without.by_ref().take(left as usize) {
-            entries.push(no_socket(local, remote, at));
-            cx.sockets.counters.work(ENTRY);
-            listing.without += 1;
-        }
-        let is_last = listing.slot >= end && without.next().is_none();
-        let (number, told) = match is_last {
-            true => (listing.number, QueryReply::Last(entries)),
-            false => (listing.number, QueryReply::Some(entries)),
-        };
-        cx.processes.notices.push(ShardReport::Told(number, told));
-        if !is_last {
-            self.listings.push_back(listing);
-        }
-    }
-
     /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none,
     /// with more beyond.
     pub(crate) fn list_sockets(&mut self, cx: &mut RequestCx<'_>, first: u32) -> ControlReply {
@@ -124,7 +76,7 @@ impl ShardView<'_> {
     }
 
     /// The entry of a slot; `None` if there is no socket.
-    fn entry(&self, slot: u32) -> Option<SocketEntry> {
+    pub(crate) fn entry(&self, slot: u32) -> Option<SocketEntry> {
         self.sockets.slots.get(slot).map(|entry| self.show(slot, entry))
     }
 
@@ -247,7 +199,7 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
 }
 
 /// An entry for a connection without a slot: half-open, or in TIME-WAIT.
-fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
+pub(crate) fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
     SocketEntry {
         proto: "tcp",
         state: STATES.get(state_number(at) as usize).unwrap_or(&STATES[0]),
@@ -286,47 +238,5 @@ pub(crate) fn queues(entry: &SlotEntry, info: Option<&SocketInfo>) -> (u32, u32)
             (unread, owned.tx.as_ref().map_or(0, SendBuffer::len))
         }
         _ => info.map_or((0, 0), |info| (info.recv_queue, info.send_queue)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mail::{Query, ShardCommand};
-    use crate::shard::sockets::slots::AF_INET;
-    use crate::{Engine, EngineConfig};
-
-    #[test]
-    fn a_long_listing_is_made_in_portions() {
-        const SOCKETS: u32 = 3000;
-        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let shard = &mut engine.shard;
-        for _ in 0..SOCKETS {
-            let slot = shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-            shard.sockets.slots.publish(slot);
-        }
-        shard.obey(ShardCommand::Query(7, Query::Sockets));
-        let mut listed = Vec::new();
-        let ends = (0..SOCKETS).any(|_| {
-            let before = shard.sockets.counters.work;
-            let (requests, mut cx) = shard.requests();
-            requests.continue_listing(&mut cx);
-            assert!(shard.sockets.counters.work - before <= WORK_A_TURN + 2 * ENTRY as u64);
-            shard.do_turn();
-            shard.look();
-            shard.processes.notices.drain(..).fold(false, |_, notice| match notice {
-                ShardReport::Told(7, QueryReply::Some(some)) => {
-                    listed.extend(some.into_iter().map(|entry| entry.slot));
-                    false
-                }
-                ShardReport::Told(7, QueryReply::Last(rest)) => {
-                    listed.extend(rest.into_iter().map(|entry| entry.slot));
-                    true
-                }
-                other => panic!("{other:?}"),
-            })
-        });
-        assert!(ends);
-        assert_eq!(listed, (0..SOCKETS).collect::<Vec<_>>());
     }
 }

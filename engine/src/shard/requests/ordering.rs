@@ -143,9 +143,9 @@ impl Requests {
 
     fn answer_asker(&mut self, cx: &mut RequestCx<'_>, asker: Asker) {
         match asker {
-            Asker::Query(number, query) => {
+            Asker::Job(job) => {
                 cx.sockets.counters.work(STACK_TURN);
-                self.queries.push_back((number, query));
+                self.jobs.push_back(job);
             }
             Asker::Shard(shard, number) if shard == cx.sockets.place.id() => {
                 self.note_done(shard, number);

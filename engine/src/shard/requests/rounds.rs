@@ -7,22 +7,22 @@ use towpath_stack::ShardId;
 
 use crate::errno::Errno;
 use crate::ids::ChannelId;
-use crate::mail::Query;
+use crate::query::ShardJob;
 use crate::shard::processes::channels::Channels;
 
 /// The answer to a request.
 pub(crate) type Answer = Result<ControlReply, Errno>;
 
 /// For whom a round is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Asker {
     /// A process that has a request, by its channel and the channel's
     /// serial number.
     Process(ChannelId, u64),
     /// A process with a want, likewise.
     Want(ChannelId, u64),
-    /// Another thread, for which the registry asks: `towpath ss`, for one. With the query's number.
-    Query(u64, Query),
+    /// Another thread, for which the registry asks: `towpath ss`, for one.
+    Job(ShardJob),
     /// A shard, this one perhaps, and the number under which it waits for this round among those of
     /// others.
     Shard(ShardId, u64),

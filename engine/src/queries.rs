@@ -1,0 +1,121 @@
+//! Questions about sockets, counters and the net.
+
+use towpath_stack::net::Traffic;
+
+use crate::net::NetState;
+use crate::query::{ListingProgress, Query, QueryTarget};
+use crate::report::{Counters, SocketEntry};
+
+/// [`crate::Remote::sockets`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SocketsQuery {
+    progress: ListingProgress,
+    entries: Vec<SocketEntry>,
+}
+
+impl Query for SocketsQuery {
+    type Part = Vec<SocketEntry>;
+    type Answer = Vec<SocketEntry>;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+        shard.list_sockets(&mut self.progress, &mut self.entries);
+        self.progress.is_done.then(|| std::mem::take(&mut self.entries))
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        parts.into_iter().flatten().collect()
+    }
+}
+
+/// The shards' part of [`crate::Remote::counters`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountersQuery;
+
+impl Query for CountersQuery {
+    type Part = Counters;
+    type Answer = Counters;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+        Some(shard.counters())
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        let mut all = Counters::default();
+        parts.into_iter().for_each(|part| all.add(part));
+        all
+    }
+}
+
+/// Bytes and packets that are not sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnsentQuery;
+
+impl Query for UnsentQuery {
+    type Part = u64;
+    type Answer = u64;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+        Some(shard.unsent())
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        parts.iter().sum()
+    }
+}
+
+/// [`crate::Remote::net`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NetQuery;
+
+/// The net as a shard knows it.
+#[derive(Debug)]
+pub(crate) enum NetPart {
+    /// Everything, and the traffic of the first shard.
+    First(Box<NetState>),
+    /// Traffic of another shard.
+    Traffic(Vec<Traffic>),
+}
+
+impl Query for NetQuery {
+    type Part = NetPart;
+    /// `None` if the first shard has not answered.
+    type Answer = Option<NetState>;
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+        let now = shard.now();
+        Some(match shard.number() {
+            0 => NetPart::First(Box::new(NetState::of(shard.net(), now))),
+            _ => NetPart::Traffic(shard.net().traffic().to_vec()),
+        })
+    }
+
+    fn join(parts: Vec<Self::Part>) -> Self::Answer {
+        let (mut state, mut others) = (None, Vec::new());
+        for part in parts {
+            match part {
+                NetPart::First(first) => state = Some(*first),
+                NetPart::Traffic(traffic) => others.push(traffic),
+            }
+        }
+        let mut state = state?;
+        others.iter().for_each(|traffic| state.add(traffic));
+        Some(state)
+    }
+}
+
+/// No question: waits until every shard has executed all earlier commands, and goes by the latest
+/// changes of the net.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SettleQuery;
+
+impl Query for SettleQuery {
+    type Part = ();
+    type Answer = ();
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part> {
+        shard.net().catch_up();
+        Some(())
+    }
+
+    fn join(_: Vec<Self::Part>) -> Self::Answer {}
+}

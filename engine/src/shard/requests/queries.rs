@@ -1,0 +1,123 @@
+//! A shard as the target of queries. Queries that take long are asked again in each turn.
+
+use towpath_stack::net::Net;
+use towpath_tcp::Instant;
+
+use crate::mail::ShardReport;
+use crate::query::{ListingProgress, QueryTarget, ShardJob, ShardQuery};
+use crate::report::{Counters, SocketEntry};
+use crate::shard::requests::listings::{ENTRY, no_socket};
+use crate::shard::requests::{RequestCx, Requests};
+
+/// Steps of work for a listing in one turn, some 50 µs.
+const WORK_A_TURN: u64 = 512;
+
+impl Requests {
+    /// Asks a query, and reports its part of the answer.
+    pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
+        match query.ask(cx) {
+            true => cx.processes.notices.push(ShardReport::Answered(ShardJob::Ask(query))),
+            false => self.unfinished.push_back(query),
+        }
+    }
+
+    /// Goes on with the first query that was not finished.
+    pub(crate) fn continue_query(&mut self, cx: &mut RequestCx<'_>) {
+        if let Some(query) = self.unfinished.pop_front() {
+            self.ask(cx, query);
+        }
+    }
+}
+
+impl QueryTarget for RequestCx<'_> {
+    fn number(&self) -> u32 {
+        self.sockets.place.number
+    }
+
+    fn now(&self) -> Instant {
+        self.sockets.now
+    }
+
+    fn net(&mut self) -> &mut Net {
+        &mut self.net.stack.net
+    }
+
+    fn counters(&self) -> Counters {
+        self.view().counters()
+    }
+
+    fn unsent(&self) -> u64 {
+        self.processes.unsent(self.sockets, self.net) + self.net.stack.net.waiting() as u64
+    }
+
+    fn list_sockets(&mut self, progress: &mut ListingProgress, to: &mut Vec<SocketEntry>) {
+        let before = self.sockets.counters.work;
+        let (first, end) = (self.sockets.slots.first(), self.sockets.slots.end());
+        while self.sockets.counters.work - before < WORK_A_TURN && first + progress.slot < end {
+            self.sockets.counters.work(1);
+            if let Some(entry) = self.view().entry(first + progress.slot) {
+                self.sockets.counters.work(ENTRY);
+                to.push(entry);
+            }
+            progress.slot += 1;
+        }
+        let left = WORK_A_TURN.saturating_sub(self.sockets.counters.work - before) / ENTRY as u64;
+        // Embryos have no numbers. If some come or go meanwhile, an entry may be listed twice, or
+        // not at all.
+        let mut without = self.net.stack.embryos().skip(progress.without_slot);
+        for (local, remote, at) in without.by_ref().take(left as usize) {
+            to.push(no_socket(local, remote, at));
+            self.sockets.counters.work(ENTRY);
+            progress.without_slot += 1;
+        }
+        progress.is_done = first + progress.slot >= end && without.next().is_none();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use towpath_shm::layout::Kind;
+
+    use super::*;
+    use crate::mail::ShardCommand;
+    use crate::queries::SocketsQuery;
+    use crate::query::PendingQuery;
+    use crate::shard::sockets::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+
+    #[test]
+    fn makes_a_long_listing_in_portions() {
+        const SOCKETS: u32 = 3000;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let shard = &mut engine.shard;
+        for _ in 0..SOCKETS {
+            let slot = shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            shard.sockets.slots.publish(slot);
+        }
+        let (to, parts) = channel();
+        let query = Box::new(PendingQuery::new(SocketsQuery::default(), to));
+        shard.obey(ShardCommand::Job(ShardJob::Ask(query)));
+        let ends = (0..SOCKETS).any(|_| {
+            let before = shard.sockets.counters.work;
+            let (requests, mut cx) = shard.requests();
+            requests.continue_query(&mut cx);
+            assert!(shard.sockets.counters.work - before <= WORK_A_TURN + 2 * ENTRY as u64);
+            shard.do_turn();
+            shard.look();
+            let mut is_answered = false;
+            for notice in shard.processes.notices.drain(..) {
+                let ShardReport::Answered(ShardJob::Ask(query)) = notice else {
+                    panic!("{notice:?}")
+                };
+                query.deliver();
+                is_answered = true;
+            }
+            is_answered
+        });
+        assert!(ends);
+        let listed: Vec<_> = parts.try_iter().flatten().map(|entry| entry.slot).collect();
+        assert_eq!(listed, (0..SOCKETS).collect::<Vec<_>>());
+    }
+}
