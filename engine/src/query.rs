@@ -28,8 +28,8 @@ pub trait Query: Clone + Send + 'static {
     /// Answer of all shards.
     type Answer;
 
-    /// Returns the shard's part; `None` if the shard is to ask again in its next turn, because the
-    /// rest would take too long in this one. Each shard has a clone of the query.
+    /// Returns the shard's part. `None` continues in the next turn of the shard, so that a long
+    /// list does not delay packets. Each shard has its own clone of the query.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> Option<Self::Part>;
 
     /// Joins the parts of all shards, on the asking thread. Parts are in the order of arrival.

@@ -106,8 +106,8 @@ impl Shard {
         turn
     }
 
-    /// Answers requests whose time has come, and does the jobs among them. `looked`: the descriptors
-    /// were looked at just now, and processes that have ended were detached.
+    /// Answers due requests, and does the jobs among them. `looked` says that descriptors were just
+    /// polled, and that processes that ended are detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
         requests.answer_due(&mut cx, looked);
