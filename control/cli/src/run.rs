@@ -99,12 +99,10 @@ fn run_beside(
     }
     let how = ended.as_ref().ok().map(|(how, _)| *how);
     put_stats(args, &messages, &name, &outcome, how)?;
-    let is_recorded = capture.is_none_or(|capture| {
-        let go_on = || !asked_to_end(signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on)
-    });
+    let go_on = || !asked_to_end(signals).unwrap_or(true);
+    let is_recorded = capture.is_none_or(|capture| recording::finish(&capture, &messages, go_on));
     // Wait until all messages are written, however slow the reader is, unless a signal arrives.
-    messages.finish(|| !asked_to_end(signals).unwrap_or(true));
+    messages.finish(go_on);
     let (ended, alone) = ended?;
     if alone {
         child.finish();
@@ -112,12 +110,17 @@ fn run_beside(
     if !outcome.attached && args.strict {
         return Ok(ExitCode::Failed as u8);
     }
-    Ok(match ended {
+    Ok(status(ended, is_recorded))
+}
+
+/// Returns the exit status of a run, or dies by the signal that ended PROGRAM.
+fn status(ended: Ended, is_recorded: bool) -> u8 {
+    match ended {
         // Report the incomplete capture, because a script would assume it to be complete.
         Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
-    })
+    }
 }
 
 /// Returns the error for a PROGRAM that did not load the library.

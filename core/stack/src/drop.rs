@@ -1,9 +1,18 @@
 //! Why packets are lost. Every packet that the stack throws away has one of these reasons: a
 //! counter here, and a packet in the trace when tracing is on.
 
-/// Declares the reasons, their names and their number in one place, so that none can be forgotten.
+/// DropDirection of a dropped packet, seen from the host.
+enum DropDirection {
+    /// Received, also to be forwarded.
+    Inbound,
+    /// Sent by the host, or already forwarded to an output queue.
+    Outbound,
+}
+
+/// Declares the reasons, their direction, names and number in one place, so that a new reason needs
+/// one line.
 macro_rules! drop_reasons {
-    ($( $(#[$doc:meta])* $variant:ident = $name:literal, )*) => {
+    ($( $(#[$doc:meta])* $variant:ident: $direction:ident = $name:literal, )*) => {
         /// Why a packet was thrown away.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
@@ -19,6 +28,14 @@ macro_rules! drop_reasons {
             pub const fn as_str(self) -> &'static str {
                 match self { $( DropReason::$variant => $name, )* }
             }
+
+            /// Whether a packet is dropped for this reason on its way out of the host.
+            pub const fn is_outbound(self) -> bool {
+                let direction = match self {
+                    $( DropReason::$variant => DropDirection::$direction, )*
+                };
+                matches!(direction, DropDirection::Outbound)
+            }
         }
     };
 }
@@ -26,255 +43,168 @@ macro_rules! drop_reasons {
 drop_reasons! {
     // Sockets and transports; the IP layer's reasons follow further down.
     /// TCP, UDP or ICMP checksum does not match.
-    TransportChecksum = "transport_checksum",
+    TransportChecksum: Inbound = "transport_checksum",
     /// Transport header cut short or inconsistent.
-    TransportMalformed = "transport_malformed",
+    TransportMalformed: Inbound = "transport_malformed",
     /// A TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
-    TcpNotUnicast = "tcp_not_unicast",
+    TcpNotUnicast: Inbound = "tcp_not_unicast",
     /// A TCP segment for which there is no connection and no listener; answered by a reset unless
     /// it was one.
-    TcpNoSocket = "tcp_no_socket",
+    TcpNoSocket: Inbound = "tcp_no_socket",
     /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset.
     /// Also a segment that came before the owner decided about its SYN.
-    TcpUnacceptable = "tcp_unacceptable",
+    TcpUnacceptable: Inbound = "tcp_unacceptable",
     /// For a connection that is closed, or bytes after the program was gone.
-    TcpAfterClose = "tcp_after_close",
+    TcpAfterClose: Inbound = "tcp_after_close",
     /// No part of a segment is in the receive window; most are old duplicates.
-    TcpOutOfWindow = "tcp_out_of_window",
+    TcpOutOfWindow: Inbound = "tcp_out_of_window",
     /// An old timestamp (RFC 7323 5).
-    TcpPaws = "tcp_paws",
+    TcpPaws: Inbound = "tcp_paws",
     /// Timestamps were negotiated and the segment has none (RFC 7323 3.2).
-    TcpTimestampMissing = "tcp_timestamp_missing",
+    TcpTimestampMissing: Inbound = "tcp_timestamp_missing",
     /// An ACK of bytes that were never sent, or of far too old ones (RFC 5961 5).
-    TcpBadAck = "tcp_bad_ack",
+    TcpBadAck: Inbound = "tcp_bad_ack",
     /// A segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
-    TcpNoAck = "tcp_no_ack",
+    TcpNoAck: Inbound = "tcp_no_ack",
     /// A SYN on a synchronised connection (RFC 5961 4).
-    TcpSynInWindow = "tcp_syn_in_window",
+    TcpSynInWindow: Inbound = "tcp_syn_in_window",
     /// A RST in the window that is not exactly at RCV.NXT (RFC 5961 3).
-    TcpResetInWindow = "tcp_reset_in_window",
+    TcpResetInWindow: Inbound = "tcp_reset_in_window",
     /// A RST that no segment of ours can have caused.
-    TcpResetIgnored = "tcp_reset_ignored",
+    TcpResetIgnored: Inbound = "tcp_reset_ignored",
     /// Bytes out of order beyond the ranges that are remembered.
-    TcpTooManyRanges = "tcp_too_many_ranges",
+    TcpTooManyRanges: Inbound = "tcp_too_many_ranges",
     /// Bytes for which the receive FIFO has no room, though the window had.
-    TcpNoRoom = "tcp_no_room",
+    TcpNoRoom: Inbound = "tcp_no_room",
     /// A TTL or hop limit below the socket's minimum (IP_MINTTL, IPV6_MINHOPCOUNT).
-    TcpMinTtl = "tcp_min_ttl",
+    TcpMinTtl: Inbound = "tcp_min_ttl",
     /// A segment in SYN-SENT that is no SYN, and no reset that may refuse the connection.
-    TcpUnexpected = "tcp_unexpected",
+    TcpUnexpected: Inbound = "tcp_unexpected",
     /// In-window bytes for which there was no buffer memory.
-    TcpNoMemory = "tcp_no_memory",
+    TcpNoMemory: Inbound = "tcp_no_memory",
     /// A segment to be sent whose bytes are not in the send buffer: a fault of ours.
-    TcpPayloadMissing = "tcp_payload_missing",
+    TcpPayloadMissing: Outbound = "tcp_payload_missing",
     /// SYN to a listener whose accept queue is full.
-    ListenOverflow = "listen_overflow",
+    ListenOverflow: Inbound = "listen_overflow",
     /// Final ACK of a handshake while the accept queue was full or the owner had no room.
-    AcceptOverflow = "accept_overflow",
+    AcceptOverflow: Inbound = "accept_overflow",
     /// SYN to a listener that may not have more half-open connections, all of them young.
-    SynCacheFull = "syn_cache_full",
+    SynCacheFull: Inbound = "syn_cache_full",
     /// A segment that may come from a client whose half-open connection was displaced, and is not
     /// answered by a reset for that.
-    HalfOpenDisplaced = "half_open_displaced",
+    HalfOpenDisplaced: Inbound = "half_open_displaced",
     /// To a listener: SYN and FIN at once, or neither SYN nor ACK.
-    TcpBadFlags = "tcp_bad_flags",
+    TcpBadFlags: Inbound = "tcp_bad_flags",
     /// A TIME-WAIT entry displaced by a newer one.
-    TimeWaitFull = "time_wait_full",
+    TimeWaitFull: Inbound = "time_wait_full",
     /// A SYN on an any-address interface that waited for a decision, displaced by a newer one.
-    PendingFull = "pending_full",
+    PendingFull: Inbound = "pending_full",
     /// A repeated SYN whose decision is pending.
-    PendingDuplicate = "pending_duplicate",
+    PendingDuplicate: Inbound = "pending_duplicate",
     /// No memory or no place for another socket.
-    SocketTableFull = "socket_table_full",
+    SocketTableFull: Inbound = "socket_table_full",
     /// A datagram to a port without a socket.
-    UdpNoSocket = "udp_no_socket",
+    UdpNoSocket: Inbound = "udp_no_socket",
     /// A datagram that its socket had no room for.
-    UdpNoRoom = "udp_no_room",
+    UdpNoRoom: Inbound = "udp_no_room",
     /// A datagram, or an echo reply, that its socket's filter drops (SO_ATTACH_FILTER).
-    UdpFiltered = "udp_filtered",
+    UdpFiltered: Inbound = "udp_filtered",
     /// A datagram, or an echo reply, for a program whose filters are late by too many packets.
-    UdpFilterBusy = "udp_filter_busy",
+    UdpFilterBusy: Inbound = "udp_filter_busy",
     /// An echo reply without a socket that waits for it.
-    EchoNoSocket = "echo_no_socket",
+    EchoNoSocket: Inbound = "echo_no_socket",
     /// An ICMP error that matches no connection or fails the sequence check (RFC 5927).
-    IcmpErrorStray = "icmp_error_stray",
+    IcmpErrorStray: Inbound = "icmp_error_stray",
     /// A transport protocol this stack does not speak.
-    UnknownProtocol = "unknown_protocol",
+    UnknownProtocol: Inbound = "unknown_protocol",
     /// For another shard, which does not keep up.
-    ShardFull = "shard_full",
+    ShardFull: Inbound = "shard_full",
     /// No route to where a segment should go.
-    NoRoute = "no_route",
+    NoRoute: Outbound = "no_route",
     // The IP layer.
     /// Link header cut short, or an 802.3 length instead of a type.
-    FrameMalformed = "frame_malformed",
+    FrameMalformed: Inbound = "frame_malformed",
     /// A frame to another station.
-    FrameNotOurs = "frame_not_ours",
+    FrameNotOurs: Inbound = "frame_not_ours",
     /// A frame of a protocol or VLAN that this host does not take part in.
-    FrameUnknown = "frame_unknown",
+    FrameUnknown: Inbound = "frame_unknown",
     /// ARP or neighbour discovery message that is malformed or fails its validity checks.
-    NeighborMalformed = "neighbor_malformed",
+    NeighborMalformed: Inbound = "neighbor_malformed",
     /// An ARP answer with another MAC address than one of less than a second ago.
-    NeighborContradicted = "neighbor_contradicted",
+    NeighborContradicted: Inbound = "neighbor_contradicted",
     /// Offload metadata contradict the packet's headers: a checksum at another place than the
     /// protocol's, or segments of another protocol, header length or number.
-    OffloadInvalid = "offload_invalid",
+    OffloadInvalid: Inbound = "offload_invalid",
     /// IP header malformed: version, lengths, options, extension headers.
-    IpMalformed = "ip_malformed",
+    IpMalformed: Inbound = "ip_malformed",
     /// IPv4 header checksum does not match.
-    IpChecksum = "ip_checksum",
+    IpChecksum: Inbound = "ip_checksum",
     /// A source-routed packet.
-    IpSourceRoute = "ip_source_route",
+    IpSourceRoute: Inbound = "ip_source_route",
     /// An address that may not be where it is (RFC 1122 3.2.1.3).
-    Martian = "martian",
+    Martian: Inbound = "martian",
     /// To an address of another host: this one does not forward.
-    NotLocal = "not_local",
+    NotLocal: Inbound = "not_local",
     /// To be sent on, and its TTL or hop limit ends here.
-    TransitTtl = "transit_ttl",
+    TransitTtl: Inbound = "transit_ttl",
     /// To be sent on, and the check of its source by the routes refuses it (RFC 3704).
-    TransitSource = "transit_source",
+    TransitSource: Inbound = "transit_source",
     /// To be sent on, and one of its addresses is for one link only.
-    TransitScope = "transit_scope",
+    TransitScope: Inbound = "transit_scope",
     /// To be sent on, and no route leads to its destination.
-    TransitNoRoute = "transit_no_route",
+    TransitNoRoute: Inbound = "transit_no_route",
     /// To be sent on, and the route to its destination is a blackhole.
-    TransitBlackhole = "transit_blackhole",
+    TransitBlackhole: Inbound = "transit_blackhole",
     /// To be sent on, and the route says that its destination is unreachable.
-    TransitUnreachable = "transit_unreachable",
+    TransitUnreachable: Inbound = "transit_unreachable",
     /// To be sent on, and the route prohibits it.
-    TransitProhibited = "transit_prohibited",
+    TransitProhibited: Inbound = "transit_prohibited",
     /// To be sent on, and too big for the next link, where routers may not cut it.
-    TransitTooBig = "transit_too_big",
+    TransitTooBig: Inbound = "transit_too_big",
     /// A rule drops it.
-    FilterDrop = "filter_drop",
+    FilterDrop: Inbound = "filter_drop",
     /// A rule rejects it, with an error to its sender.
-    FilterReject = "filter_reject",
+    FilterReject: Inbound = "filter_reject",
     /// A fragment that hides a part of a transport header from rules (RFC 1858, RFC 3128). First
     /// fragments lack a part of it; those at offset 8 or 16 could overwrite it.
-    FilterFragment = "filter_fragment",
+    FilterFragment: Inbound = "filter_fragment",
     /// Rules cannot find the transport header behind malformed extension headers (RFC 7112).
-    FilterHidden = "filter_hidden",
+    FilterHidden: Inbound = "filter_hidden",
     /// A rule keeps a packet of this host from leaving.
-    FilterOutput = "filter_output",
+    FilterOutput: Outbound = "filter_output",
     /// To a group that this host has not joined.
-    NotJoined = "not_joined",
+    NotJoined: Inbound = "not_joined",
     /// A fragment that contradicts the others of its datagram, or that could never fit.
-    FragmentInvalid = "fragment_invalid",
+    FragmentInvalid: Inbound = "fragment_invalid",
     /// Fragments overlap: the datagram is dropped whole (RFC 5722).
-    FragmentOverlap = "fragment_overlap",
+    FragmentOverlap: Inbound = "fragment_overlap",
     /// Too many fragments, or too many bytes in reassembly.
-    FragmentLimit = "fragment_limit",
+    FragmentLimit: Inbound = "fragment_limit",
     /// The other fragments did not arrive in time.
-    FragmentTimeout = "fragment_timeout",
+    FragmentTimeout: Inbound = "fragment_timeout",
     /// ICMP message malformed or with a wrong checksum.
-    IcmpMalformed = "icmp_malformed",
+    IcmpMalformed: Inbound = "icmp_malformed",
     /// ICMP message of a kind that is not acted on.
-    IcmpIgnored = "icmp_ignored",
+    IcmpIgnored: Inbound = "icmp_ignored",
     /// The next hop did not answer ARP or neighbour solicitations.
-    NeighborUnreachable = "neighbor_unreachable",
+    NeighborUnreachable: Outbound = "neighbor_unreachable",
     /// More packets wait for one neighbour than may.
-    NeighborQueueFull = "neighbor_queue_full",
+    NeighborQueueFull: Outbound = "neighbor_queue_full",
     /// More packets wait for neighbours, all together, than may.
-    NeighborQueuesFull = "neighbor_queues_full",
+    NeighborQueuesFull: Outbound = "neighbor_queues_full",
     /// Not for a link: its TTL is 0, or its group is within this host (RFC 1122 3.2.1.7, RFC 4291
     /// 2.7).
-    HostScope = "host_scope",
+    HostScope: Outbound = "host_scope",
     /// Longer than the path takes and not to be fragmented, or than IP can state.
-    TooBig = "too_big",
+    TooBig: Outbound = "too_big",
     /// The device does not keep up.
-    OutputFull = "output_full",
+    OutputFull: Outbound = "output_full",
     /// Too many packets of this host to itself.
-    LoopbackFull = "loopback_full",
+    LoopbackFull: Outbound = "loopback_full",
     /// Received by an interface that the operator set down.
-    LinkDown = "link_down",
+    LinkDown: Inbound = "link_down",
     /// To be sent by an interface that the operator set down.
-    LinkDownOut = "link_down_out",
-}
-
-impl DropReason {
-    /// Whether packets are dropped for this reason on their way out; the others were received.
-    /// Every reason is listed, so that a new one has to say.
-    pub const fn is_outbound(self) -> bool {
-        match self {
-            Self::TcpPayloadMissing
-            | Self::NoRoute
-            | Self::NeighborUnreachable
-            | Self::NeighborQueueFull
-            | Self::NeighborQueuesFull
-            | Self::HostScope
-            | Self::TooBig
-            | Self::FilterOutput
-            | Self::OutputFull
-            | Self::LoopbackFull
-            | Self::LinkDownOut => true,
-            Self::TransportChecksum
-            | Self::TransportMalformed
-            | Self::TcpNotUnicast
-            | Self::TcpNoSocket
-            | Self::TcpUnacceptable
-            | Self::TcpAfterClose
-            | Self::TcpOutOfWindow
-            | Self::TcpPaws
-            | Self::TcpTimestampMissing
-            | Self::TcpBadAck
-            | Self::TcpNoAck
-            | Self::TcpSynInWindow
-            | Self::TcpResetInWindow
-            | Self::TcpResetIgnored
-            | Self::TcpTooManyRanges
-            | Self::TcpNoRoom
-            | Self::TcpMinTtl
-            | Self::TcpUnexpected
-            | Self::TcpNoMemory
-            | Self::ListenOverflow
-            | Self::AcceptOverflow
-            | Self::SynCacheFull
-            | Self::HalfOpenDisplaced
-            | Self::TcpBadFlags
-            | Self::TimeWaitFull
-            | Self::PendingFull
-            | Self::PendingDuplicate
-            | Self::SocketTableFull
-            | Self::UdpNoSocket
-            | Self::UdpNoRoom
-            | Self::UdpFiltered
-            | Self::UdpFilterBusy
-            | Self::EchoNoSocket
-            | Self::IcmpErrorStray
-            | Self::UnknownProtocol
-            | Self::ShardFull
-            | Self::FrameMalformed
-            | Self::FrameNotOurs
-            | Self::FrameUnknown
-            | Self::NeighborMalformed
-            | Self::NeighborContradicted
-            | Self::OffloadInvalid
-            | Self::IpMalformed
-            | Self::IpChecksum
-            | Self::IpSourceRoute
-            | Self::Martian
-            | Self::NotLocal
-            | Self::TransitTtl
-            | Self::TransitSource
-            | Self::TransitScope
-            | Self::TransitNoRoute
-            | Self::TransitBlackhole
-            | Self::TransitUnreachable
-            | Self::TransitProhibited
-            | Self::TransitTooBig
-            | Self::FilterDrop
-            | Self::FilterReject
-            | Self::FilterFragment
-            | Self::FilterHidden
-            | Self::NotJoined
-            | Self::FragmentInvalid
-            | Self::FragmentOverlap
-            | Self::FragmentLimit
-            | Self::FragmentTimeout
-            | Self::IcmpMalformed
-            | Self::IcmpIgnored
-            | Self::LinkDown => false,
-        }
-    }
+    LinkDownOut: Outbound = "link_down_out",
 }
 
 impl From<towpath_tcp::SegmentDropReason> for DropReason {

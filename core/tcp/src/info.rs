@@ -3,6 +3,7 @@
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
 use crate::fast_open::FastOpenOutcome;
+use crate::flight::DeliveryRate;
 use crate::recovery::Phase;
 use crate::segment::FifoLevels;
 use crate::state::State;
@@ -161,27 +162,46 @@ impl Connection {
         u32::from(self.settings.mss_recv - self.ext.options_len())
     }
 
+    /// Returns the rate of the current flight, or of the last one.
+    fn delivery_rate(&self) -> DeliveryRate {
+        self.recovery.record().map_or(self.counters.rare().delivery_rate, |record| record.rate())
+    }
+
+    /// Returns the unanswered window probes or keep-alive probes.
+    fn probes(&self) -> u8 {
+        let keep_alive = self.watch.as_ref().map_or(0, |watch| watch.probes());
+        self.timers.window_probes.max(keep_alive)
+    }
+
+    /// Returns the payload bytes sent, each transmission counted.
+    fn bytes_sent(&self) -> u64 {
+        let once = self.counters.bytes_acked + u64::from(self.data_in_flight());
+        once + self.counters.rare().bytes_retransmitted
+    }
+
+    /// Returns the segments that ACK or SACK reported, in units of the MSS.
+    fn segments_delivered(&self) -> u32 {
+        let bytes = self.counters.bytes_acked + u64::from(self.recovery.sacked_bytes());
+        u32::try_from(bytes.div_ceil(u64::from(self.mss()))).unwrap_or(u32::MAX)
+    }
+
     /// Returns a snapshot of all statistics. Too expensive for every segment; use the accessors for
     /// a single value.
     pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
-        let counters = &self.counters;
-        let rare = counters.rare();
+        let (counters, rare) = (&self.counters, self.counters.rare());
         let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
-        let [network, peer_window, send_buffer] =
-            counters.limited_until(now).map(Duration::from_nanos);
-        let delivered = counters.bytes_acked + u64::from(self.recovery.sacked_bytes());
+        let limited = counters.limited_until(now);
+        let [network, peer_window, send_buffer] = limited.map(Duration::from_nanos);
         let ssthresh = self.congestion.ssthresh();
-        let delivery_rate =
-            self.recovery.record().map_or(rare.delivery_rate, |record| record.rate());
-        let keepalive_probes = self.watch.as_ref().map_or(0, |watch| watch.probes());
+        let delivery_rate = self.delivery_rate();
         Info {
             state: self.state,
             congestion: self.congestion.kind(),
             ca_state: ca_state(self.recovery.phase),
             retransmits: self.timers.retransmits,
-            probes: self.timers.window_probes.max(keepalive_probes),
+            probes: self.probes(),
             backoff: self.rtt.backoff(),
             timestamps: self.ext.timestamps,
             sack: self.ext.sack,
@@ -217,15 +237,13 @@ impl Connection {
             notsent_bytes: buffers.send_len.saturating_sub(self.data_in_flight()),
             bytes_acked: counters.bytes_acked,
             bytes_received: counters.bytes_received,
-            bytes_sent: counters.bytes_acked
-                + u64::from(self.data_in_flight())
-                + rare.bytes_retransmitted,
+            bytes_sent: self.bytes_sent(),
             bytes_retrans: rare.bytes_retransmitted,
             segs_in: counters.segs_in,
             segs_out: counters.segs_out,
             data_segs_in: counters.data_segs_in,
             data_segs_out: counters.data_segs_out,
-            delivered: u32::try_from(delivered.div_ceil(u64::from(mss))).unwrap_or(u32::MAX),
+            delivered: self.segments_delivered(),
             ce_segs_in: rare.ce_segs_in,
             rcv_ooopack: rare.out_of_order_in,
             max_pacing_rate: self.max_pacing_rate(),

@@ -159,36 +159,49 @@ pub(super) const MAIN: &[&str] =
 
 /// Creates the charts of one run.
 pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
-    let times = &run.sample_s;
-    let flows = || run.flows.iter().take(FLOWS_MAX);
-    let tcp = || flows().filter(|flow| flow.congestion.is_some());
-    let of = |value: fn(&FlowResult, usize) -> Option<f64>| {
-        move |flow: &FlowResult| line(&flow.name, times, (0..times.len()).map(|at| value(flow, at)))
-    };
-    let goodputs = flows().map(of(|flow, at| Some(flow.series.goodput_bps[at]))).collect();
-    let cwnd = tcp().map(of(|flow, at| flow.series.cwnd_bytes[at].map(f64::from))).collect();
-    let flight = tcp().map(of(|flow, at| flow.series.flight_bytes[at].map(f64::from))).collect();
-    let mut rtt: Vec<Series> = tcp().map(of(|flow, at| flow.series.srtt_s[at])).collect();
-    let measured = flows().filter(|flow| !flow.points.is_empty());
-    rtt.extend(measured.clone().map(|flow| Series {
-        name: format!("{} (each)", flow.name),
-        mark: SeriesMark::Dots,
-        colour: None,
-        points: flow.points.clone(),
-    }));
-    let cdf = measured.filter_map(|flow| {
-        let points = flow.latency.as_ref()?.distribution.clone();
-        Some(Series { name: flow.name.clone(), mark: SeriesMark::Steps, colour: None, points })
-    });
     let links = bottlenecks(run);
+    let goodputs =
+        shown(run).map(|flow| of_flow(run, flow, |flow, at| Some(flow.series.goodput_bps[at])));
+    let caption = format!("{GOODPUT}{}", first_of(run));
+    let mut charts = vec![goodput("Goodput", &caption, &[run], goodputs.collect())];
+    charts.extend(of_links(run, &links));
+    charts.extend(of_flows(run));
+    for link in links.iter().filter(|link| link.device.is_some()) {
+        let caption = format!("of {}: in its ring, and their limit.", way(link));
+        let lines = device_lines(link, &run.sample_s);
+        charts.push(over_time("Bytes in the device", &caption, Unit::Bytes, lines));
+    }
+    for trace in run.traces.iter().filter(|trace| !trace.sent.is_empty()).take(TRACES_MAX) {
+        charts.extend(sequence(run, trace));
+    }
+    charts
+}
+
+/// Returns the flows that charts of a run show.
+fn shown(run: &RunResult) -> impl Iterator<Item = &FlowResult> + Clone {
+    run.flows.iter().take(FLOWS_MAX)
+}
+
+/// Returns the line of a value of one flow, by sample.
+fn of_flow(
+    run: &RunResult,
+    flow: &FlowResult,
+    value: fn(&FlowResult, usize) -> Option<f64>,
+) -> Series {
+    let times = &run.sample_s;
+    line(&flow.name, times, (0..times.len()).map(|at| value(flow, at)))
+}
+
+/// Creates the charts of links and their queues.
+fn of_links(run: &RunResult, links: &[&LinkResult]) -> [Chart; 4] {
+    let times = &run.sample_s;
     let of_link = |value: fn(&LinkResult, usize) -> f64| {
         let lines = links
             .iter()
             .map(|link| line(&way(link), times, (0..times.len()).map(|at| Some(value(link, at)))));
         lines.collect::<Vec<_>>()
     };
-    let mut charts = vec![
-        goodput("Goodput", &format!("{GOODPUT}{}", first_of(run)), &[run], goodputs),
+    [
         over_time(
             "Throughput",
             "bytes on the wire, of the links in which packets waited longest.",
@@ -213,6 +226,30 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             Unit::Packets,
             unless_0(of_link(|link, at| link.series.dropped[at] as f64)),
         ),
+    ]
+}
+
+/// Creates the charts of TCP's state, and of latency.
+fn of_flows(run: &RunResult) -> [Chart; 4] {
+    let lines = |value| -> Vec<Series> {
+        let tcp = shown(run).filter(|flow| flow.congestion.is_some());
+        tcp.map(|flow| of_flow(run, flow, value)).collect()
+    };
+    let cwnd = lines(|flow, at| flow.series.cwnd_bytes[at].map(f64::from));
+    let flight = lines(|flow, at| flow.series.flight_bytes[at].map(f64::from));
+    let mut rtt = lines(|flow, at| flow.series.srtt_s[at]);
+    let measured = shown(run).filter(|flow| !flow.points.is_empty());
+    rtt.extend(measured.clone().map(|flow| Series {
+        name: format!("{} (each)", flow.name),
+        mark: SeriesMark::Dots,
+        colour: None,
+        points: flow.points.clone(),
+    }));
+    let cdf = measured.filter_map(|flow| {
+        let points = flow.latency.as_ref()?.distribution.clone();
+        Some(Series { name: flow.name.clone(), mark: SeriesMark::Steps, colour: None, points })
+    });
+    [
         over_time("Round trip", "TCP's smoothed estimate; dots are measured.", Unit::Seconds, rtt),
         over_time("Congestion window", "what TCP lets be in flight.", Unit::Bytes, cwnd),
         over_time("Bytes in flight", "sent and not acknowledged.", Unit::Bytes, flight),
@@ -221,16 +258,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
             "share of all that took no longer; times on a logarithmic axis.",
             cdf.collect(),
         ),
-    ];
-    for link in links.iter().filter(|link| link.device.is_some()) {
-        let caption = format!("of {}: in its ring, and their limit.", way(link));
-        let lines = device_lines(link, times);
-        charts.push(over_time("Bytes in the device", &caption, Unit::Bytes, lines));
-    }
-    for trace in run.traces.iter().filter(|trace| !trace.sent.is_empty()).take(TRACES_MAX) {
-        charts.extend(sequence(run, trace));
-    }
-    charts
+    ]
 }
 
 /// Returns a note if a chart does not show all flows.

@@ -101,11 +101,18 @@ pub struct DataCounters {
     pub drops: Drops,
 }
 
+/// Lists counters by name. The pattern is exhaustive, so that a new field is named or excepted.
+macro_rules! named_counters {
+    ($counters:expr, { $($name:ident,)* } except { $($other:ident)? }) => {{
+        let Self { $($name,)* $($other: _)? } = *$counters;
+        [$((stringify!($name), $name)),*]
+    }};
+}
+
 impl DataCounters {
     /// Names and values in a fixed order, drops excepted.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        // Exhaustive, so that a new counter cannot be forgotten here.
-        let Self {
+        named_counters!(self, {
             received,
             received_bytes,
             delivered,
@@ -137,41 +144,7 @@ impl DataCounters {
             neighbor_notices_full,
             path_mtus_untold,
             rules_unlogged,
-            drops: _,
-        } = *self;
-        [
-            ("received", received),
-            ("received_bytes", received_bytes),
-            ("delivered", delivered),
-            ("forwarded", forwarded),
-            ("forwarded_bytes", forwarded_bytes),
-            ("sent", sent),
-            ("sent_bytes", sent_bytes),
-            ("output_bytes_full", output_bytes_full),
-            ("output_packets_full", output_packets_full),
-            ("output_reserve_used", output_reserve_used),
-            ("output_reserve_full", output_reserve_full),
-            ("output_copied", output_copied),
-            ("segmented", segmented),
-            ("fragmented", fragmented),
-            ("fragments_received", fragments_received),
-            ("reassembled", reassembled),
-            ("reassembly_source_full", reassembly_source_full),
-            ("reassembly_full", reassembly_full),
-            ("fragments_too_many", fragments_too_many),
-            ("icmp_errors_sent", icmp_errors_sent),
-            ("icmp_errors_limited", icmp_errors_limited),
-            ("icmp_errors_limited_host", icmp_errors_limited_host),
-            ("icmp_too_big_limited", icmp_too_big_limited),
-            ("redirects_sent", redirects_sent),
-            ("redirects_limited", redirects_limited),
-            ("icmp_errors_received", icmp_errors_received),
-            ("echoes_answered", echoes_answered),
-            ("next_hops_displaced", next_hops_displaced),
-            ("neighbor_notices_full", neighbor_notices_full),
-            ("path_mtus_untold", path_mtus_untold),
-            ("rules_unlogged", rules_unlogged),
-        ]
+        } except { drops })
         .into_iter()
     }
 }
@@ -232,8 +205,7 @@ pub struct ControlCounters {
 impl ControlCounters {
     /// Names and values in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        // Exhaustive, so that a new counter cannot be forgotten here.
-        let Self {
+        named_counters!(self, {
             solicits_sent,
             neighbors_failed,
             neighbors_displaced,
@@ -244,19 +216,7 @@ impl ControlCounters {
             router_routes_refused,
             prefixes_displaced,
             group_reports_full,
-        } = *self;
-        [
-            ("solicits_sent", solicits_sent),
-            ("neighbors_failed", neighbors_failed),
-            ("neighbors_displaced", neighbors_displaced),
-            ("duplicate_addresses", duplicate_addresses),
-            ("address_conflicts", address_conflicts),
-            ("addresses_refused", addresses_refused),
-            ("routers_displaced", routers_displaced),
-            ("router_routes_refused", router_routes_refused),
-            ("prefixes_displaced", prefixes_displaced),
-            ("group_reports_full", group_reports_full),
-        ]
+        } except {})
         .into_iter()
     }
 }
