@@ -42,17 +42,17 @@ pub(crate) struct SharedPorts {
     /// Users per shard. Empty except for TCP, because only TCP connections use ports.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
     /// Latest TIME-WAIT of each shard, by port: [`stamp`] in the upper half, [`tag`] in the lower;
-    /// 0 without TIME-WAIT. Other shards take one by compare-exchange. Empty with one shard.
+    /// 0 without TIME-WAIT. Other shards reserve one by compare-exchange. Empty with one shard.
     waiting: Vec<Box<[AtomicU32]>>,
 }
 
-/// A time for [`SharedPorts::waiting`], in units of about 17 ms.
+/// Converts a time for [`SharedPorts::waiting`] to units of about 17 ms.
 fn stamp(at: Instant) -> u16 {
     (at.0 >> 24) as u16
 }
 
 /// Identifies a flow in [`SharedPorts::waiting`] by bits of its hash. The lowest bit is set until a
-/// shard takes the TIME-WAIT.
+/// shard reserves the TIME-WAIT.
 fn tag(flow: u64) -> u16 {
     (flow >> 32) as u16 | 1
 }
@@ -285,8 +285,8 @@ impl Binds {
         }
     }
 
-    /// Publishes that the flow with this hash, on local `port`, is in TIME-WAIT since a time.
-    /// `None` withdraws the note.
+    /// Publishes when the flow with this hash, on local `port`, entered TIME-WAIT. `None` withdraws
+    /// the note.
     pub fn note_time_wait(&self, port: u16, flow: u64, since: Option<Instant>) {
         let Some(times) = self.ports.waiting.get(self.shard.index()) else { return };
         let noted = &times[usize::from(port)];
@@ -295,7 +295,7 @@ impl Binds {
                 let note = u32::from(stamp(at)) << 16 | u32::from(tag(flow));
                 noted.store(note, Ordering::Relaxed);
             }
-            // The note may belong to a later flow on the port, which keeps it.
+            // Keep a note of a later flow on the same port.
             None if noted.load(Ordering::Relaxed) as u16 | 1 == tag(flow) => {
                 noted.store(0, Ordering::Relaxed);
             }
@@ -303,8 +303,9 @@ impl Binds {
         }
     }
 
-    /// Takes a TIME-WAIT of another shard on `port` if it has lasted for [`TIME_WAIT_REUSE_AFTER`].
-    /// Only one shard succeeds. The owner gives the TIME-WAIT up when the flow is claimed.
+    /// Reserves a TIME-WAIT of another shard on `port`, if it has lasted for
+    /// [`TIME_WAIT_REUSE_AFTER`]. Only one shard succeeds. The shard that has the TIME-WAIT ends it
+    /// when the flow is claimed.
     pub fn take_time_wait(&self, port: u16, flow: u64, now: Instant) -> bool {
         let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 24) as u16 + 2;
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
@@ -316,7 +317,7 @@ impl Binds {
         })
     }
 
-    /// Takes a TIME-WAIT of this shard. Returns false if another shard has taken it.
+    /// Reserves a TIME-WAIT of this shard. Returns false if another shard has reserved it.
     pub fn keep_time_wait(&self, port: u16, flow: u64) -> bool {
         let Some(times) = self.ports.waiting.get(self.shard.index()) else { return true };
         let noted = &times[usize::from(port)];
@@ -329,10 +330,10 @@ impl Binds {
         noted.compare_exchange(note, note & !1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether another shard chose the port as well since this shard saw it free. If so, the use by
-    /// this shard ends.
+    /// Whether another shard has also chosen the port since this shard found it free. If so, ends
+    /// the use by this shard.
     fn is_contested(&self, port: u16, user: PortUse) -> bool {
-        // Both shards noted their use before, so at least one of them sees both notes.
+        // Each shard registers its use first, so at least one of the two sees both uses.
         fence(Ordering::SeqCst);
         let mut users = self.ports.users.iter().enumerate();
         let own = self.shard.index();
@@ -343,7 +344,7 @@ impl Binds {
         contested
     }
 
-    /// Gives a connection from `user.local` a port that is not held there and that `is_free`.
+    /// Assigns a connection from `user.local` a port that is not held there and that `is_free`.
     ///
     /// The connection is counted as a user of the port if `user.sharing` is given. `vacant`
     /// excludes ports with connections of any shard.

@@ -256,8 +256,8 @@ impl<H: Host> Stack<H> {
             self.shards.is_home(&flow) == pass.home
                 && match self.find_flow(ends, &flow) {
                     None => !claims_shared || self.ports.tcp.take_time_wait(local_port, ends, now),
-                    // The counter comes back to a port after all others, so that the first one
-                    // tried is the one that has waited longest.
+                    // The counter returns to a port only after all others, so the first port tried
+                    // has waited longest.
                     Some(FlowRef::TimeWait(at)) => {
                         self.time_waits.is_reusable(now, at)
                             && self.ports.tcp.keep_time_wait(local_port, ends)

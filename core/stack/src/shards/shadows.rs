@@ -64,8 +64,8 @@ impl<H: Host> Stack<H> {
         announced.open(port, shard);
         self.catch_up();
         let takes = change(self);
-        // The watch lets clients in, so peer shards must know the socket for as long as it does.
-        // Otherwise the shard that gets a client's packet would refuse the client.
+        // The watch admits clients, so tell it of the socket only while peer shards know the
+        // socket, too. Otherwise a shard that receives a client's packet would refuse the packet.
         if !takes {
             self.tell_watch(table, index, port, takes);
         }

@@ -85,8 +85,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends a TIME-WAIT for a new connection of the same flow, which stays with this shard. If the
-    /// flow were given back, another shard could open a connection of it before the claim arrives.
+    /// Ends a TIME-WAIT in favour of a new connection with the same flow; the flow stays with this
+    /// shard. If the flow returned to its owner, another shard could use it before the claim
+    /// arrives.
     pub(crate) fn succeed_time_wait(&mut self, at: u32) -> Option<Flow> {
         self.show_time_wait(at, None);
         let TimeWaitFlow { flow, uses_port, .. } = self.time_waits.remove(at)?;
