@@ -176,7 +176,7 @@ impl<T: Carried> Link<T> {
                     self.pull_ns = self.free_ns;
                     self.transmit(item, drops);
                 }
-                // If the discipline returns no later time, ask again in the next call, to avoid an
+                // If the discipline returns no later time, try again in the next call, to avoid an
                 // endless loop here.
                 (None, later) => self.pull_ns = later.unwrap_or(now_ns).max(self.pull_ns + 1),
             }

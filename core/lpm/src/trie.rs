@@ -239,7 +239,7 @@ fn begin_of(depth: usize) -> u32 {
     depth.checked_sub(1).map_or(0, |more| ROOT_STRIDE + more as u32 * STRIDE)
 }
 
-/// Returns the bit used by the root, as the first of six.
+/// Returns the bit of an address that is used by the root, as the highest of six bits.
 #[inline]
 fn first_step(addr: u128) -> u32 {
     const _: () = assert!(ROOT_STRIDE == 1);

@@ -33,9 +33,9 @@ pub(crate) const UDP_CHECKSUM: usize = 6;
 const PRIORITY_OF_TOS: [u8; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
 
 impl QueuedPacket {
-    /// Parses the headers of a packet that starts as `link_type` says. A payload outside the
-    /// packet's own buffer is copied, because a program could change or reuse that memory while the
-    /// packet is queued.
+    /// Parses the headers of a packet; `link_type` determines the first header. A payload outside
+    /// the packet's own buffer is copied, because a program could change or reuse that memory while
+    /// the packet is queued.
     pub fn new(mut packet: Packet, link_type: LinkType, pool: &mut Pool) -> Self {
         packet.linearize(pool);
         let bytes = packet.linear();

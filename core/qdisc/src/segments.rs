@@ -19,7 +19,7 @@ const CWR: u8 = 0x80;
 const UDP_LEN: usize = 4;
 
 impl QueuedPacket {
-    /// Calls `out` for each packet that `packet` stands for, in order: the packet itself, or its
+    /// Calls `out` for each packet that `packet` represents, in order: the packet itself, or its
     /// segments with their own headers.
     pub fn each(
         packet: Packet,

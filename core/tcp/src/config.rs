@@ -56,9 +56,9 @@ pub struct Config {
     pub orphan_retries: u8,
     /// Retransmission timeout before the first RTT measurement; 1 s as in RFC 6298 §2.1.
     pub rto_initial: Duration,
-    /// Minimum margin added to the smoothed round-trip time. RFC 6298 §2.4 wants a minimum timeout
-    /// of 1 s because of clocks with 500 ms granularity; our clock counts nanoseconds. A margin of
-    /// 200 ms, as in Linux and FreeBSD, is longer than any usual delayed ACK.
+    /// Minimum margin added to the smoothed round-trip time. RFC 6298 §2.4 recommends a minimum
+    /// timeout of 1 s because of clocks with 500 ms granularity; our clock counts nanoseconds. A
+    /// margin of 200 ms, as in Linux and FreeBSD, is longer than any usual delayed ACK.
     pub rto_min: Duration,
     /// Maximum retransmission timeout. RFC 6298 §2.5 allows a bound of at least 60 s; Linux has 120
     /// s.

@@ -177,8 +177,8 @@ impl FlightRecord {
         }
     }
 
-    /// Handles a SACK of `left..right`, which was not reported before. `is_held` says whether the
-    /// peer has all bytes of a range, which may extend beyond `left..right`.
+    /// Handles a SACK of `left..right`, which was not reported before. `is_held` returns whether
+    /// the peer has all bytes of a range, which may extend beyond `left..right`.
     pub(crate) fn on_sacked(
         &mut self,
         now: Instant,

@@ -47,7 +47,7 @@ pub enum Message {
     },
     /// A router's advertisement.
     RouterAdvert(RouterAdvert),
-    /// Asks for the MAC address of `target`, or whether it is still reachable.
+    /// Requests the MAC address of `target`, or checks whether it is still reachable.
     NeighborSolicit {
         /// The address to resolve.
         target: Ipv6Addr,

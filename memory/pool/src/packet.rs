@@ -59,7 +59,7 @@ pub struct Meta {
     pub arrival_ns: u64,
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Set if the packet stands for several segments.
+    /// Set if the packet represents several segments.
     pub segmentation: Option<Segmentation>,
     /// 802.1Q tag that the device removed or should insert: the TCI in host byte order. The upper
     /// three bits are the priority, the lower twelve the VLAN ID (IEEE 802.1Q §9.6).

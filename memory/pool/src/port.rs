@@ -14,7 +14,7 @@ pub enum LinkType {
 }
 
 /// Work on outgoing packets that a port does itself; the stack does the remaining work in software.
-/// For received packets, [`crate::Meta`] says which steps were done.
+/// For received packets, [`crate::Meta`] records the steps that were done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
     /// The port completes [`crate::Checksum::Partial`].
@@ -88,7 +88,7 @@ pub trait Port {
     /// bytes. The caller offers the remaining packets again.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// Returns the supported offloads. Must be constant, because the stack asks only when the
+    /// Returns the supported offloads. Must be constant, because the stack calls this only when the
     /// interface is configured.
     fn offloads(&self) -> Offloads;
 

@@ -445,7 +445,7 @@ mod tests {
         for attached in [false, true] {
             assert_eq!(recv.is_attached(), attached);
             assert!(recv.push_record(&[7; 8], &payload(&large)));
-            // While it is stored, there is no more space than before.
+            // While the large record is stored, another one does not fit.
             assert!(!recv.push_record(&[8; 8], &payload(&pattern(2, 64))));
             assert_eq!(recv.capacity(), WINDOW_MIN);
             assert_eq!(read(&region, slot, 8 + large.len())[8..], large);

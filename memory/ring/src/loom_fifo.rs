@@ -82,8 +82,8 @@ fn loom_who_finds_no_room_is_told() {
     });
 }
 
-/// The engine wants to know of the next read while its window is small: it sees the read, or is
-/// notified.
+/// The engine requests a notification of the next read while its window is small. Either it sees
+/// the read, or it is notified.
 #[test]
 fn loom_a_read_that_the_window_waits_for_is_told() {
     model(|| {

@@ -128,7 +128,7 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     });
 }
 
-/// Two threads want the lent relay: only one gets it, and the lender knows.
+/// Two threads try to take a lent relay: only one succeeds, and the lender learns of it.
 #[test]
 fn loom_relay_what_is_lent_is_had_by_one() {
     loom::model(|| {

@@ -424,7 +424,8 @@ mod tests {
         }
     }
 
-    /// Many FIFOs end with packets out, each of which keeps far more memory than it references.
+    /// Many FIFOs end while packets still reference them. Each packet keeps far more memory than it
+    /// references.
     #[test]
     fn windows_that_packets_alone_keep_are_counted() {
         const MOST: u64 = 1 << 30;

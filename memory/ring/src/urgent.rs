@@ -117,7 +117,7 @@ pub fn readable(slot: &Slot) -> u32 {
     }
 }
 
-/// Returns the number of unread bytes that no read returns.
+/// Returns the number of unread bytes that reads skip.
 pub fn hidden(slot: &Slot) -> u32 {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);

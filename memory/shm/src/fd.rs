@@ -67,7 +67,7 @@ impl Drop for Fd {
     }
 }
 
-/// Runs `work`. Every [`Fd`] created on this thread meanwhile gets the lowest free number from
+/// Runs `work`. While it runs, every [`Fd`] created on this thread gets the lowest free number from
 /// `lowest` on, and is close-on-exec. An engine in a program's process uses this, because the
 /// program expects the low numbers for itself. With 0, descriptors are not moved.
 ///

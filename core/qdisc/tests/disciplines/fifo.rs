@@ -1,4 +1,4 @@
-//! pfifo and bfifo.
+//! Tests of pfifo and bfifo.
 
 use towpath_qdisc::{Fifo, Qdisc};
 

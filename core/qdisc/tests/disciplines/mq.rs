@@ -1,4 +1,4 @@
-//! mq.
+//! Tests of mq.
 
 use towpath_qdisc::{Fifo, Mq, Qdisc};
 

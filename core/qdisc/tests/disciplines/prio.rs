@@ -1,4 +1,4 @@
-//! prio and pfifo_fast.
+//! Tests of prio and pfifo_fast.
 
 use towpath_qdisc::{Fifo, PRIOMAP, Prio, Qdisc, Tbf, TbfParams};
 

@@ -1,4 +1,4 @@
-//! tbf.
+//! Tests of tbf.
 
 use towpath_qdisc::{DropCause, Qdisc, Tbf, TbfParams};
 

@@ -13,7 +13,7 @@ use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Slot {
-    // Line 0, engine: changes rarely.
+    // Cache line 0: written by the engine, rarely.
     /// Even if free, odd if in use; incremented at each change, so a stale handle never matches. A
     /// thread that has locked an end, and then found the expected generation, may use the slot
     /// until it unlocks. Until then the engine does not reuse the slot, nor the memory of its
@@ -51,7 +51,7 @@ pub struct Slot {
     /// IPV6_TCLASS as set. Written by the program, like `owner`.
     pub tclass: AtomicU32,
 
-    // Line 1, engine: hot.
+    // Cache line 1: written by the engine, often.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
     /// Start of the bytes that are needed for (re)transmission, or that packets still reference.
@@ -79,14 +79,14 @@ pub struct Slot {
     /// Written before the corresponding `rx_tail`.
     pub rx_time_ns: AtomicU64,
 
-    // Line 2, program: hot.
+    // Cache line 2: written by the program, often.
     /// Start of the unread bytes.
     pub rx_head: AtomicU32,
     /// End of the bytes to be sent.
     pub tx_tail: AtomicU32,
     /// 1 if the engine was notified (or is about to be) of new bytes. Swap by both sides.
     pub tx_dirty: AtomicU32,
-    /// Set by the program before it gives up for lack of space. The engine swaps it to 0 and
+    /// Set by the program before it fails or waits for lack of space. The engine swaps it to 0 and
     /// reports [`event::TX`] when there is space again. Swap by both sides.
     pub tx_wanted: AtomicU32,
     /// Nonzero if threads sleep on `event_seq`, or are about to. The engine swaps it to 0 at an
@@ -121,7 +121,7 @@ pub struct Slot {
     /// more.
     pub in_flight: AtomicU32,
 
-    // Line 3, engine: changes rarely.
+    // Cache line 3: written by the engine, rarely.
     /// Remote address of a connected socket.
     pub remote: SharedAddr,
     /// TCP_KEEPIDLE in seconds, as set. Written by the program, for getsockopt.
