@@ -1,7 +1,7 @@
 //! The tree of nodes, and the mapping of prefixes and addresses to nodes.
 //!
 //! ```text
-//!    an address   0 010100 001010 110000 …   the root decides a bit, each other node six
+//!    an address   0 010100 001010 110000 …   the root uses one bit, other nodes use six
 //!                 │ └─┬──┘ └─┬──┘
 //!    root ────────┘   │      │    inside: prefixes of 0 to 5 more bits, by place    1
 //!      └─► below[0] ──┘      │                                                    2   3

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   SND.UNA ───── normal bytes ─────┬ urgent byte ┬─ normal bytes ───
-//!                                   mark          SND.UP: what the pointer says
+//!                                   mark          SND.UP: value of the pointer
 //! ```
 //!
 //! Only the last byte before SND.UP is urgent, as on Linux (`tcp_stdurg` = 0) and other systems. A

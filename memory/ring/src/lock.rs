@@ -12,9 +12,9 @@
 //! the generation or a FIFO's geometry, then checks the lock ([`end_generation`], [`are_out`]):
 //!
 //! ```text
-//!   thread: lock, look at the generation, use positions and bytes, unlock
-//!   engine: next generation, lock free? yes: use the slot again
-//!                                       no:  LOCK_ENGINE into the word; the unlocking thread tells
+//!   thread: lock, check the generation, use positions and bytes, unlock
+//!   engine: next generation, lock free? yes: reuse the slot
+//!                                       no:  set LOCK_ENGINE; the thread notifies when it unlocks
 //! ```
 //!
 //! All these steps except the checks of the generation are read-modify-writes of one word, so they

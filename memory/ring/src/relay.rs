@@ -7,10 +7,10 @@
 //!
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
-//!                 │ somebody has it
+//!                 │ another thread holds it
 //!                 └──► follow ─► sleeps on the hand-off word and its own words ─► unfollow
-//!   stands by:  looks now and then; nobody has had it since? take … leave
-//!                                   somebody sleeps at it?    rest, until somebody leaves
+//!   stands by:  polls from time to time; not taken since the last poll? take … leave
+//!                                        the holder sleeps? rest until a thread leaves
 //! ```
 //!
 //! A thread that waits need not follow: it may sleep only on its own words, and leave the relay to

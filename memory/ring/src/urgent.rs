@@ -2,7 +2,7 @@
 //! `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, based on [`Slot::urgent`].
 //!
 //! ```text
-//!   rx_head ─── up to here reads stop ───┬ urgent byte ┬─── rest ─── rx_tail
+//!   rx_head ─── next read stops here ────┬ urgent byte ┬─── rest ─── rx_tail
 //!                                        mark
 //! ```
 //!

@@ -13,8 +13,8 @@
 //! locks of all tables, so one of two shards that compete for a port sees the other:
 //!
 //! ```text
-//!  bind:    lock holds, lock the users of every shard, look at all, hold the port
-//!  connect: lock the own users, look whether the port is held, use it
+//!  bind:    lock holds, lock the users of every shard, check them, hold the port
+//!  connect: lock the own users, check that the port is not held, use it
 //! ```
 
 use std::net::IpAddr;

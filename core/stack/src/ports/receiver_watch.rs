@@ -12,7 +12,7 @@ use crate::stack::Stack;
 
 /// Receives the [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
 ///
-/// Called within the call, or the poll of the shard, that makes the change. When [`Stack::listen`]
+/// Called within the call, or the turn of the shard, that makes the change. When [`Stack::listen`]
 /// or [`Stack::bind`] returns, the watch has been called. Shards call on their own threads; changes
 /// of one socket are reported in order.
 ///

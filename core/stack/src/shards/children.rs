@@ -7,8 +7,8 @@
 //!  Host::accept_for, connection ─ Offer ─► place in the queue? Host::enqueue
 //!  waits here                   ◄─ Full ── no
 //!                               ◄─ Room ── Stack::accepted
-//!  the oldest                   ─ Offer ─► ...
-//!  or no child                  ─ Pass ──► Room for another shard
+//!  oldest waiting child         ─ Offer ─► ...
+//!  or no child waits            ─ Pass ──► Room to another shard
 //! ```
 //!
 //! Connections of one client enter the queue in order, even if different shards have them. Offers

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  Stack::connect ─ Claim ──► owner: is the flow free?
-//!  SYN            ◄─ Claimed ─ then it is an exception, which all shards know of
-//!  Error          ◄─ InUse ──── a connection has it
+//!  SYN            ◄─ Claimed ─ yes: the flow becomes an exception, known to all shards
+//!  Error          ◄─ InUse ──── no: another connection uses the flow
 //! ```
 //! A flow that is already an exception is claimed from the shard that has it. Like an owner, that
 //! shard gives up a TIME-WAIT.

@@ -4,8 +4,8 @@
 //! of shards, or on where packets arrive.
 //!
 //! ```text
-//!  packet ─► subject: about what? ─► handing: whose? ─┬─ mine ──────► net, rx, sockets
-//!                                                     └─ another's ─► post ─► its next turn
+//!  packet ─► subject: flow ─► handing: owner ─┬─ this shard ─► net, rx, sockets
+//!                                             └─ peer shard ─► post ─► next turn of the peer
 //! ```
 //!
 //! Reading order: `owner` maps a flow to its shard, `subject` extracts the flow from a packet, and

@@ -1,17 +1,17 @@
 //! The send path: dirty connections are visited in turn. `outcome` handles the results of a visit.
 //!
 //! ```text
-//!  dirty list ─► visit: tell the owner ─► plan ─► emit ─► frame ─► net ─► output of an interface
+//!  dirty list ─► visit: notify owner ───► plan ─► emit ─► frame ─► net ─► output of an interface
 //!                  ▲                       │ up to 4 packets, then the next connection
 //!                  │                       ▼ nothing more to send
-//!          segment, send_ready,     end of life? timer
+//!          segment, send_ready,     events, timer, end of connection
 //!          recv_taken, timeout
 //! ```
 //! A connection waits if the queue of its device is busy, or its share of the queue is used up:
 //!
 //! ```text
-//!  visit ─► held by others ─► line of the device ─► serve_lines, when the queue is low ─► visit
-//!       └─► held by its share ─► the device takes half of it ─► dirty list
+//!  visit ─► device busy ───► queue of connections ─► serve_lines, when the device drained ─► visit
+//!       └─► share used up ─► half of the share drained ─► dirty list
 //! ```
 //! Headers of a frame are in a pool packet; payload longer than 256 bytes stays in the send buffer
 //! and is referenced. A packet carries up to 64 KB, and the size of the segments into which it is
@@ -272,8 +272,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // Without a route the segment is dropped. The retransmission timer sends it again, when
-        // there may be a route.
+        // Without a route the segment is dropped. The retransmission timer sends it again; a route
+        // may exist by then.
         let flow = stream.flow;
         let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };

@@ -38,7 +38,7 @@ pub(crate) struct Peers {
     pub table: FlowTable,
     /// Number of sockets connected to port 0. Look-ups skip them if it is 0.
     pub any_port: usize,
-    /// Number of connected sockets bound to a device, with the same purpose.
+    /// Number of connected sockets bound to a device. Look-ups skip them if it is 0.
     pub on_device: usize,
 }
 

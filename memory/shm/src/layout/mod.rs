@@ -4,18 +4,18 @@
 //!
 //! ```text
 //! status (one per run, written by the engine; the programs of that run can only read it)
-//!   0                Status[shards]           what each shard of the engine tells all of them
+//!   0                Status[shards]           status of each shard of the engine
 //!
 //! region (one per run, mapped by the engine and by every program of that run)
-//!   0                nothing
+//!   0                unused
 //!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
-//!   MARKS_OFFSET     Mark[SHARDS_MAX][MARKS]  who has sent to programs of the run
-//!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
+//!   MARKS_OFFSET     Mark[SHARDS_MAX][MARKS]  peers that sent to programs of the run
+//!   FIFO_OFFSET      byte FIFOs               extents assigned by the engine
 //!
 //! channel (one per process and shard, mapped by the engine and that process;
-//!          those of a process lie behind each other)
+//!          the channels of a process are contiguous)
 //!   0                ChannelHeader            ring positions and sleep flags
-//!   CELL_OFFSET      CallCell                 a request and its answer (control.rs)
+//!   (after it)       RequestSlot              a request and its reply (control.rs)
 //!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
 //!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: slot and bits of `event`
 //! ```

@@ -250,9 +250,9 @@ pub mod connect_asked {
 /// Parts of [`Slot::urgent`], which correspond to Linux's `urg_seq` and `urg_data`.
 ///
 /// ```text
-///    63 ─ 44           43          42        41         40      39 ─ 32    31 ─ 0
-///   distance of the  GAP: the   READ: by  VALID: it  PRESENT    the byte   position in
-///   gap              gap is     MSG_OOB   has come                         the receive FIFO
+///    63 ─ 44           43      42        41         40        39 ─ 32     31 ─ 0
+///   distance from the  GAP     READ      VALID      PRESENT   value of    position in
+///   gap to the mark                                           the byte    the receive FIFO
 /// ```
 pub mod urgent {
     /// There is a mark.
