@@ -1,7 +1,9 @@
 //! `towpath run --replay`: packets of a capture are delivered to a program.
 
 use towpath_tests::proxy_lab::counter;
-use towpath_tests::{Output, PATIENCE, Process, Scratch, eventually, is_inline, towpath};
+use towpath_tests::{
+    Namespace, Output, PATIENCE, Process, Scratch, eventually, is_inline, towpath,
+};
 
 /// Prints each datagram with its source address.
 const RECEIVE: &str = "
@@ -109,6 +111,31 @@ fn the_end_says_what_became_of_the_packets() {
     {
         assert!(said.contains(word), "{word}: {said}");
     }
+}
+
+/// A router forwards the packets of a capture to a TAP device, whose other end is its namespace.
+#[test]
+fn a_router_forwards_the_packets_of_a_capture() {
+    let space = Namespace::new();
+    if space.name().is_none() {
+        return;
+    }
+    let folder = Scratch::new();
+    let packets =
+        [(0, datagram([10, 3, 0, 2], 5300, b"one")), (1500, datagram([10, 3, 0, 2], 9, b"two"))];
+    let file = folder.write("questions.pcap", capture(&packets));
+    let towpath = towpath();
+    let from = format!("from=replay:{file},10.1.0.1/24");
+    let to = "to=tap:tw1,10.3.0.1/24";
+    let router = space.spawn(&[&towpath, "router", "--stats=json", "--port", &from, "--port", to]);
+    eventually("the device is there", || {
+        space.run(&["ip", "addr", "add", "10.3.0.2/24", "dev", "tw1"]).success()
+    });
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let stats = router.stop().stderr;
+    assert_eq!(counter(&stats, "port.from", "rx_packets"), 2, "{stats}");
+    assert!(counter(&stats, "net", "forwarded") >= 1, "{stats}");
+    assert!(counter(&stats, "port.to", "tx_frames") >= 2, "{stats}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use towpath_engine::EngineConfig;
 use towpath_uplink::{
-    Connected, LinkKind, MTUS, NetemSpec, Plan, PublishedRange, Recording, Tell, parse_cidr, random,
+    Connected, DeviceSpec, MTUS, NetemSpec, Plan, PublishedRange, Recording, Tell, parse_cidr,
+    random,
 };
 
 use crate::engine::Recipe;
@@ -44,6 +45,7 @@ enum Link {
     Loopback,
     Rootless,
     Tap(String),
+    Device(String),
 }
 
 impl Builder {
@@ -135,6 +137,21 @@ impl Builder {
     /// ```
     pub fn tap(mut self, name: impl Into<String>) -> Self {
         self.links.push(Link::Tap(name.into()));
+        self
+    }
+
+    /// Connects the stack to a device in the words of `towpath router`: `packet:eth1` for an
+    /// interface of this machine beside the kernel, `xdp:eth1`, `tap:tw0` or `replay:a.pcap`.
+    ///
+    /// Give an [`Self::address`] in the network of the device. Packet sockets need CAP_NET_RAW.
+    ///
+    /// ```
+    /// let builder = towpath::Stack::builder().device("pakket:eth1");
+    /// let error = builder.start().expect_err("there is no such device");
+    /// assert!(error.to_string().contains("expected tap, packet, xdp"), "{error}");
+    /// ```
+    pub fn device(mut self, device: impl Into<String>) -> Self {
+        self.links.push(Link::Device(device.into()));
         self
     }
 
@@ -288,9 +305,14 @@ impl Builder {
         let linger = self.linger;
         let (recipe, place) = match link {
             Link::Loopback => (self.unlinked(seed)?, Place::default()),
-            Link::Rootless => self.linked(LinkKind::Gateway, seed)?,
+            Link::Rootless => self.linked(None, seed)?,
             Link::Tap(name) => {
-                self.linked(LinkKind::Tap(Some(name).filter(|name| !name.is_empty())), seed)?
+                let device = DeviceSpec::parse(&format!("tap:{name}"));
+                self.linked(Some(device.map_err(|why| wrong("tap", &name, &why))?), seed)?
+            }
+            Link::Device(text) => {
+                let device = DeviceSpec::parse(&text);
+                self.linked(Some(device.map_err(|why| wrong("device", &text, &why))?), seed)?
             }
         };
         Stack::begin(recipe, place, linger, origin)
@@ -305,9 +327,13 @@ impl Builder {
     }
 
     /// An engine whose link is open.
-    fn linked(self, kind: LinkKind, seed: [u8; 32]) -> Result<(Recipe, Place), StartError> {
-        // A stack in a program has nobody to tell remarks to.
-        let mut plan = Plan::new(kind, Tell::new(|_| {}));
+    fn linked(
+        self,
+        device: Option<DeviceSpec>,
+        seed: [u8; 32],
+    ) -> Result<(Recipe, Place), StartError> {
+        // The library has no user to show remarks to.
+        let mut plan = Plan::new(device, Tell::ignore());
         for text in &self.publish {
             let ports = text.parse::<PublishedRange>();
             let ports = ports.map_err(|why| wrong("publish", text, &why))?;
@@ -417,6 +443,7 @@ impl Link {
             Self::Loopback => "loopback",
             Self::Rootless => "rootless",
             Self::Tap(_) => "tap",
+            Self::Device(_) => "device",
         }
     }
 }

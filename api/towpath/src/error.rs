@@ -103,7 +103,8 @@ impl StartError {
             PlanError::System { source, .. } | PlanError::Capture(source) => source.kind(),
             PlanError::AddressTaken { .. } => io::ErrorKind::AddrInUse,
             PlanError::NoNetwork => io::ErrorKind::AddrNotAvailable,
-            PlanError::Tap(_) | PlanError::Host(_) => io::ErrorKind::PermissionDenied,
+            PlanError::Device(error) => error.kind,
+            PlanError::Host(_) => io::ErrorKind::PermissionDenied,
             _ => return Self::Option(with_causes(&error)),
         };
         Self::Link { kind, message: with_causes(&error) }

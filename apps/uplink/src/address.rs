@@ -58,6 +58,11 @@ pub(crate) fn forwarder(own: &Prefix, gateway: IpAddr, default: Option<IpAddr>) 
     default.filter(free).or_else(|| hosts(own).take(3).find(free))
 }
 
+/// Returns addresses as a list in a sentence.
+pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
+    ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
+}
+
 /// Ethernet address of a stack beside the kernel on a device. The address is the same at each
 /// start, so that neighbours that remember it find the next run at once. IP addresses tell two
 /// stacks on one device apart.

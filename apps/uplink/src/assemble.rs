@@ -1,4 +1,4 @@
-//! The stack behind a link and its ports, which all kinds of links have in common.
+//! The stack behind a link and its ports.
 
 use std::io;
 
@@ -6,34 +6,48 @@ use towpath_pool::{LinkType, Port};
 use towpath_wire::Prefix;
 
 use crate::address::other_host;
-use crate::counting::Counting;
-use crate::plan::{Connected, Dns, LinkKind, Plan, Result, system};
-use crate::plan_error::PlanError;
+use crate::device::DeviceSpec;
+use crate::device::driver::{DeviceSite, MTU_ETHERNET, OpenDevice, counted};
+use crate::netem::NetemSpec;
+use crate::plan::{Connected, Dns, Plan};
+use crate::plan_error::{PlanError, Result, system};
 use crate::shape::{Resolver, Route, Shape};
 
 /// Longest packet through the gateway. Memory has no limit of its own, and large segments save
 /// work. A fresh receive window (64 KiB) should hold several, or the sender waits for window
 /// updates.
 const MTU_ROOTLESS: u32 = 16_384;
-/// Longest packet of an Ethernet.
-const MTU_TAP: u32 = 1500;
 
 impl Plan {
-    /// Longest IP packet of a link that has no limit of its own, in bytes.
+    /// Returns the maximum length of IP packets on a link that has no limit of its own, in bytes.
     pub(crate) fn mtu(&self) -> u32 {
-        let is_ethernet = self.netem.is_some() || self.link != LinkKind::Gateway;
-        self.mtu.unwrap_or(if is_ethernet { MTU_TAP } else { MTU_ROOTLESS })
+        let is_ethernet = self.netem.is_some() || self.device.is_some();
+        self.mtu.unwrap_or(if is_ethernet { MTU_ETHERNET } else { MTU_ROOTLESS })
     }
 
-    /// A host on an Ethernet, whose router has the first other address of a network.
-    pub(crate) fn on_ethernet(&self, mac: [u8; 6], addresses: Vec<Prefix>, mtu: u32) -> Shape {
+    /// Opens the device, and makes the stack behind it.
+    pub(crate) fn over_device(&self, device: &DeviceSpec, seed: &[u8; 32]) -> Result<Connected> {
+        let OpenDevice { ports, site, receivers, replay } = device.open(&self.request(seed))?;
+        let mut connected = self.finish(ports, &self.behind(&site), site.facts)?;
+        connected.config.stack.receivers = receivers;
+        Ok(Connected { followed: site.followed, replay, ..connected })
+    }
+
+    /// Returns the stack behind a device. Its router is the kernel's, or the first other address of
+    /// its network.
+    pub(crate) fn behind(&self, site: &DeviceSite) -> Shape {
         // There is no forwarder: the nameserver is reached as other hosts are.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
             _ => None,
         };
-        let routes = Shape::default_routes(&addresses, LinkType::Ethernet, other_host);
-        self.shape(mac, addresses, mtu, routes, resolver)
+        let router = |own: &Prefix| {
+            let known = site.routers.iter().copied().find(|router| own.contains(*router));
+            known.or_else(|| other_host(own)).filter(|_| site.link == LinkType::Ethernet)
+        };
+        let routes = Shape::default_routes(&site.addresses, site.link, router);
+        let shape = self.shape(site.mac, site.addresses.clone(), site.mtu, routes, resolver);
+        Shape { in_process: false, ..shape }
     }
 
     pub(crate) fn shape(
@@ -63,21 +77,16 @@ impl Plan {
         }
     }
 
-    /// A stack whose shards have these ports.
-    pub(crate) fn finish<P: Port + Send + 'static>(
+    /// Makes a stack whose shards have these ports.
+    pub(crate) fn finish(
         &self,
-        ports: Vec<P>,
+        ports: Vec<Box<dyn Port + Send>>,
         shape: &Shape,
         facts: String,
     ) -> Result<Connected> {
         let config = shape.config(ports.first().expect("each shard has a port"));
-        let ports = self.counted(ports);
         let ports = match &shape.netem {
-            Some(netem) => {
-                let shaped = ports.into_iter().map(|port| netem.shaped(port));
-                let shaped = shaped.collect::<io::Result<_>>().map_err(system("read netem"))?;
-                self.recorded(self.counted(shaped))?
-            }
+            Some(netem) => self.recorded(self.shaped(netem, ports)?)?,
             None => self.recorded(ports)?,
         };
         let (addresses, published) = (shape.addresses.clone(), Vec::new());
@@ -85,26 +94,25 @@ impl Plan {
         Ok(Connected { config, ports, addresses, published, facts, notices, followed, replay })
     }
 
-    /// Ports that leave behind their counts.
-    fn counted<P: Port>(&self, ports: Vec<P>) -> Vec<Counting<P>> {
-        ports.into_iter().map(|port| Counting::new(port, &self.port_counters)).collect()
+    /// Puts links with delay and loss in front of ports.
+    fn shaped(
+        &self,
+        netem: &NetemSpec,
+        ports: Vec<Box<dyn Port + Send>>,
+    ) -> Result<Vec<Box<dyn Port + Send>>> {
+        let shaped = |port| Ok(counted(netem.shaped(port)?, &self.port_counters));
+        ports.into_iter().map(shaped).collect::<io::Result<_>>().map_err(system("read netem"))
     }
 
-    /// The only port of each shard, recorded if that was asked for.
-    fn recorded(
-        &self,
-        ports: Vec<impl Port + Send + 'static>,
-    ) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
+    /// Returns the only port of each shard, recorded if that was requested.
+    fn recorded(&self, ports: Vec<Box<dyn Port + Send>>) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
         Ok(match &self.capture {
-            Some(file) => boxed(
-                file.capture_queues(Shape::INTERFACE_NAME, ports).map_err(PlanError::Capture)?,
-            ),
-            None => boxed(ports),
+            Some(file) => {
+                let name = Shape::INTERFACE_NAME;
+                let recorded = file.capture_queues(name, ports).map_err(PlanError::Capture)?;
+                recorded.into_iter().map(|port| vec![Box::new(port) as _]).collect()
+            }
+            None => ports.into_iter().map(|port| vec![port]).collect(),
         })
     }
-}
-
-/// The only port of each shard.
-fn boxed(ports: Vec<impl Port + Send + 'static>) -> Vec<Vec<Box<dyn Port + Send>>> {
-    ports.into_iter().map(|port| vec![Box::new(port) as Box<dyn Port + Send>]).collect()
 }

@@ -1,5 +1,6 @@
 //! The link of a run's stack, and its transfer into another process.
 //!
+//! - [`DeviceSpec`]: a device in words, as `xdp:eth1`; [`DEVICES`]: all kinds of them;
 //! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a
 //!   link by them;
 //! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
@@ -19,10 +20,9 @@ mod assemble;
 mod claims;
 mod coalescing;
 mod counting;
-mod dpdk;
+mod device;
 mod facts;
 mod host_routes;
-mod interface;
 mod kernel_ports;
 mod launch;
 mod mtu;
@@ -32,11 +32,12 @@ mod netem;
 mod plan;
 mod plan_error;
 mod publish;
+mod random;
 mod record;
+mod remark;
 mod replay;
 mod rootless;
 mod shape;
-mod tap;
 mod tap_network;
 mod turns;
 mod unix_owner;
@@ -45,15 +46,21 @@ mod uplink;
 pub use address::{other_host, parse_cidr, station_mac};
 pub use claims::Claims;
 pub use counting::{Counting, Layer, Tally, layers};
+pub use device::{
+    DEVICES, DeviceDriver, DeviceRequest, DeviceSite, DeviceSpec, DeviceTraits, DeviceUse,
+    OpenDevice, ParameterKind, spec::names as device_names,
+};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
-pub use mtu::{Followed, MtuFollower, set_engine_mtu};
+pub use mtu::{Followed, MTUS, MtuFollower, set_engine_mtu};
 pub use names::{HostEntry, NameDestination, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;
-pub use plan::{Connected, Dns, LinkKind, MTUS, Packed, Plan, Remark, Tell, random};
-pub use plan_error::PlanError;
+pub use plan::{Connected, Dns, Packed, Plan};
+pub use plan_error::{DeviceError, PlanError};
 pub use publish::{Protocol, Publish, PublishedRange};
+pub use random::random;
 pub use record::{Recording, record_drops};
+pub use remark::{Remark, Tell};
 pub use replay::ReplayEnd;
 pub use shape::{Link, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};

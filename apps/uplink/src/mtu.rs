@@ -12,7 +12,8 @@ use towpath_engine::Remote;
 use towpath_interface::{Interface, LinkWatch};
 use towpath_stack::net::{Change, IfaceId};
 
-use crate::plan::MTUS;
+/// Minimum MTU of IPv6 (RFC 8200, section 5), and the longest packet of IPv4 (RFC 791), in bytes.
+pub const MTUS: std::ops::RangeInclusive<u32> = 1280..=65535;
 
 /// An interface of the kernel whose MTU a stack follows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,11 @@
 //! From words to a link: the plan of a stack's uplink, and how its link is opened.
 //!
-//! Each kind of link has a file: `rootless`, `tap`, `interface` (packet sockets and XDP), `dpdk`
-//! and `replay`. `Plan` chooses among them here. Each uses `assemble`, which makes the stack and
-//! the ports, and no method of this file.
+//! A plan opens its device, or without one the gateway (`rootless`). Then `assemble` makes the
+//! stack and the ports.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -22,16 +19,17 @@ use towpath_tcp::CongestionKind;
 use towpath_wire::Prefix;
 
 use crate::counting::Tally;
+use crate::device::DeviceSpec;
+use crate::device::driver::{DeviceRequest, DeviceUse, PackedDevice};
 use crate::launch::LaunchSpec;
-use crate::mtu::Followed;
+use crate::mtu::{Followed, MTUS};
 use crate::names::Names;
 use crate::netem::NetemSpec;
-use crate::plan_error::PlanError;
+use crate::plan_error::{PlanError, Result};
 use crate::publish::{Protocol, Publish};
+use crate::remark::Tell;
 use crate::replay::ReplayEnd;
 use crate::shape::{LOCAL_PORTS, Link, Shape};
-
-pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 
 /// A nameserver for the programs of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,47 +40,6 @@ pub enum Dns {
     None,
 }
 
-/// A remark for the user about a link. No call waits for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Remark {
-    /// The link works, but not as the user may expect, with the sentence that says why.
-    Warning(String),
-    /// The device was removed: "the TAP device tw0", or "the interface veth1".
-    DeviceGone(String),
-}
-
-/// Kind of the link of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LinkKind {
-    /// The rootless gateway.
-    Gateway,
-    /// A TAP device, of this name if it has one.
-    Tap(Option<String>),
-    /// An Ethernet interface of this machine, by its name, which the kernel uses as well.
-    Packet(String),
-    /// The same by XDP.
-    Xdp(String),
-    /// The port that DPDK finds when it is started with these arguments of EAL.
-    Dpdk(String),
-    /// Packets of a capture in this file, which come once a program takes any.
-    Replay(PathBuf),
-}
-
-impl LinkKind {
-    /// Name of the interface that the kernel uses as well.
-    pub fn interface(&self) -> Option<&str> {
-        match self {
-            Self::Packet(name) | Self::Xdp(name) => Some(name),
-            Self::Gateway | Self::Tap(_) | Self::Dpdk(_) | Self::Replay(_) => None,
-        }
-    }
-}
-
-/// A function that takes remarks, on any thread.
-#[derive(Clone)]
-pub struct Tell(Arc<dyn Fn(Remark) + Send + Sync>);
-
 /// Words that make the uplink of a stack; a plan can go to another thread.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -90,8 +47,8 @@ pub struct Plan {
     pub publish: Vec<Publish>,
     /// Bound sockets that the caller handed over, as further ports.
     pub passed: Vec<(Publish, Arc<OwnedFd>)>,
-    /// Kind of the link.
-    pub link: LinkKind,
+    /// Device of the link; None: the rootless gateway.
+    pub device: Option<DeviceSpec>,
     /// Addresses of the stack; empty: not asked for.
     pub addresses: Vec<Prefix>,
     /// Ports of the addresses that the kernel has on the interface; empty: the stack has addresses
@@ -156,6 +113,8 @@ pub struct Packed {
     pub outfit: LaunchSpec,
     /// Descriptors that go with the launch spec, but for the parent-death pipe's.
     pub descriptors: Vec<OwnedFd>,
+    /// Name of the device for messages, as "the TAP device tw0"; empty: there is none.
+    pub device: String,
     /// As [`Connected::facts`].
     pub facts: String,
     /// As [`Connected::followed`].
@@ -171,37 +130,14 @@ pub(crate) struct Parted {
     pub(crate) facts: String,
 }
 
-/// The largest MTU that Linux lets a TAP device have: 65535 less the 14 bytes of an Ethernet
-/// header (MAX_MTU and hard_header_len in drivers/net/tun.c).
-const MTU_TAP_MAX: u32 = 65_535 - 14;
-/// The least MTU of IPv6 (RFC 8200, section 5), and the longest packet of IPv4 (RFC 791).
-pub const MTUS: RangeInclusive<u32> = 1280..=65535;
-
-impl Tell {
-    /// A `Tell` that calls `listener` with remarks.
-    pub fn new(listener: impl Fn(Remark) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(listener))
-    }
-
-    pub(crate) fn remark(&self, remark: Remark) {
-        (self.0)(remark);
-    }
-}
-
-impl std::fmt::Debug for Tell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tell").finish_non_exhaustive()
-    }
-}
-
 impl Plan {
-    /// A plan for a link with the defaults of its kind.
-    pub fn new(link: LinkKind, tell: Tell) -> Self {
+    /// Creates a plan with the defaults of its device, or of the gateway.
+    pub fn new(device: Option<DeviceSpec>, tell: Tell) -> Self {
         Self {
             publish: Vec::new(),
             passed: Vec::new(),
             mtu: None,
-            link,
+            device,
             addresses: Vec::new(),
             ports: Vec::new(),
             host_loopback: true,
@@ -231,52 +167,21 @@ impl Plan {
     /// Named ports are taken first; otherwise the host could choose one of them as a free one.
     ///
     /// # Errors
-    /// [`PlanError::Mtu`], [`PlanError::PublishWithDevice`], [`PlanError::GivenTwice`],
-    /// [`PlanError::NoAddress`], [`PlanError::OneShard`], [`PlanError::PortsWithoutInterface`].
+    /// [`PlanError::Mtu`], [`PlanError::GivenTwice`], [`PlanError::PortsWithoutInterface`], or one
+    /// that the device does not go with.
     pub fn check(&mut self) -> Result<()> {
-        let (most, link) = match &self.link {
-            LinkKind::Gateway => (*MTUS.end(), "the gateway"),
-            LinkKind::Tap(_) => (MTU_TAP_MAX, "a TAP device"),
-            LinkKind::Packet(name) | LinkKind::Xdp(name) => (*MTUS.end(), name.as_str()),
-            LinkKind::Dpdk(_) => (*MTUS.end(), "a port of DPDK"),
-            LinkKind::Replay(_) => (*MTUS.end(), "a replay"),
-        };
+        let device = self.device.as_ref();
+        let most = device.map_or(*MTUS.end(), |device| device.driver().traits.mtu_max);
         let mtu = self.mtu();
         if !MTUS.contains(&mtu) || mtu > most {
-            return Err(PlanError::Mtu { mtu, most, link: link.into() });
+            let link = device.map_or("the gateway", DeviceSpec::noun).into();
+            return Err(PlanError::Mtu { mtu, most, link });
         }
-        if self.link != LinkKind::Gateway
-            && let Some(publish) = self.ports_of_host().first()
-        {
-            return Err(PlanError::PublishWithDevice(*publish));
+        if !self.ports.is_empty() && device.and_then(DeviceSpec::interface).is_none() {
+            return Err(PlanError::PortsWithoutInterface);
         }
-        match self.link.interface() {
-            Some(name) if self.addresses.is_empty() && self.ports.is_empty() => {
-                return Err(PlanError::NoAddress { interface: name.into() });
-            }
-            None if !self.ports.is_empty() => return Err(PlanError::PortsWithoutInterface),
-            _ => {}
-        }
-        if let LinkKind::Xdp(name) = &self.link
-            && self.shards > 1
-            && !self.auto
-        {
-            return Err(PlanError::OneShard { interface: name.clone() });
-        }
-        if matches!(self.link, LinkKind::Dpdk(_)) && self.addresses.is_empty() {
-            return Err(PlanError::NoAddress { interface: "the port".into() });
-        }
-        if let LinkKind::Replay(file) = &self.link {
-            let name = file.display().to_string();
-            if self.addresses.is_empty() {
-                return Err(PlanError::NoReplayAddress);
-            }
-            if self.shards > 1 && !self.auto {
-                return Err(PlanError::OneShard { interface: name });
-            }
-        }
-        if !matches!(self.link, LinkKind::Gateway | LinkKind::Tap(_)) && self.names.lead_to_host() {
-            return Err(PlanError::HostUnknown { link: link.into() });
+        if let Some(device) = device {
+            self.check_device(device)?;
         }
         self.publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&self.publish) {
@@ -290,21 +195,36 @@ impl Plan {
         Ok(())
     }
 
+    /// Checks whether other parts of the plan go with the device.
+    fn check_device(&self, device: &DeviceSpec) -> Result<()> {
+        let traits = &device.driver().traits;
+        if let Some(publish) = self.ports_of_host().first() {
+            return Err(PlanError::PublishWithDevice(*publish));
+        }
+        if let Some(sentence) = traits.needs_address
+            && self.addresses.is_empty()
+            && self.ports.is_empty()
+        {
+            return Err(PlanError::NoAddress(sentence.replace("{}", device.parameters())));
+        }
+        if !traits.has_queues && self.shards > 1 && !self.auto {
+            return Err(PlanError::OneShard { device: device.parameters().into() });
+        }
+        if !traits.reaches_host && self.names.lead_to_host() {
+            return Err(PlanError::HostUnknown { link: device.noun().into() });
+        }
+        Ok(())
+    }
+
     /// Makes the uplink: binds the host's ports, or opens the device. Packets go to the shard
     /// that owns their flow among those of a stack whose secret is `seed`.
     ///
     /// # Errors
     /// See [`PlanError`]. Nothing stays open.
     pub fn build(&self, seed: &[u8; 32]) -> Result<Connected> {
-        let mut uplink = match &self.link {
-            LinkKind::Gateway => {
-                self.over_gateway(self.rootless()?, Owners::new(seed, self.shards))
-            }
-            LinkKind::Tap(name) => self.over_tap(name.clone(), seed),
-            LinkKind::Packet(name) => self.by_packets(name, seed),
-            LinkKind::Xdp(name) => self.by_xdp(name),
-            LinkKind::Dpdk(arguments) => self.over_dpdk(arguments),
-            LinkKind::Replay(file) => self.over_replay(file),
+        let mut uplink = match &self.device {
+            None => self.over_gateway(self.rootless()?, Owners::new(seed, self.shards)),
+            Some(device) => self.over_device(device, seed),
         }?;
         uplink.config.threads_by_need = self.auto;
         Ok(uplink)
@@ -314,57 +234,42 @@ impl Plan {
     /// PROGRAM starts.
     ///
     /// # Errors
-    /// As for [`Self::build`].
+    /// As for [`Self::build`], or the device cannot move to another process.
     pub fn pack(&self, library: OsString) -> Result<Packed> {
-        let Parted { link, shape, descriptors, facts } = match &self.link {
-            LinkKind::Gateway => self.parted_gateway(),
-            LinkKind::Tap(name) => self.parted_tap(name.clone()),
-            LinkKind::Packet(name) => self.parted_packets(name),
-            LinkKind::Xdp(name) => self.parted_xdp(name),
-            LinkKind::Dpdk(_) => Err(PlanError::DpdkInside),
-            LinkKind::Replay(file) => self.parted_replay(file),
-        }?;
-        let followed = match &link {
-            Link::Packet(interface) => Some(Followed::new(interface, self.mtu)),
-            Link::Xdp(facts) => Some(self.followed_xdp(facts)),
-            Link::Gateway { .. } | Link::Tap { .. } | Link::Replay(_) => None,
+        let Some(device) = &self.device else {
+            let Parted { link, shape, descriptors, facts } = self.parted_gateway()?;
+            let outfit = LaunchSpec { shape, link, strict: self.strict, library };
+            let (device, followed) = (String::new(), None);
+            return Ok(Packed { outfit, descriptors, device, facts, followed });
         };
-        let outfit = LaunchSpec { shape, link, strict: self.strict, library };
-        Ok(Packed { outfit, descriptors, facts, followed })
+        let name = device.driver().name;
+        let pack =
+            device.driver().pack.map_err(|why| PlanError::NotInline { device: name, why })?;
+        // The only queue needs no owner.
+        let PackedDevice { site, state, descriptors } =
+            pack(device.parameters(), &self.request(&[0; 32]))?;
+        let link = Link::Device { name: name.into(), state };
+        let outfit = LaunchSpec { shape: self.behind(&site), link, strict: self.strict, library };
+        let (device, facts, followed) = (site.name, site.facts, site.followed);
+        Ok(Packed { outfit, descriptors, device, facts, followed })
+    }
+
+    /// Returns the request for the device of a stack whose secret is `seed`.
+    pub(crate) fn request<'a>(&'a self, seed: &'a [u8; 32]) -> DeviceRequest<'a> {
+        DeviceRequest {
+            ports: &self.ports,
+            mtu: self.mtu,
+            queues: self.shards,
+            auto: self.auto,
+            seed,
+            ..DeviceRequest::new(DeviceUse::Host, &self.addresses, &self.port_counters, &self.tell)
+        }
     }
 
     /// Counters of the ports; complete once these are gone.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.counted()
     }
-}
-
-/// 32 unpredictable bytes, for the secrets of a stack.
-///
-/// # Errors
-/// See getrandom(2).
-pub fn random() -> Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    // Up to 256 bytes come whole once the system has started.
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| system("get random bytes")(errno.into()))?;
-    Ok(bytes)
-}
-
-/// An Ethernet address that no other host is likely to have: 02 is locally administered, unicast.
-pub(crate) fn random_mac() -> Result<[u8; 6]> {
-    let [a, b, c, d, e, ..] = random()?;
-    Ok([0x02, a, b, c, d, e])
-}
-
-/// Addresses in a sentence.
-pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
-    ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
-}
-
-/// The kernel's error of a step.
-pub(crate) fn system(step: &'static str) -> impl Fn(std::io::Error) -> PlanError {
-    move |source| PlanError::System { step, source }
 }
 
 /// Two of `-p` that are one port of this host.

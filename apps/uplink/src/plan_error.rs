@@ -2,12 +2,14 @@
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
-use towpath_tap::{HostError, OpenError};
+use towpath_tap::HostError;
 use towpath_wire::Prefix;
 
+use crate::device::driver::DeviceDriver;
 use crate::publish::Publish;
+
+pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 
 /// Reason why a [`Plan`](crate::Plan) cannot be carried out. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +40,9 @@ pub enum PlanError {
          own address; leave one of the two out"
     )]
     PublishWithDevice(Publish),
-    /// The link is an interface, in whose network the stack needs an address.
-    #[error(
-        "the stack needs an address in the network of {interface} that no other host has: give \
-         one, as 192.0.2.7/24"
-    )]
-    NoAddress {
-        /// The interface.
-        interface: String,
-    },
+    /// The device needs an address, which the sentence describes.
+    #[error("{0}: give one, as 192.0.2.7/24")]
+    NoAddress(String),
     /// Ports of the kernel's addresses were asked for, and the link is no interface.
     #[error("ports of the kernel's addresses need an interface: leave them out, or give one")]
     PortsWithoutInterface,
@@ -69,11 +65,11 @@ pub enum PlanError {
         /// The interface.
         interface: String,
     },
-    /// The link is an interface, and more than one shard was asked for.
-    #[error("a stack on {interface} has one shard: leave out the number of shards")]
+    /// The device has one queue, and more than one shard was asked for.
+    #[error("a stack on {device} has one shard: leave out the number of shards")]
     OneShard {
-        /// The interface.
-        interface: String,
+        /// The interface, or the file.
+        device: String,
     },
     /// Two of the published ports are one port of this host.
     #[error("{0} and {1} are the same port of this host; choose another HOSTPORT for one")]
@@ -145,39 +141,16 @@ pub enum PlanError {
          give an address"
     )]
     NoNetwork,
-    /// The TAP device cannot be opened.
+    /// The device cannot be opened.
     #[error(transparent)]
-    Tap(#[from] OpenError),
-    /// The interface cannot be opened.
-    #[error(transparent)]
-    Packet(#[from] towpath_packet::OpenError),
-    /// The interface cannot be opened by XDP.
-    #[error(transparent)]
-    Xdp(#[from] towpath_xdp::OpenError),
-    /// Build of towpath without DPDK.
-    #[error(
-        "this build of towpath has no DPDK: in a clone of its sources, build it with \
-         `sudo apt-get install libdpdk-dev && cargo build --release --features dpdk`"
-    )]
-    NoDpdk,
-    /// DPDK starts in no process but this one.
-    #[error("DPDK drives its port from this process, and not from PROGRAM's")]
-    DpdkInside,
-    /// The port of DPDK cannot be opened.
-    #[error(transparent)]
-    Dpdk(Box<dyn std::error::Error + Send + Sync>),
-    /// The link is a replay, and the stack has no address that packets could be for.
-    #[error(
-        "a replay needs an address that packets of the capture are for: give one, as 192.0.2.7/24"
-    )]
-    NoReplayAddress,
-    /// The capture cannot be replayed.
-    #[error("{}: {source}", file.display())]
-    Replay {
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        source: towpath_replay::ReplayError,
+    Device(DeviceError),
+    /// The device cannot move to PROGRAM's process.
+    #[error("{device} with an engine in PROGRAM's process: {why}")]
+    NotInline {
+        /// Name of the device.
+        device: &'static str,
+        /// The obstacle.
+        why: &'static str,
     },
     /// The end of the TAP device on this host cannot be set up.
     #[error(transparent)]
@@ -193,6 +166,46 @@ pub enum PlanError {
         /// The error of the system.
         source: io::Error,
     },
+}
+
+/// Error of a device that cannot be opened. Its message contains those of its causes.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct DeviceError {
+    /// Name of the device, as `xdp`.
+    pub device: &'static str,
+    /// Kind of the system's error, or `PermissionDenied` if the system refused nothing.
+    pub kind: ErrorKind,
+    message: String,
+}
+
+impl PlanError {
+    /// Returns a function that makes an error of `driver` from its cause.
+    pub(crate) fn of_device<E>(driver: &DeviceDriver) -> impl Fn(E) -> Self + use<E>
+    where
+        E: std::error::Error,
+    {
+        let device = driver.name;
+        move |error| {
+            let (mut message, mut kind) = (error.to_string(), ErrorKind::PermissionDenied);
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                let text = error.to_string();
+                kind = error.downcast_ref().map_or(kind, io::Error::kind);
+                if !message.contains(&text) {
+                    message.push_str(": ");
+                    message.push_str(&text);
+                }
+                cause = error.source();
+            }
+            Self::Device(DeviceError { device, kind, message })
+        }
+    }
+}
+
+/// Returns a function that makes an error from that of the kernel in a step.
+pub(crate) fn system(step: &'static str) -> impl Fn(io::Error) -> PlanError {
+    move |source| PlanError::System { step, source }
 }
 
 /// The rest of a sentence that says why the host refuses a port.

@@ -12,11 +12,14 @@ use towpath_pool::LinkType;
 use towpath_stack::Owners;
 
 use crate::address::{forwarder, other_host};
+use crate::device::driver::counted;
 use crate::facts::facts;
 use crate::host_routes::{self, HostRoute};
-use crate::plan::{Connected, Dns, Parted, Plan, Remark, Result, random, system};
-use crate::plan_error::PlanError;
+use crate::plan::{Connected, Dns, Parted, Plan};
+use crate::plan_error::{PlanError, Result, system};
 use crate::publish::{Protocol, Publish};
+use crate::random::random;
+use crate::remark::Remark;
 use crate::shape::{Link, Resolver, Shape};
 use crate::uplink::now_ns;
 
@@ -55,6 +58,8 @@ impl Plan {
         let ports = self.ports_of_host();
         let facts = facts(&ports, &places, program);
         let published = ports.into_iter().zip(places).collect::<Vec<_>>();
+        let counted = |gateway| counted(gateway, &self.port_counters);
+        let gateways = gateways.into_iter().map(counted).collect();
         let mut connected = self.finish(gateways, &shape, facts)?;
         if !published.is_empty() {
             connected.config.stack.receivers = Some(watch);

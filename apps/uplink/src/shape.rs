@@ -1,14 +1,12 @@
 //! The stack's side of its link.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use towpath_engine::{BUSY_POLL, EngineConfig, ResolverConfig, RouteConfig};
 use towpath_gateway::limits::DESCRIPTORS_USED_MAX;
 use towpath_gateway::{Forward, GatewayConfig};
-use towpath_interface::Interface;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::{InterfaceConfig, metric_unless_given};
 use towpath_tcp::CongestionKind;
@@ -82,19 +80,13 @@ pub enum Link {
         /// Number of ports at the end whose sockets the caller has bound.
         passed: usize,
     },
-    /// A TAP device, whose descriptor goes with this.
-    Tap {
-        /// Its interface name.
+    /// A device, whose descriptors go with this.
+    Device {
+        /// Name of its driver.
         name: String,
-        /// Whether the kernel takes UDP datagrams that are to be cut.
-        udp_segmentation: bool,
+        /// State that the driver packed.
+        state: serde_json::Value,
     },
-    /// An Ethernet interface of this machine, whose packet socket goes with this.
-    Packet(Interface),
-    /// A capture whose packets come, and whose file goes with this.
-    Replay(PathBuf),
-    /// The same by an XDP socket, whose descriptors go with this.
-    Xdp(towpath_xdp::XdpProperties),
 }
 
 impl Link {
@@ -102,7 +94,7 @@ impl Link {
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
-            Self::Tap { .. } | Self::Packet(_) | Self::Xdp(_) | Self::Replay(_) => 0,
+            Self::Device { .. } => 0,
         }
     }
 }

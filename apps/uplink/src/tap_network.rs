@@ -5,10 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use towpath_wire::Prefix;
 
 use crate::host_routes::{self, HostRoute};
-use crate::plan_error::PlanError;
+use crate::plan_error::{PlanError, Result};
 use crate::turns::Turn;
-
-type Result<T> = std::result::Result<T, PlanError>;
 
 /// A network that this host is in, or has a route to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,10 +103,17 @@ fn system(source: std::io::Error) -> PlanError {
     PlanError::System { step: "read the addresses of this host", source }
 }
 
-/// An address of `asked` that an interface of this host has, with the interface.
-pub(crate) fn own_address(asked: &[Prefix]) -> Result<Option<(Prefix, String)>> {
+/// Refuses addresses that an interface of this host has, because both would answer.
+pub(crate) fn refuse_own_address(addresses: &[Prefix]) -> Result<()> {
     let held = held_by_host()?;
-    Ok(asked.iter().find_map(|own| Some((*own, of_host(&held, own)?.interface.clone()))))
+    let taken = |own: &Prefix| Some((*own, of_host(&held, own)?.interface.clone()));
+    match addresses.iter().find_map(taken) {
+        Some((own, interface)) => {
+            let why = format!("this host has it on {interface} already");
+            Err(PlanError::AddressTaken { own, why })
+        }
+        None => Ok(()),
+    }
 }
 
 /// The entry of an interface that has the very address.

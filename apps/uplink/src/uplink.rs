@@ -1,24 +1,21 @@
 //! The uplink of an engine in PROGRAM's process, over descriptors that `towpath run` opened.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::slice;
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use towpath_engine::EngineConfig;
-use towpath_gateway::{Bound, Gateway, GatewayConfig, PublishWatch};
-use towpath_packet::{PacketSocket, Parts as PacketParts};
+use towpath_gateway::{Bound, Forward, Gateway, GatewayConfig, PublishWatch};
 use towpath_pool::Port;
-use towpath_replay::Replay;
 use towpath_shm::Fd;
-use towpath_stack::ReceiverWatch;
-use towpath_tap::{Parts, Tap};
-use towpath_xdp::{Parts as XdpParts, XdpSocket};
 
-use crate::coalescing::Coalescing;
-use crate::counting::{Counting, Tally};
+use crate::counting::Tally;
+use crate::device::driver::{ReceivedDevice, UnpackedDevice, counted};
+use crate::device::unpacker;
 use crate::launch::{LaunchSocket, LaunchSpec, Said};
-use crate::replay::{ReplayEnd, StartWatch};
+use crate::replay::ReplayEnd;
 use crate::shape::Link;
 
 /// An engine to be.
@@ -46,73 +43,75 @@ impl LaunchSpec {
         home: &LaunchSocket,
     ) -> io::Result<Uplink> {
         let counters = Arc::default();
-        let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().ok_or(ErrorKind::InvalidData);
-        let told = home.clone();
-        let mut watch: Option<Arc<dyn ReceiverWatch>> = None;
-        let mut end = None;
-        let port = match &self.link {
+        let made = match &self.link {
             Link::Gateway { config, forwards, passed } => {
                 let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
-                let mut gateway = Gateway::new(config.clone(), now_ns())?;
-                gateway.on_notice(move |notice| told.mention(&Said::Notice(notice)));
-                let reserved = forwards.len().saturating_sub(*passed);
-                let mut bound = Vec::new();
-                for (index, &(which, host)) in forwards.iter().enumerate() {
-                    bound.push(if index < reserved {
-                        Bound::reserved(which, next()?, host)
-                    } else {
-                        Bound::passed(which, next()?).map_err(|error| error.source)?
-                    });
-                }
+                gateway(&config, bound(forwards, *passed, descriptors)?, home, &counters)?
+            }
+            Link::Device { name, state } => {
+                let unpack = unpacker(name).ok_or(ErrorKind::InvalidData)?;
                 let told = home.clone();
-                let tell = move |notice| told.mention(&Said::Notice(notice));
-                watch = Some(PublishWatch::new(&config, &bound, tell));
-                Gateway::serve_bound(slice::from_mut(&mut gateway), bound)
-                    .map_err(|error| error.source)?;
-                self.joined(Counting::new(gateway, &counters), &counters)?
-            }
-            Link::Tap { name, udp_segmentation } => {
-                let (name, udp_segmentation) = (name.clone(), *udp_segmentation);
-                let mut tap = Tap::from_parts(Parts { fd: next()?, name, udp_segmentation });
-                tap.on_gone(move || told.mention(&Said::DeviceGone));
-                self.joined(Counting::new(tap, &counters), &counters)?
-            }
-            Link::Replay(file) => {
-                let mut replay = Replay::from_fd(next()?).map_err(io::Error::other)?;
-                end = Some(ReplayEnd::of(&mut replay, file));
-                watch = Some(Arc::new(StartWatch(replay.wait_for_start())));
-                self.joined(Counting::new(replay, &counters), &counters)?
-            }
-            Link::Packet(interface) => {
-                let descriptors = std::iter::once(next()?).chain(descriptors).collect();
-                let parts = PacketParts { descriptors, interface: interface.clone() };
-                let mut socket = PacketSocket::from_parts(parts);
-                socket.on_gone(move || told.mention(&Said::DeviceGone));
-                self.joined(Counting::new(socket, &counters), &counters)?
-            }
-            Link::Xdp(facts) => {
-                let parts = XdpParts { descriptors: descriptors.collect(), facts: facts.clone() };
-                let mut socket = XdpSocket::from_parts(parts)?;
-                socket.on_gone(move || told.mention(&Said::DeviceGone));
-                let socket = Coalescing::new(socket);
-                self.joined(Counting::new(socket, &counters), &counters)?
+                let on_gone = Box::new(move || told.mention(&Said::DeviceGone));
+                let (state, counters) = (state.clone(), &counters);
+                unpack(ReceivedDevice { state, descriptors, counters, on_gone })?
             }
         };
+        let UnpackedDevice { port, receivers, replay } = made;
+        let port = self.joined(port, &counters)?;
         let mut config = self.shape.config(&*port);
-        config.stack.receivers = watch;
-        Ok(Uplink { config, port, counters, replay: end })
+        config.stack.receivers = receivers;
+        Ok(Uplink { config, port, counters, replay })
     }
 
-    /// A port, behind links if there are some.
+    /// Returns a port, behind links if there are some.
     fn joined(
         &self,
-        port: impl Port + Send + 'static,
+        port: Box<dyn Port + Send>,
         counters: &Arc<Tally>,
     ) -> io::Result<Box<dyn Port + Send>> {
-        let Some(netem) = &self.shape.netem else { return Ok(Box::new(port)) };
-        Ok(Box::new(Counting::new(netem.shaped(port)?, counters)))
+        match &self.shape.netem {
+            Some(netem) => Ok(counted(netem.shaped(port)?, counters)),
+            None => Ok(port),
+        }
     }
+}
+
+/// Returns the host's ports over their descriptors, of which the caller bound the last `passed`.
+fn bound(
+    forwards: &[(Forward, SocketAddr)],
+    passed: usize,
+    descriptors: Vec<Fd>,
+) -> io::Result<Vec<Bound>> {
+    if descriptors.len() < forwards.len() {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let reserved = forwards.len().saturating_sub(passed);
+    let bound = forwards.iter().zip(descriptors).enumerate().map(|(index, (forward, fd))| {
+        let &(which, host) = forward;
+        match index < reserved {
+            true => Ok(Bound::reserved(which, fd, host)),
+            false => Bound::passed(which, fd).map_err(|error| error.source),
+        }
+    });
+    bound.collect()
+}
+
+/// Makes the gateway, which serves ports that are bound.
+fn gateway(
+    config: &GatewayConfig,
+    bound: Vec<Bound>,
+    home: &LaunchSocket,
+    counters: &Arc<Tally>,
+) -> io::Result<UnpackedDevice> {
+    let tell = || {
+        let told = home.clone();
+        move |notice| told.mention(&Said::Notice(notice))
+    };
+    let mut gateway = Gateway::new(config.clone(), now_ns())?;
+    gateway.on_notice(tell());
+    let watch = PublishWatch::new(config, &bound, tell());
+    Gateway::serve_bound(slice::from_mut(&mut gateway), bound).map_err(|error| error.source)?;
+    Ok(UnpackedDevice { receivers: Some(watch), ..UnpackedDevice::new(gateway, counters) })
 }
 
 /// CLOCK_MONOTONIC, which is the engine's clock.

@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use towpath_engine::BUSY_POLL;
 use towpath_model::Word;
 use towpath_tcp::CongestionKind;
-use towpath_uplink::{Dns, LinkKind, PortRange, parse_cidr};
+use towpath_uplink::{DeviceSpec, Dns, PortRange, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::activation::PublishArg;
@@ -258,18 +258,16 @@ impl RunArgs {
     /// # Errors
     /// Another option needs the stack in towpath's process.
     pub fn check_inline(&self) -> Result<()> {
-        let (option, why) = match self.device.link() {
+        let device = self.device.device().map(DeviceSpec::driver);
+        let (option, why) = match device.map(|driver| (driver.name, driver.obstacle_to_inline())) {
             _ if !self.inline => return Ok(()),
             _ if self.capture.pcap.is_some() => {
-                ("--pcap", "PROGRAM's process has the packets, which towpath cannot record")
+                ("pcap", "PROGRAM's process has the packets, which towpath cannot record")
             }
-            LinkKind::Xdp(_) => {
-                ("--xdp", "a process cannot go on with the rings of the one before its exec(2)")
-            }
-            LinkKind::Dpdk(_) => ("--dpdk", "DPDK works in the process that started it, towpath's"),
+            Some((name, Some(why))) => (name, why),
             _ => return Ok(()),
         };
-        let message = format!("{option} with --inline: {why}; leave one of the two out");
+        let message = format!("--{option} with --inline: {why}; leave one of the two out");
         Err(Failure::error(ExitCode::Failed, message))
     }
 
@@ -557,16 +555,24 @@ mod tests {
 
     #[test]
     fn values_that_may_be_left_out_need_an_equals_sign() {
+        let device = |args: &RunArgs| args.device.device().map(DeviceSpec::to_string);
         let args = run(&["--tap", "--stats", "prog"]).unwrap();
-        assert_eq!(
-            (args.device.link(), args.stats),
-            (LinkKind::Tap(None), Some(StatsFormat::Text))
-        );
+        assert_eq!((device(&args).as_deref(), args.stats), (Some("tap:"), Some(StatsFormat::Text)));
         let args = run(&["--tap=t0", "--stats=json", "prog"]).unwrap();
-        let named = LinkKind::Tap(Some("t0".into()));
-        assert_eq!((args.device.link(), args.stats), (named, Some(StatsFormat::Json)));
+        let named = Some("tap:t0");
+        assert_eq!((device(&args).as_deref(), args.stats), (named, Some(StatsFormat::Json)));
         let args = run(&["prog"]).unwrap();
-        assert_eq!((args.device.link(), args.stats, args.mtu), (LinkKind::Gateway, None, None));
+        assert_eq!((device(&args), args.stats, args.mtu), (None, None, None));
+    }
+
+    #[test]
+    fn each_device_has_an_option() {
+        for driver in towpath_uplink::DEVICES {
+            let option = format!("--{}={}", driver.name, driver.example);
+            let args = run(&[&option, "--address", "10.0.0.2/24", "prog"]).expect(&option);
+            let device = args.device.device().expect(&option).to_string();
+            assert_eq!(device, format!("{}:{}", driver.name, driver.example));
+        }
     }
 
     #[test]

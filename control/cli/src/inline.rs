@@ -17,7 +17,7 @@ use towpath_shm::image::Outside;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_stack::net::{Conflict, IfaceId};
 use towpath_uplink::{
-    Followed, LaunchMessage, LaunchSocket, LaunchSpec, Layer, Link, Packed, Plan, Said,
+    Followed, LaunchMessage, LaunchSocket, LaunchSpec, Layer, Packed, Plan, Said,
 };
 use towpath_wire::MacAddr;
 
@@ -86,18 +86,11 @@ pub fn begin(
     lifeline: BorrowedFd<'_>,
     library: &Path,
 ) -> Result<Begun> {
-    let Packed { outfit, descriptors, facts, followed } =
+    let Packed { outfit, descriptors, device, facts, followed } =
         plan.pack(library.as_os_str().to_owned()).map_err(in_options)?;
     let (home, control) = LaunchSocket::pair().context("socketpair")?;
     let lifeline = lifeline.try_clone_to_owned()?;
     let descriptors = std::iter::once(lifeline).chain(descriptors).collect();
-    let device = match &outfit.link {
-        Link::Tap { name, .. } => format!("the TAP device {name}"),
-        Link::Packet(interface) => format!("the interface {}", interface.name),
-        Link::Replay(file) => file.display().to_string(),
-        Link::Xdp(facts) => format!("the interface {}", facts.interface.name),
-        Link::Gateway { .. } => String::new(),
-    };
     let (sockets, of_sockets) = channel();
     let (unsent, of_unsent) = channel();
     let answers = Answers { sockets: of_sockets, unsent: of_unsent };

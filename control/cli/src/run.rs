@@ -189,9 +189,10 @@ fn put_stats(
 /// option.
 fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     let [value, dashes, ..] = &args.program[..] else { return error };
-    let options = [("--tap", args.device.is_tap()), ("--stats", args.stats.is_some())];
-    match options.into_iter().find(|(_, given)| *given && dashes == "--") {
-        Some((option, _)) => {
+    let stats = || args.stats.map(|_| "--stats".to_owned());
+    let option = args.device.option_without_value().or_else(stats);
+    match option.filter(|_| dashes == "--") {
+        Some(option) => {
             let value = value.to_string_lossy();
             error.context(format!("a value of {option} is joined to it, {option}={value}"))
         }

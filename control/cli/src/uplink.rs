@@ -20,7 +20,7 @@ pub fn plan(
     activation: &mut Option<Activation>,
     messages: &Messages,
 ) -> Result<Plan> {
-    let mut plan = Plan::new(args.device.link(), listener(messages.clone()));
+    let mut plan = Plan::new(args.device.device().cloned(), listener(messages.clone()));
     activation::publish(&args.publish, activation, &mut plan)?;
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);
@@ -117,19 +117,16 @@ pub fn conflict(conflict: &Conflict) -> String {
 pub fn in_options(error: PlanError) -> anyhow::Error {
     let message = match &error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),
-        PlanError::NoAddress { .. } => error.to_string().replace("give one", "give an --address"),
+        PlanError::NoAddress(_) => error.to_string().replace("give one", "give an --address"),
         PlanError::OneShard { .. } => error.to_string().replace("the number of shards", "--shards"),
-        PlanError::Packet(_) => format!("--packet: {error}"),
-        PlanError::Xdp(_) => format!("--xdp: {error}"),
+        PlanError::Device(error) => format!("--{}: {error}", error.device),
         PlanError::PortsWithoutInterface => {
             "--ports needs an interface: give --xdp or --packet".to_owned()
         }
         PlanError::NoKernelAddress { .. } => format!("--ports: {error}"),
-        PlanError::NoDpdk | PlanError::DpdkInside | PlanError::Dpdk(_) => {
-            format!("--dpdk: {error}")
+        PlanError::NotInline { device, why } => {
+            format!("--{device} with --inline: {why}; leave one of the two out")
         }
-        PlanError::NoReplayAddress => error.to_string().replace("give one", "give an --address"),
-        PlanError::Replay { .. } => format!("--replay {error}"),
         PlanError::GivenTwice(one, other) => format!(
             "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for \
              one"
@@ -141,7 +138,6 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         | PlanError::AddressClaimed { .. } => format!("--address {error}"),
         PlanError::PortsClaimed { .. } => format!("--ports {error}"),
         PlanError::NoNetwork => error.to_string().replace("an address", "an --address"),
-        PlanError::Tap(towpath_tap::OpenError::BadName { .. }) => format!("--tap: {error}"),
         _ => return error.into(),
     };
     Failure::error(ExitCode::Failed, message)

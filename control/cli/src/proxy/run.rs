@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{LinkKind, Namespaced, Plan, PlanError, Remark, Tell};
+use towpath_uplink::{Namespaced, Plan, PlanError, Remark, Tell};
 use towpath_wire::Prefix;
 
 use super::run_args::ProxyRunArgs;
@@ -170,7 +170,7 @@ fn plan(
             of_remarks.say(&text);
         }
     });
-    let mut plan = Plan::new(LinkKind::Gateway, tell);
+    let mut plan = Plan::new(None, tell);
     activation::publish(&args.publish, activation, &mut plan)?;
     plan.addresses.clone_from(&args.address);
     plan.mtu = Some(args.mtu);

@@ -11,7 +11,7 @@ use towpath_model::Word;
 use towpath_router::{Hop, PlannedRoute, Target};
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 use towpath_stack::net::{RouteKind, SourceCheck};
-use towpath_uplink::parse_cidr;
+use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind, device_names, parse_cidr};
 use towpath_wire::Prefix;
 
 use crate::args::{CaptureArgs, StatsFormat, parse_name, parse_number};
@@ -27,23 +27,9 @@ pub struct RouterArgs {
     #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
     pub config: Option<PathBuf>,
 
-    /// A port: NAME=packet:INTERFACE,CIDR[,CIDR], or of xdp:INTERFACE, tap:DEVICE, vlan:PORT.ID,
-    /// bridge:PORT+PORT
-    ///
-    /// NAME is for rules, routes and counters. packet is an Ethernet interface of this host, which
-    /// the kernel keeps with its addresses: the router has an Ethernet address of its own there.
-    /// xdp is the same past the kernel's stack: more small packets, and slower large transfers.
-    /// tap makes the TAP device DEVICE, whose other end is this host, or takes over one that was
-    /// made for this user. CIDR is an address of the router on the link, with the length of its
-    /// network. May be given up to 64 times.
-    ///
-    /// vlan is the VLAN with the tag ID on another port. All VLANs of a port share its device. Its
-    /// own CIDR are for frames without a tag, and may be left out.
-    ///
-    /// bridge joins other ports to one link; these have no CIDR. A host's place is forgotten
-    /// ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096).
-    /// Both stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.
+    // The text of --help comes from the table of devices.
     #[arg(long, value_name = "PORT", required_unless_present = "config", value_parser = parse_port)]
+    #[arg(help = port_help(), long_help = port_long_help())]
     pub port: Vec<PortArg>,
 
     /// Name of the router, for `towpath ip --name` and the like
@@ -131,20 +117,16 @@ pub struct PortArg {
     /// Name of the port.
     pub name: String,
     /// Device behind it.
-    pub device: Device,
+    pub device: PortDevice,
     /// Addresses of the router on the link.
     pub addresses: Vec<Prefix>,
 }
 
-/// Device of a port.
+/// Device of a port, or the ports below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Device {
-    /// An Ethernet interface, beside the kernel.
-    Packet(String),
-    /// An Ethernet interface, past the kernel's stack.
-    Xdp(String),
-    /// A TAP device.
-    Tap(String),
+pub enum PortDevice {
+    /// A device.
+    Device(DeviceSpec),
     /// The VLAN with this tag on another port.
     Vlan(String, u16),
     /// Other ports as one link.
@@ -158,20 +140,26 @@ pub enum Device {
     },
 }
 
-impl Device {
-    /// Its kind, and what it stands on.
+impl PortDevice {
+    /// Returns the kind of the device, and the interface or the ports below it.
     pub fn words(&self) -> (&'static str, String) {
         match self {
-            Self::Packet(interface) => ("packet", interface.clone()),
-            Self::Xdp(interface) => ("xdp", interface.clone()),
-            Self::Tap(name) => ("tap", name.clone()),
+            Self::Device(spec) => (spec.driver().name, spec.parameters().to_owned()),
             Self::Vlan(parent, id) => ("vlan", format!("{parent}.{id}")),
             Self::Bridge { members, .. } => ("bridge", members.join("+")),
         }
     }
+
+    /// Returns the device, if the port stands on no other port.
+    pub fn device(&self) -> Option<&DeviceSpec> {
+        match self {
+            Self::Device(spec) => Some(spec),
+            Self::Vlan(..) | Self::Bridge { .. } => None,
+        }
+    }
 }
 
-/// Longest name of an interface (IFNAMSIZ, without the zero), and of a port.
+/// Maximum length of a port's name, as of an interface's (IFNAMSIZ, without the NUL).
 const NAME_LEN_MAX: usize = 15;
 
 pub fn check_port_name(name: &str) -> Result<(), String> {
@@ -185,53 +173,114 @@ pub fn check_port_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Example of `--port`.
+const PORT_FORM: &str =
+    "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
+
 pub fn parse_port(text: &str) -> Result<PortArg, String> {
-    let form =
-        "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
-    let (name, rest) = text.split_once('=').ok_or(form)?;
-    let (kind, rest) = rest.split_once(':').ok_or(form)?;
-    let mut words = rest.split(',');
-    let device = words.next().unwrap_or_default();
+    let (name, rest) = text.split_once('=').ok_or(PORT_FORM)?;
+    let (kind, rest) = rest.split_once(':').ok_or(PORT_FORM)?;
     check_port_name(name)?;
-    let is_name = |c: char| c != '/' && !c.is_whitespace() && !c.is_control();
-    let interface = || match device {
-        "" => Err(format!("{device:?} is not a name of an interface; {form}")),
-        name if name.len() > NAME_LEN_MAX || !name.chars().all(is_name) => {
-            Err(format!("{device:?} is not a name of an interface; {form}"))
-        }
-        name => Ok(name.to_owned()),
-    };
-    let (options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
-    let is_bridge = kind == "bridge";
-    if let Some(option) = options.first().filter(|_| !is_bridge) {
-        return Err(format!("{option:?} is for a bridge, not for {kind}; {form}"));
+    if let Some(driver) = DEVICES.iter().find(|driver| driver.name == kind) {
+        let (device, addresses) = parse_device(driver, rest)?;
+        return Ok(PortArg { name: name.to_owned(), device, addresses });
     }
+    let mut words = rest.split(',');
+    let below = words.next().unwrap_or_default();
+    let (options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
     let device = match kind {
-        "packet" => Device::Packet(interface()?),
-        "xdp" => Device::Xdp(interface()?),
-        "tap" => Device::Tap(interface()?),
-        "vlan" => parse_vlan(device)?,
-        "bridge" => parse_bridge(device, &options)?,
+        "vlan" => {
+            refuse_options(kind, &options)?;
+            parse_vlan(below)?
+        }
+        "bridge" => parse_bridge(below, &options)?,
         _ => {
-            return Err(format!(
-                "{kind:?} is not a kind of port: expected packet, xdp or tap, vlan or \
-                 bridge; {form}"
-            ));
+            let kinds = device_names(&["vlan", "bridge"]);
+            return Err(format!("{kind:?} is not a kind of port: expected {kinds}; {PORT_FORM}"));
         }
     };
     let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
     Ok(PortArg { name: name.to_owned(), device, addresses })
 }
 
-fn parse_vlan(text: &str) -> Result<Device, String> {
+/// Parses the parameters of a device, and the addresses behind them.
+fn parse_device(
+    driver: &'static DeviceDriver,
+    text: &str,
+) -> Result<(PortDevice, Vec<Prefix>), String> {
+    let (parameters, words) = match driver.kind {
+        ParameterKind::Text => split_text(text),
+        _ => text.split_once(',').map_or((text, None), |(device, words)| (device, Some(words))),
+    };
+    let words: Vec<_> = words.into_iter().flat_map(|words| words.split(',')).collect();
+    let (options, addresses): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|word| word.contains('='));
+    refuse_options(driver.name, &options)?;
+    // Rules, carriers and `towpath port` know a port's device by its name.
+    if driver.kind == ParameterKind::NewInterface && parameters.is_empty() {
+        return Err(format!("{parameters:?} is not a name of an interface; {PORT_FORM}"));
+    }
+    let spec = DeviceSpec::new(driver, parameters).map_err(|why| format!("{why}; {PORT_FORM}"))?;
+    let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
+    Ok((PortDevice::Device(spec), addresses))
+}
+
+/// Splits parameters that may have commas from the addresses behind them.
+fn split_text(text: &str) -> (&str, Option<&str>) {
+    let is_address = |word: &str| word.contains('/') && !word.contains('=');
+    let mut end = text.len();
+    while let Some(comma) = text[..end].rfind(',')
+        && is_address(&text[comma + 1..end])
+    {
+        end = comma;
+    }
+    (&text[..end], text.get(end + 1..))
+}
+
+/// Refuses options, which only a bridge has.
+fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
+    match options.first() {
+        Some(option) => Err(format!("{option:?} is for a bridge, not for {kind}; {PORT_FORM}")),
+        None => Ok(()),
+    }
+}
+
+/// Returns the first line of `--port` in `--help`.
+fn port_help() -> String {
+    let kinds = DEVICES.iter().map(|driver| format!("{}:{}", driver.name, driver.parameters));
+    let kinds: Vec<_> = kinds.collect();
+    format!(
+        "A port: NAME=DEVICE,CIDR[,CIDR], where DEVICE is {}, vlan:PORT.ID or bridge:PORT+PORT",
+        kinds.join(", ")
+    )
+}
+
+fn port_long_help() -> String {
+    let devices: Vec<_> = DEVICES.iter().map(|driver| driver.port_help).collect();
+    format!("{}\n\n{PORT_NAME} {}\n\n{PORT_LAYERS}", port_help(), devices.join(" "))
+}
+
+const PORT_NAME: &str = "\
+NAME is for rules, routes and counters. CIDR is an address of the router on the link, with the \
+length of its network. May be given up to 64 times.";
+
+const PORT_LAYERS: &str = "\
+vlan is the VLAN with the tag ID on another port. All VLANs of a port share its device. Its own \
+CIDR are for frames without a tag, and may be left out.
+
+bridge joins other ports to one link; these have no CIDR. A host's place is forgotten \
+ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096). Both \
+stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.";
+
+fn parse_vlan(text: &str) -> Result<PortDevice, String> {
     let form = "expected vlan:PORT.ID, for example vlan:lan.10";
     let (port, id) = text.rsplit_once('.').ok_or_else(|| format!("{text:?}: {form}"))?;
     let number: u16 = id.parse().map_err(|_| format!("{id:?} is not a tag of a VLAN; {form}"))?;
     towpath_vlan::Vlan::tagged(number).map_err(|error| error.to_string())?;
-    Ok(Device::Vlan(port.to_owned(), number))
+    Ok(PortDevice::Vlan(port.to_owned(), number))
 }
 
-fn parse_bridge(text: &str, options: &[&str]) -> Result<Device, String> {
+fn parse_bridge(text: &str, options: &[&str]) -> Result<PortDevice, String> {
     let members: Vec<_> = text.split('+').map(str::to_owned).collect();
     if members.len() < 2 {
         return Err(format!("{text:?}: expected bridge:PORT+PORT, for example bridge:a+b"));
@@ -251,7 +300,7 @@ fn parse_bridge(text: &str, options: &[&str]) -> Result<Device, String> {
             return Err(format!("{key} is given twice"));
         }
     }
-    Ok(Device::Bridge { members, ageing, addresses })
+    Ok(PortDevice::Bridge { members, ageing, addresses })
 }
 
 pub fn parse_route(text: &str) -> Result<PlannedRoute, String> {
@@ -361,17 +410,15 @@ mod tests {
     #[test]
     fn ports_have_a_name_a_device_and_addresses() {
         let port = parse_port("lan=packet:eth1,10.1.0.1/24,fd00:1::1/64").unwrap();
-        assert_eq!((port.name.as_str(), port.device), ("lan", Device::Packet("eth1".into())));
+        let device = |text: &str| PortDevice::Device(DeviceSpec::parse(text).unwrap());
+        assert_eq!((port.name.as_str(), port.device), ("lan", device("packet:eth1")));
         assert_eq!(port.addresses.len(), 2);
-        assert_eq!(
-            parse_port("w-1=tap:tw1,192.0.2.2/24").unwrap().device,
-            Device::Tap("tw1".into())
-        );
+        assert_eq!(parse_port("w-1=tap:tw1,192.0.2.2/24").unwrap().device, device("tap:tw1"));
         let vlan = parse_port("o=vlan:lan.10,10.10.0.1/24").unwrap();
-        assert_eq!(vlan.device, Device::Vlan("lan".into(), 10));
+        assert_eq!(vlan.device, PortDevice::Vlan("lan".into(), 10));
         let bridge = parse_port("br=bridge:a+b,ageing=60,10.0.0.1/24").unwrap();
         let members = vec!["a".to_owned(), "b".to_owned()];
-        let wanted = Device::Bridge { members, ageing: Some(60), addresses: None };
+        let wanted = PortDevice::Bridge { members, ageing: Some(60), addresses: None };
         assert_eq!((bridge.device, bridge.addresses.len()), (wanted, 1));
         let wrong = [
             ("eth1", "expected NAME=packet:INTERFACE"),
@@ -380,7 +427,13 @@ mod tests {
             ("l an=packet:eth1,10.1.0.1/24", "is not a name of a port"),
             ("lan=packet:,10.1.0.1/24", "\"\" is not a name of an interface"),
             ("lan=packet:e\0,10.1.0.1/24", "is not a name of an interface"),
-            ("lan=dpdk:eth1,10.1.0.1/24", "expected packet, xdp or tap"),
+            (
+                "lan=dpkd:eth1,10.1.0.1/24",
+                "expected tap, packet, xdp, dpdk, replay, vlan or bridge",
+            ),
+            ("lan=tap:,10.1.0.1/24", "\"\" is not a name of an interface"),
+            ("lan=dpdk:,10.1.0.1/24", "dpdk needs EAL ARGS"),
+            ("lan=dpdk:--no-huge,10.1.0.1/33", "expected 1 to 32"),
             ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
             ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),
             ("a=vlan:lan.4095,10.1.0.1/24", "4095 is no VLAN"),
@@ -393,6 +446,16 @@ mod tests {
         for (text, wanted) in wrong {
             let error = parse_port(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_device_can_be_a_port() {
+        for driver in DEVICES {
+            let text = format!("p={}:{},10.1.0.1/24,fd00::1/64", driver.name, driver.example);
+            let port = parse_port(&text).expect(&text);
+            let words = (driver.name, driver.example.to_owned());
+            assert_eq!((port.device.words(), port.addresses.len()), (words, 2));
         }
     }
 

@@ -1,6 +1,8 @@
 //! Ports that stand on other ports: VLANs, and bridges.
 
-use super::args::{Device, PortArg};
+use towpath_uplink::DEVICES;
+
+use super::args::{PortArg, PortDevice};
 
 /// Ports that stand on `name` as VLANs, with their tags.
 pub fn vlans_of<'a>(
@@ -8,7 +10,7 @@ pub fn vlans_of<'a>(
     name: &'a str,
 ) -> impl Iterator<Item = (&'a PortArg, u16)> {
     ports.iter().filter_map(move |port| match &port.device {
-        Device::Vlan(parent, id) if parent == name => Some((port, *id)),
+        PortDevice::Vlan(parent, id) if parent == name => Some((port, *id)),
         _ => None,
     })
 }
@@ -16,7 +18,7 @@ pub fn vlans_of<'a>(
 /// Whether a port is part of a bridge.
 pub fn is_member(ports: &[PortArg], name: &str) -> bool {
     ports.iter().any(|port| match &port.device {
-        Device::Bridge { members, .. } => members.iter().any(|member| member == name),
+        PortDevice::Bridge { members, .. } => members.iter().any(|member| member == name),
         _ => false,
     })
 }
@@ -55,25 +57,28 @@ fn check_port<'a>(
     };
     let name = &port.name;
     match &port.device {
-        Device::Vlan(parent, id) => {
+        PortDevice::Vlan(parent, id) => {
             let below = find(name, parent)?;
-            if !matches!(below.device, Device::Packet(_) | Device::Tap(_)) {
-                return Err(format!("{name}: VLANs stand on packet and tap, not on {parent}"));
+            if !has_all_frames(below) {
+                let kinds = kinds_with_all_frames().join(" and ");
+                return Err(format!("{name}: VLANs stand on {kinds}, not on {parent}"));
             }
             if vlans_of(ports, parent).filter(|(_, other)| other == id).count() > 1 {
                 return Err(format!("two ports are the VLAN {id} of {parent}: leave one out"));
             }
         }
-        Device::Bridge { members, .. } => {
+        PortDevice::Bridge { members, .. } => {
             for member in members {
                 let below = find(name, member)?;
-                if matches!(below.device, Device::Xdp(_)) {
+                if below.device.device().is_some() && !has_all_frames(below) {
+                    let (kind, kinds) = (below.device.words().0, kinds_with_all_frames());
                     return Err(format!(
-                        "{member}: an xdp port has the router's frames alone, and a bridge needs \
-                         all: make it packet"
+                        "{member}: a bridge needs all frames, and a port of {kind} does not have \
+                         them: make it {}",
+                        kinds.join(" or ")
                     ));
                 }
-                if matches!(below.device, Device::Bridge { .. }) {
+                if matches!(below.device, PortDevice::Bridge { .. }) {
                     return Err(format!("{name}: a bridge cannot be part of another, {member}"));
                 }
                 if !below.addresses.is_empty() {
@@ -88,7 +93,7 @@ fn check_port<'a>(
                 members_of_all.push(member);
             }
         }
-        Device::Packet(_) | Device::Xdp(_) | Device::Tap(_) => {}
+        PortDevice::Device(_) => {}
     }
     let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
     if port.addresses.is_empty() && !carries {
@@ -100,6 +105,17 @@ fn check_port<'a>(
     Ok(())
 }
 
+/// Returns whether frames of all VLANs and to all Ethernet addresses come to a port.
+fn has_all_frames(port: &PortArg) -> bool {
+    port.device.device().is_some_and(|spec| spec.driver().traits.has_all_frames)
+}
+
+/// Returns the names of devices to which all frames come.
+fn kinds_with_all_frames() -> Vec<&'static str> {
+    let all = DEVICES.iter().filter(|driver| driver.traits.has_all_frames);
+    all.map(|driver| driver.name).collect()
+}
+
 /// Interfaces of the host that a port stands on, directly or by others.
 pub fn kernel_interfaces(ports: &[PortArg], port: &PortArg) -> Vec<String> {
     let below = |name: &String| ports.iter().find(|port| port.name == *name);
@@ -108,38 +124,44 @@ pub fn kernel_interfaces(ports: &[PortArg], port: &PortArg) -> Vec<String> {
         ports_below.flat_map(|port| kernel_interfaces(ports, port)).collect()
     };
     match &port.device {
-        Device::Packet(name) | Device::Xdp(name) | Device::Tap(name) => vec![name.clone()],
-        Device::Vlan(parent, _) => through(std::slice::from_ref(parent)),
-        Device::Bridge { members, .. } => through(members),
+        PortDevice::Device(spec) => spec.link().map(str::to_owned).into_iter().collect(),
+        PortDevice::Vlan(parent, _) => through(std::slice::from_ref(parent)),
+        PortDevice::Bridge { members, .. } => through(members),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use towpath_uplink::DeviceSpec;
+
     use super::*;
 
-    fn port(name: &str, device: Device, has_address: bool) -> PortArg {
+    fn device(text: &str) -> PortDevice {
+        PortDevice::Device(DeviceSpec::parse(text).unwrap())
+    }
+
+    fn port(name: &str, device: PortDevice, has_address: bool) -> PortArg {
         let addresses = has_address.then(|| "10.1.0.1/24".parse().unwrap());
         PortArg { name: name.to_owned(), device, addresses: addresses.into_iter().collect() }
     }
 
     fn packet(name: &str, has_address: bool) -> PortArg {
-        port(name, Device::Packet("eth0".into()), has_address)
+        port(name, device("packet:eth0"), has_address)
     }
 
     fn vlan(name: &str, parent: &str, id: u16) -> PortArg {
-        port(name, Device::Vlan(parent.into(), id), true)
+        port(name, PortDevice::Vlan(parent.into(), id), true)
     }
 
     fn bridge(name: &str, members: &[&str]) -> PortArg {
         let members = members.iter().map(|name| (*name).to_owned()).collect();
-        port(name, Device::Bridge { members, ageing: None, addresses: None }, true)
+        port(name, PortDevice::Bridge { members, ageing: None, addresses: None }, true)
     }
 
     #[test]
     fn the_interfaces_below_are_the_hosts() {
         let below = |ports: &[PortArg]| kernel_interfaces(ports, &ports[0]);
-        let tap = port("b", Device::Tap("t0".into()), false);
+        let tap = port("b", device("tap:t0"), false);
         assert_eq!(below(&[bridge("br", &["a", "b"]), packet("a", false), tap]), ["eth0", "t0"]);
         assert_eq!(below(&[vlan("office", "lan", 10), packet("lan", false)]), ["eth0"]);
     }
@@ -160,6 +182,15 @@ mod tests {
                 "two ports are the VLAN",
             ),
             (vec![packet("l", true), vlan("o", "l", 1), vlan("p", "o", 2)], "not on o"),
+            (vec![port("l", device("xdp:eth0"), true), vlan("o", "l", 1)], "on tap and packet"),
+            (
+                vec![
+                    port("a", device("xdp:e"), false),
+                    packet("b", false),
+                    bridge("c", &["a", "b"]),
+                ],
+                "a port of xdp does not have them: make it tap or packet",
+            ),
             (vec![packet("a", true), packet("b", false), bridge("c", &["a", "b"])], "give a none"),
             (vec![packet("a", false), bridge("c", &["a", "a"])], "of one twice"),
         ];

@@ -46,7 +46,9 @@ fn changes(words: &[PortArg], all: &[Followed], interface: &str) -> Vec<Change> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::Device;
+    use towpath_uplink::DeviceSpec;
+
+    use super::super::args::PortDevice;
     use super::*;
 
     #[test]
@@ -56,13 +58,14 @@ mod tests {
             device,
             addresses: has_address.then(|| "10.1.0.1/24".parse().unwrap()).into_iter().collect(),
         };
+        let device = |text: &str| PortDevice::Device(DeviceSpec::parse(text).unwrap());
         let members = vec!["a".to_owned(), "b".to_owned()];
         let words = [
-            port("a", Device::Packet("eth0".into()), false),
-            port("b", Device::Packet("eth1".into()), false),
-            port("br", Device::Bridge { members, ageing: None, addresses: None }, true),
-            port("c", Device::Xdp("eth2".into()), true),
-            port("v", Device::Vlan("a".into(), 7), true),
+            port("a", device("packet:eth0"), false),
+            port("b", device("packet:eth1"), false),
+            port("br", PortDevice::Bridge { members, ageing: None, addresses: None }, true),
+            port("c", device("xdp:eth2"), true),
+            port("v", PortDevice::Vlan("a".into(), 7), true),
         ];
         let followed = |interface: &str, mtu| Followed {
             interface: interface.to_owned(),

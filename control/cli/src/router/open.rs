@@ -2,28 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use towpath_bpf::Claim;
 use towpath_bridge::{Bridge, BridgeConfig};
-use towpath_packet::PacketSocket;
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
-use towpath_tap::{Options, Tap, set_up_host};
-use towpath_uplink::{Claims, Counting, Followed, Tally, station_mac};
+use towpath_uplink::{
+    Counting, DeviceRequest, DeviceSpec, DeviceUse, Followed, OpenDevice, Tally, Tell, station_mac,
+};
 use towpath_vlan::Vlan;
-use towpath_wire::Prefix;
-use towpath_xdp::XdpSocket;
 
-use super::args::{Device, PortArg};
+use super::args::{PortArg, PortDevice};
 use super::layers;
 use crate::error::{ExitCode, Failure};
 
-/// Longest packet of an Ethernet, which TAP devices have.
-const TAP_MTU: u32 = 1500;
+/// MTU in bytes of a bridge without members.
+const BRIDGE_MTU: u32 = 1500;
 
 /// Counters of a port, for others than the router, and when the port has gone.
 pub type Left = Arc<Tally>;
@@ -63,10 +59,7 @@ pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
 
 /// Says which interfaces of the ports this host does not have now; empty: it has all.
 pub fn missing_interfaces(ports: &[PortArg]) -> String {
-    let names = ports.iter().filter_map(|port| match &port.device {
-        Device::Packet(name) | Device::Xdp(name) => Some(name.as_str()),
-        Device::Tap(_) | Device::Vlan(..) | Device::Bridge { .. } => None,
-    });
+    let names = ports.iter().filter_map(|port| port.device.device()?.interface());
     let missing = names.filter(|name| nix::net::if_::if_nametoindex(*name).is_err());
     match missing.collect::<Vec<_>>() {
         missing if missing.is_empty() => String::new(),
@@ -74,8 +67,8 @@ pub fn missing_interfaces(ports: &[PortArg]) -> String {
     }
 }
 
-/// A port that nothing stands on yet.
-struct Part {
+/// A port on which no other port stands yet.
+struct PortPart {
     port: Box<dyn Port + Send>,
     mac: [u8; 6],
     mtu: u32,
@@ -91,16 +84,17 @@ pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened>
     let mut parts = BTreeMap::new();
     for port in words {
         let left = Left::default();
-        if let Some((device, mtu, mac)) = device(words, port, &left, &mut opened.followed)? {
-            split(words, port, (device, mtu, mac), &left, &mut parts)?;
+        if let Some(spec) = port.device.device() {
+            let part = device(words, port, spec, &left, &mut opened.followed)?;
+            split(words, port, part, &left, &mut parts)?;
         }
         opened.counters.push(left);
     }
     for (port, left) in words.iter().zip(&opened.counters) {
-        let Device::Bridge { members, ageing, addresses } = &port.device else { continue };
+        let PortDevice::Bridge { members, ageing, addresses } = &port.device else { continue };
         let members: Vec<_> = members.iter().filter_map(|name| parts.remove(name)).collect();
         let mac = station_mac(port.name.as_bytes(), &port.addresses);
-        let mtu = members.iter().map(|part| part.mtu).min().unwrap_or(TAP_MTU);
+        let mtu = members.iter().map(|part| part.mtu).min().unwrap_or(BRIDGE_MTU);
         let mut config = BridgeConfig::new(mac);
         if let Some(seconds) = ageing {
             config.ageing_ns = u64::from(*seconds) * 1_000_000_000;
@@ -110,11 +104,11 @@ pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened>
         }
         let members = members.into_iter().map(|part| part.port).collect();
         let bridge = Bridge::new(members, config).map_err(|error| of_port(port, error))?;
-        let part = Part { port: Box::new(Counting::new(bridge, left)), mac, mtu };
+        let part = PortPart { port: Box::new(Counting::new(bridge, left)), mac, mtu };
         parts.insert(port.name.clone(), part);
     }
     for port in words.iter().filter(|port| !port.addresses.is_empty()) {
-        let Some(Part { port: device, mac, mtu }) = parts.remove(&port.name) else { continue };
+        let Some(PortPart { port: device, mac, mtu }) = parts.remove(&port.name) else { continue };
         let device = match capture {
             Some(file) => Box::new(file.capture(&port.name, device).context("--pcap")?),
             None => device,
@@ -124,65 +118,27 @@ pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened>
     Ok(opened)
 }
 
-/// The device of a port, with its longest packet and the router's Ethernet address there; none of
-/// ports that stand on others.
-#[expect(clippy::type_complexity, reason = "the parts of one port")]
+/// Opens the device of a port.
 fn device(
     words: &[PortArg],
     port: &PortArg,
+    spec: &DeviceSpec,
     left: &Left,
     followed: &mut Vec<Followed>,
-) -> Result<Option<(Box<dyn Port + Send>, u32, [u8; 6])>> {
+) -> Result<PortPart> {
     let vlans = || layers::vlans_of(words, &port.name).map(|(vlan, _)| vlan);
     // Addresses of all VLANs are behind the one Ethernet address of their device.
     let mut addresses = port.addresses.clone();
     vlans().for_each(|vlan| addresses.extend(&vlan.addresses));
-    let ips: Vec<_> = addresses.iter().map(Prefix::addr).collect();
-    let station = |found: &towpath_interface::Interface| Claim::Station {
-        mac: station_mac(&found.mac, &addresses),
-        addresses: ips.clone(),
-    };
-    let claimed = |interface: &str| {
-        let claims = Claims::begin(interface, ips.clone(), Vec::new());
-        claims.map_err(|error| of_port(port, error))
-    };
-    Ok(Some(match &port.device {
-        Device::Packet(interface) => {
-            let names = vlans().chain([port]).map(|port| &port.name);
-            let is_bridged = names.into_iter().any(|name| layers::is_member(words, name));
-            let claims = claimed(interface)?;
-            let socket = match is_bridged {
-                true => PacketSocket::open_bridged(interface),
-                false => PacketSocket::open(interface, station),
-            };
-            let mut socket = socket.map_err(|error| of_port(port, error))?;
-            let held = claims.hold(socket.as_fd());
-            socket.keep(held.map_err(|error| of_port(port, error))?);
-            let (mac, mtu) = (socket.interface().mac, socket.interface().mtu);
-            followed.push(Followed::new(socket.interface(), None));
-            (Box::new(Counting::new(socket, left)), mtu, station_mac(&mac, &addresses))
-        }
-        Device::Xdp(interface) => {
-            let claims = claimed(interface)?;
-            let mut parts =
-                XdpSocket::open(interface, station).map_err(|error| of_port(port, error))?;
-            let held = claims.hold(parts.packet_socket());
-            parts.descriptors.extend(held.map_err(|error| of_port(port, error))?);
-            let mtu = parts.facts.mtu_max;
-            followed.push(Followed::new(&parts.facts.interface, Some(parts.facts.frame_mtu)));
-            let mac = station_mac(&parts.facts.interface.mac, &addresses);
-            let socket = XdpSocket::from_parts(parts).map_err(|error| of_port(port, error))?;
-            (Box::new(Counting::new(socket, left)), mtu, mac)
-        }
-        Device::Tap(name) => {
-            let options = Options { name: Some(name.clone()) };
-            let tap = Tap::open(&options).map_err(|error| of_port(port, error))?;
-            set_up_host(tap.name(), TAP_MTU, &[]).map_err(|error| of_port(port, error))?;
-            let mac = station_mac(name.as_bytes(), &addresses);
-            (Box::new(Counting::new(tap, left)), TAP_MTU, mac)
-        }
-        Device::Vlan(..) | Device::Bridge { .. } => return Ok(None),
-    }))
+    let is_bridged = vlans().chain([port]).any(|port| layers::is_member(words, &port.name));
+    let usage = if is_bridged { DeviceUse::Bridge } else { DeviceUse::Router };
+    // The router's own loop reports devices that are removed.
+    let tell = Tell::ignore();
+    let opened = spec.open(&DeviceRequest::new(usage, &addresses, left, &tell));
+    let OpenDevice { mut ports, site, .. } = opened.map_err(|error| of_port(port, error))?;
+    followed.extend(site.followed);
+    let port = ports.pop().expect("a device has a port for each queue");
+    Ok(PortPart { port, mac: site.mac, mtu: site.mtu })
 }
 
 /// Divides a device among its VLANs. A part of a bridge is divided as well: frames with a tag must
@@ -190,18 +146,19 @@ fn device(
 fn split(
     words: &[PortArg],
     port: &PortArg,
-    (device, mtu, mac): (Box<dyn Port + Send>, u32, [u8; 6]),
+    part: PortPart,
     left: &Left,
-    parts: &mut BTreeMap<String, Part>,
+    parts: &mut BTreeMap<String, PortPart>,
 ) -> Result<()> {
     let is_member = layers::is_member(words, &port.name);
     let mut wanted: Vec<_> = layers::vlans_of(words, &port.name)
         .map(|(vlan, id)| (vlan.name.clone(), Vlan::Tagged(id)))
         .collect();
     if wanted.is_empty() && !is_member {
-        parts.insert(port.name.clone(), Part { port: device, mac, mtu });
+        parts.insert(port.name.clone(), part);
         return Ok(());
     }
+    let PortPart { port: device, mac, mtu } = part;
     if is_member || !port.addresses.is_empty() {
         wanted.push((port.name.clone(), Vlan::Untagged));
     }
@@ -213,7 +170,7 @@ fn split(
             0 => Box::new(Counting::new(vlan, left)),
             _ => Box::new(vlan),
         };
-        parts.insert(name, Part { port, mac, mtu });
+        parts.insert(name, PortPart { port, mac, mtu });
     }
     Ok(())
 }

@@ -1,0 +1,26 @@
+//! Devices: one table for runs, routers and the library.
+//!
+//! ```text
+//!   "xdp:eth1" ── DeviceSpec::parse ── open(&DeviceRequest) ──► OpenDevice: ports, address, MTU
+//! ```
+//!
+//! Each device has a file with a [`DeviceDriver`]: its name, its texts of `--help`, what it can do,
+//! and how it is opened. `table` lists the drivers.
+
+mod dpdk;
+pub(crate) mod driver;
+mod interface;
+mod packet;
+mod replay;
+pub(crate) mod spec;
+mod table;
+mod tap;
+mod xdp;
+
+pub use driver::{
+    DeviceDriver, DeviceRequest, DeviceSite, DeviceTraits, DeviceUse, OpenDevice, ParameterKind,
+};
+pub use spec::DeviceSpec;
+pub use table::DEVICES;
+
+pub(crate) use table::unpacker;
