@@ -7,29 +7,41 @@
 //!   towpath-claim/INDEX/INODE/PROCESS/10.1.0.9,tcp:80-90
 //! ```
 //!
-//! Abstract names belong to a network namespace, as interfaces do, and all of its users see them in
-//! /proc/net/unix. The names disappear with the process, however that ends. INODE is that of the
+//! Abstract names belong to a network namespace, as interfaces do, and all of its users see them by
+//! sock_diag(7). The names disappear with the process, however that ends. INODE is that of the
 //! run's packet socket on interface INDEX, which /proc/net/packet has to list with the user who
 //! bound the name. Otherwise a user without CAP_NET_RAW could reserve any port.
+//!
+//! A lock lets one run at a time look at the claims, open its device and bind its own names. A
+//! stopped process must not hold the lock for ever, so a run may go on without it. Therefore each
+//! run looks again once its own names are bound: of two concurrent runs, at least one sees the
+//! other's names. If both do, the run whose packet socket has the higher inode gives up, and the
+//! first one waits for that.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use towpath_bpf::{PortRange, Transport};
 use towpath_shm::Fd;
 
-use crate::plan_error::PlanError;
-use crate::turns::Turn;
-use crate::unix_owner::unix_owner;
+use crate::plan_error::{PlanError, system};
+use crate::turns::{PATIENCE, Turn};
+use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
-/// The lock that is held from the look at other claims to the own one.
+/// Lock that is held from the first look at other claims until the own names are bound.
 const LOCK: &str = "towpath-claims";
 const PREFIX: &str = "towpath-claim/";
-/// Longest abstract name in bytes: `sun_path` without the NUL in front.
+/// Maximum length of an abstract name in bytes: `sun_path` without the NUL in front.
 const NAME_MAX: usize = 107;
+/// Bytes at the end of a name for a word that makes it another one, as `,#7`.
+const SPARE: usize = 3;
+/// Number of names that are tried for one part of a claim, because any user may have bound one.
+const TRIES: u8 = 8;
 
 /// Addresses of a stack on an interface, and its ports of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,13 +51,22 @@ struct Claimed {
     ports: Vec<PortRange>,
 }
 
-/// The claim of a run that is about to open an interface. No other run can claim anything before
-/// this is dropped.
+/// The claim of a run that is about to open an interface.
 #[derive(Debug)]
 pub struct Claims {
     own: Claimed,
+    interface: String,
     index: u32,
     _turn: Turn,
+}
+
+/// A claim of another run that excludes the own one.
+#[derive(Debug)]
+struct Rival {
+    /// Inode of its packet socket.
+    inode: u64,
+    /// Sentence for the user.
+    error: PlanError,
 }
 
 impl Claims {
@@ -60,89 +81,117 @@ impl Claims {
         addresses: Vec<IpAddr>,
         ports: Vec<PortRange>,
     ) -> Result<Self, PlanError> {
-        let system = |source| PlanError::System { step: "claim an address", source };
-        let turn = Turn::wait(LOCK).map_err(system)?;
+        let turn = Turn::wait(LOCK).map_err(system(STEP))?;
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-        let socket = socket.map_err(|errno| system(errno.into()))?;
+        let socket = socket.map_err(|errno| system(STEP)(errno.into()))?;
         // An unknown interface has no claims; the call that opens it reports the error.
         let index = rustix::net::netdevice::name_to_index(socket, interface).unwrap_or(0);
         let own = Claimed { addresses, ports };
-        // Names of other users' sockets may contain any bytes.
-        let read =
-            |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        let (names, sockets) = (read("/proc/net/unix"), read("/proc/net/packet"));
-        for (process, claimed) in claims_on(index, &names, &sockets, unix_owner) {
-            let Some((address, ports)) = own.conflict(&claimed) else { continue };
-            let interface = interface.to_owned();
-            return Err(match ports {
-                Some(ranges) => {
-                    let [wanted, ports] = ranges.map(|range| PortWords(range).to_string());
-                    PlanError::PortsClaimed { wanted, ports, address, interface, process }
-                }
-                None => PlanError::AddressClaimed { address, interface, process },
-            });
+        let claims = Self { own, interface: interface.to_owned(), index, _turn: turn };
+        match claims.rival(None) {
+            Some(rival) => Err(rival.error),
+            None => Ok(claims),
         }
-        Ok(Self { own, index, _turn: turn })
     }
 
     /// Claims the addresses and ports for the stack with this packet socket. The claim ends when
     /// the descriptors are closed.
     ///
     /// # Errors
-    /// As of socket(2) and bind(2).
+    /// As of [`Self::begin`] if another run has claimed the same meanwhile, and as of socket(2) and
+    /// bind(2).
     pub fn hold(self, socket: BorrowedFd<'_>) -> Result<Vec<Fd>, PlanError> {
-        let held = rustix::fs::fstat(socket).and_then(|stat| {
-            let names = self.own.names(self.index, stat.st_ino, std::process::id());
-            names.iter().filter_map(|name| bound(name).transpose()).collect()
-        });
-        held.map_err(|errno| PlanError::System { step: "claim an address", source: errno.into() })
+        let failed = |errno: Errno| system(STEP)(errno.into());
+        let inode = rustix::fs::fstat(socket).map_err(failed)?.st_ino;
+        let names = self.own.names(self.index, inode, std::process::id());
+        let held = names.iter().map(|name| bound(name)).collect::<rustix::io::Result<_>>();
+        let held = held.map_err(failed)?;
+        settle(inode, PATIENCE, || self.rival(Some(inode)))?;
+        Ok(held)
+    }
+
+    /// Returns the claim with the lowest inode that excludes the own one, whose inode is `own`.
+    fn rival(&self, own: Option<u64>) -> Option<Rival> {
+        let packets = std::fs::read_to_string("/proc/net/packet").unwrap_or_default();
+        let claims = claims_on(self.index, &abstract_sockets(), &packets);
+        claims.into_iter().filter(|(inode, ..)| Some(*inode) != own).find_map(
+            |(inode, process, claimed)| {
+                let (address, ports) = self.own.conflict(&claimed)?;
+                let interface = self.interface.clone();
+                let error = match ports {
+                    Some(ranges) => {
+                        let [wanted, ports] = ranges.map(|range| PortWords(range).to_string());
+                        PlanError::PortsClaimed { wanted, ports, address, interface, process }
+                    }
+                    None => PlanError::AddressClaimed { address, interface, process },
+                };
+                Some(Rival { inode, error })
+            },
+        )
     }
 }
 
-/// A socket with an abstract name, unless another process has the name, which then claims the same.
-/// Connections to the socket are refused, since it does not listen.
-fn bound(name: &str) -> rustix::io::Result<Option<Fd>> {
+/// Step of an error.
+const STEP: &str = "claim an address";
+
+/// Waits until no rival is left of the claim whose packet socket has the inode `own`.
+///
+/// # Errors
+/// A rival has a lower inode, or has not given up within `patience`: its run goes on already.
+fn settle(
+    own: u64,
+    patience: Duration,
+    mut rival: impl FnMut() -> Option<Rival>,
+) -> Result<(), PlanError> {
+    let end = Instant::now() + patience;
+    while let Some(Rival { inode, error }) = rival() {
+        if inode < own || Instant::now() >= end {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Binds a socket to an abstract name. Connections to the socket are refused, since it does not
+/// listen. If the name is taken, a word that no reader knows makes it another one.
+fn bound(name: &str) -> rustix::io::Result<Fd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    match rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-        Ok(()) => Ok(Some(socket.into())),
-        Err(rustix::io::Errno::ADDRINUSE) => Ok(None),
-        Err(error) => Err(error),
+    let mut tried = Err(Errno::ADDRINUSE);
+    for number in 0..TRIES {
+        let name = if number == 0 { name.to_owned() } else { format!("{name},#{number}") };
+        tried = rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?);
+        if tried != Err(Errno::ADDRINUSE) {
+            break;
+        }
     }
+    tried.map(|()| socket.into())
 }
 
-/// Processes and their claims on interface `index`, from the text of /proc/net/unix and
-/// /proc/net/packet. `owner` tells the user of a Unix socket by its inode, where that is known.
-fn claims_on(
-    index: u32,
-    names: &str,
-    sockets: &str,
-    owner: impl Fn(u32) -> Option<u32>,
-) -> Vec<(u32, Claimed)> {
+/// Returns claims on interface `index`, each with the inode of its packet socket and its process,
+/// in the order of these. `packets` is the text of /proc/net/packet.
+fn claims_on(index: u32, sockets: &[AbstractSocket], packets: &str) -> Vec<(u64, u32, Claimed)> {
     let mut all = BTreeMap::<(u64, u32), Claimed>::new();
-    // Num RefCount Protocol Flags Type St Inode Path
-    let names = names.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace().skip(6);
-        let socket = fields.next()?.parse::<u32>().ok()?;
-        Some((socket, fields.next()?.strip_prefix('@')?.strip_prefix(PREFIX)?))
-    });
-    for (socket, name) in names {
-        let fields: Vec<_> = name.splitn(4, '/').collect();
+    for AbstractSocket { name, owner, .. } in sockets {
+        // Names of other users' sockets may contain any bytes.
+        let name = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(PREFIX));
+        let fields: Vec<_> = name.unwrap_or_default().splitn(4, '/').collect();
         let [on, inode, process, words] = fields[..] else { continue };
         let (Ok(on), Ok(inode), Ok(process)) = (on.parse::<u32>(), inode.parse(), process.parse())
         else {
             continue;
         };
-        let Some(user) = user_of_packet_socket(sockets, index, inode) else { continue };
-        if index == on && owner(socket).is_none_or(|owner| owner == user) {
+        let Some(user) = user_of_packet_socket(packets, index, inode) else { continue };
+        if index == on && owner.is_none_or(|owner| owner == user) {
             all.entry((inode, process)).or_default().read(words);
         }
     }
-    all.into_iter().map(|((_, process), claimed)| (process, claimed)).collect()
+    all.into_iter().map(|((inode, process), claimed)| (inode, process, claimed)).collect()
 }
 
-/// User of the packet socket with this inode, if it is bound to interface `index`.
+/// Returns the user of the packet socket with this inode, if it is bound to interface `index`.
 fn user_of_packet_socket(sockets: &str, index: u32, inode: u64) -> Option<u32> {
     sockets.lines().skip(1).find_map(|line| {
         // sk RefCnt Type Proto Iface R Rmem User Inode
@@ -178,7 +227,7 @@ impl Claimed {
             let last = names.last_mut().expect("there is a first name");
             match last.len() == start.len() {
                 true => last.push_str(&word),
-                false if last.len() + 1 + word.len() <= NAME_MAX => {
+                false if last.len() + 1 + word.len() <= NAME_MAX - SPARE => {
                     last.push(',');
                     last.push_str(&word);
                 }
@@ -241,6 +290,10 @@ mod tests {
         claimed
     }
 
+    fn socket(name: &str, owner: Option<u32>) -> AbstractSocket {
+        AbstractSocket { kind: 1, name: name.as_bytes().to_vec(), owner }
+    }
+
     #[test]
     fn claims_conflict_by_address_and_port() {
         let conflict = |a: &str, b: &str| {
@@ -267,30 +320,80 @@ mod tests {
             ports: (10_000..10_040).map(range).collect(),
         };
         let names = many.names(u32::MAX, u64::from(u32::MAX), 4_194_304);
-        assert!(names.iter().all(|name| name.len() <= NAME_MAX));
-        let line = |name: &String| format!("0: 00000002 00000000 00000000 0001 01 77 @{name}\n");
-        let text: String = names.iter().map(line).collect();
-        let socket = format!("sk RefCnt\n0 3 3 0003 {0} 1 0 0 {0}\n", u32::MAX);
-        assert_eq!(claims_on(u32::MAX, &text, &socket, |_| Some(0)), [(4_194_304, many)]);
+        assert!(names.iter().all(|name| name.len() + SPARE <= NAME_MAX));
+        let sockets: Vec<_> = names.iter().map(|name| socket(name, Some(0))).collect();
+        let packets = format!("sk RefCnt\n0 3 3 0003 {0} 1 0 0 {0}\n", u32::MAX);
+        let read = claims_on(u32::MAX, &sockets, &packets);
+        assert_eq!(read, [(u64::from(u32::MAX), 4_194_304, many)]);
     }
 
     #[test]
     fn a_claim_needs_a_packet_socket_on_the_interface() {
-        let names = "Num RefCount Protocol Flags Type St Inode Path\n\
-                     0: 00000002 00000000 00010000 0001 01 77 /run/some.sock\n\
-                     0: 00000002 00000000 00010000 0001 01 78\n\
-                     0: 00000002 00000000 00000000 0001 01 79 @towpath-claim/2/900/41/10.1.0.5\n\
-                     0: 00000002 00000000 00000000 0001 01 79 @towpath-claim/2/x/41/10.1.0.5\n\
-                     0: 00000002 00000000 00000000 0001 01 79 @towpath-claim/2/900/41\n";
+        let names = [
+            "other",
+            "towpath-claim/2/900/41/10.1.0.5",
+            "towpath-claim/2/x/41/10.1.0.5",
+            "towpath-claim/2/900/41",
+        ];
         let header = "sk RefCnt Type Proto Iface R Rmem User Inode\n";
-        let owned = |socket: &str, owner: Option<u32>| {
-            claims_on(2, names, &format!("{header}{socket}"), |_| owner).len()
+        let owned = |packets: &str, owner: Option<u32>| {
+            let sockets = names.map(|name| socket(name, owner));
+            claims_on(2, &sockets, &format!("{header}{packets}")).len()
         };
-        let with = |socket: &str| owned(socket, Some(0));
+        let with = |packets: &str| owned(packets, Some(0));
         assert_eq!(with("0 3 3 0003 2 1 0 0 900\n"), 1);
         assert_eq!(with("0 3 3 0003 3 1 0 0 900\n0 3 3 0003 2 1 0 0 901\n"), 0);
         assert_eq!(with(""), 0);
         let of_root = "0 3 3 0003 2 1 0 0 900\n";
         assert_eq!([None, Some(65_534)].map(|owner| owned(of_root, owner)), [1, 0]);
+    }
+
+    #[test]
+    fn a_name_with_a_line_of_proc_claims_nothing() {
+        let packets = "sk\n0 3 3 0003 2 1 0 0 900\n";
+        let line = "0: 00000002 00000000 00010000 0001 01 79 @towpath-claim/2/900/41/10.1.0.5";
+        let forged = [format!("x\n{line}"), format!("towpath-claim/2/900/41/x\n{line}")];
+        for name in forged {
+            let claims = claims_on(2, &[socket(&name, Some(0))], packets);
+            assert!(claims.iter().all(|(_, _, claimed)| claimed.addresses.is_empty()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_another_user_has_bound_is_not_the_only_one() {
+        let name = format!("{PREFIX}0/0/{}/10.1.0.5", std::process::id());
+        let claims = [bound(&name).expect("free"), bound(&name).expect("another name")];
+        let sockets = abstract_sockets();
+        let prefix = name.as_bytes();
+        let count = sockets.iter().filter(|socket| socket.name.starts_with(prefix)).count();
+        assert_eq!(count, claims.len());
+        let packets = "sk\n0 3 3 0003 0 1 0 0 0\n";
+        let of_root: Vec<_> = sockets
+            .into_iter()
+            .filter(|socket| socket.name.starts_with(prefix))
+            .map(|socket| AbstractSocket { owner: Some(0), ..socket })
+            .collect();
+        let read = claims_on(0, &of_root, packets);
+        let addresses = &read.first().expect("a claim").2.addresses;
+        assert!(addresses.iter().all(|address| *address == IpAddr::from([10, 1, 0, 5])));
+    }
+
+    #[test]
+    fn of_two_claims_at_once_the_one_with_the_lower_inode_stays() {
+        let rival = |inode| {
+            let error = PlanError::NoNetwork;
+            Some(Rival { inode, error })
+        };
+        let patience = Duration::from_millis(20);
+        settle(7, patience, || None).expect("no rival");
+        settle(7, Duration::from_secs(60), || rival(6)).expect_err("the rival stays");
+        let mut looks = 0;
+        let gives_up = || {
+            looks += 1;
+            rival(8).filter(|_| looks < 3)
+        };
+        settle(7, Duration::from_secs(60), gives_up).expect("the rival gives up");
+        assert_eq!(looks, 3);
+        settle(7, patience, || rival(8)).expect_err("the rival was there before");
     }
 }

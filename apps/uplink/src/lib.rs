@@ -40,7 +40,7 @@ mod rootless;
 mod shape;
 mod tap_network;
 mod turns;
-mod unix_owner;
+mod unix_sockets;
 mod uplink;
 
 pub use address::{other_host, parse_cidr, station_mac};

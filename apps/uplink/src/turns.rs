@@ -5,12 +5,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
-use crate::unix_owner::unix_owner;
+use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
-/// Longest time for which a run may hold the lock, as while it opens a device.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time for which a run may hold the lock, as while it opens a device.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Names of one lock. Each name that another user has is left out.
 const NAMES: usize = 8;
+
+/// `SOCK_STREAM` of <linux/net.h>.
+const SOCK_STREAM: u8 = 1;
 
 /// A lock among the runs of a user, which also waits for runs of root.
 ///
@@ -52,19 +55,13 @@ impl Turn {
     }
 }
 
-/// The user of the socket with an abstract name, if the kernel tells.
+/// Returns the user of the stream socket with an abstract name, if the kernel shows it.
 fn holder(name: &str) -> Option<u32> {
-    // Names may contain any bytes, also spaces, and a socket of another type may have the same one.
-    let sockets = std::fs::read("/proc/net/unix").ok()?;
-    let sockets = String::from_utf8_lossy(&sockets);
-    let shown = format!("@{name}");
-    // Num RefCount Protocol Flags Type St Inode Path
-    let inode = sockets.lines().find_map(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let [_, _, _, _, "0001", _, inode, path] = fields[..] else { return None };
-        inode.parse::<u32>().ok().filter(|_| path == shown)
-    });
-    unix_owner(inode?)
+    let is_it = |socket: &AbstractSocket| {
+        // A socket of another type may have the same name.
+        socket.kind == SOCK_STREAM && socket.name == name.as_bytes()
+    };
+    abstract_sockets().into_iter().find(is_it)?.owner
 }
 
 #[cfg(test)]
@@ -86,6 +83,14 @@ mod tests {
         // The second name excludes other runs of this user.
         let again = Turn::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(again._lock.is_none() && began.elapsed() >= PATIENCE);
+    }
+
+    #[test]
+    fn a_name_with_a_line_of_proc_holds_no_lock() {
+        let name = format!("towpath-test-turns-forged/{}", std::process::id());
+        let _forged = held(&format!("x\n0: 00000002 00000000 00010000 0001 01 79 @{name}"));
+        assert_eq!(holder(&name), None);
+        assert!(Turn::wait(&name).expect("a short name")._lock.is_some());
     }
 
     #[test]

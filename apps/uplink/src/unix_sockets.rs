@@ -1,0 +1,205 @@
+//! Unix sockets with abstract names, as the kernel lists them by sock_diag(7).
+//!
+//! /proc/net/unix has the same list as lines of text. But a name may contain a newline, so that any
+//! user could forge lines there.
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+use towpath_shm::Fd;
+
+/// A Unix socket with an abstract name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AbstractSocket {
+    /// Type of the socket, as SOCK_STREAM.
+    pub kind: u8,
+    /// Name, without the NUL in front.
+    pub name: Vec<u8>,
+    /// User that created the socket. `None`: the kernel does not show it (before Linux 5.3, or
+    /// without CONFIG_UNIX_DIAG).
+    pub owner: Option<u32>,
+}
+
+// <linux/netlink.h>, <linux/sock_diag.h>, <linux/unix_diag.h>
+const NLMSG_HDRLEN: usize = 16;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// Bytes of `struct unix_diag_req` and `struct unix_diag_msg`.
+const REQUEST_LEN: usize = 24;
+const ANSWER_LEN: usize = 16;
+const UDIAG_SHOW_NAME: u32 = 0x01;
+const UDIAG_SHOW_UID: u32 = 0x40;
+const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_UID: u16 = 7;
+/// Bytes of `struct nlattr`.
+const NLATTR_LEN: usize = 4;
+/// Bytes of a buffer for messages: the kernel puts at most 32 KiB into one (netlink_dump).
+const BUFFER_LEN: usize = 32 << 10;
+
+/// Returns the Unix sockets of this network namespace that have an abstract name.
+pub(crate) fn abstract_sockets() -> Vec<AbstractSocket> {
+    // Without sock_diag nobody's owner is known: forged lines gain nothing over real names.
+    by_sock_diag().unwrap_or_else(|| {
+        let text = std::fs::read("/proc/net/unix").unwrap_or_default();
+        text.split(|byte| *byte == b'\n').filter_map(of_line).collect()
+    })
+}
+
+fn by_sock_diag() -> Option<Vec<AbstractSocket>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let family = AddressFamily::NETLINK;
+    let socket = socket_with(family, SocketType::RAW, flags, Some(netlink::SOCK_DIAG)).ok()?;
+    let socket = Fd::from(socket);
+    send(&socket, &request(), SendFlags::empty()).ok()?;
+    let (mut found, mut buffer) = (Vec::new(), vec![0; BUFFER_LEN]);
+    loop {
+        // The kernel answers within send(2), and goes on within recv(2).
+        let (len, _) = recv(&socket, &mut buffer[..], RecvFlags::empty()).ok()?;
+        if read_messages(&buffer[..len], &mut found)? {
+            return Some(found);
+        }
+    }
+}
+
+fn request() -> Vec<u8> {
+    let len = (NLMSG_HDRLEN + REQUEST_LEN) as u32;
+    let mut request = Vec::with_capacity(len as usize);
+    request.extend(len.to_ne_bytes());
+    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
+    // Any state and inode, and no cookie (INET_DIAG_NOCOOKIE).
+    for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_UID, u32::MAX, u32::MAX] {
+        request.extend(word.to_ne_bytes());
+    }
+    request
+}
+
+/// Adds the sockets of a packet of messages. Returns whether it ends the list; None: the kernel
+/// reports an error.
+fn read_messages(mut packet: &[u8], found: &mut Vec<AbstractSocket>) -> Option<bool> {
+    while !packet.is_empty() {
+        let (len, kind) = (word(packet, 0)? as usize, half(packet, 4)?);
+        if kind == NLMSG_DONE {
+            return Some(true);
+        }
+        let message = packet.get(NLMSG_HDRLEN..len).filter(|_| kind == SOCK_DIAG_BY_FAMILY)?;
+        found.extend(read_socket(message));
+        packet = packet.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(false)
+}
+
+/// Returns the socket of a message, if its name is abstract.
+fn read_socket(message: &[u8]) -> Option<AbstractSocket> {
+    let kind = *message.get(1)?;
+    let (mut name, mut owner) = (None, None);
+    let mut rest = message.get(ANSWER_LEN..)?;
+    while rest.len() >= NLATTR_LEN {
+        let (len, kind) = (usize::from(half(rest, 0)?), half(rest, 2)?);
+        let value = rest.get(NLATTR_LEN..len)?;
+        match kind {
+            UNIX_DIAG_NAME => name = value.strip_prefix(&[0]).map(<[u8]>::to_vec),
+            UNIX_DIAG_UID => owner = word(value, 0),
+            _ => {}
+        }
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(AbstractSocket { kind, name: name?, owner })
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Returns the socket of a line of /proc/net/unix, if its name is abstract.
+fn of_line(line: &[u8]) -> Option<AbstractSocket> {
+    // Num RefCount Protocol Flags Type St Inode Path
+    let line = std::str::from_utf8(line).ok()?;
+    let mut fields = line.split_whitespace().skip(4);
+    let kind = u8::from_str_radix(fields.next()?, 16).ok()?;
+    let name = fields.nth(2)?.strip_prefix('@')?.into();
+    Some(AbstractSocket { kind, name, owner: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use super::*;
+
+    fn bound(name: &[u8]) -> UnixListener {
+        let address = SocketAddr::from_abstract_name(name).expect("a short name");
+        UnixListener::bind_addr(&address).expect("a free name")
+    }
+
+    #[test]
+    fn lists_names_that_look_like_lines_of_proc_as_they_are() {
+        let own = std::process::id();
+        let inner = format!("towpath-test-forged/{own}");
+        let forged = format!("x\n0: 00000002 00000000 00010000 0001 01 79 @{inner}");
+        let plain = format!("towpath-test-plain/{own}");
+        let _sockets = [bound(forged.as_bytes()), bound(plain.as_bytes())];
+        // A kernel without unix_diag shows no owner.
+        let Some(found) = by_sock_diag() else { return };
+        let find = |name: &str| found.iter().find(|socket| socket.name == name.as_bytes());
+        let user = rustix::process::geteuid().as_raw();
+        for name in [&forged, &plain] {
+            let socket = find(name).expect("it is bound");
+            assert_eq!(socket.kind, 1, "SOCK_STREAM");
+            assert!(socket.owner.is_none_or(|owner| owner == user));
+        }
+        assert_eq!(find(&inner), None);
+    }
+
+    #[test]
+    fn ignores_messages_that_are_cut() {
+        let mut message = vec![1, 1, 10, 0];
+        message.extend([0; ANSWER_LEN - 4]);
+        let mut attribute = |kind: u16, value: &[u8]| {
+            message.extend((value.len() as u16 + 4).to_ne_bytes());
+            message.extend(kind.to_ne_bytes());
+            message.extend(value);
+            message.resize(message.len().next_multiple_of(4), 0);
+        };
+        attribute(UNIX_DIAG_NAME, b"\0ab");
+        attribute(UNIX_DIAG_UID, &1000u32.to_ne_bytes());
+        let mut packet = ((NLMSG_HDRLEN + message.len()) as u32).to_ne_bytes().to_vec();
+        packet.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        packet.extend([0; 10]);
+        packet.extend(message);
+        let read = |packet: &[u8]| {
+            let mut found = Vec::new();
+            (read_messages(packet, &mut found), found)
+        };
+        let socket = AbstractSocket { kind: 1, name: b"ab".to_vec(), owner: Some(1000) };
+        assert_eq!(read(&packet), (Some(false), vec![socket]));
+        assert!((1..packet.len()).all(|len| read(&packet[..len]) == (None, vec![])));
+        packet[4..6].copy_from_slice(&NLMSG_DONE.to_ne_bytes());
+        assert_eq!(read(&packet).0, Some(true));
+        packet[4] = 2;
+        assert_eq!(read(&packet).0, None);
+    }
+
+    #[test]
+    fn reads_lines_of_proc_where_the_kernel_has_no_sock_diag() {
+        let name = |line: &str| of_line(line.as_bytes()).map(|socket| socket.name);
+        assert_eq!(name("0: 00000002 00000000 00010000 0001 01 79 @a/b"), Some(b"a/b".to_vec()));
+        for line in [
+            "Num RefCount Protocol Flags Type St Inode Path",
+            "0: 00000002 00000000 00010000 0001 01 77 /run/some.sock",
+            "0: 00000002 00000000 00010000 0001 01 78",
+            "",
+        ] {
+            assert_eq!(name(line), None, "{line}");
+        }
+    }
+}
