@@ -6,6 +6,7 @@
 //! - [`descriptors`]: descriptor numbers of the process that are sockets of ours;
 //! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
 //! - [`Socket`]: a socket by slot and generation, and its readiness ([`Socket::readiness`]);
+//! - [`Handle`]: a socket with its attachment, as each API makes its calls by it;
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections; [`urgent`]:
 //!   urgent bytes of a stream;
 //! - [`wait`]: sleeping until a socket can go on; [`interrupt`]: signals and cancellation
@@ -38,6 +39,7 @@ mod watches;
 pub mod datagram;
 pub mod descriptors;
 pub mod driver;
+pub mod handle;
 pub mod in_flight;
 pub mod interrupt;
 pub mod listener;
@@ -52,6 +54,7 @@ pub use client::{Client, Cloned, Tokens, control_from_number};
 pub use deadline::Deadline;
 pub use driver::Driver;
 pub use error::Error;
+pub use handle::{Handle, WaitLimit};
 pub use high_fd::HighFd;
 pub use mapped::MappedProcess;
 pub use process::Process;

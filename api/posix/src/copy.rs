@@ -1,14 +1,13 @@
 //! sendfile and splice with a socket of ours at one end, through a bounded buffer.
 
-use towpath_client::interrupt::Handled;
 use towpath_client::stream::OnError;
 use towpath_client::syscall::syscall;
-use towpath_client::{Buffer, stream};
+use towpath_client::{Buffer, WaitLimit, stream};
 use towpath_shm::layout::Kind;
 
 use crate::control::Control;
 use crate::errno::fail;
-use crate::handle::{CallPatience, Handle};
+use crate::handle::Handle;
 use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.
@@ -176,12 +175,12 @@ fn from_socket(
     }
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
     // SPLICE_F_NONBLOCK is about the pipe: whether a socket blocks is the socket's own matter.
-    let patience = handle.recv_patience(false);
+    let limit = handle.recv_limit(false);
     // Looked at first, taken when the pipe has it: nothing is lost when the pipe is full.
     // SAFETY: the chunk is ours.
     let attempt =
         || unsafe { stream::recv(handle.client, handle.socket, &[buffer], Some(0), OnError::Tell) };
-    let len = handle.blocking(patience, attempt)?;
+    let len = handle.blocking(limit, attempt)?;
     if len == 0 {
         return Ok(0);
     }
@@ -191,7 +190,7 @@ fn from_socket(
 
 fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let handle = Handle::new(posix, to)?;
-    let patience = handle.send_patience(false);
+    let limit = handle.send_limit(false);
     // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
     let has_room = || handle.socket.readiness(handle.client) & towpath_client::ready::OUT != 0;
     let writable = || {
@@ -202,7 +201,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
         // Room that came before the request wakes nobody up: look again.
         if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
-    handle.blocking(patience, writable)?;
+    handle.blocking(limit, writable)?;
     let room = if handle.kind() == Kind::Stream { room_to_send(&handle)? } else { CHUNK };
     let mut chunk = vec![0u8; CHUNK.min(count).min(room)];
     let len = pipe_read(from, &mut chunk, flags)?;
@@ -214,10 +213,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
         // SAFETY: the chunk is ours. Blocking in effect only when another thread filled the socket.
         match unsafe { transfer::send(posix, to, &[rest], more, None, &Control::default()) } {
             Ok(sent) => done += sent,
-            Err(Errno(libc::EAGAIN)) => handle.blocking(
-                CallPatience { nonblocking: false, deadline: None, since: Handled::so_far() },
-                writable,
-            )?,
+            Err(Errno(libc::EAGAIN)) => handle.blocking(WaitLimit::until(None), writable)?,
             Err(errno) => return Err(errno),
         }
     }

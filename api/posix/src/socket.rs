@@ -1,16 +1,13 @@
 //! From socket(2) to shutdown(2).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::Duration;
 
-use towpath_client::interrupt::Handled;
-use towpath_client::{Client, Error, Socket, listener};
-use towpath_client::{Deadline, wait};
+use towpath_client::{Error, Socket, WaitLimit, listener};
 use towpath_shm::control::{FAST_OPEN, IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, connect_asked, flags, op, option_bit, shut};
 
 use crate::errno::fail;
-use crate::handle::{CallPatience, Handle};
+use crate::handle::Handle;
 use crate::{Errno, Posix, Result, address, descriptor};
 
 const TYPE_MASK: i32 = 0xf;
@@ -163,7 +160,7 @@ pub unsafe fn accept4(
         let _ = descriptor::close(posix, fd);
     };
     let attempt = || listener::accept(client, handle.socket, open, undo);
-    let (new, record) = handle.blocking(handle.recv_patience(false), attempt)?;
+    let (new, record) = handle.blocking(handle.recv_limit(false), attempt)?;
     let remote = address::shown(record.remote, handle.slot.family.load(Relaxed));
     // SAFETY: the caller's promise.
     unsafe { address::write(&remote, addr, len) }?;
@@ -220,7 +217,7 @@ pub unsafe fn connect(
         Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle, 0),
         Kind::Stream => {
             let wanted = handle.remembered(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
-            connect_stream(&handle, addr, wanted == Some(1), handle.send_patience(false))
+            connect_stream(&handle, addr, wanted == Some(1), handle.send_limit(false))
         }
         Kind::Listener => fail(libc::EISCONN),
         _ => handle.call(call::CONNECT, |request| request.addr = addr).map(drop),
@@ -260,21 +257,16 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
 pub(crate) fn connect_to_send(
     handle: &Handle,
     to: Option<RawAddr>,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<()> {
     match handle.slot.connect_asked.load(Acquire) {
         // The SYN goes now, to the peer that connect(2) named.
         connect_asked::DEFERRED => Ok(()),
-        _ => connect_stream(handle, to.unwrap_or_default(), true, patience),
+        _ => connect_stream(handle, to.unwrap_or_default(), true, limit),
     }
 }
 
-fn connect_stream(
-    handle: &Handle,
-    addr: RawAddr,
-    fast_open: bool,
-    patience: CallPatience,
-) -> Result<()> {
+fn connect_stream(handle: &Handle, addr: RawAddr, fast_open: bool, limit: WaitLimit) -> Result<()> {
     let asked = handle.slot.connect_asked.load(Acquire);
     let under_way = flags::CONNECTING | flags::OPENING;
     if asked == connect_asked::TOLD {
@@ -294,25 +286,17 @@ fn connect_stream(
             return Ok(());
         }
         note_connect(handle, connect_asked::STARTED);
-        if patience.nonblocking {
+        if limit.nonblocking {
             // As on Linux, which never sees the answer before connect returns.
             return fail(libc::EINPROGRESS);
         }
     } else if asked == connect_asked::DEFERRED {
         // Linux says so without blocking; otherwise it waits for a SYN that nobody sends.
         return fail(libc::EISCONN);
-    } else if patience.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
+    } else if limit.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);
     }
-    let attempt = || match handle.slot.flags.load(Acquire) {
-        seen if seen & under_way != 0 => Err(Error::WouldBlock),
-        seen if seen & flags::CONNECTED != 0 && seen & flags::DEAD == 0 => Ok(()),
-        _ => {
-            handle.socket.take_error(handle.client)?;
-            Err(Error::Refused(libc::ECONNABORTED))
-        }
-    };
-    match handle.blocking(patience, attempt) {
+    match handle.blocking(limit, || handle.connected()) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(Errno(errno @ (libc::EINTR | libc::ERESTART))) => fail(errno),
         ended => conclude_connect(handle, ended),
@@ -432,30 +416,8 @@ pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     let Ok(client) = posix.client() else {
         return;
     };
-    posix.process.forget(socket);
     posix.remembered.forget(socket);
     posix.cork.forget(socket);
     // Linux lingers with O_NONBLOCK as well (`inet_release` does not look at it).
-    let linger = client.slot(socket).map_or(0, |slot| slot.linger.load(Relaxed));
-    client.tell_end(socket, op::CLOSE, 0);
-    if linger > 1 {
-        wait_for_end(client, socket, Duration::from_secs(u64::from(linger - 1)));
-    }
-}
-
-/// SO_LINGER: close(2) returns when the peer has acknowledged everything, or in time.
-fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
-    let ended = || match client.slot(socket) {
-        Some(slot)
-            if slot.flags.load(Acquire) & flags::DEAD == 0 && slot.linger.load(Relaxed) > 1 =>
-        {
-            let closing = slot.state.load(Acquire);
-            // FIN_WAIT2, TIME_WAIT, CLOSE: our FIN was acknowledged.
-            if matches!(closing, 5..=7) { Ok(()) } else { Err(Error::WouldBlock) }
-        }
-        _ => Ok(()),
-    };
-    // close(2) does not tell whether everything was acknowledged in time.
-    let deadline = Some(Deadline::after(limit));
-    let _ = wait::until(client, socket, deadline, Handled::so_far(), ended);
+    towpath_client::Handle { client, socket }.close(true);
 }

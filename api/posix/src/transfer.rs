@@ -2,7 +2,6 @@
 
 mod arrival;
 mod datagrams;
-mod memory;
 mod opening;
 mod peek;
 mod streams;
@@ -86,19 +85,19 @@ pub unsafe fn recv(
     if flags & libc::MSG_TRUNC == 0 || !handle.is_tcp() {
         check_pointers(buffers)?;
     }
-    let patience = handle.recv_patience(flags & libc::MSG_DONTWAIT != 0);
+    let limit = handle.recv_limit(flags & libc::MSG_DONTWAIT != 0);
     match handle.kind() {
         // SAFETY: the caller's promise.
         Kind::Stream if flags & libc::MSG_OOB != 0 => unsafe {
             recv_urgent(&handle, buffers, flags)
         },
         // SAFETY: the caller's promise.
-        Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, patience) },
+        Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, limit) },
         Kind::Listener => fail(libc::ENOTCONN),
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
         // SAFETY: as above.
-        _ => unsafe { recv_datagram(&handle, buffers, flags, patience) },
+        _ => unsafe { recv_datagram(&handle, buffers, flags, limit) },
     }
 }
 
@@ -196,7 +195,7 @@ pub unsafe fn send(
     let handle = Handle::new(posix, fd)?;
     bind_any(&handle)?;
     check_pointers(buffers)?;
-    let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
+    let limit = handle.send_limit(flags & libc::MSG_DONTWAIT != 0);
     if flags & libc::MSG_OOB != 0 && !takes_urgent(&handle, to) {
         return fail(libc::EOPNOTSUPP);
     }
@@ -204,20 +203,20 @@ pub unsafe fn send(
     let result = match handle.kind() {
         // SAFETY: the caller's promise.
         Kind::Stream if flags & libc::MSG_FASTOPEN != 0 => unsafe {
-            open_and_send(&handle, buffers, flags, to, patience)
+            open_and_send(&handle, buffers, flags, to, limit)
         },
         // SAFETY: as above.
-        Kind::Stream => unsafe { send_stream(&handle, buffers, flags, patience) },
+        Kind::Stream => unsafe { send_stream(&handle, buffers, flags, limit) },
         Kind::Listener if flags & libc::MSG_FASTOPEN != 0 => fail(libc::EISCONN),
         Kind::Listener => fail(libc::EPIPE),
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
         // SAFETY: as above.
         _ if more || handle.posix.cork.is_begun(handle.socket) => unsafe {
-            send_part(&handle, buffers, more, to, control, patience)
+            send_part(&handle, buffers, more, to, control, limit)
         },
         // SAFETY: as above.
-        _ => unsafe { send_datagram(&handle, buffers, to, control, patience) },
+        _ => unsafe { send_datagram(&handle, buffers, to, control, limit) },
     };
     if flags & libc::MSG_ZEROCOPY != 0 {
         note_zero_copy(&handle, result);

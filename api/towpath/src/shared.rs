@@ -57,6 +57,13 @@ impl Shared {
         self.attachment.client()
     }
 
+    /// Returns the attachment without a look whether this process is a child of the stack's, for
+    /// calls whose attempts look.
+    #[inline]
+    pub fn attached(&self) -> &Client {
+        self.attachment.client()
+    }
+
     pub fn place(&self) -> &Place {
         &self.place
     }

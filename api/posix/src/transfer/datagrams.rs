@@ -3,17 +3,16 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_client::{Buffer, Error, datagram, stream};
+use towpath_client::{Buffer, WaitLimit, datagram};
 use towpath_shm::control::call;
 use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, flags, option_bit};
 
 use super::arrival::Arrival;
-use super::memory::{is_brief, wait_for_memory};
 use super::peek::{move_peek_offset, peek_offset};
 use super::streams::COUNT_MAX;
 use crate::control::Control;
 use crate::errno::fail;
-use crate::handle::{CallPatience, Handle};
+use crate::handle::Handle;
 use crate::socket::{bind_any, peer};
 use crate::{Result, address, interface};
 
@@ -36,7 +35,7 @@ pub(super) unsafe fn recv_datagram(
     handle: &Handle,
     buffers: &[Buffer],
     flags: i32,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
     let attempt = || {
@@ -46,10 +45,10 @@ pub(super) unsafe fn recv_datagram(
         // SAFETY: the caller's promise.
         unsafe { datagram::recv(handle.client, handle.socket, buffers, skip) }
     };
-    let Some(received) = handle.blocking(patience, attempt)? else {
+    let Some(received) = handle.blocking(limit, attempt)? else {
         // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that
         // would not.
-        return if patience.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
+        return if limit.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
     // As udp_recvmsg: behind an offset, too, the whole datagram is what would have to fit.
@@ -68,7 +67,7 @@ pub(super) unsafe fn send_datagram(
     buffers: &[Buffer],
     to: Option<RawAddr>,
     control: &Control,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<usize> {
     let len = Buffer::total(buffers);
     let header = datagram_header(handle, to, control)?;
@@ -77,7 +76,7 @@ pub(super) unsafe fn send_datagram(
     }
     let header = with_len(header, len)?;
     // SAFETY: the caller's promise.
-    unsafe { send_whole(handle, &header, buffers, patience) }
+    unsafe { send_whole(handle, &header, buffers, limit) }
 }
 
 /// A part of a datagram: the last one, without MSG_MORE, sends it.
@@ -90,7 +89,7 @@ pub(super) unsafe fn send_part(
     more: bool,
     to: Option<RawAddr>,
     control: &Control,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<usize> {
     let begin = || datagram_header(handle, to, control);
     let most = |header: &DatagramHeader| match towards(handle, &header.remote) {
@@ -103,7 +102,7 @@ pub(super) unsafe fn send_part(
         let header = with_len(whole.header, whole.bytes.len())?;
         let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
         // SAFETY: bytes of ours.
-        unsafe { send_whole(handle, &header, &[buffer], patience) }?;
+        unsafe { send_whole(handle, &header, &[buffer], limit) }?;
     }
     Ok(Buffer::total(buffers))
 }
@@ -114,7 +113,7 @@ unsafe fn send_whole(
     handle: &Handle,
     header: &DatagramHeader,
     buffers: &[Buffer],
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;
@@ -125,17 +124,7 @@ unsafe fn send_whole(
         &DatagramHeader { segment_size: if cut { header.segment_size } else { 0 }, ..*header };
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
-    // Before the attempt: see `send_stream`.
-    let lacked = stream::lacks_memory(client, socket);
-    match attempt() {
-        Err(Error::WouldBlock)
-            if is_brief(patience) && (lacked || stream::lacks_memory(client, socket)) =>
-        {
-            wait_for_memory(handle, attempt)
-        }
-        Err(Error::WouldBlock) if !patience.nonblocking => handle.blocking(patience, attempt),
-        result => Ok(result?),
-    }
+    handle.sending(limit, attempt)
 }
 
 /// Whether a datagram is too long is told by the call that sends it. Most are too short for the
@@ -186,9 +175,9 @@ pub(super) fn is_corked(handle: &Handle) -> bool {
 /// UDP_CORK is taken off: the corked datagram goes out. As on Linux, no error is reported.
 pub(crate) fn uncork(handle: &Handle) {
     if handle.posix.cork.is_begun(handle.socket) {
-        let patience = handle.send_patience(false);
+        let limit = handle.send_limit(false);
         // SAFETY: no buffers.
-        let _ = unsafe { send_part(handle, &[], false, None, &Control::default(), patience) };
+        let _ = unsafe { send_part(handle, &[], false, None, &Control::default(), limit) };
     }
 }
 

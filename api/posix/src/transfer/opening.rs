@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_client::Error;
+use towpath_client::{Error, WaitLimit};
 use towpath_shm::layout::{RawAddr, flags, setting};
 
 use crate::errno::fail;
-use crate::handle::{CallPatience, Handle};
+use crate::handle::Handle;
 use crate::socket::{conclude_connect, peer};
 use crate::{Errno, Result, address};
 
@@ -32,7 +32,7 @@ pub(super) unsafe fn peer_to_open(
 
 /// The first write of a connection sends its SYN, with bytes or without. As tcp_sendmsg_fastopen:
 /// a call that may wait returns when the handshake is over, and tells how it ended.
-pub(super) fn open(handle: &Handle, sent: usize, patience: CallPatience) -> Result<()> {
+pub(super) fn open(handle: &Handle, sent: usize, limit: WaitLimit) -> Result<()> {
     if sent == 0 {
         handle.client.setting(handle.socket, setting::OPEN, 1);
     }
@@ -41,9 +41,9 @@ pub(super) fn open(handle: &Handle, sent: usize, patience: CallPatience) -> Resu
         seen if seen & flags::DEAD != 0 => handle.socket.take_error(handle.client),
         _ => Ok(()),
     };
-    let ended = match patience.nonblocking {
+    let ended = match limit.nonblocking {
         true => fail(libc::EAGAIN),
-        false => handle.blocking(patience, attempt),
+        false => handle.blocking(limit, attempt),
     };
     match ended {
         // The bytes are taken, and leave all the same.

@@ -3,15 +3,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::stream::OnError;
-use towpath_client::{Buffer, Error, stream, urgent};
+use towpath_client::{Buffer, Error, WaitLimit, stream, urgent};
 use towpath_shm::layout::{RawAddr, connect_asked, flags};
 
 use super::arrival::Arrival;
-use super::memory::{is_brief, wait_for_memory};
 use super::opening::open;
 use super::peek::{move_peek_offset, peek_offset};
-use crate::errno::fail;
-use crate::handle::{CallPatience, Handle};
+use crate::handle::Handle;
 use crate::socket::{connect_to_send, note_connect};
 use crate::{Errno, Result};
 
@@ -24,7 +22,7 @@ pub(super) unsafe fn recv_stream(
     handle: &Handle,
     buffers: &[Buffer],
     flags: i32,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<Arrival> {
     let (client, socket) = (handle.client, handle.socket);
     let keep = flags & libc::MSG_PEEK != 0;
@@ -48,7 +46,7 @@ pub(super) unsafe fn recv_stream(
                 },
             }
         };
-        let len = handle.blocking(patience, || match look() {
+        let len = handle.blocking(limit, || match look() {
             Ok(n) if n > 0 && n < enough && !ended(handle) && !stops(n) => Err(Error::WouldBlock),
             result => result,
         });
@@ -69,12 +67,12 @@ pub(super) unsafe fn recv_stream(
         // SAFETY: as for this function; parts of the same buffers.
         false => unsafe { stream::recv(client, socket, parts, None, on_error) },
     };
-    let mut len = handle.blocking(patience, || take(buffers, wanted, OnError::Tell))?;
+    let mut len = handle.blocking(limit, || take(buffers, wanted, OnError::Tell))?;
     let mut rest: Vec<Buffer> = Vec::new();
     while len > 0 && len < enough && !stops(0) {
         rest.clear();
         skip_into(buffers, len, &mut rest);
-        match handle.blocking(patience, || take(&rest, wanted - len, OnError::Leave)) {
+        match handle.blocking(limit, || take(&rest, wanted - len, OnError::Leave)) {
             Ok(0) | Err(_) => break,
             Ok(n) => len += n,
         }
@@ -96,11 +94,11 @@ pub(super) unsafe fn open_and_send(
     buffers: &[Buffer],
     flags: i32,
     to: Option<RawAddr>,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<usize> {
-    connect_to_send(handle, to, patience)?;
+    connect_to_send(handle, to, limit)?;
     // SAFETY: the caller's promise.
-    unsafe { send_stream(handle, buffers, flags, patience) }
+    unsafe { send_stream(handle, buffers, flags, limit) }
 }
 
 /// # Safety
@@ -109,7 +107,7 @@ pub(super) unsafe fn send_stream(
     handle: &Handle,
     buffers: &[Buffer],
     how: i32,
-    patience: CallPatience,
+    limit: WaitLimit,
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     let wanted = Buffer::total(buffers).min(COUNT_MAX);
@@ -127,26 +125,14 @@ pub(super) unsafe fn send_stream(
                 _ => urgent::send(client, socket, buffers, done),
             }
         };
-        // Looked at before: the engine may give memory right after an attempt that lacked it.
-        let lacked = stream::lacks_memory(client, socket);
-        let result = match attempt() {
-            Err(Error::WouldBlock)
-                if is_brief(patience) && (lacked || stream::lacks_memory(client, socket)) =>
-            {
-                wait_for_memory(handle, attempt)
-            }
-            Err(Error::WouldBlock) if patience.nonblocking => fail(libc::EAGAIN),
-            Err(Error::WouldBlock) => handle.blocking(patience, attempt),
-            result => result.map_err(Errno::from),
-        };
-        match result {
+        match handle.sending(limit, attempt) {
             Ok(n) => done += n,
             Err(_) if done > 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
         if done >= wanted {
             if opening {
-                open(handle, done, patience)?;
+                open(handle, done, limit)?;
             }
             return Ok(done);
         }

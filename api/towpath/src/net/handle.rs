@@ -6,24 +6,16 @@
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::time::Duration;
 
 use rustix::io::Errno;
-use towpath_client::interrupt::Handled;
-use towpath_client::{Client, Deadline, Error, Socket, stream, wait};
+use towpath_client::{Client, Error, Socket, WaitLimit};
 use towpath_shm::control::{ControlReply, Request, call};
-use towpath_shm::layout::{Slot, flags, op};
+use towpath_shm::layout::Slot;
 
 use crate::error::io_error;
 use crate::shared::Shared;
-
-/// Time that a first write without blocking waits for transmit memory, which the engine attaches
-/// within a turn. A longer wait means that memory is short everywhere.
-const MEMORY_PATIENCE: Duration = Duration::from_millis(100);
-/// FIN_WAIT2, TIME_WAIT and CLOSE, as Linux numbers them: the peer has acknowledged our FIN.
-const FIN_ACKNOWLEDGED: std::ops::RangeInclusive<u32> = 5..=7;
 
 /// AF_INET or AF_INET6, as slots have it.
 pub(super) const INET: u32 = 2;
@@ -53,27 +45,6 @@ pub(super) struct Multicast {
     pub(super) ttl: AtomicU8,
     pub(super) loop_v4: AtomicBool,
     pub(super) loop_v6: AtomicBool,
-}
-
-/// How long one call may wait.
-#[derive(Clone, Copy)]
-pub(super) struct WaitLimit {
-    nonblocking: bool,
-    /// Point in time at which the call gives up. None: never.
-    deadline: Option<Deadline>,
-    since: Handled,
-}
-
-impl WaitLimit {
-    /// Until a handler interrupts the wait, or `limit` has passed.
-    pub(super) fn blocking(limit: Option<Duration>) -> Self {
-        Self::until(limit.map(Deadline::after))
-    }
-
-    /// Until a handler interrupts the wait, or `deadline` has passed.
-    pub(super) fn until(deadline: Option<Deadline>) -> Self {
-        Self { nonblocking: false, deadline, since: Handled::so_far() }
-    }
 }
 
 impl Handle {
@@ -110,6 +81,17 @@ impl Handle {
         self.shared.client()
     }
 
+    /// Returns the handle for one attempt of a call. In a child of the process that made the stack
+    /// the attempt fails.
+    pub(super) fn attempting(&self) -> towpath_client::Handle<'_> {
+        towpath_client::Handle { client: self.client(), socket: self.socket }
+    }
+
+    /// Returns the handle for a wait between attempts that take [`Self::client`] each.
+    fn waiting(&self) -> towpath_client::Handle<'_> {
+        towpath_client::Handle { client: self.shared.attached(), socket: self.socket }
+    }
+
     /// The socket's slot.
     ///
     /// # Errors
@@ -125,7 +107,7 @@ impl Handle {
     /// Changes words of the slot that belong to the program.
     pub(super) fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> io::Result<T> {
         self.slot()?;
-        self.socket.change(self.client(), change).map_err(io_error)
+        self.attempting().change(change).map_err(io_error)
     }
 
     /// Tells the engine of an option whose value has been checked.
@@ -139,10 +121,7 @@ impl Handle {
         call: u32,
         fill: impl FnOnce(&mut Request),
     ) -> io::Result<ControlReply> {
-        let Socket { slot, generation } = self.socket;
-        let mut request = Request { call, slot, generation, ..Request::default() };
-        fill(&mut request);
-        self.client().call(&request).map_err(io_error)
+        self.attempting().call(call, fill).map_err(io_error)
     }
 
     pub(super) fn is_nonblocking(&self) -> bool {
@@ -155,83 +134,30 @@ impl Handle {
         Ok(())
     }
 
-    pub(super) fn recv_patience(&self) -> WaitLimit {
-        self.patience(&self.recv_timeout_us)
+    pub(super) fn recv_limit(&self) -> WaitLimit {
+        WaitLimit::new(self.is_nonblocking(), self.recv_timeout_us.load(Relaxed))
     }
 
-    pub(super) fn send_patience(&self) -> WaitLimit {
-        self.patience(&self.send_timeout_us)
+    pub(super) fn send_limit(&self) -> WaitLimit {
+        WaitLimit::new(self.is_nonblocking(), self.send_timeout_us.load(Relaxed))
     }
 
-    fn patience(&self, timeout_us: &AtomicU64) -> WaitLimit {
-        let limit = match timeout_us.load(Relaxed) {
-            0 => None,
-            us => Some(Duration::from_micros(us)),
-        };
-        WaitLimit { nonblocking: self.is_nonblocking(), ..WaitLimit::blocking(limit) }
-    }
-
-    /// Repeats `attempt` while it would block, as long as `patience` allows. Without patience, too,
-    /// it waits for what sockets of the stack have sent.
+    /// As [`towpath_client::Handle::blocking`].
     pub(super) fn blocking<T>(
         &self,
-        patience: WaitLimit,
-        mut attempt: impl FnMut() -> Result<T, Error>,
+        limit: WaitLimit,
+        attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        match attempt() {
-            Err(Error::WouldBlock) if !patience.nonblocking => {
-                let WaitLimit { deadline, since, .. } = patience;
-                wait::until(self.client(), self.socket, deadline, since, attempt)
-            }
-            Err(Error::WouldBlock) if self.client().await_senders(self.socket) => attempt(),
-            result => result,
-        }
+        self.waiting().blocking(limit, attempt)
     }
 
-    /// As [`Self::blocking`], for calls that queue bytes to send. A call that must not block waits
-    /// nevertheless for the socket's first transmit memory, which is no backpressure of the peer.
+    /// As [`towpath_client::Handle::sending`].
     pub(super) fn sending<T>(
         &self,
-        patience: WaitLimit,
-        mut attempt: impl FnMut() -> Result<T, Error>,
+        limit: WaitLimit,
+        attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // Read before the attempt: the engine may attach memory right after an attempt that
-        // failed.
-        let lacked = stream::lacks_memory(self.client(), self.socket);
-        match attempt() {
-            Err(Error::WouldBlock)
-                if patience.nonblocking
-                    && (lacked || stream::lacks_memory(self.client(), self.socket)) =>
-            {
-                self.wait_for_memory(attempt)
-            }
-            Err(Error::WouldBlock) if !patience.nonblocking => self.blocking(patience, attempt),
-            result => result,
-        }
-    }
-
-    fn wait_for_memory<T>(
-        &self,
-        mut attempt: impl FnMut() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let (client, socket) = (self.client(), self.socket);
-        let is_connecting = |slot: &Slot| slot.flags.load(Acquire) & flags::CONNECTING != 0;
-        if client.slot(socket).is_some_and(is_connecting) {
-            return Err(Error::WouldBlock);
-        }
-        // The engine answers with memory or says that there is none. Either way the socket lacks
-        // none any more, and the attempt after that is the last one.
-        let mut once = || {
-            let lacked = stream::lacks_memory(client, socket);
-            match attempt() {
-                Err(Error::WouldBlock) if !lacked => Err(Error::TimedOut),
-                result => result,
-            }
-        };
-        match self.blocking(WaitLimit::blocking(Some(MEMORY_PATIENCE)), &mut once) {
-            Err(Error::Interrupted) => once(),
-            result => result,
-        }
+        self.waiting().sending(limit, attempt)
     }
 }
 
@@ -241,34 +167,8 @@ impl RefUnwindSafe for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let client = self.shared.client();
-        client.process().forget(self.socket);
-        let linger = match client.slot(self.socket) {
-            Some(slot) if !self.nonblocking.load(Relaxed) => slot.linger.load(Relaxed),
-            _ => 0,
-        };
-        client.tell_end(self.socket, op::CLOSE, 0);
-        if linger > 1 {
-            wait_for_end(client, self.socket, Duration::from_secs(u64::from(linger - 1)));
-        }
+        self.attempting().close(!self.is_nonblocking());
     }
-}
-
-/// SO_LINGER: closing returns when the peer has acknowledged everything, or at the limit.
-fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
-    let ended = || match client.slot(socket) {
-        Some(slot)
-            if slot.flags.load(Acquire) & flags::DEAD == 0
-                && slot.linger.load(Relaxed) > 1
-                && !FIN_ACKNOWLEDGED.contains(&slot.state.load(Acquire)) =>
-        {
-            Err(Error::WouldBlock)
-        }
-        _ => Ok(()),
-    };
-    // As close(2), which does not tell whether everything was acknowledged in time.
-    let deadline = Some(Deadline::after(limit));
-    let _ = wait::until(client, socket, deadline, Handled::so_far(), ended);
 }
 
 /// An error with an errno of Linux.

@@ -157,7 +157,7 @@ impl TcpListener {
         let handle = &*self.handle;
         let attempt = || listener::accept(handle.client(), handle.socket, Ok, |_| {});
         let (socket, record) = loop {
-            match handle.blocking(handle.recv_patience(), attempt) {
+            match handle.blocking(handle.recv_limit(), attempt) {
                 // As std: a signal handler does not end the wait for a connection.
                 Err(Error::Interrupted) => {}
                 result => break result.map_err(io_error)?,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use towpath_client::Error;
+use towpath_client::{Error, handle};
 use towpath_shm::control::call;
 use towpath_shm::layout::{Kind, RawAddr, flags, option_bit, setting};
 
@@ -29,8 +29,6 @@ const TCP_SNDBUF: u32 = 16384;
 const TCP_RCVBUF: u32 = 131_072;
 /// See [`TCP_SNDBUF`].
 const DATAGRAM_BUFFER: u32 = 212_992;
-/// TCP_CLOSE, as Linux numbers it.
-const TCP_CLOSE: u32 = 7;
 
 /// SOL_SOCKET and SO_RCVBUF, as Linux numbers them.
 const SOL_SOCKET: u32 = 1;
@@ -64,16 +62,12 @@ impl Handle {
     }
 
     pub(super) fn is_stream(&self) -> io::Result<bool> {
-        Ok(Kind::from_u32(self.slot()?.kind.load(Acquire)) == Some(Kind::Stream))
+        Ok(handle::kind(self.slot()?) == Kind::Stream)
     }
 
     /// Whether a stream is connected, or about to be.
     pub(super) fn is_open_stream(&self) -> io::Result<bool> {
-        let slot = self.slot()?;
-        let seen = slot.flags.load(Acquire);
-        Ok(seen & (flags::CONNECTED | flags::CONNECTING) != 0
-            && seen & flags::DEAD == 0
-            && slot.state.load(Acquire) != TCP_CLOSE)
+        self.slot().map(handle::is_open_stream)
     }
 
     /// SO_ERROR.
@@ -181,8 +175,7 @@ impl Handle {
     }
 
     fn is_tcp(&self) -> io::Result<bool> {
-        let kind = Kind::from_u32(self.slot()?.kind.load(Acquire));
-        Ok(matches!(kind, Some(Kind::Stream | Kind::Listener)))
+        self.slot().map(handle::is_tcp)
     }
 
     /// SO_RCVTIMEO or SO_SNDTIMEO, whichever `limit_us` is.

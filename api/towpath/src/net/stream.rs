@@ -7,16 +7,16 @@ use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use towpath_client::{Deadline, Error};
+use towpath_client::{Deadline, Error, WaitLimit};
 use towpath_shm::control::call;
-use towpath_shm::layout::{RawAddr, flags, op, shut};
+use towpath_shm::layout::{RawAddr, op, shut};
 
 use super::address::{family_of, shown};
-use super::handle::{Handle, TCP, WaitLimit, fail};
+use super::handle::{Handle, TCP, fail};
 use super::options::zero_timeout;
 use super::resolve::each_here;
 use crate::error::io_error;
@@ -359,21 +359,10 @@ impl fmt::Debug for TcpStream {
 
 /// Waits for the end of a connect that is under way.
 fn wait_until_connected(handle: &Handle, timeout: Option<Duration>) -> io::Result<()> {
-    let attempt = || {
-        let slot = handle.client().slot(handle.socket).ok_or(Error::Dead)?;
-        match slot.flags.load(Acquire) {
-            seen if seen & flags::CONNECTING != 0 => Err(Error::WouldBlock),
-            seen if seen & flags::CONNECTED != 0 && seen & flags::DEAD == 0 => Ok(()),
-            _ => {
-                handle.socket.take_error(handle.client())?;
-                Err(Error::Refused(Errno::CONNABORTED.raw_os_error()))
-            }
-        }
-    };
     let deadline = timeout.map(Deadline::after);
     loop {
         // As std: a signal handler does not end the wait, and the limit stays where it is.
-        match handle.blocking(WaitLimit::until(deadline), attempt) {
+        match handle.blocking(WaitLimit::until(deadline), || handle.attempting().connected()) {
             Err(Error::Interrupted) => {}
             Err(Error::TimedOut) => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));

@@ -49,7 +49,7 @@ impl TcpStream {
         // SAFETY: the caller's promise.
         let attempt =
             || unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) };
-        handle.blocking(handle.recv_patience(), attempt).map_err(io_error)
+        handle.blocking(handle.recv_limit(), attempt).map_err(io_error)
     }
 
     /// # Safety
@@ -60,7 +60,7 @@ impl TcpStream {
         let wanted = Buffer::total(buffers).min(COUNT_MAX);
         // As send(2): a call that may block returns when everything is queued. Nothing to queue is
         // one attempt, which tells of an error.
-        let patience = handle.send_patience();
+        let patience = handle.send_limit();
         let mut done = 0;
         loop {
             // SAFETY: the caller's promise.

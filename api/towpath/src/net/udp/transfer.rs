@@ -142,7 +142,7 @@ impl UdpSocket {
             // SAFETY: the room of `buf`, which is borrowed mutably for the time of the call.
             unsafe { datagram::recv(handle.client(), handle.socket, &room, keep.then_some(0)) }
         };
-        let received = handle.blocking(handle.recv_patience(), attempt).map_err(io_error)?;
+        let received = handle.blocking(handle.recv_limit(), attempt).map_err(io_error)?;
         // None is of a socket that was shut down for reading, which has no method here.
         let from = received.map_or(RawAddr::default(), |received| received.header.remote);
         Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
@@ -164,7 +164,7 @@ impl UdpSocket {
             // SAFETY: the bytes of `buf`, which are borrowed for the time of the call.
             unsafe { datagram::send(handle.client(), handle.socket, &header, &buffers) }
         };
-        handle.sending(handle.send_patience(), attempt).map_err(io_error)
+        handle.sending(handle.send_limit(), attempt).map_err(io_error)
     }
 
     /// Where a datagram goes, as its header says it: family 0 is the connected peer.

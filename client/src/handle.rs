@@ -1,0 +1,233 @@
+//! A socket and the attachment of its calls, and the time that a call may wait.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use towpath_shm::control::{ControlReply, Request};
+use towpath_shm::layout::{Kind, Slot, flags, op};
+
+use crate::interrupt::Handled;
+use crate::{Client, Deadline, Error, Socket, stream, wait};
+
+/// Time that a first write on a fresh connection waits for transmit memory, even if it must not
+/// block. The engine attaches memory within a turn. A longer wait means that memory is short
+/// everywhere.
+const MEMORY_PATIENCE: Duration = Duration::from_millis(100);
+/// Limit of a wait that ends before the engine has had its turn.
+const BRIEF: Duration = Duration::from_millis(1);
+/// TCP_CLOSE, as Linux numbers states.
+const TCP_CLOSE: u32 = 7;
+/// FIN_WAIT2, TIME_WAIT and CLOSE: the peer has acknowledged our FIN.
+const FIN_ACKNOWLEDGED: std::ops::RangeInclusive<u32> = 5..=TCP_CLOSE;
+
+/// A socket with the attachment that its calls are made with. Every API makes its calls by one.
+#[derive(Debug, Clone, Copy)]
+pub struct Handle<'a> {
+    /// The attachment.
+    pub client: &'a Client,
+    /// The socket.
+    pub socket: Socket,
+}
+
+/// Time that one call may wait.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitLimit {
+    /// The call must not wait.
+    pub nonblocking: bool,
+    /// Time at which the call gives up. `None`: never.
+    pub deadline: Option<Deadline>,
+    /// Signal handlers that had run when the call began. A further one interrupts the wait.
+    pub since: Handled,
+}
+
+impl WaitLimit {
+    /// Returns the limit of a call that began now, with SO_RCVTIMEO or SO_SNDTIMEO in µs. 0 stands
+    /// for no limit.
+    #[inline]
+    pub fn new(nonblocking: bool, timeout_us: u64) -> Self {
+        let limit = (timeout_us != 0).then(|| Duration::from_micros(timeout_us));
+        Self { nonblocking, ..Self::until(limit.map(Deadline::after)) }
+    }
+
+    /// Returns the limit of a call that waits until `deadline`, or for ever.
+    #[inline]
+    pub fn until(deadline: Option<Deadline>) -> Self {
+        Self { nonblocking: false, deadline, since: Handled::so_far() }
+    }
+
+    /// Returns whether the call cannot wait for a turn of the engine.
+    fn is_brief(&self) -> bool {
+        self.nonblocking || self.deadline.is_some_and(|deadline| deadline.left() < BRIEF)
+    }
+}
+
+impl<'a> Handle<'a> {
+    /// Returns the slot of the socket.
+    ///
+    /// # Errors
+    /// `Dead` when the slot is another socket's.
+    #[inline]
+    pub fn slot(self) -> Result<&'a Slot, Error> {
+        self.client.slot(self.socket).ok_or(Error::Dead)
+    }
+
+    /// Changes what belongs to the program in the slot.
+    ///
+    /// # Errors
+    /// As for [`Socket::enter`].
+    pub fn change<T>(self, change: impl FnOnce(&Slot) -> T) -> Result<T, Error> {
+        self.socket.change(self.client, change)
+    }
+
+    /// Makes a request about the socket, and waits for the answer.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    pub fn call(self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<ControlReply, Error> {
+        self.client.call(&self.request(call, fill))
+    }
+
+    /// Returns a request about the socket.
+    pub fn request(self, call: u32, fill: impl FnOnce(&mut Request)) -> Request {
+        let Socket { slot, generation } = self.socket;
+        let mut request = Request { call, slot, generation, ..Request::default() };
+        fill(&mut request);
+        request
+    }
+
+    /// Repeats `attempt` while it would block, until `limit` allows no further wait. A call that
+    /// must not wait nevertheless waits for bytes that programs of the run have sent before.
+    ///
+    /// # Errors
+    /// As for [`wait::until`]; `WouldBlock` of a call that must not wait.
+    #[inline]
+    pub fn blocking<T>(
+        self,
+        limit: WaitLimit,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match attempt() {
+            Err(Error::WouldBlock) if !limit.nonblocking => {
+                wait::until(self.client, self.socket, limit.deadline, limit.since, attempt)
+            }
+            Err(Error::WouldBlock) if self.client.await_senders(self.socket) => attempt(),
+            result => result,
+        }
+    }
+
+    /// As [`Self::blocking`], for calls that queue bytes to send. Even a call that must not wait
+    /// waits for the transmit memory that the socket lacks, since that is no backpressure of the
+    /// peer.
+    ///
+    /// # Errors
+    /// As for [`Self::blocking`]; `TimedOut` when no memory came.
+    #[inline]
+    pub fn sending<T>(
+        self,
+        limit: WaitLimit,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        // Read before the attempt, since the engine may attach memory right after a failed one.
+        let lacked = self.lacks_memory();
+        match attempt() {
+            Err(Error::WouldBlock) if limit.is_brief() && (lacked || self.lacks_memory()) => {
+                self.wait_for_memory(attempt)
+            }
+            Err(Error::WouldBlock) if !limit.nonblocking => self.blocking(limit, attempt),
+            result => result,
+        }
+    }
+
+    #[inline]
+    fn lacks_memory(self) -> bool {
+        stream::lacks_memory(self.client, self.socket)
+    }
+
+    fn wait_for_memory<T>(self, mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        if self.slot().is_ok_and(|slot| slot.flags.load(Acquire) & flags::CONNECTING != 0) {
+            return Err(Error::WouldBlock);
+        }
+        // The engine attaches memory, or reports that there is none. Either way the socket lacks
+        // none any more, and the attempt after that is the last one. If memory comes after an
+        // attempt that lacked it, the next attempt uses it.
+        let mut once = || {
+            let lacked = self.lacks_memory();
+            match attempt() {
+                Err(Error::WouldBlock) if !lacked => Err(Error::TimedOut),
+                result => result,
+            }
+        };
+        let limit = WaitLimit::until(Some(Deadline::after(MEMORY_PATIENCE)));
+        match self.blocking(limit, &mut once) {
+            Err(Error::Interrupted) => once(),
+            result => result,
+        }
+    }
+
+    /// Returns the outcome of a connect, in one attempt.
+    ///
+    /// # Errors
+    /// `WouldBlock` while the connect is in progress; `Refused` with the reason why it failed, or
+    /// with ECONNABORTED when another call took the reason.
+    pub fn connected(self) -> Result<(), Error> {
+        match self.slot()?.flags.load(Acquire) {
+            seen if seen & (flags::CONNECTING | flags::OPENING) != 0 => Err(Error::WouldBlock),
+            seen if seen & flags::CONNECTED != 0 && seen & flags::DEAD == 0 => Ok(()),
+            _ => {
+                self.socket.take_error(self.client)?;
+                Err(Errno::CONNABORTED.into())
+            }
+        }
+    }
+
+    /// Closes the socket, whose last descriptor in the process goes. With `lingers` the call waits
+    /// as SO_LINGER says: until the peer has acknowledged everything, or the time is up.
+    pub fn close(self, lingers: bool) {
+        self.client.process().forget(self.socket);
+        let linger = match self.slot() {
+            Ok(slot) if lingers => slot.linger.load(Relaxed),
+            _ => 0,
+        };
+        self.client.tell_end(self.socket, op::CLOSE, 0);
+        if linger > 1 {
+            self.wait_for_end(Duration::from_secs(u64::from(linger - 1)));
+        }
+    }
+
+    fn wait_for_end(self, limit: Duration) {
+        let ended = || match self.slot() {
+            Ok(slot)
+                if slot.flags.load(Acquire) & flags::DEAD == 0
+                    && slot.linger.load(Relaxed) > 1
+                    && !FIN_ACKNOWLEDGED.contains(&slot.state.load(Acquire)) =>
+            {
+                Err(Error::WouldBlock)
+            }
+            _ => Ok(()),
+        };
+        // close(2) does not report whether everything was acknowledged in time.
+        let limit = WaitLimit::until(Some(Deadline::after(limit)));
+        let _ = wait::until(self.client, self.socket, limit.deadline, limit.since, ended);
+    }
+}
+
+/// Returns the kind of a slot's socket. The kind of a socket may change.
+#[inline]
+pub fn kind(slot: &Slot) -> Kind {
+    Kind::from_u32(slot.kind.load(Acquire)).unwrap_or(Kind::Free)
+}
+
+/// Returns whether the socket of a slot is one of TCP, listening or not.
+#[inline]
+pub fn is_tcp(slot: &Slot) -> bool {
+    matches!(kind(slot), Kind::Stream | Kind::Listener)
+}
+
+/// Returns whether a stream is connected, or about to be.
+pub fn is_open_stream(slot: &Slot) -> bool {
+    let seen = slot.flags.load(Acquire);
+    seen & (flags::CONNECTED | flags::CONNECTING) != 0
+        && seen & flags::DEAD == 0
+        && slot.state.load(Acquire) != TCP_CLOSE
+}
