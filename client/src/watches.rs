@@ -9,6 +9,8 @@ use crate::Socket;
 /// Maximum number of sockets in a list that is woken for these sockets alone. A thread that waits
 /// for a longer list wakes at each event of the process, because each watch costs at every sleep.
 pub(crate) const LIST_WATCHES_MAX: usize = 64;
+/// Watches whose memory is reserved: those of a few lists. Pages that are never used cost nothing.
+const RESERVED: usize = 4 * LIST_WATCHES_MAX;
 
 /// Interest in the events of a socket.
 #[derive(Debug)]
@@ -59,11 +61,9 @@ pub(crate) struct Watches {
 }
 
 impl Default for Watches {
-    /// Reserves memory for a list, because a signal handler that calls poll(2) must not allocate.
+    /// Reserves memory, because a signal handler that calls poll(2) must not allocate.
     fn default() -> Self {
-        let (entries, free) =
-            (Vec::with_capacity(LIST_WATCHES_MAX), Vec::with_capacity(LIST_WATCHES_MAX));
-        Self { entries, free }
+        Self { entries: Vec::with_capacity(RESERVED), free: Vec::with_capacity(RESERVED) }
     }
 }
 
@@ -182,11 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn neither_insert_nor_free_allocates_for_a_list() {
+    fn neither_insert_nor_free_allocates_for_a_few_lists() {
         let (mut watches, head) = (Watches::default(), AtomicU32::new(0));
         let memory = (watches.entries.as_ptr(), watches.free.as_ptr());
         for _ in 0..2 {
-            let indices = [(); LIST_WATCHES_MAX].map(|()| {
+            let indices = [(); RESERVED].map(|()| {
                 assert!(watches.has_room());
                 watches.insert(&head, watch())
             });

@@ -58,3 +58,54 @@ impl Locked<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use towpath_shm::layout::event;
+
+    use super::*;
+    use crate::{HighFd, MappedProcess, Process, ready};
+
+    /// Joins a list without a client.
+    fn join(hub: &mut Locked<'_>) -> usize {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
+        // SAFETY: the test closes the reactor before it drops the process.
+        let process: &'static Process = unsafe { &*std::ptr::from_ref(hub.process) };
+        let fd = HighFd::new(fd.into(), &process.descriptors);
+        hub.lists.push(ListWakeup { is_taken: true, ..ListWakeup::new(fd) });
+        hub.lists.len() - 1
+    }
+
+    fn woken(hub: &Locked<'_>) -> Vec<bool> {
+        hub.lists.iter().map(|list| list.is_rung).collect()
+    }
+
+    #[test]
+    fn an_event_wakes_the_lists_of_its_socket_and_lists_for_all_events() {
+        let process = MappedProcess::new().expect("address space");
+        let mut hub = process.lock_reactor().expect("no signal handler");
+        let socket = |slot| Socket { slot, generation: 1 };
+        let lists = [(); 4].map(|()| join(&mut hub));
+        hub.watch_in_list(lists[0], socket(7), ready::IN);
+        hub.watch_in_list(lists[1], socket(7), ready::OUT);
+        hub.watch_in_list(lists[1], socket(8), ready::IN);
+        (0..=LIST_WATCHES_MAX as u32)
+            .for_each(|slot| hub.watch_in_list(lists[2], socket(100 + slot), ready::IN));
+        hub.watch_in_list(lists[3], socket(9), ready::IN);
+        hub.on_event(7, event::RX);
+        hub.wake_ready();
+        assert_eq!(woken(&hub), [true, false, true, false]);
+        hub.leave_list(lists[0]);
+        hub.on_event(7, event::RX);
+        hub.on_event(9, event::ERROR);
+        hub.wake_ready();
+        assert_eq!(woken(&hub), [false, false, true, true]);
+        lists.iter().for_each(|&at| hub.leave_list(at));
+        assert!(process.reactor.heads.iter().all(|head| head.load(Relaxed) == 0));
+        drop(hub);
+        process.close();
+    }
+}

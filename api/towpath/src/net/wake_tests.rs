@@ -1,12 +1,13 @@
 //! Tasks that wait for sockets of a stack by their wakers, as those of an async runtime would.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Read, Write};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -172,6 +173,47 @@ fn wakes_both_tasks_of_a_socket_and_runs_wakers_without_the_lock() {
     assert_eq!(ready, Poll::Ready(Ok(ready::IN)));
     // SAFETY: leaked above; all that borrows from it is over.
     drop(unsafe { Box::from_raw(std::ptr::from_ref(socket).cast_mut()) });
+}
+
+std::thread_local! {
+    /// Code that runs when a waker of [`hooked_waker`] is cloned.
+    static ON_CLONE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+}
+
+/// Returns a waker whose next clone on this thread runs `hook` first.
+fn hooked_waker(hook: impl FnOnce() + 'static) -> Waker {
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, |_| {});
+    fn clone(data: *const ()) -> RawWaker {
+        if let Some(hook) = ON_CLONE.take() {
+            hook();
+        }
+        RawWaker::new(data, &VTABLE)
+    }
+    ON_CLONE.set(Some(Box::new(hook)));
+    // SAFETY: no function of the table uses the data.
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
+}
+
+#[test]
+fn sees_an_event_that_was_taken_before_the_waker_was_stored() {
+    let stack = Arc::new(stack());
+    let socket = Arc::new(stack.bind_udp("127.0.0.1:0").expect("a port"));
+    let mut wait = until_ready(socket.handle(), ready::IN);
+    // The clone is made after a first look at the socket has found nothing.
+    let hook = {
+        let (stack, socket) = (Arc::clone(&stack), Arc::clone(&socket));
+        move || {
+            let (dispatcher, count) = (dispatcher(&stack), Arc::<WakeCount>::default());
+            let mut other = until_ready(socket.handle(), ready::IN);
+            assert!(poll_once(Pin::new(&mut other), &count).is_pending());
+            socket.send_to(b"x", socket.local_addr().expect("bound")).expect("sent");
+            dispatch_until(&stack, &dispatcher, || count.get() > 0);
+        }
+    };
+    let waker = hooked_waker(hook);
+    let ready = Pin::new(&mut wait).poll(&mut Context::from_waker(&waker));
+    assert!(ON_CLONE.take().is_none(), "the event was taken");
+    assert_eq!(ready, Poll::Ready(ready::IN));
 }
 
 #[test]
