@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_stack::StackConfig;
 use towpath_stack::net::InterfaceConfig;
+use towpath_stack::{Budget, StackConfig};
 use towpath_wire::Prefix;
 
 /// Limit on the time for which no peer takes a byte of the last program's data. A connection
@@ -19,6 +19,8 @@ const LEAVE_STALLED: Duration = Duration::from_secs(205);
 pub struct EngineConfig {
     /// The stack's configuration. The smaller one of its `sockets_max` and the one below applies.
     pub stack: StackConfig,
+    /// How much the stack does in a turn.
+    pub budget: Budget,
     /// `interfaces[i]` is driven by port `i` and becomes interface `i + 1`; 0 is loopback.
     pub interfaces: Vec<InterfaceConfig>,
     /// Beyond those that follow from the interfaces' addresses.
@@ -27,8 +29,9 @@ pub struct EngineConfig {
     pub memory_cap: u64,
     /// Most sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
     pub sockets_max: u32,
-    /// Most processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and its kin
-    /// fail.
+    /// Maximum number of processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and
+    /// its kin fail. 0: the engine has no programs, as a router, and maps no memory for their
+    /// sockets.
     pub channels_max: u32,
     /// How much memory sockets have, if programs set nothing (SO_RCVBUF, SO_SNDBUF).
     pub buffers: Buffers,
@@ -113,6 +116,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             stack: StackConfig::default(),
+            budget: Budget::default(),
             interfaces: Vec::new(),
             routes: Vec::new(),
             memory_cap: 1 << 30,

@@ -14,8 +14,9 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// A new one.
-    pub fn create() -> io::Result<Self> {
-        Ok(Self { region: Region::create()?, run: token::Run::random()? })
+    /// Creates a domain. Without programs, no memory is shared.
+    pub fn create(has_programs: bool) -> io::Result<Self> {
+        let region = if has_programs { Region::create() } else { Region::without_slots() };
+        Ok(Self { region: region?, run: token::Run::random()? })
     }
 }

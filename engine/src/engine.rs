@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
+use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_ring::{EngineStatus, Windows};
 use towpath_shm::Fd;
 use towpath_shm::layout::{CHANNELS_MAX, SHARDS_MAX, SLOTS_MAX, first_slot};
-use towpath_stack::net::{Conflict, IfaceId, InterfaceConfig};
+use towpath_stack::net::{Change, Conflict, IfaceId, InterfaceConfig, Logged, Refused};
 use towpath_stack::{Stack, StackConfig};
 use towpath_tcp::Instant;
 
@@ -23,10 +24,11 @@ use crate::registry::{Registry, RegistryConfig, UninterceptedProgram};
 use crate::remote::Remote;
 use crate::report::Counters;
 use crate::shard::net::Net;
+use crate::shard::net::observers::{DropTrace, DroppedPacket, OnDeviceGone, OnLogged};
 use crate::shard::peers::place::ShardPlace;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::Slots;
-use crate::shard::{DropTrace, DroppedPacket, Shard, turn};
+use crate::shard::{Shard, turn};
 use crate::team::{self, Busy, Helper, Team};
 #[cfg(test)]
 use crate::{ids::ChannelId, link::ChannelLink, link::Given, mail::ShardCommand};
@@ -161,14 +163,16 @@ impl Engine {
         if !shards.is_power_of_two() || shards > SHARDS_MAX {
             return Err(EngineError::Shards(ports.len()));
         }
-        let domain = Domain::create()?;
+        let has_programs = config.channels_max > 0;
+        let domain = Domain::create(has_programs)?;
         let pages = EngineStatus::create_all(shards)?;
         let status = pages[0].file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let status = Fd::from(fcntl_dupfd_cloexec(status, 0).map_err(io::Error::from)?);
         let max = config.channels_max.min(CHANNELS_MAX);
         let exit_when_unused = config.exit_when_unused;
         // Each has its part of the slots and of the memory.
-        config.sockets_max = config.sockets_max.min(SLOTS_MAX) / shards;
+        let slots_max = if has_programs { SLOTS_MAX } else { 0 };
+        config.sockets_max = config.sockets_max.min(slots_max) / shards;
         config.memory_cap /= u64::from(shards);
         // Sockets of programs and connections whose program is gone come from one table.
         let sockets_max = config.stack.sockets_max.min(config.sockets_max as usize);
@@ -177,7 +181,7 @@ impl Engine {
         let each = ports.into_iter().zip(pages).zip(stacks).zip(0..);
         let made = each.map(|(((ports, page), stack), number)| {
             let place = ShardPlace { number, of: shards };
-            shard(&config, &domain, place, Net::new(stack, ports, page, clock)?)
+            shard(&config, &domain, place, Net::new(stack, ports, page, clock, config.budget)?)
         });
         let mut made = made.collect::<Result<Vec<_>, _>>()?;
         if shards > 1 {
@@ -256,14 +260,46 @@ impl Engine {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
             shard.net.stack.net.set_trace_drops(true);
-            shard.net.drop_trace = Some(Arc::clone(&trace));
+            shard.net.observers.drop_trace = Some(Arc::clone(&trace));
         }
     }
 
     /// From now on `tell` is told of each address of the stack that another host on the link has as
     /// well, once.
     pub fn on_conflict(&mut self, tell: impl Fn(&Conflict) + Send + Sync + 'static) {
-        self.shard.net.on_conflict = Some(Arc::new(tell));
+        self.shard.net.observers.on_conflict = Some(Arc::new(tell));
+    }
+
+    /// Calls `tell` for each packet that a rule logs, by several shards at once if there are
+    /// several.
+    pub fn on_logged(&mut self, tell: impl Fn(&Logged) + Send + Sync + 'static) {
+        let tell: OnLogged = Arc::new(tell);
+        for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
+            shard.net.observers.on_logged = Some(Arc::clone(&tell));
+        }
+    }
+
+    /// Calls `tell` once in each shard when the device of an interface was removed. The interface
+    /// stays up unless the owner sets it down.
+    pub fn on_device_gone(&mut self, tell: impl Fn(IfaceId) + Send + Sync + 'static) {
+        let tell: OnDeviceGone = Arc::new(tell);
+        for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
+            shard.net.observers.on_device_gone = Some(Arc::clone(&tell));
+        }
+    }
+
+    /// Makes all of several changes before the engine runs. [`Remote::apply`] is for later.
+    ///
+    /// # Errors
+    /// None of the changes was made: the first that cannot be, and why.
+    pub fn apply(&mut self, changes: &[Change]) -> Result<(), Refused> {
+        self.shard.net.stack.net.apply(self.shard.net.clock.now(), changes)
+    }
+
+    /// Judges packets by rules, or by none, before the engine runs. [`Remote::set_rules`] is for
+    /// later.
+    pub fn set_rules(&mut self, rules: Option<Rules>) {
+        self.shard.net.stack.net.set_rules(rules);
     }
 
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it

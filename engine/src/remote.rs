@@ -10,7 +10,9 @@ use towpath_shm::Fd;
 use towpath_ring::notification;
 
 use towpath_filter::Rules;
-use towpath_stack::net::{Change, Refused, RuleSet};
+use towpath_stack::IfaceId;
+use towpath_stack::net::{Change, Net, Refused, RuleSet};
+use towpath_tcp::Instant;
 
 use crate::net::{Applied, NetState};
 use crate::queries::{CountersQuery, NetQuery, SettleQuery, SocketsQuery, UnsentQuery};
@@ -175,15 +177,8 @@ impl Remote {
     /// ```
     pub fn apply(&self, changes: Vec<Change>) -> Result<Result<Applied, Refused>, Gone> {
         let applied = Applied { changes: changes.len() };
-        let made = self.on_first_shard(move |shard| {
-            let now = shard.now();
-            shard.net().apply(now, &changes)
-        })?;
-        if let Err(refused) = made {
-            return Ok(Err(refused));
-        }
-        self.query(SettleQuery)?;
-        Ok(Ok(applied))
+        let made = self.change(move |net, now| net.apply(now, &changes))?;
+        Ok(made.map(|()| applied))
     }
 
     /// The rules by which packets are judged, with what they count.
@@ -200,8 +195,29 @@ impl Remote {
     /// # Errors
     /// The engine does not run any more.
     pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
-        self.on_first_shard(move |shard| shard.net().set_rules(rules))?;
-        self.query(SettleQuery)
+        self.change(move |net, _| net.set_rules(rules))
+    }
+
+    /// Says whether an interface has a link. Without one the routers behind it are avoided where a
+    /// route has others.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
+    pub fn set_carrier(&self, iface: IfaceId, carrier: bool) -> Result<(), Gone> {
+        self.change(move |net, now| net.set_carrier(now, iface, carrier))
+    }
+
+    /// Changes the control part of the net. Every shard goes by the change when this returns.
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Net, Instant) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        let made = self.on_first_shard(move |shard| {
+            let now = shard.now();
+            change(shard.net(), now)
+        })?;
+        self.query(SettleQuery)?;
+        Ok(made)
     }
 
     /// Asks all shards, and waits for their parts of the answer.

@@ -25,6 +25,5 @@ pub(crate) mod sockets;
 mod steps;
 pub(crate) mod turn;
 
-pub(crate) use self::net::DropTrace;
-pub use self::net::DroppedPacket;
+pub use self::net::observers::DroppedPacket;
 pub(crate) use self::turn::Shard;

@@ -42,7 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api/towpath", &["client", "memory/", "engine", "apps/uplink", "devices/channel"]),
     ("apps/chart", &[]),
     ("apps/load", &["apps/chart"]),
-    ("apps/router", &["core/", "memory/"]),
+    ("apps/router", &["engine", "core/", "memory/"]),
     ("apps/sim", &["core/", "memory/", "devices/pcap", "apps/chart"]),
     ("api/inline", &["client", "api/posix", "api/symbols", "memory/", "engine", "apps/uplink"]),
     ("apps/uplink", &["engine", "core/", "memory/", "devices/", "apps/gateway"]),
@@ -56,7 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lab/copies", &[]),
     ("lab/measure", &[]),
     ("lab/bounce", &["memory/pool", "devices/"]),
-    ("lab/forward", &["lab/measure", "lab/filter", "core/", "memory/"]),
+    ("lab/forward", &["lab/measure", "lab/filter", "engine", "core/", "memory/"]),
     ("lab/", &["lab/measure", "core/", "memory/"]),
     ("lab", &["xtask", "apps/chart"]),
 ];

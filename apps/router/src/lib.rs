@@ -1,4 +1,4 @@
-//! A router of its own: ports, addresses, routes and rules on one thread, without programs.
+//! A router: an engine without programs that forwards packets between ports.
 //!
 //! ```text
 //!   port lan ─┐                                  ┌─ port wan
@@ -7,20 +7,14 @@
 //! ```
 //!
 //! - [`Plan`]: the router in words, checked: ports, routes and rules that fit each other;
-//! - [`Router`]: the stack with its ports, turned by its owner;
-//! - [`RouterRunner`]: a thread's loop, which sleeps on the ports' descriptors;
-//! - [`RouterRemote`]: a handle for other threads, whose jobs are done between two turns.
+//! - [`router`]: the engine of a plan, whose owner runs it.
 //!
 //! Budget: no copy and no allocation per packet beyond the ports' own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod plan;
-mod remote;
 mod router;
-mod runner;
 
 pub use plan::{Hop, Plan, PlanPart, PlannedPort, PlannedRoute, RouterPlanError, Target};
-pub use remote::{RouterGone, RouterRemote};
-pub use router::{OpenPort, Router, Settings};
-pub use runner::{Ended, RouterRunner, RunnerWoken};
+pub use router::{OpenPort, RouterError, Settings, router};

@@ -23,7 +23,7 @@ use crate::hints;
 use crate::inline::{self, LaunchServer};
 use crate::messages::Messages;
 use crate::preload::{self, PreloadFile};
-use crate::served::{self, OfRun};
+use crate::served::{self, ServedStack};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::unintercepted::ExecGate;
@@ -454,7 +454,7 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result
     };
     let instance = match host {
         Host::Here(remote) => {
-            let stack = OfRun { remote, tally: Arc::clone(&plan.port_counters) };
+            let stack = ServedStack::of_run(remote, Arc::clone(&plan.port_counters));
             listening.serve(RunKind::Run, program, move |call, reply: &mut Reply| {
                 served::answer(&stack, call, reply);
             })

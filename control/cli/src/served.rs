@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use towpath_engine::{Applied, Gone, InterfaceState, NetState, Refused, Remote, SocketEntry};
-use towpath_filter::Rules;
+use towpath_engine::{Applied, Counters, Gone, InterfaceState, NetState, Remote, SocketEntry};
 use towpath_model::{
     Address, AddressState, Call, Change, How, Interface, Kind, Layer, Neighbor, NeighborState, Net,
     Origin, Port, Proto, Reply, RequestFault, Route, RouteKind, ShownSocket, Traffic, Word,
@@ -17,105 +16,109 @@ use towpath_wire::MacAddr;
 use crate::port::{Device, OfTally};
 use crate::{acl, port};
 
-/// A running stack, on any thread.
-pub trait Stack {
-    /// Its sockets.
-    fn sockets(&self) -> Result<Vec<SocketEntry>, Gone>;
-    /// Its interfaces, routes and neighbours.
-    fn net(&self) -> Result<NetState, Gone>;
-    /// Names of its ports, each with the kernel's interfaces below.
-    fn links(&self) -> Vec<(String, Vec<String>)>;
-    /// Its ports, each with what the device counted.
-    fn ports(&self) -> Result<Vec<Device>, Gone>;
-    /// Its counters since it began.
-    fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone>;
-    /// Makes all of several changes, or none of them.
-    fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone>;
-    /// The rules by which packets are judged.
-    fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone>;
-    /// Judges packets by other rules, or by none.
-    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone>;
-    /// Whether anybody is told of packets that rules log.
-    const LOGS: bool;
+/// A run or a router, asked from the thread of the control socket.
+pub struct ServedStack {
+    /// The engine.
+    pub remote: Remote,
+    /// Its ports.
+    pub ports: Vec<ServedPort>,
+    /// Packets that rules log are printed.
+    pub logs: bool,
+    /// The counters by layer.
+    pub layers: Layers,
 }
 
-/// The stack of `towpath run`, with the counters of its port.
-pub struct OfRun {
-    /// The stack.
-    pub remote: Remote,
-    /// Counters of its port, of which each shard has a part.
+/// Arranges counters of the stack, the rules and the ports by layer.
+pub type Layers = fn(&Counters, Option<&net::RuleSet>, &[ServedPort]) -> Vec<towpath_uplink::Layer>;
+
+/// A port of a running stack.
+pub struct ServedPort {
+    /// Name of the port.
+    pub name: String,
+    /// Kind and device in the words of the user; `None`: as the device says.
+    pub words: Option<(String, String)>,
+    /// The kernel's interfaces below; `None`: the device, if the kernel has it.
+    pub links: Option<Vec<String>>,
+    /// Counters of the device, of which each shard has a part.
     pub tally: Arc<Tally>,
 }
 
-impl OfRun {
-    /// Counters of the stack, after the port has told its own.
-    fn counters(&self) -> Result<towpath_engine::Counters, Gone> {
-        let asked = self.tally.ask();
-        until_notified(|| self.tally.is_told(asked), || self.remote.counters().map(drop))?;
+impl ServedPort {
+    fn links(&self) -> Vec<String> {
+        self.links.clone().unwrap_or_else(|| self.tally.device().into_iter().collect())
+    }
+
+    fn device(&self) -> Device {
+        let OfTally { driver, device, counters } = OfTally::from(&*self.tally);
+        let (name, links) = (self.name.clone(), self.links());
+        match &self.words {
+            Some((driver, device)) => {
+                let (driver, device) = (driver.clone(), Some(device.clone()));
+                Device { name, driver, device, links, counters }
+            }
+            None => Device { name, driver, device, links, counters },
+        }
+    }
+}
+
+impl ServedStack {
+    /// A run, whose only port counts in `tally`.
+    pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
+        let name = Shape::INTERFACE_NAME.to_owned();
+        let port = ServedPort { name, words: None, links: None, tally };
+        Self { remote, ports: vec![port], logs: false, layers: run_layers }
+    }
+
+    /// Names of the ports, each with the kernel's interfaces below.
+    fn links(&self) -> Vec<(String, Vec<String>)> {
+        self.ports.iter().map(|port| (port.name.clone(), port.links())).collect()
+    }
+
+    /// Counters of the stack, after the ports have told theirs.
+    fn counters(&self) -> Result<Counters, Gone> {
+        let asked: Vec<_> = self.ports.iter().map(|port| (port, port.tally.ask())).collect();
+        let is_told = || asked.iter().all(|(port, asked)| port.tally.is_told(*asked));
+        // Ports tell their counters in a turn, and a query makes one.
+        until_notified(is_told, || self.remote.counters().map(drop))?;
         self.remote.counters()
     }
+
+    /// Counters since the stack began.
+    fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
+        let counters = self.counters()?;
+        Ok((self.layers)(&counters, self.remote.rules()?.as_deref(), &self.ports))
+    }
+}
+
+/// Layers of a run, which has one port.
+fn run_layers(
+    counters: &Counters,
+    _: Option<&net::RuleSet>,
+    ports: &[ServedPort],
+) -> Vec<towpath_uplink::Layer> {
+    let port = ports.first().map(|port| port.tally.counted()).unwrap_or_default();
+    towpath_uplink::layers(counters, &port)
 }
 
 /// Most turns that are waited for: a port that is not polled tells nothing.
 const TURNS_MAX: usize = 100;
 
 /// Has the stack `turn` until the ports have told their counters.
-pub fn until_notified(
+fn until_notified(
     is_told: impl Fn() -> bool,
     mut turn: impl FnMut() -> Result<(), Gone>,
 ) -> Result<(), Gone> {
     (0..TURNS_MAX).take_while(|_| !is_told()).try_for_each(|_| turn())
 }
 
-impl Stack for OfRun {
-    fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
-        self.remote.sockets()
-    }
-
-    fn net(&self) -> Result<NetState, Gone> {
-        self.remote.net()
-    }
-
-    fn links(&self) -> Vec<(String, Vec<String>)> {
-        let below = self.tally.device().into_iter().collect();
-        vec![(Shape::INTERFACE_NAME.to_owned(), below)]
-    }
-
-    fn ports(&self) -> Result<Vec<Device>, Gone> {
-        self.counters()?;
-        let OfTally { driver, device, counters } = OfTally::from(&*self.tally);
-        let (name, links) = (Shape::INTERFACE_NAME.to_owned(), device.iter().cloned().collect());
-        Ok(vec![Device { name, driver, device, links, counters }])
-    }
-
-    fn layers(&self) -> Result<Vec<towpath_uplink::Layer>, Gone> {
-        let counters = self.counters()?;
-        Ok(towpath_uplink::layers(&counters, &self.tally.counted()))
-    }
-
-    fn apply(&self, changes: Vec<net::Change>) -> Result<Result<Applied, Refused>, Gone> {
-        self.remote.apply(changes)
-    }
-
-    fn rules(&self) -> Result<Option<Arc<net::RuleSet>>, Gone> {
-        self.remote.rules()
-    }
-
-    fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
-        self.remote.set_rules(rules)
-    }
-
-    const LOGS: bool = false;
-}
-
 /// Answers a request, as far as the stack can.
-pub fn answer(stack: &impl Stack, call: Call, reply: &mut Reply) {
+pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
     let done = match call {
         Call::Info => Ok(()),
-        Call::Sockets => stack.sockets().map_err(gone).map(|entries| {
+        Call::Sockets => stack.remote.sockets().map_err(gone).map(|entries| {
             reply.sockets = Some(entries.iter().filter_map(socket).filter(is_somewhere).collect());
         }),
-        Call::Net => stack.net().map_err(gone).map(|state| {
+        Call::Net => stack.remote.net().map_err(gone).map(|state| {
             let mut net = shown(&state);
             port::put_carriers(&stack.links(), &mut net.interfaces);
             reply.net = Some(net);
@@ -145,13 +148,14 @@ pub fn is_somewhere(socket: &ShownSocket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
 }
 
-fn ports(stack: &impl Stack) -> Result<Vec<Port>, RequestFault> {
-    let devices = stack.ports().map_err(gone)?;
-    let interfaces = shown(&stack.net().map_err(gone)?).interfaces;
+fn ports(stack: &ServedStack) -> Result<Vec<Port>, RequestFault> {
+    stack.counters().map_err(gone)?;
+    let devices = stack.ports.iter().map(ServedPort::device).collect();
+    let interfaces = shown(&stack.remote.net().map_err(gone)?).interfaces;
     Ok(port::shown(devices, &interfaces))
 }
 
-fn counters(stack: &impl Stack) -> Result<Vec<Layer>, RequestFault> {
+fn counters(stack: &ServedStack) -> Result<Vec<Layer>, RequestFault> {
     let layers = stack.layers().map_err(gone)?.into_iter().filter_map(|layer| {
         let word = |name: String| Word::try_from(name).ok();
         let counters = layer.counters.into_iter();
@@ -161,8 +165,8 @@ fn counters(stack: &impl Stack) -> Result<Vec<Layer>, RequestFault> {
     Ok(layers.collect())
 }
 
-fn apply(stack: &impl Stack, changes: &[Change]) -> Result<Applied, RequestFault> {
-    let state = stack.net().map_err(gone)?;
+fn apply(stack: &ServedStack, changes: &[Change]) -> Result<Applied, RequestFault> {
+    let state = stack.remote.net().map_err(gone)?;
     let refused =
         |at, why: String| RequestFault { at: Some(at), ..RequestFault::new("refused", why) };
     let translated = changes.iter().enumerate().map(|(at, change)| {
@@ -173,7 +177,7 @@ fn apply(stack: &impl Stack, changes: &[Change]) -> Result<Applied, RequestFault
         translate(change, |dev| find(&state, dev).ok_or_else(|| unknown(dev)))
     });
     let translated = translated.collect::<Result<Vec<_>, _>>()?;
-    let applied = stack.apply(translated).map_err(gone)?;
+    let applied = stack.remote.apply(translated).map_err(gone)?;
     applied.map_err(|why| refused(why.at, why.why.to_string()))
 }
 

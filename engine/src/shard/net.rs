@@ -1,43 +1,26 @@
 //! The stack of a shard, its ports, and the descriptors that wake it.
 
 pub(crate) mod describe;
+pub(crate) mod observers;
 pub(crate) mod sources;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::EngineStatus;
 use towpath_shm::layout::RawAddr;
-use towpath_stack::net::{Conflict, Interface};
-use towpath_stack::{ShardId, SocketId, SocketInfo, Stack};
+use towpath_stack::net::Interface;
+use towpath_stack::{Budget, ShardId, SocketId, SocketInfo, Stack};
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
 use crate::poller::Poller;
+use crate::shard::net::observers::Observers;
 use crate::shard::net::sources::{PortWatch, ShardSource, watch, watch_new};
 use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::present_on;
-
-pub(crate) type OnConflict = Arc<dyn Fn(&Conflict) + Send + Sync>;
-pub(crate) type DropTrace = Arc<dyn Fn(DroppedPacket<'_>) + Send + Sync>;
-
-/// A packet that the stack dropped, for a capture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DroppedPacket<'a> {
-    /// Time of the drop, in ns on the engine's clock.
-    pub now_ns: u64,
-    /// 0: loopback; port `i` drives interface `i + 1`.
-    pub interface: u16,
-    /// The packet was to be sent; otherwise it was received.
-    pub outbound: bool,
-    /// The name of its counter, [`towpath_stack::DropReason::as_str`].
-    pub reason: &'static str,
-    /// From the link header on, or from the first header that it had.
-    pub bytes: &'a [u8],
-}
 
 /// The stack with what it needs to move packets and to be woken.
 pub(crate) struct Net {
@@ -51,9 +34,9 @@ pub(crate) struct Net {
     pub poller: Poller<ShardSource>,
     /// Events that each port is watched for.
     watched: Vec<PortWatch>,
-    pub drop_trace: Option<DropTrace>,
-    /// Listener for addresses that another host has as well.
-    pub on_conflict: Option<OnConflict>,
+    /// How much the stack does in a turn.
+    pub budget: Budget,
+    pub observers: Observers,
 }
 
 impl Net {
@@ -63,12 +46,12 @@ impl Net {
         ports: Vec<Box<dyn Port + Send>>,
         status: EngineStatus,
         clock: Clock,
+        budget: Budget,
     ) -> io::Result<Self> {
         let (mut poller, mut watched) = (Poller::new()?, Vec::new());
         watch_new(&mut poller, &ports, &mut watched)?;
-        let pool = Pool::default();
-        let (drop_trace, on_conflict) = (None, None);
-        Ok(Self { stack, ports, pool, clock, status, poller, watched, drop_trace, on_conflict })
+        let (pool, observers) = (Pool::default(), Observers::default());
+        Ok(Self { stack, ports, pool, clock, status, poller, watched, budget, observers })
     }
 
     /// Sends a message to another shard.
@@ -87,32 +70,16 @@ impl Net {
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// Reports addresses of this host that another host has as well.
-    pub fn tell_conflicts(&mut self) {
-        let Some(tell) = &self.on_conflict else { return };
-        while let Some(conflict) = self.stack.net.take_conflict() {
-            tell(&conflict);
-        }
-    }
-
-    /// Passes dropped packets to the trace.
-    pub fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &self.drop_trace else { return };
-        while let Some(dropped) = self.stack.net.take_dropped() {
-            trace(DroppedPacket {
-                now_ns: now.0,
-                interface: dropped.iface.0,
-                outbound: dropped.reason.is_outbound(),
-                reason: dropped.reason.as_str(),
-                bytes: &dropped.bytes,
-            });
-        }
+    /// Passes dropped and logged packets and conflicts of addresses to the observers.
+    pub fn notify_observers(&mut self, now: Instant) {
+        self.observers.notify(&mut self.stack.net, now);
     }
 
     /// Waits for the events that each port needs now.
     pub fn watch_ports(&mut self) {
         // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
-        let watched = watch(&mut self.poller, &self.ports, &mut self.watched);
+        let Self { poller, ports, watched, observers, .. } = self;
+        let watched = watch(poller, ports, watched, |place| observers.device_gone(place));
         watched.expect("the engine's own epoll works");
     }
 

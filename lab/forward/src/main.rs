@@ -21,7 +21,7 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use router::{BURST, Router};
+use router::{BURST, EngineRouter, Router};
 use towpath_filter::{Action, RuleList, Rules};
 use towpath_lab_filter::shape::{PACKETS, Shape, iface};
 use towpath_lab_measure::{Counting, Run};
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let destinations = table::destinations(&routes);
         let [forward, look_ups, tree, other, updates] = names;
         if run.wants(&forward) {
-            let mut router = Router::new(frames::datagrams(&destinations), &routes, None)?;
+            let mut router = Router::new(frames::datagrams(&destinations), &routes, None, BURST)?;
             measure(&mut run, &forward, &mut router)?;
         }
         if run.wants(&look_ups) || run.wants(&tree) {
@@ -73,12 +73,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut routes = routes;
             routes.extend(table::routes_v6(count / V6_PART));
             let before = updates::resident_bytes()?;
-            let mut router = Router::new(frames::datagrams(&destinations), &routes, None)?;
+            let mut router = Router::new(frames::datagrams(&destinations), &routes, None, BURST)?;
             let bytes = updates::resident_bytes()?.saturating_sub(before) / routes.len() as u64;
             let name = format!("{updates}, {} of IPv6, {bytes} B each", count / V6_PART);
             say_pauses(&run, &name, &mut router, &routes)?;
         }
     }
+    bursts(&mut run)?;
     for len in RULES {
         for (count, name) in [(1, ""), (1_000_000, ", 1000000 routes")] {
             let name = format!("forward, {len} rules{name}");
@@ -106,6 +107,29 @@ fn ports_alone(run: &mut Run) -> Result<(), Box<dyn Error>> {
     run.say(name, "")
 }
 
+/// The stack alone, and with the engine around it, whose cost of a turn is shared by its packets.
+fn bursts(run: &mut Run) -> Result<(), Box<dyn Error>> {
+    let routes = table::routes(1);
+    let frames = frames::datagrams(&table::destinations(&routes));
+    for burst in [1, 8, BURST] {
+        let name = format!("stack, {burst} packets a turn");
+        if run.wants(&name) {
+            let mut router = Router::new(frames.clone(), &routes, None, burst)?;
+            run.measure_batches(burst as u64, || router.turn());
+            check(&name, router.counts())?;
+            run.say(&name, "")?;
+        }
+        let name = format!("engine, {burst} packets a turn");
+        if run.wants(&name) {
+            let mut router = EngineRouter::new(frames.clone(), &routes, burst)?;
+            run.measure_batches(burst as u64, || router.turn());
+            check(&name, router.finish())?;
+            run.say(&name, "")?;
+        }
+    }
+    Ok(())
+}
+
 /// Rules of a router, all of which let packets pass, with packets of which most match one.
 fn with_rules(run: &mut Run, name: &str, len: u32, routes: usize) -> Result<(), Box<dyn Error>> {
     let shaped = Shape::Acl.list(len);
@@ -123,19 +147,21 @@ fn with_rules(run: &mut Run, name: &str, len: u32, routes: usize) -> Result<(), 
         // Addresses of the rules' packets are in no order that routes have.
         all.push((Prefix::ALL_V4, 0));
     }
-    let mut router = Router::new(frames::with_fields(&fields), &all, Some(rules))?;
+    let mut router = Router::new(frames::with_fields(&fields), &all, Some(rules), BURST)?;
     measure(run, name, &mut router)
 }
 
 fn measure(run: &mut Run, name: &str, router: &mut Router) -> Result<(), Box<dyn Error>> {
     run.measure_batches(BURST as u64, || router.turn());
-    let (forwarded, others) = router.counts();
-    if others > 0 {
-        return Err(
-            format!("{name}: {others} packets beside {forwarded} were not forwarded").into()
-        );
-    }
+    check(name, router.counts())?;
     run.say(name, "")
+}
+
+fn check(name: &str, (forwarded, others): (u64, u64)) -> Result<(), Box<dyn Error>> {
+    match others {
+        0 => Ok(()),
+        _ => Err(format!("{name}: {others} packets beside {forwarded} were not forwarded").into()),
+    }
 }
 
 fn say_pauses(

@@ -1,10 +1,12 @@
-//! A router with a source of frames, a sink, routes and rules.
+//! A stack that forwards between a source of frames and a sink, with routes and rules; and an
+//! engine around it, as `towpath router` has.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant as Clock;
 
 use towpath_direct::{Node, NodeConfig};
+use towpath_engine::{Engine, EngineConfig, Next};
 use towpath_filter::Rules;
 use towpath_pool::{LinkType, Offloads, Port};
 use towpath_stack::net::{Change, Forwarding, How, InterfaceConfig, NetConfig, RouteSpec};
@@ -14,7 +16,7 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::port::{Sink, Source};
 use crate::table::ROUTERS;
 
-/// Frames of a turn, as `apps/router` takes them.
+/// Maximum number of frames of a turn of `towpath router`.
 pub const BURST: usize = 32;
 
 /// Routes of one list at the beginning: a list costs memory until it is made.
@@ -45,47 +47,58 @@ pub fn route((prefix, router): (Prefix, u32)) -> Change {
     Change::SetRoute(RouteSpec { next_hop, iface, ..RouteSpec::to(prefix) }, How::Append)
 }
 
+fn interfaces() -> Result<Vec<InterfaceConfig>, Box<dyn Error>> {
+    let ports = [("in", "10.1.0.1/24"), ("out", "10.2.0.1/16")];
+    let one = |(number, (name, address)): (u8, (&str, &str))| {
+        Ok(InterfaceConfig {
+            name: name.to_owned(),
+            link: LinkType::Ethernet,
+            mac: MacAddr([2, 0, 0, 0, 0, number]),
+            mtu: 1500,
+            offloads: Offloads::default(),
+            addresses: vec![address.parse()?],
+            slaac: false,
+            any_address: false,
+            kernel_cuts: false,
+            in_process: false,
+        })
+    };
+    (1..).zip(ports).map(one).collect()
+}
+
+fn neighbors() -> Vec<Change> {
+    let neighbor = |number: u32| Change::SetNeighbor {
+        iface: OUT,
+        addr: beside(number),
+        mac: MacAddr([2, 0, 0, 1, 0, number as u8]),
+        how: How::Replace,
+    };
+    (0..ROUTERS).map(neighbor).collect()
+}
+
+fn refused(why: &dyn std::fmt::Debug) -> String {
+    format!("refused: {why:?}")
+}
+
 impl Router {
     /// A router that the frames go through by the routes.
     pub fn new(
         frames: Vec<[u8; 64]>,
         routes: &[(Prefix, u32)],
         rules: Option<Rules>,
+        burst: usize,
     ) -> Result<Self, Box<dyn Error>> {
         let net = NetConfig { forwarding: Some(Forwarding::default()), ..NetConfig::default() };
         let stack = StackConfig { net, ..StackConfig::default() };
-        let budget = Budget { rx_packets: BURST, ..Budget::default() };
+        let budget = Budget { rx_packets: burst, ..Budget::default() };
         let config = NodeConfig { stack, budget, ..NodeConfig::default() };
         let begun = Clock::now();
         let mut node: Node<dyn Port> = Node::new(config, [7; 32], Instant(1));
-        let ports: [(&str, Box<dyn Port>, &str); 2] = [
-            ("in", Box::new(Source::new(frames)), "10.1.0.1/24"),
-            ("out", Box::new(Sink), "10.2.0.1/16"),
-        ];
-        for (number, (name, port, address)) in (1..).zip(ports) {
-            let config = InterfaceConfig {
-                name: name.to_owned(),
-                link: LinkType::Ethernet,
-                mac: MacAddr([2, 0, 0, 0, 0, number]),
-                mtu: 1500,
-                offloads: Offloads::default(),
-                addresses: vec![address.parse()?],
-                slaac: false,
-                any_address: false,
-                kernel_cuts: false,
-                in_process: false,
-            };
+        let ports: [Box<dyn Port>; 2] = [Box::new(Source::new(frames)), Box::new(Sink)];
+        for (config, port) in interfaces()?.into_iter().zip(ports) {
             node.add_interface(config, port);
         }
-        let neighbor = |number: u32| Change::SetNeighbor {
-            iface: OUT,
-            addr: beside(number),
-            mac: MacAddr([2, 0, 0, 1, 0, number as u8]),
-            how: How::Replace,
-        };
-        let neighbors: Vec<_> = (0..ROUTERS).map(neighbor).collect();
-        let refused = |why: &dyn std::fmt::Debug| format!("refused: {why:?}");
-        node.stack.net.apply(Instant(1), &neighbors).map_err(|why| refused(&why))?;
+        node.stack.net.apply(Instant(1), &neighbors()).map_err(|why| refused(&why))?;
         let mut router = Self { node, begun };
         for part in routes.chunks(ROUTES_AT_ONCE) {
             router.change(part.iter().copied().map(route))?;
@@ -101,7 +114,7 @@ impl Router {
         result.map_err(|why| format!("routes are refused: {why:?}").into())
     }
 
-    /// Takes a burst, forwards it and sends it, at the time of the clock, as `apps/router` does.
+    /// Takes a burst, forwards it and sends it, at the time of the clock.
     pub fn turn(&mut self) -> usize {
         let now = self.begun.elapsed().as_nanos() as u64 + 1;
         self.node.turn(Instant(now)).sent
@@ -111,5 +124,44 @@ impl Router {
     pub fn counts(&self) -> (u64, u64) {
         let data = self.node.stack.net.counters().data;
         (data.forwarded, data.received - data.forwarded)
+    }
+}
+
+/// An engine without programs.
+pub struct EngineRouter(Engine);
+
+impl EngineRouter {
+    /// A router that the frames go through by the routes, `burst` in a turn.
+    pub fn new(
+        frames: Vec<[u8; 64]>,
+        routes: &[(Prefix, u32)],
+        burst: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        let net = NetConfig { forwarding: Some(Forwarding::default()), ..NetConfig::default() };
+        let config = EngineConfig {
+            stack: StackConfig { net, ..StackConfig::default() },
+            budget: Budget { rx_packets: burst, ..Budget::default() },
+            interfaces: interfaces()?,
+            channels_max: 0,
+            ..EngineConfig::default()
+        };
+        let ports: Vec<Box<dyn Port + Send>> = vec![Box::new(Source::new(frames)), Box::new(Sink)];
+        let mut engine = Engine::new(config, ports, [7; 32])?;
+        engine.apply(&neighbors()).map_err(|why| refused(&why))?;
+        let routes: Vec<_> = routes.iter().copied().map(route).collect();
+        engine.apply(&routes).map_err(|why| refused(&why))?;
+        Ok(Self(engine))
+    }
+
+    /// Takes a burst, forwards it and sends it.
+    pub fn turn(&mut self) -> Next {
+        self.0.turn()
+    }
+
+    /// Packets forwarded, and packets dropped.
+    pub fn finish(self) -> (u64, u64) {
+        let counters = self.0.finish().counters.net;
+        let value = |name| counters.iter().find(|(known, _)| *known == name).map_or(0, |it| it.1);
+        (value("forwarded"), value("received") - value("forwarded"))
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::area::PAGE;
 use towpath_shm::Mapping;
 use towpath_shm::control::{
     ControlReply, REPLY_OFFSET, REQUEST_OFFSET, REQUEST_SLOT_OFFSET, Request, RequestSlot,
@@ -49,6 +50,15 @@ impl Region {
     /// low; further errors as for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
+    }
+
+    /// A region in which no slot can be used, for an engine without programs. A page of private
+    /// memory stands in for [`REGION_LEN`] bytes of address space.
+    ///
+    /// # Errors
+    /// As for [`Mapping::private`].
+    pub fn without_slots() -> io::Result<Self> {
+        Ok(Self::over(Mapping::private(PAGE as usize)?))
     }
 
     /// Maps the region received from an engine. The status page, which only the engine can write,

@@ -4,11 +4,11 @@ use towpath_engine::Gone;
 use towpath_filter::{Action, CompileError, Hook, Hooks, Rule, RuleList, Rules};
 use towpath_model::{Acl, AclChange, AclDefault, AclRule, RequestFault, Word};
 
-use crate::served::{Stack, gone};
+use crate::served::{ServedStack, gone};
 
 /// Returns the current list with its counters.
-pub fn shown(stack: &impl Stack) -> Result<Acl, Gone> {
-    let Some(set) = stack.rules()? else { return Ok(Acl::default()) };
+pub fn shown(stack: &ServedStack) -> Result<Acl, Gone> {
+    let Some(set) = stack.remote.rules()? else { return Ok(Acl::default()) };
     let rules = (0..).zip(set.rules().iter()).map(|(place, rule)| {
         let count = set.count_of_rule(place);
         AclRule { rule: rule.to_string(), packets: count.packets, bytes: count.bytes }
@@ -26,16 +26,16 @@ pub fn shown(stack: &impl Stack) -> Result<Acl, Gone> {
 }
 
 /// Applies all changes, or none on an error. Returns their number.
-pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, RequestFault> {
+pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, RequestFault> {
     // Keep the previous list alive to the end, so that it is freed on this thread rather than the
     // stack's.
-    let before = stack.rules().map_err(gone)?;
+    let before = stack.remote.rules().map_err(gone)?;
     let mut list = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
     for (at, change) in changes.iter().enumerate() {
         make(&mut list, change)
             .map_err(|why| RequestFault { at: Some(at), ..RequestFault::new("refused", why) })?;
     }
-    if let Some(rule) = list.iter().find(|rule| rule.log.is_some() && !S::LOGS) {
+    if let Some(rule) = list.iter().find(|rule| rule.log.is_some() && !stack.logs) {
         let why = format!("rule {}: a run has nobody to tell of packets; leave log out", rule.id);
         let at = place_of(changes, rule.id);
         return Err(RequestFault { at, ..RequestFault::new("refused", why) });
@@ -45,8 +45,8 @@ pub fn change<S: Stack>(stack: &S, changes: &[AclChange]) -> Result<usize, Reque
         true => None,
         false => Some(compile(stack, &list, changes)?),
     };
-    stack.set_rules(rules).map_err(gone)?;
-    if let (Some(before), Some(now)) = (before, stack.rules().map_err(gone)?) {
+    stack.remote.set_rules(rules).map_err(gone)?;
+    if let (Some(before), Some(now)) = (before, stack.remote.rules().map_err(gone)?) {
         now.inherit(&before);
     }
     Ok(changes.len())
@@ -113,11 +113,11 @@ fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
 }
 
 fn compile(
-    stack: &impl Stack,
+    stack: &ServedStack,
     list: &RuleList,
     changes: &[AclChange],
 ) -> Result<Rules, RequestFault> {
-    let interfaces = stack.net().map_err(gone)?.interfaces;
+    let interfaces = stack.remote.net().map_err(gone)?.interfaces;
     let number = |name: &str| Some(interfaces.iter().find(|link| link.name == name)?.id.0);
     Rules::compile(list, number).map_err(|error| {
         let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();

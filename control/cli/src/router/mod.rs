@@ -1,10 +1,10 @@
-//! `towpath router`: ports, routes and rules of the command line, on one thread until a signal
-//! comes.
+//! `towpath router`: forwards packets by the ports, routes and rules of the command line until a
+//! signal comes.
 //!
 //! `args` has the words, `config` reads them from a file, and `layers` checks which ports stand on
-//! others. `open` opens the devices, `carrier` and `mtu` follow their interfaces, `report` prints
-//! counters and logs, `served` answers `towpath ip` and the like. The router itself is
-//! `apps/router`. The kernel undoes all: sockets and devices end with the process.
+//! others. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
+//! `carrier` and `mtu` follow the kernel's interfaces, `report` prints counters and logs, `served`
+//! answers `towpath ip` and the like. The kernel closes sockets and devices with the process.
 
 mod args;
 mod carrier;
@@ -13,32 +13,27 @@ mod layers;
 mod mtu;
 mod open;
 mod report;
+mod running;
 mod served;
 
-use std::ops::ControlFlow;
-use std::os::fd::AsFd;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
+use towpath_engine::EngineConfig;
 use towpath_filter::RuleList;
-use towpath_pcap::{CaptureFile, Direction};
-use towpath_router::{
-    Ended, Plan, PlanPart, PlannedPort, Router, RouterRunner, RunnerWoken, Settings,
-};
-use towpath_uplink::{now_ns, random};
+use towpath_pcap::CaptureFile;
+use towpath_router::{Plan, PlanPart, PlannedPort, RouterError, Settings};
+use towpath_uplink::random;
 
 pub use args::{ABOUT, AFTER, RouterArgs};
-use carrier::CarrierWatch;
 use open::Opened;
+use running::{Ended, RunningRouter};
 
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 use crate::supervise::asked_to_end;
 use crate::{output, recording, stats};
-
-/// Place of the watch on carriers among the descriptors that wake a router.
-const CARRIERS: usize = 1;
 
 /// Most ports of a router: each is polled in every turn.
 const PORTS_MAX: usize = 64;
@@ -123,48 +118,34 @@ fn forward(
     let settings = Settings {
         source_check: args.source_check.into(),
         neighbors_max: args.neighbors as usize,
-        trace_drops: capture.is_some(),
+        engine: EngineConfig { busy_poll: Duration::ZERO, ..EngineConfig::default() },
     };
-    let router = Router::new(plan, &settings, ports, random()?, now_ns())
-        .map_err(|error| Failure::error(ExitCode::Usage, error.to_string()))?;
-    let mut runner = RouterRunner::new(router).context("epoll")?;
-    let mut carriers = CarrierWatch::open(&args.port).context("a netlink socket")?;
-    follow_carriers(&mut carriers, runner.router());
-    let instance = served::serve(listening, runner.remote(), &args.port, &counters)?;
+    let engine = towpath_router::router(plan, settings, ports, random()?);
+    let engine = engine.map_err(|error| {
+        let code = match error {
+            RouterError::Plan(_) => ExitCode::Usage,
+            _ => ExitCode::Failed,
+        };
+        Failure::error(code, error.to_string())
+    })?;
+    let names = plan.ports.iter().map(|port| port.name.clone()).collect();
+    let mut running = RunningRouter::start(engine, names, &args.port, capture, messages)?;
+    let remote = running.remote();
+    let instance = served::serve(listening, remote.clone(), served::ports(&args.port, &counters))?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
-    let follower = mtu::follow(&args.port, followed, runner.remote(), messages);
-    // The runner wants descriptors that nothing else borrows.
-    let changed = carriers.fd().try_clone_to_owned().context("a descriptor")?;
-    let ended = runner.run(&[signals.fd().as_fd(), changed.as_fd()], |woken, router| {
-        if let Some(capture) = capture {
-            record_drops(router, capture);
-        }
-        while let Some(logged) = router.take_logged() {
-            messages.put_error(&report::logged(&logged, router));
-        }
-        while let Some(conflict) = router.take_conflict() {
-            messages.put_error(&crate::uplink::conflict(&conflict));
-        }
-        match woken {
-            RunnerWoken::By(CARRIERS) => {
-                follow_carriers(&mut carriers, router);
-                ControlFlow::Continue(())
-            }
-            RunnerWoken::By(_) => hear(args, signals, messages, router),
-            RunnerWoken::Turned => ControlFlow::Continue(()),
-            RunnerWoken::PortGone(port) => {
-                messages.put_error(&report::port_gone(router.name(port)));
-                ControlFlow::Continue(())
-            }
-        }
+    let follower = mtu::follow(&args.port, followed, remote.clone(), messages);
+    let ended = running.wait(signals, || {
+        let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
+        // Counters that cannot be written as JSON do not exist.
+        let _ = put_stats(args, messages, report::layers(&counters, rules.as_deref()));
     });
-
     drop((instance, follower));
-    let layers = report::layers(runner.router());
-    // Ports leave their counters behind when they go.
-    drop(runner);
-    put_stats(args, messages, report::with_ports(layers, &args.port, &counters))?;
-    match ended.context("epoll")? {
+    let rules = remote.rules().ok().flatten();
+    // Ports leave their counters behind when they are closed with the engine.
+    let report = running.stop()?;
+    let ports = served::ports(&args.port, &counters);
+    put_stats(args, messages, report::all_layers(&report.counters, rules.as_deref(), &ports))?;
+    match ended? {
         Ended::Stopped => Ok(()),
         Ended::NoPorts => {
             let message = "the devices of all ports were removed; start towpath router again when \
@@ -172,53 +153,6 @@ fn forward(
             Err(Failure::error(ExitCode::Failed, message))
         }
     }
-}
-
-/// Records packets that the router dropped, each with the reason. Interfaces of both have the same
-/// numbers.
-fn record_drops(router: &mut Router, capture: &CaptureFile) {
-    while let Some(dropped) = router.take_dropped() {
-        let outbound = dropped.reason.is_outbound();
-        let direction = if outbound { Direction::Outbound } else { Direction::Inbound };
-        let time_ns = if dropped.arrival_ns > 0 { dropped.arrival_ns } else { now_ns() };
-        let reason = dropped.reason.as_str();
-        capture.dropped(time_ns, dropped.iface.0.into(), direction, reason, &dropped.bytes);
-    }
-}
-
-/// Tells the router which ports have lost their link, or have it again.
-fn follow_carriers(carriers: &mut CarrierWatch, router: &mut Router) {
-    for (port, carrier) in carriers.changes() {
-        router.set_carrier(now_ns(), port, carrier);
-    }
-}
-
-/// Reads signals: most of them end it.
-fn hear(
-    args: &RouterArgs,
-    signals: &Signals,
-    messages: &Messages,
-    router: &Router,
-) -> ControlFlow<()> {
-    while let Ok(Some(arrived)) = signals.next() {
-        match arrived.signal {
-            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
-                if !signals.is_ignored(arrived.signal) =>
-            {
-                return ControlFlow::Break(());
-            }
-            Signal::SIGTSTP => {
-                // Fails for a bad signal number only.
-                let _ = signals::act(Signal::SIGTSTP);
-            }
-            Signal::SIGUSR1 => {
-                // Counters that cannot be written as JSON do not exist.
-                let _ = put_stats(args, messages, report::layers(router));
-            }
-            _ => {}
-        }
-    }
-    ControlFlow::Continue(())
 }
 
 fn put_stats(

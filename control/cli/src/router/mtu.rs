@@ -1,8 +1,8 @@
 //! MTU of the ports, as the kernel's interfaces below have it.
 
-use towpath_router::RouterRemote;
+use towpath_engine::Remote;
 use towpath_stack::net::{Change, IfaceId};
-use towpath_uplink::{Followed, MtuFollower, now_ns};
+use towpath_uplink::{Followed, MtuFollower};
 
 use super::args::PortArg;
 use super::layers;
@@ -12,7 +12,7 @@ use crate::messages::Messages;
 pub fn follow(
     words: &[PortArg],
     followed: Vec<Followed>,
-    remote: RouterRemote,
+    remote: Remote,
     messages: &Messages,
 ) -> Option<MtuFollower> {
     if followed.is_empty() {
@@ -22,7 +22,7 @@ pub fn follow(
     let follower = MtuFollower::start(followed, move |all, place| {
         let changes = changes(&words, all, &all[place].interface);
         // A router that has ended forwards nothing any more.
-        let _ = remote.ask(move |router| router.apply(now_ns(), &changes).is_ok());
+        let _ = remote.apply(changes);
         tells.post(&all[place].sentence());
     });
     let say = |error| messages.say(&format!("the MTU of interfaces is not followed: {error}"));

@@ -113,7 +113,7 @@ pub fn ports(words: &[PortArg], capture: Option<&CaptureFile>) -> Result<Opened>
             Some(file) => Box::new(file.capture(&port.name, device).context("--pcap")?),
             None => device,
         };
-        opened.ports.push(OpenPort { port: device, mac, mtu });
+        opened.ports.push(OpenPort { queues: vec![device], mac, mtu });
     }
     Ok(opened)
 }

@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 
+use towpath_engine::Counters;
 use towpath_filter::{Fields, Hook};
-use towpath_router::{Plan, PlannedPort, Router};
-use towpath_stack::net::Logged;
+use towpath_router::{Plan, PlannedPort};
+use towpath_stack::net::{Logged, RuleSet};
 use towpath_uplink::Layer;
 
-use super::args::PortArg;
-use super::open::Left;
 use crate::acl::action_word;
 use crate::port::OfTally;
+use crate::served::ServedPort;
 
 /// The plan in a line.
 pub fn summary(plan: &Plan) -> String {
@@ -25,30 +25,24 @@ pub fn summary(plan: &Plan) -> String {
     format!("{}{}{rules}", ports.join(", "), count(routes, "route"))
 }
 
-/// Counters of the stack and of the rules.
-pub fn layers(router: &Router) -> Vec<Layer> {
-    let layer = |name: &str, list: &mut dyn Iterator<Item = (&'static str, u64)>| Layer {
+/// Counters of the stack and of the rules. A router has no programs, whose acts the engine counts.
+pub fn layers(counters: &Counters, rules: Option<&RuleSet>) -> Vec<Layer> {
+    let layer = |name: &str, list: &[(&'static str, u64)]| Layer {
         name: name.to_owned(),
-        counters: list.map(|(name, value)| (name.to_owned(), value)).collect(),
+        counters: list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     };
-    let stack = router.stack();
-    let net = stack.net.counters();
-    vec![
-        rule_layer(router),
-        layer("net", &mut net.iter()),
-        layer("drops", &mut net.data.drops.iter()),
-        layer("sockets", &mut stack.counters().iter()),
-    ]
+    let Counters { engine: _, sockets, net, drops } = counters;
+    vec![rule_layer(rules), layer("net", net), layer("drops", drops), layer("sockets", sockets)]
 }
 
 /// Packets and bytes of each rule, by its number, and of the defaults, by their hook.
-fn rule_layer(router: &Router) -> Layer {
+fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     let mut counters = Vec::new();
     let mut add = |name: String, count: towpath_filter::Count| {
         counters.push((format!("{name}.packets"), count.packets));
         counters.push((format!("{name}.bytes"), count.bytes));
     };
-    if let Some(set) = router.rules() {
+    if let Some(set) = rules {
         for index in 0..set.rules().len() as u32 {
             let Some(rule) = set.rules().rule(index) else { continue };
             let name = format!("{}.{}", rule.id, action_word(rule.action));
@@ -61,10 +55,15 @@ fn rule_layer(router: &Router) -> Layer {
     Layer { name: "rules".to_owned(), counters }
 }
 
-/// Layers with those of the ports, each by its name.
-pub fn with_ports(mut layers: Vec<Layer>, ports: &[PortArg], counters: &[Left]) -> Vec<Layer> {
-    for (port, left) in ports.iter().zip(counters) {
-        let counters = OfTally::from(&**left).counters;
+/// Counters of the stack and of the rules, and those of the ports, each by its name.
+pub fn all_layers(
+    counters: &Counters,
+    rules: Option<&RuleSet>,
+    ports: &[ServedPort],
+) -> Vec<Layer> {
+    let mut layers = layers(counters, rules);
+    for port in ports {
+        let counters = OfTally::from(&*port.tally).counters;
         layers.push(Layer { name: format!("port.{}", port.name), counters });
     }
     layers
@@ -79,11 +78,11 @@ pub fn port_gone(port: &str) -> String {
 }
 
 /// A packet that a rule logs, in a line.
-pub fn logged(logged: &Logged, router: &Router) -> String {
+pub fn logged(logged: &Logged, ports: &[String]) -> String {
     let Logged { fields, rule, action, len } = logged;
     let port =
         |way: &str, number: Option<u16>| match number.and_then(|n| usize::from(n).checked_sub(1)) {
-            Some(n) => format!(" {way} {}", router.name(n)),
+            Some(n) => format!(" {way} {}", ports.get(n).map_or("", |name| name)),
             None => String::new(),
         };
     let (into, out) = (port("in", fields.iface_in), port("out", fields.iface_out));

@@ -70,8 +70,10 @@ pub(crate) enum PortWatch {
     Packets,
     /// Packets, and room for those that it refused.
     Room,
-    /// Nothing: its device has gone, or it has no descriptor.
-    Nothing,
+    /// Nothing: the port has no descriptor, and says itself when its next turn is due.
+    NoDescriptor,
+    /// Nothing: its device was removed. Its descriptor would be reported for ever.
+    Gone,
 }
 
 /// Watches ports for packets from now on.
@@ -82,7 +84,7 @@ pub(crate) fn watch_new(
 ) -> io::Result<()> {
     for (place, port) in (0..).zip(ports) {
         let fd = port.wake_fd();
-        watched.push(if fd.is_some() { PortWatch::Packets } else { PortWatch::Nothing });
+        watched.push(if fd.is_some() { PortWatch::Packets } else { PortWatch::NoDescriptor });
         if let Some(fd) = fd {
             poller.add(fd, ShardSource::Port(place))?;
         }
@@ -90,29 +92,37 @@ pub(crate) fn watch_new(
     Ok(())
 }
 
-/// Watches ports for room as long as they refuse packets, and for nothing when their device has
-/// gone: it would be reported for ever.
+/// Watches ports for room as long as they refuse packets, and for nothing when their device was
+/// removed. `on_gone` is told the place of each such port, once.
 pub(crate) fn watch(
     poller: &mut Poller<ShardSource>,
     ports: &[Box<dyn Port + Send>],
     watched: &mut [PortWatch],
+    mut on_gone: impl FnMut(u32),
 ) -> io::Result<()> {
     for (place, (port, watch)) in (0..).zip(ports.iter().zip(watched)) {
         let wanted = match () {
-            () if *watch == PortWatch::Nothing || port.is_gone() => PortWatch::Nothing,
+            () if *watch == PortWatch::Gone || port.is_gone() => PortWatch::Gone,
+            () if *watch == PortWatch::NoDescriptor => PortWatch::NoDescriptor,
             () if port.blocked() => PortWatch::Room,
             () => PortWatch::Packets,
         };
-        if wanted == *watch {
+        let before = std::mem::replace(watch, wanted);
+        if wanted == before {
             continue;
         }
-        let Some(fd) = port.wake_fd() else { continue };
-        *watch = wanted;
+        let fd = port.wake_fd().filter(|_| before != PortWatch::NoDescriptor);
         let source = ShardSource::Port(place);
-        match wanted {
-            PortWatch::Packets => poller.change(fd, source, EventFlags::IN)?,
-            PortWatch::Room => poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?,
-            PortWatch::Nothing => poller.remove(fd),
+        match (wanted, fd) {
+            (PortWatch::Packets, Some(fd)) => poller.change(fd, source, EventFlags::IN)?,
+            (PortWatch::Room, Some(fd)) => {
+                poller.change(fd, source, EventFlags::IN | EventFlags::OUT)?;
+            }
+            (PortWatch::Gone, Some(fd)) => poller.remove(fd),
+            _ => {}
+        }
+        if wanted == PortWatch::Gone {
+            on_gone(place);
         }
     }
     Ok(())
@@ -159,17 +169,18 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_has_gone_does_not_wake_the_engine_for_ever() {
+    fn reports_a_removed_device_once_and_is_not_woken_by_it() {
         let (read, write) = rustix::pipe::pipe().unwrap();
         drop(write);
         let known = Arc::new(AtomicBool::new(false));
         let ports: [Box<dyn Port + Send>; 1] =
             [Box::new(Deleted { fd: read, known: known.clone() })];
         let (mut poller, mut watched) = (Poller::new().unwrap(), Vec::new());
+        let mut gone = Vec::new();
         watch_new(&mut poller, &ports, &mut watched).unwrap();
         let mut look = |poller: &mut Poller<ShardSource>| {
             let mut woken = Vec::new();
-            watch(poller, &ports, &mut watched).unwrap();
+            watch(poller, &ports, &mut watched, |place| gone.push(place)).unwrap();
             poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
             woken
         };
@@ -177,5 +188,6 @@ mod tests {
         known.store(true, Relaxed);
         assert_eq!(look(&mut poller), []);
         assert_eq!(look(&mut poller), []);
+        assert_eq!(gone, [0]);
     }
 }

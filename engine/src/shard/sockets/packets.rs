@@ -2,7 +2,7 @@
 
 use towpath_ring::take_tx_wanted;
 use towpath_shm::layout::event;
-use towpath_stack::{Budget, Turn};
+use towpath_stack::Turn;
 
 use crate::shard::net::Net;
 use crate::shard::peers::ShardPeers;
@@ -24,8 +24,7 @@ impl Sockets {
         net.status.set_datagram_mtu(net.stack.net.path_mtu_least());
         self.return_lent();
         self.return_pinned(net);
-        net.show_dropped(self.now);
-        net.tell_conflicts();
+        net.notify_observers(self.now);
         self.reset_hostile_sockets(net);
         self.accept_long_deferred();
         self.offer_deferred(net);
@@ -37,11 +36,10 @@ impl Sockets {
     /// before the shard sleeps.
     pub(crate) fn turn_stack(&mut self, net: &mut Net, peers: &ShardPeers) -> Turn {
         let now = self.now;
-        let budget = Budget::default();
         if net.stack.minds_processor() {
             net.stack.runs_on(crate::shard::sockets::options::processor::current());
         }
-        let turn = net.stack.turn(now, self, &mut net.ports, &mut net.pool, budget);
+        let turn = net.stack.turn(now, self, &mut net.ports, &mut net.pool, net.budget);
         self.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
         // `turn.mail` is reported once: wake these shards now, or they sleep on.
         peers.wake_shards(turn.mail);

@@ -1,0 +1,192 @@
+//! The engine of a router on its own thread, and what the main thread does meanwhile.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use towpath_engine::{Change, Engine, Remote, Report};
+use towpath_model::wait::wait;
+use towpath_pcap::{CaptureFile, Direction};
+use towpath_stack::IfaceId;
+
+use super::args::PortArg;
+use super::carrier::CarrierWatch;
+use super::report;
+use crate::messages::Messages;
+use crate::signals::{self, Signals};
+
+/// A router that forwards packets.
+pub struct RunningRouter {
+    remote: Remote,
+    thread: JoinHandle<Report>,
+    ports: Vec<RouterPort>,
+    carriers: CarrierWatch,
+    /// A byte for each device that was removed, the place of its port. Closed by the engine's end.
+    gone: OwnedFd,
+    messages: Messages,
+}
+
+/// A port with addresses, which is an interface of the engine.
+struct RouterPort {
+    name: String,
+    is_gone: bool,
+}
+
+/// Why [`RunningRouter::wait`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By a signal.
+    Stopped,
+    /// The devices of all ports were removed.
+    NoPorts,
+}
+
+impl RunningRouter {
+    /// Runs `engine`, whose interfaces have these names from the first port on.
+    ///
+    /// # Errors
+    /// No thread, no pipe or no netlink socket can be had.
+    pub fn start(
+        mut engine: Engine,
+        names: Vec<String>,
+        words: &[PortArg],
+        capture: Option<&CaptureFile>,
+        messages: &Messages,
+    ) -> Result<Self> {
+        let carriers = CarrierWatch::open(words).context("a netlink socket")?;
+        let (gone, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("a pipe")?;
+        observe(&mut engine, &names, messages);
+        if let Some(capture) = capture {
+            record_drops(&mut engine, capture);
+        }
+        engine.on_device_gone(move |iface| {
+            // The main thread reads at once, and there are fewer ports than a pipe has room for.
+            let _ = rustix::io::write(&to, &[iface.0 as u8 - 1]);
+        });
+        let remote = engine.remote();
+        let thread = Builder::new().name("towpath-router".into()).spawn(|| engine.run());
+        let thread = thread.context("a thread for the router")?;
+        let ports = names.into_iter().map(|name| RouterPort { name, is_gone: false }).collect();
+        let messages = messages.clone();
+        let mut running = Self { remote, thread, ports, carriers, gone, messages };
+        running.follow_carriers();
+        Ok(running)
+    }
+
+    /// The handle for other threads.
+    pub fn remote(&self) -> Remote {
+        self.remote.clone()
+    }
+
+    /// Follows carriers and removed devices until a signal ends the router, or no port is left.
+    /// `put_stats` is called at each SIGUSR1.
+    ///
+    /// # Errors
+    /// The host refuses to wait, or the engine has ended.
+    pub fn wait(&mut self, signals: &Signals, put_stats: impl Fn()) -> Result<Ended> {
+        loop {
+            let [signal, carrier, gone] =
+                readable([signals.fd().as_fd(), self.carriers.fd(), self.gone.as_fd()])?;
+            if gone && !self.take_down()? {
+                return Ok(Ended::NoPorts);
+            }
+            if carrier {
+                self.follow_carriers();
+            }
+            if signal && is_end(signals, &put_stats) {
+                return Ok(Ended::Stopped);
+            }
+        }
+    }
+
+    /// Ends the engine, and returns its last report.
+    ///
+    /// # Errors
+    /// The engine's thread panicked.
+    pub fn stop(self) -> Result<Report> {
+        self.remote.stop();
+        self.thread.join().map_err(|_| anyhow!("internal error: the router's thread panicked"))
+    }
+
+    /// Sets interfaces down whose device was removed, as Linux does with one that is unregistered.
+    /// Routes through them are gone, so that worse ones by other ports are used. False: no port is
+    /// left.
+    fn take_down(&mut self) -> Result<bool> {
+        let mut places = [0; 64];
+        let count = rustix::io::read(&self.gone, &mut places).context("the router's pipe")?;
+        if count == 0 {
+            return Err(anyhow!("internal error: the router's thread has ended"));
+        }
+        for place in &places[..count] {
+            let Some(port) = self.ports.get_mut(usize::from(*place)) else { continue };
+            // Each shard reports its own queue.
+            if std::mem::replace(&mut port.is_gone, true) {
+                continue;
+            }
+            let iface = IfaceId(u16::from(*place) + 1);
+            // The engine ends by itself only in a panic, which `stop` reports.
+            let _ = self.remote.apply(vec![Change::SetUp { iface, up: false }]);
+            self.messages.put_error(&report::port_gone(&port.name));
+        }
+        Ok(!self.ports.iter().all(|port| port.is_gone))
+    }
+
+    /// Tells the router which ports have lost their link, or have it again.
+    fn follow_carriers(&mut self) {
+        for (place, carrier) in self.carriers.changes() {
+            // As above.
+            let _ = self.remote.set_carrier(IfaceId(place as u16 + 1), carrier);
+        }
+    }
+}
+
+/// Prints packets that rules log, and addresses that another host has.
+fn observe(engine: &mut Engine, names: &[String], messages: &Messages) {
+    let (of_logs, of_conflicts) = (messages.clone(), messages.clone());
+    let names = names.to_vec();
+    engine.on_logged(move |logged| of_logs.put_error(&report::logged(logged, &names)));
+    engine.on_conflict(move |found| of_conflicts.put_error(&crate::uplink::conflict(found)));
+}
+
+/// Records packets that the router dropped, each with the reason. Interfaces of both have the same
+/// numbers.
+fn record_drops(engine: &mut Engine, capture: &CaptureFile) {
+    let capture = capture.clone();
+    engine.trace_drops(move |dropped| {
+        let direction = if dropped.outbound { Direction::Outbound } else { Direction::Inbound };
+        let arrived = dropped.arrival_ns > 0;
+        let time_ns = if arrived { dropped.arrival_ns } else { dropped.now_ns };
+        let iface = dropped.interface.into();
+        capture.dropped(time_ns, iface, direction, dropped.reason, dropped.bytes);
+    });
+}
+
+/// Waits until at least one of the descriptors is readable or hung up, and returns which are.
+fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    wait(&mut polled, None).context("poll")?;
+    Ok(polled.map(|fd| !fd.revents().is_empty()))
+}
+
+/// Reads signals: most of them end the router.
+fn is_end(signals: &Signals, put_stats: &impl Fn()) -> bool {
+    while let Ok(Some(arrived)) = signals.next() {
+        match arrived.signal {
+            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
+                if !signals.is_ignored(arrived.signal) =>
+            {
+                return true;
+            }
+            Signal::SIGTSTP => {
+                // Fails for a bad signal number only.
+                let _ = signals::act(Signal::SIGTSTP);
+            }
+            Signal::SIGUSR1 => put_stats(),
+            _ => {}
+        }
+    }
+    false
+}
