@@ -15,7 +15,7 @@ use super::iface::IfaceId;
 use super::keys::Keys;
 use super::messages::{DataCommand, NeighborUpdate, Parts};
 use super::received::{IcmpError, Looped, Received};
-use super::trace::{ControlCounters, DroppedCopy, NetCounters, Traffic};
+use super::trace::{ControlCounters, DataCounters, DroppedCopy, NetCounters, Traffic};
 use crate::drop::DropReason;
 
 /// The IP layer of a host, or that of one of its shards. See the [module](super).
@@ -189,7 +189,9 @@ impl Net {
             ControlAccess::Other(_) => ControlCounters::default(),
             seat => seat.ask(|control| control.counters.clone()),
         };
-        NetCounters { data: self.data.counters.clone(), control }
+        let rules_unlogged = self.data.hooks.unlogged();
+        let data = DataCounters { rules_unlogged, ..self.data.counters.clone() };
+        NetCounters { data, control }
     }
 
     /// Counts a drop without its packet, which is gone or was never made.

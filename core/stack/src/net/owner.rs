@@ -12,6 +12,7 @@ use towpath_wire::Prefix;
 
 use super::control::{Control, NeighborInfo};
 use super::control_access::ControlAccess;
+use super::data::Tracker;
 use super::iface::{Address, IfaceId, InterfaceConfig};
 use super::layer::Net;
 use super::received::Conflict;
@@ -91,9 +92,14 @@ impl Net {
         self.data.snapshot.rules.as_ref()
     }
 
+    /// Shows the packets of this shard to another tracker from now on, or to none.
+    pub fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
+        self.data.set_tracker(tracker);
+    }
+
     /// Takes the oldest packet that a rule wants logged.
     pub fn take_logged(&mut self) -> Option<Logged> {
-        self.data.logged.pop_front()
+        self.data.hooks.take_logged()
     }
 
     /// The addresses of an interface as they are now, with the lifetimes that routers gave them

@@ -32,6 +32,7 @@ mod routers;
 mod shards;
 mod snapshots;
 mod sources;
+mod tracker;
 mod transit;
 
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);

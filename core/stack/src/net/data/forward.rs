@@ -19,9 +19,9 @@ use towpath_tcp::Instant;
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
 use towpath_wire::{addr, checksum, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext};
 
+use super::ip_packet::IpPacket;
 use super::offload;
 use super::offload_check;
-use super::receive::IpPacket;
 use super::report::{Offender, Report, Unreachable};
 use super::tables::Data;
 use super::{option_stamp, refragment};
@@ -34,12 +34,12 @@ use crate::net::route::RouteKind;
 
 /// Reason why a packet is not forwarded, and the error for its sender.
 #[derive(Debug)]
-struct Refusal {
+struct TransitRefusal {
     reason: DropReason,
     report: Option<Report>,
 }
 
-impl Refusal {
+impl TransitRefusal {
     fn silent(reason: DropReason) -> Self {
         Self { reason, report: None }
     }
@@ -61,7 +61,7 @@ impl Data {
         &mut self,
         now: Instant,
         iface: IfaceId,
-        ip: &IpPacket,
+        ip: &mut IpPacket,
         problem: Option<Report>,
         mut packet: Packet,
         pool: &mut Pool,
@@ -74,10 +74,13 @@ impl Data {
             Ok(sized) => sized,
             Err(refusal) => return self.refuse_transit(now, iface, ip, refusal, packet, pool),
         };
-        if let Err(refused) = self.judge_transit(now, iface, ip, hop.0, &packet) {
-            return self.refuse_by_rule(now, iface, ip, refused, packet, pool);
+        if !self.hooks.is_idle()
+            && let Err(refusal) = self.hooks.on_transit(now, [iface, hop.0], ip, &mut packet)
+        {
+            return self.refuse_at_hook(now, iface, ip, refusal, packet, pool);
         }
-        if hop.0 == iface {
+        // A redirect would name a destination that its receiver does not know.
+        if hop.0 == iface && !ip.is_rewritten {
             self.redirect(now, iface, ip, hop.1, &packet, pool);
         }
         self.counters.forwarded += 1;
@@ -101,10 +104,10 @@ impl Data {
         now: Instant,
         iface: IfaceId,
         ip: &IpPacket,
-    ) -> Result<(HopKey, u32), Refusal> {
+    ) -> Result<(HopKey, u32), TransitRefusal> {
         let is_v4 = ip.src.is_ipv4();
         if !self.may_come_by(iface, ip.src) {
-            return Err(Refusal::silent(DropReason::TransitSource));
+            return Err(TransitRefusal::silent(DropReason::TransitSource));
         }
         //= https://www.rfc-editor.org/rfc/rfc1812#section-4.3.3.1
         //# If a router
@@ -114,25 +117,31 @@ impl Data {
         //# Unreachable) ICMP message.
         let Some(choice) = self.looked_up((ip.src, ip.dst)) else {
             let reason = DropReason::TransitNoRoute;
-            return Err(Refusal::unreachable(reason, is_v4, Unreachable::Net));
+            return Err(TransitRefusal::unreachable(reason, is_v4, Unreachable::Net));
         };
         let (out, router) = (choice.way.iface, choice.way.next_hop);
         match choice.way.kind {
             RouteKind::Unicast => {}
-            RouteKind::Blackhole => return Err(Refusal::silent(DropReason::TransitBlackhole)),
+            RouteKind::Blackhole => {
+                return Err(TransitRefusal::silent(DropReason::TransitBlackhole));
+            }
             // Linux reports "no route" for an IPv6 destination, and "host" for an IPv4 one.
             RouteKind::Unreachable => {
                 let why = if is_v4 { Unreachable::Host } else { Unreachable::Net };
-                return Err(Refusal::unreachable(DropReason::TransitUnreachable, is_v4, why));
+                return Err(TransitRefusal::unreachable(
+                    DropReason::TransitUnreachable,
+                    is_v4,
+                    why,
+                ));
             }
             RouteKind::Prohibit => {
                 let why = Unreachable::AdminProhibited;
-                return Err(Refusal::unreachable(DropReason::TransitProhibited, is_v4, why));
+                return Err(TransitRefusal::unreachable(DropReason::TransitProhibited, is_v4, why));
             }
         }
         check_ttl(ip)?;
         if out == IfaceId::LOOPBACK {
-            return Err(Refusal::silent(DropReason::TransitScope));
+            return Err(TransitRefusal::silent(DropReason::TransitScope));
         }
         check_scope(ip)?;
         if choice.avoids
@@ -172,7 +181,7 @@ impl Data {
         now: Instant,
         iface: IfaceId,
         ip: &IpPacket,
-        refusal: Refusal,
+        refusal: TransitRefusal,
         packet: Packet,
         pool: &mut Pool,
     ) {
@@ -303,7 +312,11 @@ pub(super) fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
 
 /// Refuses a packet for an error in the options that routers read: those of IPv4, and hop-by-hop
 /// ones of IPv6.
-fn refuse_options(packet: &Packet, ip: &IpPacket, problem: Option<Report>) -> Result<(), Refusal> {
+fn refuse_options(
+    packet: &Packet,
+    ip: &IpPacket,
+    problem: Option<Report>,
+) -> Result<(), TransitRefusal> {
     let report = match problem {
         Some(Report::V4(_)) => problem,
         Some(_) => hop_by_hop_problem(packet, ip)?,
@@ -314,13 +327,13 @@ fn refuse_options(packet: &Packet, ip: &IpPacket, problem: Option<Report>) -> Re
     };
     match report {
         None => Ok(()),
-        report => Err(Refusal { reason: DropReason::IpMalformed, report }),
+        report => Err(TransitRefusal { reason: DropReason::IpMalformed, report }),
     }
 }
 
 /// The problem of a packet's hop-by-hop options.
-fn hop_by_hop_problem(packet: &Packet, ip: &IpPacket) -> Result<Option<Report>, Refusal> {
-    let malformed = || Refusal::silent(DropReason::IpMalformed);
+fn hop_by_hop_problem(packet: &Packet, ip: &IpPacket) -> Result<Option<Report>, TransitRefusal> {
+    let malformed = || TransitRefusal::silent(DropReason::IpMalformed);
     let bytes = packet.linear().get(ip.ip_offset..).unwrap_or_default();
     let (header, _) = ipv6::Header::parse_quoted(bytes).map_err(|_| malformed())?;
     match ipv6_ext::walk_hop_by_hop(bytes, &header) {
@@ -342,7 +355,7 @@ fn hop_by_hop_problem(packet: &Packet, ip: &IpPacket) -> Result<Option<Report>, 
 //# router decrements a packet's Hop Limit to zero, it MUST discard the
 //# packet and originate an ICMPv6 Time Exceeded message with Code 0 to
 //# the source of the packet.
-fn check_ttl(ip: &IpPacket) -> Result<(), Refusal> {
+fn check_ttl(ip: &IpPacket) -> Result<(), TransitRefusal> {
     if ip.ttl > 1 {
         return Ok(());
     }
@@ -351,7 +364,7 @@ fn check_ttl(ip: &IpPacket) -> Result<(), Refusal> {
     } else {
         Report::V6(icmpv6::Message::TimeExceeded { code: icmpv6::TIME_EXCEEDED_HOP_LIMIT })
     };
-    Err(Refusal { reason: DropReason::TransitTtl, report: Some(report) })
+    Err(TransitRefusal { reason: DropReason::TransitTtl, report: Some(report) })
 }
 
 //= https://www.rfc-editor.org/rfc/rfc3927#section-7
@@ -364,19 +377,19 @@ fn check_ttl(ip: &IpPacket) -> Result<(), Refusal> {
 //= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
 //# If the reason for the failure to deliver is that the destination is
 //# beyond the scope of the source address, the Code field is set to 2.
-fn check_scope(ip: &IpPacket) -> Result<(), Refusal> {
+fn check_scope(ip: &IpPacket) -> Result<(), TransitRefusal> {
     if !addr::is_link_local(ip.src) && !addr::is_link_local(ip.dst) {
         return Ok(());
     }
     let beyond = ip.src.is_ipv6() && !addr::is_link_local(ip.dst);
     let code = icmpv6::UNREACHABLE_SCOPE;
     let report = beyond.then_some(Report::V6(icmpv6::Message::DestUnreachable { code }));
-    Err(Refusal { reason: DropReason::TransitScope, report })
+    Err(TransitRefusal { reason: DropReason::TransitScope, report })
 }
 
 /// Length of the longest packet that this one will be on the wire, which is not more than `mtu`
 /// unless routers may cut it.
-fn fit(packet: &Packet, ip: &IpPacket, mtu: u32) -> Result<usize, Refusal> {
+fn fit(packet: &Packet, ip: &IpPacket, mtu: u32) -> Result<usize, TransitRefusal> {
     let len = ip.end - ip.ip_offset;
     let longest = match packet.meta.segmentation {
         Some(Segmentation { size, header_len, .. }) => {
@@ -407,7 +420,7 @@ fn fit(packet: &Packet, ip: &IpPacket, mtu: u32) -> Result<usize, Refusal> {
     } else {
         return Ok(longest);
     };
-    Err(Refusal { reason: DropReason::TransitTooBig, report: Some(report) })
+    Err(TransitRefusal { reason: DropReason::TransitTooBig, report: Some(report) })
 }
 
 fn is_dont_fragment(packet: &Packet, ip: &IpPacket) -> bool {

@@ -1,39 +1,51 @@
 //! Data: packets in and out. Each shard has a data part, which knows the host by a snapshot, and
 //! neighbours by updates. A packet never waits for an answer of control: the data part hands it to
-//! control, or queues a notice, and goes on.
+//! control, or queues a report, and goes on.
 //!
 //! ```text
 //!            receive()                             send()
 //!  frame ─► link ─► ip: validate ─► verdict      packet ─► ip header ─► next hop ─► cut? ─► output
 //!             │ arp    │ malformed      │ martians  │ checksum             │ ▲
 //!             ▼        ▼                ▼           ▼                      ▼ │
-//!           Punt     drop()   drop() or Received loopback queue       Notice Order
+//!     ControlPacket  drop()   drop() or Received loopback queue  DataReport  DataCommand
 //! ```
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has
-//! what both use. `forward` sends packets to other hosts on, with `option_stamp` and `refragment`,
-//! and `transit` those of a batch that need no second look, by `plans`. Rules judge packets in
-//! `hooks`; `reject` drops and answers those refused. `verdict` decides about a received packet,
-//! `way` finds the route and source address of one to send, `mtu` its size limit. `next_hop` has
-//! the link header for each neighbour, and the packets that wait for one. `output` is the queue in
-//! front of a device; `orders` executes those of control. `reassembly` is the inverse of
-//! `fragment`. `offload` cuts and sums on the way out for a device that cannot, and `gro` merges on
-//! the way in. `offload_check` validates what the sender of a received packet left to a device.
-//! `icmp` reads errors, `report` makes them, `error_limit` bounds them; `ident` has the
-//! identifications of packets, and `timeouts` removes expired entries. The data part does not use
-//! control (`cargo xtask tidy` checks).
+//! the state of both. `headers` validates IP headers. `verdict` decides about a received packet.
+//! `forward` sends packets to other hosts on, with `option_stamp` and `refragment`. `transit` does
+//! so for batches, by `plans`.
+//!
+//! - Hooks: `hooks` has the rules and the tracker, which `hook_points`, `forward` and `transit`
+//!   call. `fields` reads a packet for rules, and `hook_packet` rewrites it for a tracker. `reject`
+//!   drops and answers refused packets.
+//! - Way out: `way` finds the route and source address, `mtu` the size limit. `next_hop` has the
+//!   link header for each neighbour, and the packets that wait for one. `output` is the queue in
+//!   front of a device.
+//! - Cuts: `reassembly` is the inverse of `fragment`. `offload` cuts and sums for a device that
+//!   cannot, and `gro` merges received segments. `offload_check` validates the work that the sender
+//!   of a received packet left to a device.
+//! - ICMP: `icmp` reads errors, `report` makes them, `error_limit` bounds them.
+//! - `commands` executes the commands of control, `ident` has the identifications of packets, and
+//!   `timeouts` removes expired entries.
+//!
+//! The data part does not use control (`cargo xtask tidy` checks).
 //!
 //! Path MTUs of datagrams are here and not in control, because packets look them up. The shard
 //! whose socket believed a report tells all others, so that all go by the same path MTUs.
 
 mod commands;
 mod error_limit;
+mod fields;
 mod forward;
 mod fragment;
 mod gro;
+mod headers;
+mod hook_packet;
+mod hook_points;
 mod hooks;
 mod icmp;
 mod ident;
+mod ip_packet;
 pub(crate) mod mtu;
 mod next_hop;
 mod offload;
@@ -46,6 +58,7 @@ mod receive;
 mod redirect;
 mod redirect_limit;
 mod refragment;
+mod refusal;
 mod reject;
 mod report;
 mod send;
@@ -56,6 +69,8 @@ mod verdict;
 mod way;
 
 pub use gro::coalesce;
+pub use hook_packet::HookPacket;
+pub use hooks::Tracker;
 pub(crate) use icmp::quoted_flow;
 pub use offload::verify_transport;
 pub use output::{Load, Output};

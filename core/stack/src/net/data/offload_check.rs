@@ -6,8 +6,8 @@ use towpath_wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET;
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
 use towpath_wire::{IpProtocol, icmpv4, ipv4};
 
+use super::ip_packet::IpPacket;
 use super::offload::transport_len;
-use super::receive::IpPacket;
 
 /// Returns whether a received packet's offload metadata match its headers, within the IP packet.
 /// The device validated them against the frame only.

@@ -5,14 +5,15 @@ use core::net::IpAddr;
 use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
-use towpath_wire::ipv6_ext::{self, ChainError, UpperLayer};
-use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
+use towpath_wire::{IpProtocol, addr, ndp};
 
+use super::headers::{HeaderRefusal, is_discovery, read_ipv4, read_ipv6};
+use super::ip_packet::IpPacket;
 use super::offload_check;
 use super::reassembly::{Added, Fragment, GivenUp, Key};
 use super::report::{Offender, Report};
 use super::tables::Data;
-use super::verdict::Verdict;
+use super::verdict::RoutingVerdict;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::messages::ControlPacket;
@@ -26,47 +27,6 @@ struct FrameHeader {
     at: usize,
     /// To a group of stations.
     group: bool,
-}
-
-/// Fields of the IP headers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct IpPacket {
-    pub src: IpAddr,
-    pub dst: IpAddr,
-    pub protocol: IpProtocol,
-    pub ttl: u8,
-    tos: u8,
-    /// Place of the IP header.
-    pub ip_offset: usize,
-    /// End of the IP headers, as far as they were read.
-    pub offset: usize,
-    /// End of the IP packet.
-    pub end: usize,
-    pub fragment: Option<Piece>,
-}
-
-/// Fields of a fragment's headers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
-    pub offset: usize,
-    pub more: bool,
-    ident: u32,
-    next_header: Option<(usize, u8)>,
-}
-
-/// Reason why IP headers are refused, and the error for the sender.
-#[derive(Debug)]
-enum Refused {
-    Silently(DropReason),
-    Problem {
-        report: Report,
-        ip: IpPacket,
-    },
-    /// Extension headers that only their receiver has to understand: a router sends them on.
-    Unread {
-        reason: DropReason,
-        ip: IpPacket,
-    },
 }
 
 /// A fault of a packet whose addresses are valid. The verdict decides what it means.
@@ -87,60 +47,6 @@ impl HeaderFault {
         match self {
             Self::Report(report) => Some(report),
             Self::Unread(_) => None,
-        }
-    }
-}
-
-impl From<DropReason> for Refused {
-    fn from(reason: DropReason) -> Self {
-        Self::Silently(reason)
-    }
-}
-
-impl IpPacket {
-    /// The headers of a packet whose IPv4 header at `at` is valid, has no options and is of no
-    /// fragment.
-    #[inline]
-    pub(super) fn of_plain_v4(packet: &Packet, at: usize) -> Option<Self> {
-        let (header, len) = ipv4::Header::parse_quoted(packet.linear().get(at..)?).ok()?;
-        Some(Self::of_v4(&header, at, len, None))
-    }
-
-    /// Transport header, or the piece of it in a fragment, with its place in `packet`. `None` if
-    /// extension headers end beyond the packet, or it is a fragment of a fragment.
-    #[inline]
-    pub(super) fn upper(&self, packet: &Packet) -> Option<UpperLayer> {
-        let (protocol, at) = (self.protocol, self.offset);
-        if self.src.is_ipv6() && protocol.is_ipv6_extension() {
-            return self.upper_by_lengths(packet);
-        }
-        let piece = self.fragment;
-        let fragment_offset = piece.map_or(0, |piece| piece.offset);
-        let more_fragments = piece.is_some_and(|piece| piece.more);
-        Some(UpperLayer { protocol, at, fragment_offset, more_fragments })
-    }
-
-    #[cold]
-    fn upper_by_lengths(&self, packet: &Packet) -> Option<UpperLayer> {
-        let linear = packet.linear();
-        let bytes = linear.get(self.ip_offset..self.end.min(linear.len()))?;
-        let (header, _) = ipv6::Header::parse_quoted(bytes).ok()?;
-        let upper = ipv6_ext::upper_by_lengths(bytes, &header)?;
-        Some(UpperLayer { at: self.ip_offset + upper.at, ..upper })
-    }
-
-    #[inline]
-    fn of_v4(header: &ipv4::Header, at: usize, header_len: usize, fragment: Option<Piece>) -> Self {
-        Self {
-            src: header.src.into(),
-            dst: header.dst.into(),
-            protocol: header.protocol,
-            ttl: header.ttl,
-            tos: header.tos,
-            ip_offset: at,
-            offset: at + header_len,
-            end: at + usize::from(header.total_len),
-            fragment,
         }
     }
 }
@@ -176,42 +82,59 @@ impl Data {
             _ => Err(DropReason::FrameUnknown.into()),
         };
         if packet.meta.has_offloads()
-            && let Ok(ip) | Err(Refused::Problem { ip, .. } | Refused::Unread { ip, .. }) = &ip
+            && let Ok(ip)
+            | Err(HeaderRefusal::Problem { ip, .. } | HeaderRefusal::Unread { ip, .. }) = &ip
             && !offload_check::is_consistent(&packet, ip)
         {
             return self.refuse(iface, packet, DropReason::OffloadInvalid, pool);
         }
-        let (ip, fault) = match ip {
+        let (mut ip, fault) = match ip {
             Ok(ip) => (ip, None),
-            Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),
-            Err(Refused::Problem { report, ip }) => (ip, Some(HeaderFault::Report(report))),
-            Err(Refused::Unread { reason, ip }) => (ip, Some(HeaderFault::Unread(reason))),
+            Err(HeaderRefusal::Silently(reason)) => {
+                return self.refuse(iface, packet, reason, pool);
+            }
+            Err(HeaderRefusal::Problem { report, ip }) => (ip, Some(HeaderFault::Report(report))),
+            Err(HeaderRefusal::Unread { reason, ip }) => (ip, Some(HeaderFault::Unread(reason))),
         };
-        if self.snapshot.rules.is_some()
-            && let Err(refused) = self.judge_received(now, iface, &ip, link.group, &packet)
-        {
-            self.refuse_by_rule(now, iface, &ip, refused, packet, pool);
-            return None;
-        }
-        let group = match (self.verdict(iface, ip.src, ip.dst, link.group), fault) {
-            (Verdict::Local { group }, None) => group,
-            (Verdict::Forward, fault) => {
-                self.forward(now, iface, &ip, fault.and_then(HeaderFault::report), packet, pool);
+        let verdict = match self.hooks.is_idle() {
+            true => Ok(self.verdict(iface, ip.src, ip.dst, link.group)),
+            false => self.verdict_at_hooks(now, iface, link.group, &mut ip, &mut packet),
+        };
+        let verdict = match verdict {
+            Ok(verdict) => verdict,
+            Err(refusal) => {
+                self.refuse_at_hook(now, iface, &ip, refusal, packet, pool);
+                return None;
+            }
+        };
+        let group = match (verdict, fault) {
+            (RoutingVerdict::Local { group }, None) => group,
+            (RoutingVerdict::Forward, fault) => {
+                self.forward(
+                    now,
+                    iface,
+                    &mut ip,
+                    fault.and_then(HeaderFault::report),
+                    packet,
+                    pool,
+                );
                 return None;
             }
             (_, Some(HeaderFault::Unread(reason))) => {
                 return self.refuse(iface, packet, reason, pool);
             }
-            (Verdict::Local { group }, Some(HeaderFault::Report(report))) => {
+            (RoutingVerdict::Local { group }, Some(HeaderFault::Report(report))) => {
                 let about = Offender::of_packet(iface, &ip, group);
                 return self.refuse_for(now, &about, packet, report, pool);
             }
             // A packet for another host gets no ICMP error about its header.
-            (Verdict::Drop(_), Some(HeaderFault::Report(_))) => {
+            (RoutingVerdict::Drop(_), Some(HeaderFault::Report(_))) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
-            (Verdict::Drop(DropReason::Martian), None) if is_claim(&packet, &ip) => true,
-            (Verdict::Drop(reason), None) => return self.refuse(iface, packet, reason, pool),
+            (RoutingVerdict::Drop(DropReason::Martian), None) if is_claim(&packet, &ip) => true,
+            (RoutingVerdict::Drop(reason), None) => {
+                return self.refuse(iface, packet, reason, pool);
+            }
         };
         match ip.fragment {
             None => self.deliver(now, iface, &ip, group, packet, pool),
@@ -239,13 +162,15 @@ impl Data {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
         match self.verdict_of_looped(iface, ip.dst) {
-            Verdict::Local { group } => {
+            RoutingVerdict::Local { group } => {
                 let local = local_of(iface, &ip, group, packet, true);
                 self.hand_over(now, local, pool)
             }
-            Verdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
+            RoutingVerdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
             // `verdict_of_looped` never says so.
-            Verdict::Forward => self.refuse(IfaceId::LOOPBACK, packet, DropReason::NotLocal, pool),
+            RoutingVerdict::Forward => {
+                self.refuse(IfaceId::LOOPBACK, packet, DropReason::NotLocal, pool)
+            }
         }
     }
 
@@ -389,10 +314,10 @@ impl Data {
             }
             Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, &ip, group, packet, pool),
             Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
-            Err(Refused::Silently(reason) | Refused::Unread { reason, .. }) => {
+            Err(HeaderRefusal::Silently(reason) | HeaderRefusal::Unread { reason, .. }) => {
                 self.refuse(iface, packet, reason, pool)
             }
-            Err(Refused::Problem { report, ip }) => {
+            Err(HeaderRefusal::Problem { report, ip }) => {
                 self.refuse_for(now, &Offender::of_packet(iface, &ip, group), packet, report, pool)
             }
         }
@@ -410,19 +335,6 @@ impl Data {
         self.send_error(now, &packet, about, report, pool);
         self.refuse(about.iface, packet, DropReason::IpMalformed, pool)
     }
-}
-
-/// Whether this is neighbour discovery, which fragments hide from the guards of a link.
-//= https://www.rfc-editor.org/rfc/rfc6980#section-5
-//# Nodes MUST silently ignore the following Neighbor Discovery and SEcure
-//# Neighbor Discovery messages if the packets carrying them include an IPv6
-//# Fragmentation Header
-fn is_discovery(packet: &Packet, ip: &IpPacket) -> bool {
-    ip.protocol == IpProtocol::ICMPV6
-        && packet
-            .linear()
-            .get(ip.offset)
-            .is_some_and(|kind| (ndp::ROUTER_SOLICIT..=ndp::REDIRECT).contains(kind))
 }
 
 /// Whether this is a neighbour advertisement, whose source may be an own address. RFC 4861 section
@@ -464,95 +376,4 @@ fn local_of(iface: IfaceId, ip: &IpPacket, group: bool, mut packet: Packet, loop
         broadcast_or_multicast: group,
         looped,
     }
-}
-
-/// Reads and validates an IPv4 header at `at`; a looped one has no checksum, as no link could break
-/// it.
-fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refused> {
-    let bytes = packet.linear().get(at..).unwrap_or_default();
-    let (header, header_len) =
-        ipv4::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
-    let total_len = usize::from(header.total_len);
-    if total_len < header_len || at + total_len > packet.len() {
-        return Err(DropReason::IpMalformed.into());
-    }
-    if !looped && !ipv4::checksum_ok(&bytes[..header_len]) {
-        return Err(DropReason::IpChecksum.into());
-    }
-    let fragment = header.is_fragment().then(|| Piece {
-        offset: usize::from(header.fragment_offset),
-        more: header.more_fragments,
-        ident: u32::from(header.ident),
-        next_header: None,
-    });
-    let ip = IpPacket::of_v4(&header, at, header_len, fragment);
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
-    //# a TCP implementation MUST ignore options that it does not understand (MUST-50).
-    if header.options.is_empty() {
-        return Ok(ip);
-    }
-    if header.options.has_source_route() {
-        return Err(DropReason::IpSourceRoute.into());
-    }
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.5
-    //# A host SHOULD generate Parameter Problem messages.
-    match header.options.malformed_at() {
-        None => Ok(ip),
-        Some(bad) => {
-            let pointer = (ipv4::HEADER_LEN + bad) as u8;
-            let report = Report::V4(icmpv4::Message::ParamProblem { code: 0, pointer });
-            Err(Refused::Problem { report, ip })
-        }
-    }
-}
-
-/// Reads and validates an IPv6 header at `at`, and its extension headers.
-fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, Refused> {
-    let bytes = packet.linear().get(at..).unwrap_or_default();
-    let (header, header_len) =
-        ipv6::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
-    let len = header_len + usize::from(header.payload_len);
-    let extended = header.next_header.is_ipv6_extension();
-    // Only packets of a stack like this one have a tail, and those have no extension headers.
-    if at + len > packet.len() || extended && len > bytes.len() {
-        return Err(DropReason::IpMalformed.into());
-    }
-    let mut ip = IpPacket {
-        src: header.src.into(),
-        dst: header.dst.into(),
-        protocol: header.next_header,
-        ttl: header.hop_limit,
-        tos: header.traffic_class,
-        ip_offset: at,
-        offset: at + header_len,
-        end: at + len,
-        fragment: None,
-    };
-    if !extended {
-        return Ok(ip);
-    }
-    let chain = match ipv6_ext::walk(&bytes[..len], &header) {
-        Ok(chain) => chain,
-        Err(ChainError::ParamProblem { code, pointer, even_if_multicast }) => {
-            let message = icmpv6::Message::ParamProblem { code, pointer };
-            let report = match even_if_multicast {
-                true => Report::V6EvenGroup(message),
-                false => Report::V6(message),
-            };
-            return Err(Refused::Problem { report, ip });
-        }
-        Err(_) => return Err(Refused::Unread { reason: DropReason::IpMalformed, ip }),
-    };
-    ip.protocol = chain.upper;
-    ip.offset = at + chain.upper_at;
-    if chain.fragment.is_some_and(|fragment| fragment.is_atomic()) && is_discovery(packet, &ip) {
-        return Err(Refused::Unread { reason: DropReason::NeighborMalformed, ip });
-    }
-    ip.fragment = chain.fragment.filter(|fragment| !fragment.is_atomic()).map(|fragment| Piece {
-        offset: usize::from(fragment.offset),
-        more: fragment.more,
-        ident: fragment.ident,
-        next_header: Some((fragment.named_at, fragment.next_header.0)),
-    });
-    Ok(ip)
 }

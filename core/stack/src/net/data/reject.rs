@@ -5,11 +5,10 @@ use towpath_tcp::Instant;
 use towpath_wire::IpProtocol;
 use towpath_wire::tcp::{self, Flags};
 
-use super::hooks::Refused;
-use super::receive::IpPacket;
+use super::ip_packet::IpPacket;
+use super::refusal::RuleRefusal;
 use super::report::{Offender, Report, Unreachable};
 use super::tables::Data;
-use super::verdict::Verdict;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, Fragmenting, Ip};
@@ -18,30 +17,33 @@ use crate::net::ip::{AddressPair, Fragmenting, Ip};
 const RESET_LEN: usize = 20;
 
 impl Data {
-    /// Drops a packet that rules refuse, and reports that to its sender if they say so.
+    /// Drops a packet that is refused at a hook, and answers it if it was rejected.
     #[cold]
-    pub(super) fn refuse_by_rule(
+    pub(super) fn refuse_at_hook(
         &mut self,
         now: Instant,
         iface: IfaceId,
         ip: &IpPacket,
-        refused: Refused,
+        refusal: RuleRefusal,
         packet: Packet,
         pool: &mut Pool,
     ) {
-        let reason = match refused {
-            Refused::Dropped => DropReason::FilterDrop,
-            Refused::Fragment => DropReason::FilterFragment,
-            Refused::Hidden => DropReason::FilterHidden,
-            Refused::Rejected => {
-                self.reject(now, iface, ip, &packet, pool);
+        let reason = match refusal {
+            RuleRefusal::Dropped => DropReason::FilterDrop,
+            RuleRefusal::Fragment => DropReason::FilterFragment,
+            RuleRefusal::Hidden => DropReason::FilterHidden,
+            RuleRefusal::Rejected { is_answered } => {
+                if is_answered {
+                    self.reject(now, iface, ip, &packet, pool);
+                }
                 DropReason::FilterReject
             }
         };
         self.drop(iface, packet, reason, pool);
     }
 
-    /// Answers a rejected packet: a segment by a reset, anything else by an ICMP error.
+    /// Answers a rejected packet to a unicast address: a segment by a reset, other packets by an
+    /// ICMP error.
     fn reject(
         &mut self,
         now: Instant,
@@ -50,24 +52,17 @@ impl Data {
         packet: &Packet,
         pool: &mut Pool,
     ) {
-        let group = matches!(
-            self.verdict(iface, ip.src, ip.dst, false),
-            Verdict::Local { group: true } | Verdict::Drop(_)
-        );
-        if group {
-            return;
-        }
         let is_tcp = ip.protocol == IpProtocol::TCP && ip.fragment.is_none();
         if is_tcp && self.send_reset(now, ip, packet, pool).is_some() {
             return;
         }
-        let about = Offender::of_packet(iface, ip, group);
+        let about = Offender::of_packet(iface, ip, false);
         let report = Report::unreachable(ip.src.is_ipv4(), Unreachable::AdminProhibited, || 0);
         self.send_error(now, packet, &about, report, pool);
     }
 
     /// Resets the connection of a segment in the name of its destination, as RFC 9293 (3.10.7.1)
-    /// has a closed port answer. `None`: it is no segment.
+    /// has a closed port answer. Returns `None` if it is no segment.
     fn send_reset(
         &mut self,
         now: Instant,

@@ -7,7 +7,7 @@ use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, ndp};
 
-use super::receive::IpPacket;
+use super::ip_packet::IpPacket;
 use super::tables::Data;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{AddressPair, Fragmenting, Ip};

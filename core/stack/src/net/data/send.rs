@@ -91,27 +91,13 @@ impl Data {
         &mut self,
         now: Instant,
         route: &Route,
-        ends: AddressPair,
+        mut ends: AddressPair,
         ip: Ip,
         mut packet: Packet,
         checksum_offset: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let AddressPair { src, dst } = ends;
-        let ip_len = if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
-        let mtu = route.mtu as usize;
-        let len = ip_len + packet.len();
-        let too_big = match packet.meta.segmentation {
-            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made
-            // smaller below.
-            Some(how) if how.protocol == Protocol::Udp => {
-                len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
-            }
-            Some(_) => false,
-            None => !ip.fragmenting.is_allowed_here() && len > mtu,
-        };
-        if stated > IP_LEN_MAX || too_big {
+        if is_too_big(&packet, ip, ends.dst, route.mtu) {
             self.drop(route.iface, packet, DropReason::TooBig, pool);
             return Err(SendError::TooBig { mtu: route.mtu });
         }
@@ -119,18 +105,35 @@ impl Data {
             self.push_ip(now, route.iface, ends, ip, &mut packet);
             return self.send_to_self(route.iface, packet, pool);
         }
-        if !may_leave(dst, ip.ttl) {
+        if !may_leave(ends.dst, ip.ttl) {
             self.drop(route.iface, packet, DropReason::HostScope, pool);
             return Ok(());
         }
-        if self.snapshot.rules.is_some()
-            && self.judge_sent(now, route.iface, src, dst, ip.protocol, &packet).is_err()
-        {
-            self.drop(route.iface, packet, DropReason::FilterOutput, pool);
-            return Ok(());
-        }
+        let rerouted;
+        let route = match self.hooks.is_idle() {
+            true => route,
+            false => match self.send_at_hooks(now, route, &mut ends, ip.protocol, &mut packet) {
+                Ok(None) => route,
+                Ok(Some(other)) if other.iface == IfaceId::LOOPBACK => {
+                    self.push_ip(now, other.iface, ends, ip, &mut packet);
+                    return self.send_to_self(other.iface, packet, pool);
+                }
+                Ok(Some(other)) if is_too_big(&packet, ip, ends.dst, other.mtu) => {
+                    self.drop(other.iface, packet, DropReason::TooBig, pool);
+                    return Err(SendError::TooBig { mtu: other.mtu });
+                }
+                Ok(Some(other)) => {
+                    rerouted = other;
+                    &rerouted
+                }
+                Err(reason) => {
+                    self.drop(route.iface, packet, reason, pool);
+                    return Ok(());
+                }
+            },
+        };
         if route.avoids
-            && let Some(router) = self.snapshot.fib.to_probe(now, dst)
+            && let Some(router) = self.snapshot.fib.to_probe(now, ends.dst)
         {
             self.next_hops.on_avoided(now, router);
         }
@@ -139,10 +142,11 @@ impl Data {
             self.drop_at_output(route.iface, packet, full, pool);
             return Err(SendError::QueueFull);
         }
+        let (ip_len, mtu) = (ip_header_len(ends.dst), route.mtu as usize);
         fit_segments(&mut packet, mtu.saturating_sub(ip_len));
-        let whole = packet.meta.segmentation.is_some() || len <= mtu;
+        let whole = packet.meta.segmentation.is_some() || ip_len + packet.len() <= mtu;
         if let Some(at) = checksum_offset {
-            let pseudo = offload::pseudo_sum(src, dst, ip.protocol, packet.len());
+            let pseudo = offload::pseudo_sum(ends.src, ends.dst, ip.protocol, packet.len());
             let sum = TransportSum { at, pseudo, protocol: ip.protocol };
             self.prepare_checksum(route.iface, &mut packet, sum, whole, pool);
         }
@@ -500,6 +504,28 @@ impl Data {
         let checksum = Some(icmpv4::CHECKSUM_OFFSET as u16);
         self.send(now, route, AddressPair { src, dst }, ip, packet, checksum, pool)
     }
+}
+
+fn ip_header_len(dst: IpAddr) -> usize {
+    if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+}
+
+/// Whether a transport packet is longer than IP can state, or than `mtu` if it may not be
+/// fragmented.
+fn is_too_big(packet: &Packet, ip: Ip, dst: IpAddr, mtu: u32) -> bool {
+    let (ip_len, mtu) = (ip_header_len(dst), mtu as usize);
+    let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
+    let len = ip_len + packet.len();
+    let is_longer = match packet.meta.segmentation {
+        // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made
+        // smaller when they are sent.
+        Some(how) if how.protocol == Protocol::Udp => {
+            len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
+        }
+        Some(_) => false,
+        None => !ip.fragmenting.is_allowed_here() && len > mtu,
+    };
+    stated > IP_LEN_MAX || is_longer
 }
 
 /// Whether a packet to `dst` may be put on a link. Members of a group on this host get a copy of

@@ -7,6 +7,7 @@ use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::error_limit::ErrorLimit;
+use super::hooks::{PacketHooks, Tracker};
 use super::ident::Idents;
 use super::mtu::PathMtus;
 use super::next_hop::NextHops;
@@ -22,7 +23,6 @@ use crate::net::keys::Keys;
 use crate::net::limits::DROPPED_MAX;
 use crate::net::messages::{ControlPacket, DataReport};
 use crate::net::received::{IcmpError, Looped};
-use crate::net::rule_set::Logged;
 use crate::net::snapshot::{Host, Link, Snapshot};
 use crate::net::trace::{DataCounters, DroppedCopy, Traffic};
 
@@ -32,11 +32,9 @@ use crate::net::trace::{DataCounters, DroppedCopy, Traffic};
 pub(in crate::net) struct Data {
     /// Packets to other hosts are sent on.
     pub(super) forwarding: Option<Forwarding>,
-    /// Number of the shard, of as many.
-    pub(super) shard: usize,
+    /// Number of shards of the host.
     pub(in crate::net) shards: usize,
-    /// Packets that rules want logged, at most [`LOGGED_MAX`](crate::net::limits::LOGGED_MAX).
-    pub(in crate::net) logged: VecDeque<Logged>,
+    pub(in crate::net) hooks: PacketHooks,
     /// Keep copies of dropped packets.
     pub(super) trace_drops: bool,
     pub(in crate::net) counters: DataCounters,
@@ -76,9 +74,8 @@ impl Data {
         let tables = Keyed(keys.tables);
         Self {
             forwarding: config.forwarding,
-            shard: n,
             shards,
-            logged: VecDeque::new(),
+            hooks: PacketHooks::new(n),
             trace_drops: config.trace_drops,
             counters: DataCounters::default(),
             snapshot: Arc::new(Snapshot::empty(Cheap(keys.addresses))),
@@ -105,12 +102,19 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
+            self.hooks.set_rules(snapshot.rules.clone());
             self.plans.clear();
             self.looked = None;
             let count = self.snapshot.host.links.len();
             self.outputs.resize_with(count, Output::default);
             self.traffic.resize(count, Traffic::default());
         }
+    }
+
+    /// Shows packets to another tracker from now on, or to none.
+    pub(in crate::net) fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
+        self.hooks.set_tracker(tracker);
+        self.plans.clear();
     }
 
     /// Whether there is anything for control.

@@ -21,10 +21,11 @@ use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{checksum, ipv4};
 
+use super::fields;
 use super::forward::{ends, lower_ttl_v4};
-use super::hooks::{Refused, fields_of_plain_v4};
+use super::ip_packet::IpPacket;
 use super::plans::{Looked, Plans, TransitPlan};
-use super::receive::IpPacket;
+use super::refusal::RuleRefusal;
 use super::tables::Data;
 use crate::drop::DropReason;
 use crate::net::config::SourceCheck;
@@ -70,8 +71,11 @@ impl Data {
     /// Look-ups of routes that do not wait for each other wait for memory at the same time, as
     /// those of single packets cannot.
     pub(in crate::net) fn plan_transit(&mut self, iface: IfaceId, packets: &Batch) {
+        self.plans.clear();
+        if self.hooks.tracks_transit() {
+            return;
+        }
         let mut plans = core::mem::take(&mut self.plans);
-        plans.clear();
         let (front, back) = packets.as_slices();
         for chunk in front.chunks(LOOK_UPS).chain(back.chunks(LOOK_UPS)) {
             self.plan_chunk(iface, chunk, &mut plans);
@@ -155,7 +159,7 @@ impl Data {
         pool: &mut Pool,
     ) -> usize {
         let at = if self.has_neighbors(iface) { ethernet::HEADER_LEN } else { 0 };
-        let has_rules = self.snapshot.rules.is_some();
+        let has_rules = self.hooks.has_rules();
         let mut sums = TransitSums::default();
         while let Some(TransitPlan::Pass { out, len, router }) = self.plans.front() {
             let Some(link) = self.link_ready(now, out, router) else { break };
@@ -217,21 +221,17 @@ impl Data {
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Option<Packet> {
-        let Some(set) = &self.snapshot.rules else { return Some(packet) };
-        let hooks = set.rules().hooks();
         let TransitPass { iface, out, at, len } = pass;
         let bytes = packet.linear().get(at..at + len).unwrap_or_default();
-        let mut fields = fields_of_plain_v4(bytes);
+        let mut fields = fields::of_plain_v4(bytes);
         fields.iface_in = Some(iface.0);
         for hook in [Hook::Prerouting, Hook::Forward, Hook::Postrouting] {
             if hook == Hook::Forward {
                 packet.truncate(at + len);
                 fields.iface_out = Some(out.0);
             }
-            if hooks.contains(hook)
-                && let Err(refused) = self.judge(now, &mut fields, hook, len)
-            {
-                self.refuse_pass(now, iface, at, refused, packet, pool);
+            if let Err(refusal) = self.hooks.judge(now, hook, &mut fields, len) {
+                self.refuse_pass(now, iface, at, refusal, packet, pool);
                 return None;
             }
         }
@@ -244,12 +244,12 @@ impl Data {
         now: Instant,
         iface: IfaceId,
         at: usize,
-        refused: Refused,
+        refusal: RuleRefusal,
         packet: Packet,
         pool: &mut Pool,
     ) {
         match IpPacket::of_plain_v4(&packet, at) {
-            Some(ip) => self.refuse_by_rule(now, iface, &ip, refused, packet, pool),
+            Some(ip) => self.refuse_at_hook(now, iface, &ip, refusal, packet, pool),
             // Unreachable: the plan was made of the same bytes.
             None => self.drop(iface, packet, DropReason::IpMalformed, pool),
         }

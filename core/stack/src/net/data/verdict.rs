@@ -1,7 +1,7 @@
-//! Verdict on a received packet with valid headers. No other place decides this.
+//! RoutingVerdict on a received packet with valid headers. No other place decides this.
 //!
 //! A host drops a packet to another one as [`NotLocal`](DropReason::NotLocal). A router sends it on
-//! ([`Verdict::Forward`]); `forward` then looks for a route.
+//! ([`RoutingVerdict::Forward`]); `forward` then looks for a route.
 
 use core::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::net::locals::{Role, is_of_all_hosts};
 
 /// Decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RoutingVerdict {
     /// The packet is for this host.
     Local {
         /// The destination is a group or broadcast address, of IP or of the link.
@@ -26,6 +26,13 @@ pub(super) enum Verdict {
     Drop(DropReason),
 }
 
+impl RoutingVerdict {
+    /// Whether the packet goes to one host, which may answer it.
+    pub(super) fn is_unicast(self) -> bool {
+        matches!(self, Self::Local { group: false } | Self::Forward)
+    }
+}
+
 impl Data {
     /// Decides about a packet from `src` to `dst` that came in by `iface`.
     /// `link_group`: the link carried it to a group of stations.
@@ -35,8 +42,8 @@ impl Data {
         src: IpAddr,
         dst: IpAddr,
         link_group: bool,
-    ) -> Verdict {
-        let martian = Verdict::Drop(DropReason::Martian);
+    ) -> RoutingVerdict {
+        let martian = RoutingVerdict::Drop(DropReason::Martian);
         if !self.may_come_from(iface, src, dst) {
             return martian;
         }
@@ -56,37 +63,37 @@ impl Data {
             return martian;
         }
         if self.link(iface).any_address || role.owner.is_some() {
-            return Verdict::Local { group: link_group };
+            return RoutingVerdict::Local { group: link_group };
         }
         self.verdict_of_transit(src, dst, link_group)
     }
 
     /// The verdict on a packet whose unicast destination is another host.
     #[cold]
-    fn verdict_of_transit(&self, src: IpAddr, dst: IpAddr, link_group: bool) -> Verdict {
+    fn verdict_of_transit(&self, src: IpAddr, dst: IpAddr, link_group: bool) -> RoutingVerdict {
         if self.forwarding.is_none() {
-            return Verdict::Drop(DropReason::NotLocal);
+            return RoutingVerdict::Drop(DropReason::NotLocal);
         }
         //= https://www.rfc-editor.org/rfc/rfc1812#section-5.3.4
         //# A router MUST NOT forward any packet that the router received as a
         //# Link Layer broadcast
         if link_group || src.is_unspecified() {
-            return Verdict::Drop(DropReason::Martian);
+            return RoutingVerdict::Drop(DropReason::Martian);
         }
         // A directed broadcast of another link of this router ends here (RFC 2644).
         if self.here().locals.anywhere(dst).broadcast {
-            return Verdict::Drop(DropReason::TransitScope);
+            return RoutingVerdict::Drop(DropReason::TransitScope);
         }
-        Verdict::Forward
+        RoutingVerdict::Forward
     }
 
     /// Decides about a packet of this host to itself. Its source and a unicast destination are
     /// ours, since no other host sent it.
-    pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> Verdict {
+    pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> RoutingVerdict {
         let role = self.here().locals.on(iface, dst);
         match is_group(dst, role) {
             true => verdict_of_group(dst, role),
-            false => Verdict::Local { group: false },
+            false => RoutingVerdict::Local { group: false },
         }
     }
 
@@ -106,17 +113,17 @@ impl Data {
 }
 
 /// Whether a group or broadcast address is this host's.
-fn verdict_of_group(dst: IpAddr, role: Role) -> Verdict {
+fn verdict_of_group(dst: IpAddr, role: Role) -> RoutingVerdict {
     //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
     //# Nodes must not originate a packet to a multicast address whose scop
     //# field contains the reserved value 0; if such a packet is received, it
     //# must be silently dropped.
     if matches!(dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
-        return Verdict::Drop(DropReason::Martian);
+        return RoutingVerdict::Drop(DropReason::Martian);
     }
     match !dst.is_multicast() || role.joined || is_of_all_hosts(dst) {
-        true => Verdict::Local { group: true },
-        false => Verdict::Drop(DropReason::NotJoined),
+        true => RoutingVerdict::Local { group: true },
+        false => RoutingVerdict::Drop(DropReason::NotJoined),
     }
 }
 

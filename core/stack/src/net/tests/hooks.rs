@@ -127,6 +127,23 @@ fn rejected_packets_are_answered() {
     assert_eq!(router.drops(DropReason::FilterReject), 5);
 }
 
+/// RFC 1122 section 3.2.2 and RFC 4443 section 2.4 forbid errors about packets to a group of
+/// stations.
+#[test]
+fn a_rejected_packet_to_a_link_group_is_not_answered() {
+    for hook in [Hook::Prerouting, Hook::Input] {
+        let mut router = router();
+        put(&mut router, [rule(1, hook, Action::Reject)]);
+        let v4 = from_to(&tcp_v4(2), "10.0.0.2", "10.0.0.1");
+        let v6 = from_to(&v6(9, IpProtocol::UDP, &[0; 8]), "fd00::2", "fd00::1");
+        for (ethertype, packet) in [(EtherType::IPV4, v4), (EtherType::IPV6, v6)] {
+            let frame = frame(MacAddr::BROADCAST, MAC_B, ethertype, &packet);
+            assert!(router.receive(&frame).is_none());
+            assert_eq!(router.sent().len(), 0);
+        }
+    }
+}
+
 #[test]
 fn neighbour_discovery_is_not_judged() {
     let mut router = router();

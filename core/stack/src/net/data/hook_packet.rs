@@ -1,0 +1,220 @@
+//! A packet at a hook, and the changes that a tracker may make to it.
+//!
+//! ```text
+//!  received  │ link │ IP header │ extensions │ transport header │ payload
+//!                   ▲ ip.ip_offset           ▲ transport
+//!  to send                                   │ transport header │ payload     `send` adds the rest
+//! ```
+//!
+//! Each change updates the checksums above it by the difference (RFC 1624), so that a damaged
+//! packet stays damaged. A checksum that is left to a device stays left: its field has the sum of
+//! the pseudo-header alone, which changes with the addresses only. Segmentation needs no change,
+//! because segments copy the headers.
+
+use core::net::IpAddr;
+
+use towpath_filter::Fields;
+use towpath_pool::{Checksum, Packet};
+use towpath_wire::ipv6_ext::UpperLayer;
+use towpath_wire::{IpProtocol, checksum, icmpv4, tcp, udp};
+
+use super::fields::{self, DCCP, UDP_LITE};
+use super::ip_packet::IpPacket;
+use crate::net::iface::IfaceId;
+use crate::net::ip::AddressPair;
+
+/// Place of the checksum in an IPv4 header.
+const IPV4_CHECKSUM_AT: usize = 10;
+
+/// A packet at a [`Hook`](towpath_filter::Hook), which a [`Tracker`](super::Tracker) may rewrite.
+#[derive(Debug)]
+pub struct HookPacket<'a> {
+    packet: &'a mut Packet,
+    /// IP headers of a received packet; `None` for a packet of this host, which has none yet.
+    ip: Option<&'a mut IpPacket>,
+    /// Place of the transport header, `None` for a later fragment.
+    transport: Option<usize>,
+    pub(super) fields: Fields,
+}
+
+/// Place of the checksum in the transport headers that this module knows.
+fn checksum_offset(protocol: IpProtocol) -> Option<usize> {
+    match protocol {
+        IpProtocol::TCP => Some(tcp::CHECKSUM_OFFSET),
+        IpProtocol::UDP | UDP_LITE | DCCP => Some(udp::CHECKSUM_OFFSET),
+        IpProtocol::ICMP | IpProtocol::ICMPV6 => Some(icmpv4::CHECKSUM_OFFSET),
+        _ => None,
+    }
+}
+
+impl<'a> HookPacket<'a> {
+    /// A packet that came in by `iface`. `upper` is its transport header, if there is one.
+    pub(super) fn received(
+        packet: &'a mut Packet,
+        ip: &'a mut IpPacket,
+        upper: Option<UpperLayer>,
+        iface: IfaceId,
+    ) -> Self {
+        let protocol = upper.map_or(ip.protocol, |upper| upper.protocol);
+        let mut fields = fields::of_ends(ip.src, ip.dst, protocol);
+        fields.iface_in = Some(iface.0);
+        let transport = upper.filter(|upper| upper.fragment_offset == 0).map(|upper| upper.at);
+        let mut hooked = Self { packet, ip: Some(ip), transport, fields };
+        hooked.read_transport();
+        hooked
+    }
+
+    /// A packet of this host that leaves by `out`, and starts with its transport header.
+    pub(super) fn to_send(
+        packet: &'a mut Packet,
+        ends: AddressPair,
+        protocol: u8,
+        out: IfaceId,
+    ) -> Self {
+        let mut fields = fields::of_ends(ends.src, ends.dst, IpProtocol(protocol));
+        fields.iface_out = Some(out.0);
+        let mut hooked = Self { packet, ip: None, transport: Some(0), fields };
+        hooked.read_transport();
+        hooked
+    }
+
+    fn read_transport(&mut self) {
+        let mut fields = self.fields;
+        fields::read_transport(&mut fields, self.transport());
+        self.fields = fields;
+    }
+
+    /// Fields of the packet as they are now, with its hook and interfaces.
+    #[inline]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Length in bytes, from the IP header if there is one.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ip.as_ref().map_or(self.packet.len(), |ip| ip.end - ip.ip_offset)
+    }
+
+    /// Whether the packet has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The transport header, and the payload as far as it lies behind it in one piece. Empty for a
+    /// later fragment.
+    pub fn transport(&self) -> &[u8] {
+        let linear = self.packet.linear();
+        // Padding behind the packet is no part of its transport header.
+        let end = self.ip.as_ref().map_or(linear.len(), |ip| ip.end.min(linear.len()));
+        self.transport.and_then(|at| linear.get(at..end)).unwrap_or_default()
+    }
+
+    /// Replaces the source address by one of the same family.
+    pub fn set_src(&mut self, src: IpAddr) {
+        const AT: [usize; 2] = [12, 8];
+        let old = core::mem::replace(&mut self.fields.src, src);
+        self.set_address(AT, old, src, |ip| ip.src = src);
+    }
+
+    /// Replaces the destination address by one of the same family. At prerouting and output, the
+    /// route is chosen afterwards; at later hooks the packet keeps its route.
+    pub fn set_dst(&mut self, dst: IpAddr) {
+        const AT: [usize; 2] = [16, 24];
+        let old = core::mem::replace(&mut self.fields.dst, dst);
+        self.set_address(AT, old, dst, |ip| ip.dst = dst);
+    }
+
+    /// Replaces both ports. Returns false for a packet without ports, or with a checksum that
+    /// depends on all of it (SCTP): nothing changes then.
+    pub fn set_ports(&mut self, src: u16, dst: u16) -> bool {
+        let ([a, b], [c, d]) = (src.to_be_bytes(), dst.to_be_bytes());
+        self.fields.ports.is_some() && self.rewrite(0, &[a, b, c, d])
+    }
+
+    /// Replaces bytes at an even offset `at` of [`transport`](Self::transport), an even number of
+    /// them: an identifier, or the packet that an ICMP error quotes. Returns false if they are not
+    /// there, or the checksum of the protocol is unknown: nothing changes then.
+    pub fn rewrite(&mut self, at: usize, bytes: &[u8]) -> bool {
+        debug_assert!(at.is_multiple_of(2) && bytes.len().is_multiple_of(2));
+        let is_known = checksum_offset(IpProtocol(self.fields.protocol)).is_some();
+        let Some(old) = self.transport().get(at..at + bytes.len()).filter(|_| is_known) else {
+            return false;
+        };
+        let (old, new) = (checksum::sum(old, 0), checksum::sum(bytes, 0));
+        let start = self.transport.unwrap_or_default() + at;
+        self.packet.linear_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        self.update_checksum(false, |sum| {
+            checksum::finish(u64::from(!sum) + u64::from(!checksum::fold(old)) + new)
+        });
+        self.read_transport();
+        true
+    }
+
+    /// Writes an address at one of these offsets of an IPv4 and an IPv6 header.
+    fn set_address(
+        &mut self,
+        at: [usize; 2],
+        old: IpAddr,
+        new: IpAddr,
+        note: impl FnOnce(&mut IpPacket),
+    ) {
+        debug_assert_eq!(old.is_ipv4(), new.is_ipv4(), "translation between families");
+        let Some(ip) = &mut self.ip else { return };
+        note(ip);
+        ip.is_rewritten = true;
+        let header = &mut self.packet.linear_mut()[ip.ip_offset..];
+        match new {
+            IpAddr::V4(new) => {
+                header[at[0]..][..4].copy_from_slice(&new.octets());
+                update_field(header, IPV4_CHECKSUM_AT, |sum| update(sum, old, new.into()));
+            }
+            IpAddr::V6(new) => header[at[1]..][..16].copy_from_slice(&new.octets()),
+        }
+        if self.fields.protocol != IpProtocol::ICMP.0 {
+            self.update_checksum(true, |sum| update(sum, old, new));
+        }
+    }
+
+    /// Updates the checksum of the transport header by `change`, after a change to what it covers.
+    fn update_checksum(&mut self, is_pseudo: bool, change: impl FnOnce(u16) -> u16) {
+        let protocol = IpProtocol(self.fields.protocol);
+        let (Some(start), Some(offset), Some(ip)) =
+            (self.transport, checksum_offset(protocol), &self.ip)
+        else {
+            // `send` computes the checksum of a packet of this host.
+            return;
+        };
+        let left_out = Checksum::Partial { start: start as u16, offset: offset as u16 };
+        let is_left_out = self.packet.meta.checksum == left_out;
+        let at = start + offset;
+        let is_there = at + 2 <= ip.end.min(self.packet.linear().len());
+        if !is_there || is_left_out && !is_pseudo {
+            return;
+        }
+        let is_udp = protocol == IpProtocol::UDP;
+        update_field(self.packet.linear_mut(), at, |sum| match sum {
+            _ if is_left_out => !change(!sum),
+            // A datagram without a checksum.
+            0 if is_udp => 0,
+            _ => match change(sum) {
+                0 if is_udp => 0xffff,
+                sum => sum,
+            },
+        });
+    }
+}
+
+fn update_field(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
+    let sum = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    bytes[at..at + 2].copy_from_slice(&change(sum).to_be_bytes());
+}
+
+/// Returns a checksum after an address that it covers changed.
+fn update(sum: u16, old: IpAddr, new: IpAddr) -> u16 {
+    match (old, new) {
+        (IpAddr::V4(old), IpAddr::V4(new)) => checksum::update32(sum, old.to_bits(), new.to_bits()),
+        (IpAddr::V6(old), IpAddr::V6(new)) => checksum::update_v6(sum, old, new),
+        _ => sum,
+    }
+}
