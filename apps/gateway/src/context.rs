@@ -7,6 +7,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use rustix::io::Errno;
 use towpath_pool::Pool;
 use towpath_shm::Fd;
 use towpath_stack::{Host, Stack};
@@ -16,6 +17,7 @@ use crate::addresses::{AddressWatch, LostAddresses};
 use crate::client::Client;
 use crate::config::GatewayConfig;
 use crate::counters::Counters;
+use crate::dialer::{Dialed, Dialer, SynMarks};
 use crate::events::{Events, Interest, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::icmp::Errors;
@@ -48,6 +50,7 @@ impl<H: Host<Recv = FromProgram, Send = ToProgram>> FifoHost for H {}
 /// State that all protocols use.
 pub(crate) struct Shared {
     pub(crate) config: GatewayConfig,
+    pub(crate) dialer: Dialer,
     pub(crate) events: Events,
     pub(crate) counters: Counters,
     /// ICMP errors that the program is yet to be told.
@@ -108,6 +111,7 @@ impl Shared {
             // another's.
             config.seed[0] ^= place.number() as u8;
             Ok(Self {
+                dialer: Dialer::new(config.egress.clone()),
                 config,
                 events,
                 counters: Counters::default(),
@@ -162,8 +166,14 @@ impl Shared {
     /// Whether a socket towards `to`, whose peer is silent, had better be opened anew, because the
     /// host's addresses have changed.
     pub(crate) fn leaves_elsewhere(&self, host: &Fd, to: SocketAddr) -> bool {
-        self.changes.are_recent(self.now_ns)
-            && source::leaves_elsewhere(&self.config.egress, host, to)
+        self.changes.are_recent(self.now_ns) && source::leaves_elsewhere(&self.dialer, host, to)
+    }
+
+    /// Makes a connection for a flow to `to`.
+    pub(crate) fn dial(&mut self, to: SocketAddr, marks: SynMarks) -> Result<Dialed, Errno> {
+        let dialed = self.dialer.dial(to, marks)?;
+        self.loops.note(&dialed.host, dialed.to);
+        Ok(dialed)
     }
 
     /// The address of the host that a flow of the program to `dst` is meant for; None: refuse it.

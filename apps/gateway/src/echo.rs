@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use towpath_shm::{Fd, opened};
 
 use rustix::io::Errno;
-use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_with};
+use rustix::net::{Protocol, SocketFlags, SocketType, ipproto, socket_with};
 use siphasher::sip::SipHasher13;
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
@@ -236,8 +236,7 @@ impl EchoFlows {
             other => other.map_err(|error| refused(shared, error))?,
         };
         sys::enable_details(host.as_fd(), ip.is_ipv6())
-            .and_then(|()| shared.config.egress.apply(&host, ip))
-            .and_then(|()| connect(&host, &to))
+            .and_then(|()| shared.dialer.carry(&host, to))
             .map_err(|error| refused(shared, error))?;
         let raw = raw.then(|| self.choose_ident());
         shared.loops.note_echo(&host, ip, raw);

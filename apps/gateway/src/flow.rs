@@ -7,10 +7,10 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
-use towpath_shm::{Fd, opened};
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
+use rustix::net::{Shutdown, shutdown, sockopt};
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAliveConfig;
@@ -18,10 +18,11 @@ use towpath_tcp::KeepAliveConfig;
 use crate::budget::Share;
 use crate::config::Presented;
 use crate::context::{Context, FifoHost, Shared};
-use crate::events::family;
-use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
+use crate::dialer::{Dialed, SynMarks};
+use crate::limits::READ_ROOM_MIN;
 use crate::lines::ClientArrival;
 use crate::nameservers::ServerRotation;
+use crate::negotiating::Negotiating;
 use crate::order::FlightGuard;
 use crate::sys::{self, IpOption};
 
@@ -61,12 +62,16 @@ pub(crate) struct Flow {
     /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one
     /// of them.
     pub(crate) nameservers: Option<Box<ServerRotation>>,
+    /// Negotiation with an upstream server, until it is over.
+    pub(crate) negotiating: Option<Box<Negotiating>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FlowPhase {
     /// The host connects, the program waits for its SYN-ACK.
     HostConnecting(PendingId),
+    /// The host is connected to an upstream server, which is asked for the connection.
+    Negotiating(PendingId),
     /// The program is being connected, the host's client waits.
     ProgramConnecting(Connecting),
     /// Both are connected.
@@ -139,7 +144,7 @@ impl FlowPhase {
     /// The inner stack's connection.
     pub(crate) fn socket(self) -> Option<SocketId> {
         match self {
-            Self::HostConnecting(_) => None,
+            Self::HostConnecting(_) | Self::Negotiating(_) => None,
             Self::ProgramConnecting(connecting) => connecting.socket,
             Self::Open(socket) => Some(socket),
         }
@@ -167,12 +172,21 @@ impl Flow {
             queued: false,
             flight: None,
             nameservers: None,
+            negotiating: None,
         }
     }
 
     /// The nameserver that it is connected to.
     pub(crate) fn nameserver(&self) -> Option<SocketAddr> {
         self.nameservers.as_ref()?.current()
+    }
+
+    /// The connection of a SYN that is not answered yet.
+    pub(crate) fn pending(&self) -> Option<PendingId> {
+        match self.phase {
+            FlowPhase::HostConnecting(pending) | FlowPhase::Negotiating(pending) => Some(pending),
+            FlowPhase::ProgramConnecting(_) | FlowPhase::Open(_) => None,
+        }
     }
 
     /// Goes on with another socket that is connecting, of which nothing is known yet.
@@ -384,69 +398,22 @@ impl Flow {
 const ENDED_PROBES: KeepAliveConfig =
     KeepAliveConfig { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
-/// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
-pub(crate) fn open_towards(
-    shared: &mut Shared,
-    addr: SocketAddr,
-    ttl: u8,
-    class: u8,
-) -> Result<Fd, Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = Fd::from(opened(|| socket_with(family(addr), SocketType::STREAM, flags, None))?);
-    prepare(&host);
-    for (option, value, plain) in [(IpOption::Ttl, ttl, PLAIN_TTL), (IpOption::Tos, class, 0)] {
-        if value != plain {
-            sys::set_ip(host.as_fd(), addr.is_ipv6(), option, value.into())?;
-        }
-    }
-    if ttl != PLAIN_TTL {
-        sys::set_ip(host.as_fd(), addr.is_ipv6(), IpOption::ReceiveErrors, 1)?;
-    }
-    shared.config.egress.apply(&host, addr.ip())?;
-    match connect(&host, &addr) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-        Err(error) => return Err(error),
-    }
-    shared.loops.note(&host, addr);
-    Ok(host)
-}
-
-/// The same towards the next of the nameservers to which the host can connect at all.
-pub(crate) fn open_towards_next(
+/// Connects to the next of the nameservers to which the host can connect at all.
+pub(crate) fn dial_next(
     shared: &mut Shared,
     tour: &mut ServerRotation,
-    ttl: u8,
-    class: u8,
+    marks: SynMarks,
 ) -> Result<Fd, Errno> {
     // As the kernel answers for an address that nobody listens on, when none is named.
     let mut refused = Errno::CONNREFUSED;
     while let Some(to) = tour.advance() {
-        match open_towards(shared, to, ttl, class) {
-            Ok(host) => return Ok(host),
+        match shared.dialer.dial_direct(to, marks) {
+            Ok(Dialed { host, .. }) => {
+                shared.loops.note(&host, to);
+                return Ok(host);
+            }
             Err(error) => refused = error,
         }
     }
     Err(refused)
-}
-
-/// Options of every host connection, or of the listener from which it has them (sk_clone_lock in
-/// net/core/sock.c):
-///
-/// - SO_LINGER: a close is a reset until the program's stream is whole.
-/// - TCP_NODELAY: the program's segments leave as it sends them.
-/// - SO_KEEPALIVE: a vanished peer is noticed some day, since the program's own keepalive ends at
-///   the gateway.
-/// - SO_OOBINLINE: urgent bytes are read in their place, and become urgent ones of the stack there.
-pub(crate) fn prepare(host: &Fd) {
-    reset(host);
-    // Options of a fresh TCP socket do not fail. Without one the flow would be slower, not broken.
-    let _ = sockopt::set_tcp_nodelay(host, true);
-    let _ = sockopt::set_socket_keepalive(host, true);
-    let _ = sockopt::set_socket_oobinline(host, true);
-}
-
-/// Makes the close of a host socket a reset, whatever it still has to send.
-pub(crate) fn reset(host: &Fd) {
-    // The option fails for no socket that is open.
-    let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }

@@ -14,8 +14,8 @@ use crate::budget::Whose;
 use crate::client::Client;
 use crate::config::ForwardProtocol;
 use crate::context::{Context, FifoHost, Shared};
+use crate::dialer::{self, reset};
 use crate::events::{Readiness, canonical};
-use crate::flow::{self, reset};
 use crate::limits::{
     ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, DATAGRAMS_PER_TURN, HANDED_PAUSE_NS, HELD_MAX,
 };
@@ -322,7 +322,7 @@ impl ForwardedListener {
         let (host, client) = opened(|| acceptfrom_with(&self.socket, flags))?;
         let host = Fd::from(host);
         if self.is_passed {
-            flow::prepare(&host);
+            dialer::prepare(&host);
         }
         let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());
         // A listener of both families shows a client of IPv4 as a mapped address (RFC 4291).

@@ -21,6 +21,7 @@ use crate::budget::{FlowBudget, FlowsMax};
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::context::{Context, Shared};
 use crate::counters::Counters;
+use crate::dialer::Upstream;
 use crate::dns::Forwarder;
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Token};
@@ -160,6 +161,11 @@ impl Gateway {
     /// Gives `tell` what the user of the program should know; nobody hears it otherwise.
     pub fn on_notice(&mut self, tell: impl Fn(Notice) + Send + 'static) {
         self.host.shared.tell = Box::new(tell);
+    }
+
+    /// Lets new flows take another way to the host's network.
+    pub fn set_upstream(&mut self, upstream: Upstream) {
+        self.host.shared.dialer.upstream = upstream;
     }
 
     /// Listens on the host for the program: on all of `forwards` or on none. Returns the addresses

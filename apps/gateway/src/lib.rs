@@ -21,7 +21,8 @@
 //!
 //! The other end of the link need not be a program. [`Outer`] says which kind of link there is.
 //! [`Runner`] joins a gateway to a device, as a TUN, with clients of any kind behind it.
-//! Connections leave by [`Egress`]; the gateway refuses those that come back (`loops`).
+//! Connections leave by [`Egress`], directly or by an [`Upstream`] server (`dialer`); the gateway
+//! refuses those that come back (`loops`).
 //!
 //! A stack of several shards has a gateway for each ([`Gateway::shards`]). State that these share
 //! is in `siblings`. By `order` connections that they make side by side come to the program as they
@@ -40,6 +41,7 @@ mod client;
 mod config;
 mod context;
 mod counters;
+mod dialer;
 mod dns;
 mod echo;
 mod egress;
@@ -59,6 +61,7 @@ mod listeners;
 mod loops;
 mod mapping;
 mod nameservers;
+mod negotiating;
 mod notice;
 mod order;
 mod outer;
@@ -78,10 +81,12 @@ mod udp;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;
+pub use dialer::Upstream;
 pub use egress::Egress;
 pub use gateway::Gateway;
 pub use listeners::Bound;
 pub use nameservers::Nameserver;
+pub use negotiating::{Negotiation, NegotiationStep, UpstreamServer};
 pub use notice::Notice;
 pub use outer::Outer;
 pub use polled::{PolledPorts, ProgramKernel, SocketQuestion};

@@ -88,6 +88,12 @@ pub const UDP_IDLE_NS: u64 = 300_000_000_000;
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle time after which an echo flow ends.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
+/// Time for an upstream server to make a connection, from when it is connected itself: as long as
+/// nginx waits for a server (proxy_connect_timeout).
+pub const NEGOTIATION_NS: u64 = 60_000_000_000;
+/// Bytes that an upstream server may send before a connection is made: Node.js takes as many of
+/// HTTP headers (--max-http-header-size).
+pub const NEGOTIATION_BYTES_MAX: usize = 16_384;
 /// Time for which a change of the host's addresses is not over. Routes and rules may come behind an
 /// address.
 pub const UNSETTLED_NS: u64 = 60_000_000_000;

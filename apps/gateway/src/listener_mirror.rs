@@ -20,8 +20,8 @@ use std::os::fd::AsFd;
 use towpath_shm::Fd;
 
 use crate::config::ForwardProtocol;
+use crate::dialer;
 use crate::events::family;
-use crate::flow;
 use crate::limits::BACKLOG;
 use crate::sys;
 
@@ -124,7 +124,7 @@ fn unbound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<Fd, Errno> {
     if protocol == ForwardProtocol::Tcp {
         sockopt::set_socket_reuseaddr(&socket, true)?;
         // Accepted connections inherit these options.
-        flow::prepare(&socket);
+        dialer::prepare(&socket);
     }
     Ok(socket)
 }

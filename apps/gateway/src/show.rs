@@ -85,7 +85,7 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
         ..datagrams(FlowProtocol::Tcp, (client, server), Some(&flow.host), [0; 2])
     };
     let socket = match flow.phase {
-        FlowPhase::HostConnecting(pending) => {
+        FlowPhase::HostConnecting(pending) | FlowPhase::Negotiating(pending) => {
             let (client, server, _) = ends_of_segment(stack.pending_headers(pending))?;
             return Some(begun(client, server, "SYN-SENT"));
         }

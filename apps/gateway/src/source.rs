@@ -8,11 +8,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use rustix::net::{SocketFlags, SocketType, connect, getsockname, socket_with};
-use towpath_shm::{Fd, opened};
+use rustix::net::{SocketType, getsockname};
+use towpath_shm::Fd;
 
-use crate::egress::Egress;
-use crate::events::family;
+use crate::dialer::{self, Dialer};
 use crate::limits::{SOURCE_LOOK_NS, UNSETTLED_NS};
 
 /// Time of the last change of the host's addresses.
@@ -63,25 +62,22 @@ pub(crate) fn source_of(host: &Fd) -> Option<IpAddr> {
 }
 
 /// Whether the kernel would choose another source than `host` has for a socket towards `to`.
-pub(crate) fn leaves_elsewhere(egress: &Egress, host: &Fd, to: SocketAddr) -> bool {
-    let now = source_towards(egress, to);
+pub(crate) fn leaves_elsewhere(dialer: &Dialer, host: &Fd, to: SocketAddr) -> bool {
+    let now = source_towards(dialer, dialer.first_stop(to));
     now.is_some() && now != source_of(host)
 }
 
 /// The source that the kernel chooses by now. None: there is no way to `to`.
-fn source_towards(egress: &Egress, to: SocketAddr) -> Option<IpAddr> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let probe = opened(|| socket_with(family(to), SocketType::DGRAM, flags, None)).ok()?;
-    let probe = Fd::from(probe);
-    egress.apply(&probe, to.ip()).ok()?;
-    // A datagram socket that is connected sends nothing.
-    connect(&probe, &to).ok()?;
+fn source_towards(dialer: &Dialer, to: SocketAddr) -> Option<IpAddr> {
+    let probe = dialer::socket(SocketType::DGRAM, to).ok()?;
+    dialer.connect(&probe, to).ok()?;
     source_of(&probe)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::egress::Egress;
 
     #[test]
     fn a_silent_peer_is_noticed_once_in_a_while() {
@@ -105,14 +101,14 @@ mod tests {
 
     #[test]
     fn a_socket_that_the_kernel_would_place_elsewhere_is_told() {
-        let flags = SocketFlags::CLOEXEC;
         let to: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let dialer = Dialer::new(Egress::default());
         for (source, elsewhere) in [("127.0.0.1:0", false), ("127.0.0.2:0", true)] {
-            let host = socket_with(family(to), SocketType::DGRAM, flags, None).unwrap();
+            let host = dialer::socket(SocketType::DGRAM, to).unwrap();
             let source: SocketAddr = source.parse().unwrap();
             rustix::net::bind(&host, &source).unwrap();
-            connect(&host, &to).unwrap();
-            assert_eq!(leaves_elsewhere(&Egress::default(), &Fd::from(host), to), elsewhere);
+            dialer.connect(&host, to).unwrap();
+            assert_eq!(leaves_elsewhere(&dialer, &host, to), elsewhere);
         }
     }
 }

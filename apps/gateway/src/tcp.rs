@@ -1,7 +1,7 @@
 //! TCP flows: a connection of the inner stack and one of the host, spliced.
 //!
 //! ```text
-//!  program ── SYN ──► syn() ─► connect() ──► host
+//!  program ── SYN ──► syn() ─► dial() ──► host, or a server that connects to it (`negotiating`)
 //!          ◄─ SYN-ACK ─ accept_pending ◄── connected
 //!          ◄─ RST, ICMP ─ refuse_pending ◄── refused
 //!
@@ -23,8 +23,10 @@
 //! `flow` has the steps within one.
 
 mod clients;
+mod deadlines;
+mod syns;
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
@@ -35,15 +37,13 @@ use towpath_tcp::Instant;
 
 use crate::budget::Whose;
 use crate::context::{Context, FifoHost, Shared};
+use crate::dialer::{Dialed, SynMarks, reset};
 use crate::events::{Interest, Readiness, Token};
-use crate::flow::{
-    Flow, FlowPhase, FlowUpdate, HostSide, Outcome, ProgramSide, open_towards, open_towards_next,
-    reset,
-};
-use crate::idle::{Class, Evicted, IdleTable};
-use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, SOURCE_LOOK_NS};
+use crate::flow::{Flow, FlowPhase, FlowUpdate, HostSide, Outcome, ProgramSide, dial_next};
+use crate::limits::{NEGOTIATION_NS, PLAIN_TTL, SOURCE_LOOK_NS};
 use crate::lines::ClientLines;
 use crate::nameservers::ServerRotation;
+use crate::negotiating::NegotiationFailure;
 use crate::notice::Notice;
 use crate::order::Landings;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
@@ -52,12 +52,12 @@ use crate::slab::{KeyedSlab, SlabKey};
 use crate::source::source_of;
 use crate::sys::{self, IpOption};
 
+use deadlines::FlowDeadlines;
+use syns::{PendingSyns, Syn};
+
 /// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC
 /// 3168), which TCP negotiates for each of the two connections by itself.
 const CLASS_MASK: u8 = 0xfc;
-
-/// All SYNs that are not decided about are of one class.
-const CONNECTING: usize = 0;
 
 /// All TCP flows.
 #[derive(Debug)]
@@ -65,31 +65,15 @@ pub(crate) struct TcpFlows {
     flows: KeyedSlab<Flow>,
     /// Flows that clients of published ports began and that have just reached the program.
     pub(crate) landings: Landings,
-    /// SYNs of the program that are not decided about, in the order of their last repetition, and
-    /// the flows whose host is connecting for them.
-    connecting: IdleTable<PendingId, Option<SlabKey>>,
+    pending: PendingSyns,
     /// Flows with something to do, each once.
     due: VecDeque<SlabKey>,
-    syns: VecDeque<Syn>,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
-    /// Flows that wait for something, by when they have waited for long enough. Open ones whose
-    /// host failed wait for the program to take the earlier bytes. Clients wait for an answer to
-    /// their SYN, and so do connections to a nameserver, unless it is the last to be tried. While
-    /// addresses of the host change, all that the host connects wait. A flow that is removed is
-    /// taken out: there are never more than flows.
-    deadlines: BTreeSet<(u64, SlabKey)>,
+    deadlines: FlowDeadlines,
     lines: ClientLines,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u16>,
-}
-
-/// A connection that the program asks for.
-#[derive(Debug)]
-struct Syn {
-    pending: PendingId,
-    local: SocketAddr,
-    remote: SocketAddr,
 }
 
 /// Where the host's connection for a SYN goes.
@@ -102,16 +86,13 @@ enum Target {
 impl TcpFlows {
     /// With at most `connecting_max` flows whose host is connecting, as the inner stack has.
     pub(crate) fn new(connecting_max: usize) -> Self {
-        // The inner stack says when a SYN was not repeated for too long.
-        let class = Class { idle_ns: u64::MAX, owner: 0, max: connecting_max, worth: 0 };
         Self {
             flows: KeyedSlab::new(),
             landings: Landings::default(),
-            connecting: IdleTable::new(&[class]),
+            pending: PendingSyns::new(connecting_max),
             due: VecDeque::new(),
-            syns: VecDeque::new(),
             classes: false,
-            deadlines: BTreeSet::new(),
+            deadlines: FlowDeadlines::default(),
             lines: ClientLines::default(),
             hinted: HashSet::new(),
         }
@@ -145,7 +126,7 @@ impl TcpFlows {
 
     /// Whether [`TcpFlows::serve`] has something to do.
     pub(crate) fn is_due(&self) -> bool {
-        !self.due.is_empty() || !self.syns.is_empty()
+        !self.due.is_empty() || self.pending.waiting() > 0
     }
 
     /// The program at `remote` asks for a connection to `local`.
@@ -157,13 +138,12 @@ impl TcpFlows {
         remote: SocketAddr,
     ) {
         let client = shared.config.client(remote.ip());
-        self.connecting.insert(shared.now_ns, CONNECTING, client, pending, None);
-        self.syns.push_back(Syn { pending, local, remote });
+        self.pending.enqueue(shared.now_ns, client, Syn { pending, local, remote });
     }
 
     /// The inner stack gives up a SYN of the program that was not decided about.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
-        if let Some(connecting) = self.on_decided(pending) {
+        if let Some(connecting) = self.pending.remove(pending) {
             shared.counters.tcp_forgotten += 1;
             self.abandon(connecting);
         }
@@ -171,9 +151,7 @@ impl TcpFlows {
 
     /// The program repeats a SYN that is not decided about.
     pub(crate) fn on_syn_repeated(&mut self, now_ns: u64, pending: PendingId) {
-        if let Some(id) = self.connecting.find(&pending) {
-            self.connecting.touch(now_ns, id);
-        }
+        self.pending.touch(now_ns, pending);
     }
 
     /// A SYN of the program at `remote` needs the place of another one that is not decided about.
@@ -183,24 +161,18 @@ impl TcpFlows {
         remote: SocketAddr,
     ) -> Option<PendingId> {
         let client = shared.config.client(remote.ip());
-        let Evicted { key, value, .. } = self.connecting.evict(CONNECTING, client)?;
+        let (pending, connecting) = self.pending.evict(client)?;
         shared.counters.tcp_connecting_evicted += 1;
-        self.abandon(value);
-        Some(key)
+        self.abandon(connecting);
+        Some(pending)
     }
 
     /// Ends the flow of a SYN that is given up. A flow that is not in the table yet is still among
-    /// `syns`, and finds no SYN when its turn comes.
+    /// the SYNs that wait, and finds no SYN when its turn comes.
     fn abandon(&mut self, connecting: Option<SlabKey>) {
         if let Some(key) = connecting {
             self.remove(key);
         }
-    }
-
-    /// A SYN of the program is decided about.
-    fn on_decided(&mut self, pending: PendingId) -> Option<Option<SlabKey>> {
-        let id = self.connecting.find(&pending)?;
-        self.connecting.remove(id).map(|(_, key)| key)
     }
 
     /// The inner stack says something about a flow's side. A flow that goes closes its socket, and
@@ -254,14 +226,14 @@ impl TcpFlows {
         if ready.failed {
             flow.on_host_failed();
         }
-        note_failure(&mut self.deadlines, now_ns, key, flow);
+        self.deadlines.note_failure(now_ns, key, flow);
         self.enqueue(key);
     }
 
     /// Does what is due now; what becomes due meanwhile waits.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl FifoHost>) {
-        for _ in 0..self.syns.len() {
-            let Some(syn) = self.syns.pop_front() else { break };
+        for _ in 0..self.pending.waiting() {
+            let Some(syn) = self.pending.pop() else { break };
             self.connect_host(cx, &syn);
         }
         for _ in 0..self.due.len() {
@@ -278,11 +250,14 @@ impl TcpFlows {
         let now_ns = cx.shared.now_ns;
         // Allocates where clients wait for a listener, and not otherwise.
         let mut unanswered = Vec::new();
-        while let Some(&(_, key)) = self.deadlines.first().filter(|(due, _)| *due <= now_ns) {
-            self.deadlines.pop_first();
+        while let Some(key) = self.deadlines.pop_due(now_ns) {
             let Some(flow) = self.flows.get_mut(key) else { continue };
             flow.expires_ns = None;
             match flow.phase {
+                FlowPhase::Negotiating(pending) => {
+                    self.remove(key);
+                    refuse(cx, pending, refusal_for(Errno::TIMEDOUT));
+                }
                 FlowPhase::HostConnecting(pending) if flow.nameservers.is_none() => {
                     self.leave_source(cx, key, pending);
                 }
@@ -295,7 +270,7 @@ impl TcpFlows {
                 }
                 // The program takes bytes, if slowly.
                 FlowPhase::Open(_) if std::mem::take(&mut flow.progress) => {
-                    note_failure(&mut self.deadlines, now_ns, key, flow);
+                    self.deadlines.note_failure(now_ns, key, flow);
                 }
                 // The program does not take the bytes from before its host failed.
                 FlowPhase::Open(socket) => {
@@ -319,7 +294,7 @@ impl TcpFlows {
 
     /// When [`TcpFlows::expire`] may have something to do.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
-        self.deadlines.first().map(|(due, _)| *due)
+        self.deadlines.next_ns()
     }
 
     /// Ends connections of both sides by resets, at most `max`; returns how many.
@@ -342,11 +317,9 @@ impl TcpFlows {
     /// Takes a flow out, and all that would find it.
     fn remove(&mut self, key: SlabKey) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
-        if let Some(due) = flow.expires_ns {
-            self.deadlines.remove(&(due, key));
-        }
-        if let FlowPhase::HostConnecting(pending) = flow.phase {
-            self.on_decided(pending);
+        self.deadlines.remove(key, &flow);
+        if let Some(pending) = flow.pending() {
+            self.pending.remove(pending);
         }
         Some(flow)
     }
@@ -375,7 +348,7 @@ impl TcpFlows {
             return;
         }
         if cx.shared.is_loop(syn.remote, syn.local) {
-            self.on_decided(syn.pending);
+            self.pending.remove(syn.pending);
             return refuse(cx, syn.pending, Refusal::Reset);
         }
         let now_ns = cx.shared.now_ns;
@@ -393,7 +366,7 @@ impl TcpFlows {
                 refusal_for(error)
             }
         };
-        self.on_decided(syn.pending);
+        self.pending.remove(syn.pending);
         refuse(cx, syn.pending, refusal);
     }
 
@@ -420,21 +393,22 @@ impl TcpFlows {
             cx.shared.on_client_full(syn.remote.ip());
             return Err(Errno::AGAIN);
         };
-        let (host, nameservers) = match target {
-            Target::Host(to) => (open_towards(cx.shared, to, ttl, class)?, None),
+        let marks = SynMarks { ttl, class };
+        let (host, negotiating, nameservers) = match target {
+            Target::Host(to) => {
+                let Dialed { host, negotiating, .. } = cx.shared.dial(to, marks)?;
+                (host, negotiating, None)
+            }
             Target::Nameservers(mut tour) => {
-                (open_towards_next(cx.shared, &mut tour, ttl, class)?, Some(Box::new(tour)))
+                (dial_next(cx.shared, &mut tour, marks)?, None, Some(Box::new(tour)))
             }
         };
-        let traced = ttl != PLAIN_TTL;
+        let traced = ttl != PLAIN_TTL && negotiating.is_none();
         let phase = FlowPhase::HostConnecting(syn.pending);
-        let flow = Flow { class, traced, nameservers, ..Flow::new(host, share, phase) };
+        let flow =
+            Flow { class, traced, nameservers, negotiating, ..Flow::new(host, share, phase) };
         let key = self.flows.insert(flow);
-        if let Some(id) = self.connecting.find(&syn.pending)
-            && let Some((_, connecting)) = self.connecting.get_mut(id)
-        {
-            *connecting = Some(key);
-        }
+        self.pending.attach(syn.pending, key);
         self.watch(cx.shared, key).inspect_err(|_| {
             self.remove(key);
         })?;
@@ -445,8 +419,7 @@ impl TcpFlows {
 
     /// Addresses of the host came or went: connections that are being made may be from wrong ones.
     pub(crate) fn on_addresses_changed(&mut self, shared: &Shared) {
-        let connecting: Vec<_> = self.connecting.iter().filter_map(|(_, key)| *key).collect();
-        for key in connecting {
+        for key in self.pending.flows() {
             self.doubt_source(shared, key);
         }
     }
@@ -457,7 +430,7 @@ impl TcpFlows {
         let now_ns = shared.now_ns;
         let is_free = flow.nameservers.is_none() && flow.expires_ns.is_none();
         if is_free && shared.changes.are_recent(now_ns) {
-            expire_at(&mut self.deadlines, key, flow, Some(now_ns + SOURCE_LOOK_NS));
+            self.deadlines.set(key, flow, Some(now_ns + SOURCE_LOOK_NS));
         }
     }
 
@@ -475,8 +448,9 @@ impl TcpFlows {
         let peer = ends_of_segment(headers).map(|(_, peer, _)| peer);
         let Some(to) = peer.and_then(|peer| cx.shared.host_addr(peer)) else { return };
         if cx.shared.leaves_elsewhere(&flow.host, to)
-            && let Ok(host) = open_towards(cx.shared, to, ttl, flow.class)
+            && let Ok(dialed) = cx.shared.dial(to, SynMarks { ttl, class: flow.class })
         {
+            let host = dialed.host;
             // A rule for TCP alone may lead the connection where it was, and always would.
             if source_of(&host) == source_of(&flow.host)
                 || cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err()
@@ -484,6 +458,7 @@ impl TcpFlows {
                 return;
             }
             flow.replace_host(host);
+            flow.negotiating = dialed.negotiating;
             cx.shared.counters.source_moved += 1;
         }
         self.doubt_source(cx.shared, key);
@@ -500,7 +475,8 @@ impl TcpFlows {
         let Some(flow) = self.flows.get_mut(key) else { return false };
         let Some(tour) = &mut flow.nameservers else { return false };
         let (ttl, _) = ttl_and_tos(cx.stack.pending_headers(pending));
-        let Ok(host) = open_towards_next(cx.shared, tour, ttl, flow.class) else { return false };
+        let marks = SynMarks { ttl, class: flow.class };
+        let Ok(host) = dial_next(cx.shared, tour, marks) else { return false };
         if cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err() {
             return false;
         }
@@ -516,7 +492,7 @@ impl TcpFlows {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let goes_on = flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on());
         let due = goes_on.then(|| shared.now_ns + shared.nameservers.timeout_ns());
-        expire_at(&mut self.deadlines, key, flow, due);
+        self.deadlines.set(key, flow, due);
     }
 
     fn watch(&self, shared: &Shared, key: SlabKey) -> Result<(), Errno> {
@@ -533,11 +509,12 @@ impl TcpFlows {
                     self.on_host_connected(cx, key, pending);
                 }
             }
+            FlowPhase::Negotiating(pending) => self.negotiate(cx, key, pending),
             FlowPhase::ProgramConnecting(connecting) => match flow.news.take() {
                 Some(FlowUpdate::Connected) => {
                     let Some(socket) = connecting.socket else { return };
                     flow.phase = FlowPhase::Open(socket);
-                    expire_at(&mut self.deadlines, key, flow, None);
+                    self.deadlines.set(key, flow, None);
                     if let Some(flight) = flow.flight.take() {
                         self.landings.push(flight);
                     }
@@ -600,7 +577,7 @@ impl TcpFlows {
         // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was
         // read above.
         flow.host_side = HostSide::Open;
-        expire_at(&mut self.deadlines, key, flow, None);
+        self.deadlines.set(key, flow, None);
         if flow.traced {
             // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122
             // §4.2.3.9 has them survive.
@@ -608,11 +585,49 @@ impl TcpFlows {
             // If the option stays, the connection ends earlier than it had to, with an error.
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
+        if flow.negotiating.is_some() {
+            flow.phase = FlowPhase::Negotiating(pending);
+            self.deadlines.set(key, flow, Some(cx.shared.now_ns + NEGOTIATION_NS));
+            return self.negotiate(cx, key, pending);
+        }
+        self.answer_syn(cx, key, pending);
+    }
+
+    /// Goes on with the negotiation about the connection of a SYN, and answers the SYN if it is
+    /// over.
+    fn negotiate(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, pending: PendingId) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        let Some(negotiating) = &mut flow.negotiating else { return };
+        let refusal = match negotiating.advance(&flow.host) {
+            Ok(false) => return,
+            Ok(true) => {
+                flow.negotiating = None;
+                // Bytes of the destination may be there, which epoll does not report again.
+                (flow.readable, flow.drain) = (true, true);
+                self.deadlines.set(key, flow, None);
+                return self.answer_syn(cx, key, pending);
+            }
+            Err(NegotiationFailure::Refused(refusal)) => refusal,
+            Err(NegotiationFailure::Host(error)) => refusal_for(error),
+        };
+        self.remove(key);
+        refuse(cx, pending, refusal);
+    }
+
+    /// Answers a SYN for which the host is connected.
+    fn answer_syn(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        key: SlabKey,
+        pending: PendingId,
+    ) {
         let (recv, send) = cx.shared.buffers();
         match cx.stack.accept_pending(cx.now, pending, key.short(), recv, send, cx.pool) {
             Some(socket) => {
-                flow.phase = FlowPhase::Open(socket);
-                self.on_decided(pending);
+                if let Some(flow) = self.flows.get_mut(key) {
+                    flow.phase = FlowPhase::Open(socket);
+                }
+                self.pending.remove(pending);
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
@@ -627,7 +642,7 @@ impl TcpFlows {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
         // A read or write that returns an error clears it, so that epoll does not report it again.
-        note_failure(&mut self.deadlines, cx.shared.now_ns, key, flow);
+        self.deadlines.note_failure(cx.shared.now_ns, key, flow);
         match outcome {
             Outcome::Goes => {}
             Outcome::Again => self.enqueue(key),
@@ -659,31 +674,4 @@ impl TcpFlows {
             self.on_gone(cx.shared, &connecting);
         }
     }
-}
-
-/// From when the host of an open flow failed, the program's time to take what is left runs. In
-/// other phases the flow ends at once.
-fn note_failure(
-    deadlines: &mut BTreeSet<(u64, SlabKey)>,
-    now_ns: u64,
-    key: SlabKey,
-    flow: &mut Flow,
-) {
-    if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, FlowPhase::Open(_)) {
-        expire_at(deadlines, key, flow, Some(now_ns + FAILED_WAIT_NS));
-    }
-}
-
-/// A flow's place among the deadlines, in place of the one that it had.
-fn expire_at(
-    deadlines: &mut BTreeSet<(u64, SlabKey)>,
-    key: SlabKey,
-    flow: &mut Flow,
-    due: Option<u64>,
-) {
-    if let Some(before) = flow.expires_ns.take() {
-        deadlines.remove(&(before, key));
-    }
-    flow.expires_ns = due;
-    deadlines.extend(due.map(|due| (due, key)));
 }

@@ -8,6 +8,7 @@ mod flows;
 mod order;
 mod published;
 mod shards;
+mod upstream;
 mod world;
 
 const OVER: world::Over = world::Over::Memory;

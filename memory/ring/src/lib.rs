@@ -8,8 +8,7 @@
 //! 4. [`Life`]: how programs detect that the engine has exited.
 //! 5. [`program_fifo`]: the program's ends of a socket; [`urgent`]: the mark at which reads stop.
 //! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which validate every word of the
-//! program.
-//!    [`HeapRecv`] and [`HeapSend`]: the same in private memory.
+//!    program. [`HeapRecv`] and [`HeapSend`]: the same in private memory.
 //! 7. `pins`: references of packets to bytes in a FIFO.
 //! 8. [`Windows`]: the allocator of the memory.
 //!

@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use towpath_shm::{Fd, opened};
+use towpath_shm::Fd;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, SocketType, connect, socket_with};
+use rustix::net::SocketType;
 use siphasher::sip::SipHasher13;
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
@@ -26,7 +26,8 @@ use towpath_stack::{DatagramFrom, DatagramMeta, Host};
 
 use super::message;
 use crate::context::{Context, Shared};
-use crate::events::{Interest, Readiness, Token, family};
+use crate::dialer;
+use crate::events::{Interest, Readiness, Token};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, NAMESERVER_REPEAT_NS};
@@ -425,13 +426,11 @@ impl Ids {
 //# range of available ports (53, or 1024 and above) that is as large
 //# as possible and practicable;
 fn send(shared: &mut Shared, to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
+    let host = dialer::socket(SocketType::DGRAM, to)?;
     // Without it, the kernel tells of a closed port only, and not of a host that is unreachable.
     sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
-    shared.config.egress.apply(&host, to.ip())?;
     // The kernel chooses the port at random.
-    connect(&host, &to)?;
+    shared.dialer.connect(&host, to)?;
     shared.loops.note(&host, to);
     sys::send_datagram(host.as_fd(), message, &Fragments::empty(), &Destination::default())?;
     Ok(host)

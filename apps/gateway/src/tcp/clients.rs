@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use rustix::net::getsockname;
 use towpath_stack::{ConnectError, Linger, SocketId};
 
-use super::{TcpFlows, expire_at};
+use super::TcpFlows;
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, FifoHost, Shared};
-use crate::flow::{Connecting, Flow, FlowPhase, reset};
+use crate::dialer::reset;
+use crate::flow::{Connecting, Flow, FlowPhase};
 use crate::limits::{PORTS_TRIED_MAX, SYN_WAIT_NS};
 use crate::notice::Notice;
 use crate::siblings::{Accepted, Topic};
@@ -65,7 +66,7 @@ impl TcpFlows {
                 flow.phase =
                     FlowPhase::ProgramConnecting(Connecting { socket: Some(socket), ..connecting });
                 let due = cx.shared.now_ns + wait_ns;
-                expire_at(&mut self.deadlines, key, flow, Some(due));
+                self.deadlines.set(key, flow, Some(due));
             }
             // Not at once: the clients that are called for it may fail as well, and so on through
             // the whole line.
@@ -121,7 +122,7 @@ impl TcpFlows {
     ) {
         if let Some(flow) = self.flows.get_mut(key) {
             flow.phase = FlowPhase::ProgramConnecting(Connecting { socket: None, ..connecting });
-            expire_at(&mut self.deadlines, key, flow, None);
+            self.deadlines.set(key, flow, None);
         }
         if let Some(socket) = connecting.socket {
             cx.stack.close(cx.now, socket, Linger::Abort);
@@ -145,7 +146,7 @@ impl TcpFlows {
             && let Some(flow) = self.flows.get_mut(first)
             && flow.expires_ns.is_none()
         {
-            expire_at(&mut self.deadlines, first, flow, Some(shared.now_ns + 2 * SYN_WAIT_NS));
+            self.deadlines.set(first, flow, Some(shared.now_ns + 2 * SYN_WAIT_NS));
         }
     }
 
@@ -176,7 +177,7 @@ impl TcpFlows {
         if let Some(flow) = self.flows.get_mut(key) {
             let connecting = Connecting { socket: None, shown: other, second: None, ..connecting };
             flow.phase = FlowPhase::ProgramConnecting(connecting);
-            expire_at(&mut self.deadlines, key, flow, None);
+            self.deadlines.set(key, flow, None);
         }
         self.approach(cx, key);
     }

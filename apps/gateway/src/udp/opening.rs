@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, SocketType, connect, socket_with};
-use towpath_shm::{Fd, opened};
+use rustix::net::SocketType;
+use towpath_shm::Fd;
 
 use super::{
     CLASS_CLIENT, CLASS_CLIENT_NEW, CLASS_DNS_NEW, CLASS_PLAIN_NEW, Flow, Key, Side, UdpFlows,
@@ -15,11 +15,11 @@ use crate::budget::{Share, Whose};
 use crate::client::Client;
 use crate::config::Presented;
 use crate::context::Shared;
-use crate::events::{Interest, Token, family};
+use crate::events::{Interest, Token};
 use crate::idle::Evicted;
 use crate::listeners::Listeners;
 use crate::source::PeerSilence;
-use crate::{nameservers, slab, sys};
+use crate::{dialer, nameservers, slab, sys};
 
 /// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC
 /// 6335 §6).
@@ -126,16 +126,14 @@ impl UdpFlows {
         listeners: &Listeners,
         key: Key,
     ) -> Result<(Fd, bool), Errno> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
+        let host = dialer::socket(SocketType::DGRAM, to)?;
         // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the
         // nameserver needs to reach.
         let forwarded = listeners.host_port(key.port());
         let mapped = key.peer.port() != nameservers::PORT
             && self.siblings.mappings().bind(&host, key.program, forwarded);
         let connected = sys::enable_details(host.as_fd(), to.is_ipv6())
-            .and_then(|()| shared.config.egress.apply(&host, to.ip()))
-            .and_then(|()| connect(&host, &to));
+            .and_then(|()| shared.dialer.carry(&host, to));
         if let Err(error) = connected {
             if mapped {
                 self.siblings.mappings().release(key.program);

@@ -84,7 +84,7 @@ impl OtherPorts {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let to = SocketAddr::new(to, 0);
         let host = Fd::from(opened(|| socket_with(family(to), SocketType::DGRAM, flags, None))?);
-        shared.config.egress.apply(&host, to.ip())?;
+        shared.dialer.egress.apply(&host, to.ip())?;
         mapping::bind_beside(&host, flow, to.is_ipv6())?;
         sys::enable_details(host.as_fd(), to.is_ipv6())?;
         sys::enable_gro(host.as_fd());

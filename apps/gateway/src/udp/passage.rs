@@ -41,7 +41,7 @@ impl UdpFlows {
         flow.side.catch_up();
         let Some((_, flow)) = self.flows.get(id) else { return true };
         if segment.is_none()
-            && let Some(datagram) = flow.side.beyond_path(&shared.config.egress, marks, bytes)
+            && let Some(datagram) = flow.side.beyond_path(&shared.dialer.egress, marks, bytes)
             && self.fragmenter.send(&shared.config, &datagram)
         {
             shared.counters.udp_to_host += 1;
