@@ -1,9 +1,9 @@
-//! Addresses that the host loses, as rtnetlink(7) tells of them.
+//! Detects addresses that the host loses, using rtnetlink(7).
 //!
-//! A connected IPv6 socket goes on sending from an address that the host has lost: Linux checks the
-//! source at connect(2) alone. The answers get lost. Over IPv4 each send(2) fails. Flows of
-//! datagrams have no handshake that would notice, so they begin anew from another address. TCP
-//! connections wait for their address, as on any host.
+//! A connected IPv6 socket keeps sending from a removed address, because Linux checks the source
+//! only at connect(2). The answers are lost. Over IPv4 each send(2) fails. Datagram flows have no
+//! handshake to detect this, so they restart from another address. TCP connections wait for their
+//! address, as on any host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,37 +14,37 @@ use rustix::net::{
 };
 use towpath_shm::{Fd, opened};
 
-/// A socket that hears of addresses.
+/// Netlink socket that receives address notifications.
 #[derive(Debug)]
 pub(crate) struct AddressWatch {
     socket: Fd,
 }
 
-/// Addresses that the host had until now.
+/// Addresses that the host has lost.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LostAddresses {
     These(Vec<IpAddr>),
-    /// News were lost themselves (ENOBUFS).
+    /// Notifications were lost (ENOBUFS), so any address may be gone.
     Unknown,
 }
 
-/// Multicast groups of <linux/rtnetlink.h>, as bits.
+/// Bits of multicast groups in <linux/rtnetlink.h>.
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 const RTM_DELADDR: u16 = 21;
-/// Bytes of `struct nlmsghdr`, `struct ifaddrmsg` and `struct rtattr`.
+/// Lengths of `struct nlmsghdr`, `struct ifaddrmsg` and `struct rtattr` in bytes.
 const NLMSG_LEN: usize = 16;
 const IFADDRMSG_LEN: usize = 8;
 const RTATTR_LEN: usize = 4;
-/// The address; of a point-to-point link, the peer's.
+/// Attribute: the address, or the peer's address on a point-to-point link.
 const IFA_ADDRESS: u16 = 1;
-/// The own address of a point-to-point link, and any of IPv4.
+/// Attribute: the local address; always present for IPv4.
 const IFA_LOCAL: u16 = 2;
-/// Bytes of the longest packet of news (netlink(7) recommends 8192).
+/// Receive buffer length in bytes (netlink(7) recommends 8192).
 const NEWS_LEN: usize = 8192;
 
 impl AddressWatch {
-    /// None where the host forbids it: flows end by being idle then.
+    /// Opens the socket. Returns `None` if the host forbids it; flows then end by idle timeout.
     pub(crate) fn open() -> Option<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // Protocol 0 is NETLINK_ROUTE.
@@ -59,7 +59,7 @@ impl AddressWatch {
         &self.socket
     }
 
-    /// Addresses lost since the last call.
+    /// Returns the addresses lost since the last call.
     pub(crate) fn lost(&self) -> LostAddresses {
         let mut lost = Vec::new();
         let mut news = [0; NEWS_LEN];
@@ -75,7 +75,7 @@ impl AddressWatch {
 }
 
 impl LostAddresses {
-    /// Whether a socket of the host sends from a lost address.
+    /// Returns whether a host socket sends from a lost address.
     pub(crate) fn has_source_of(&self, host: &Fd) -> bool {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         local.is_some_and(|local| match self {
@@ -85,7 +85,7 @@ impl LostAddresses {
     }
 }
 
-/// LostAddresses addresses in a packet of news.
+/// Returns the lost addresses in a netlink packet.
 fn lost_in(mut packet: &[u8]) -> Vec<IpAddr> {
     let mut all = Vec::new();
     while let Some((len, kind)) = u32_at(packet, 0).zip(u16_at(packet, 4)) {
@@ -98,7 +98,7 @@ fn lost_in(mut packet: &[u8]) -> Vec<IpAddr> {
     all
 }
 
-/// The own address in a `struct ifaddrmsg` with its attributes.
+/// Returns the local address in a `struct ifaddrmsg` with its attributes.
 fn address(body: &[u8]) -> Option<IpAddr> {
     let mut found = [None; 2];
     let mut rest = body.get(IFADDRMSG_LEN..)?;
@@ -159,7 +159,7 @@ mod tests {
         .concat();
         let wanted: [IpAddr; 2] = [[192, 0, 2, 1].into(), v6.into()];
         assert_eq!(lost_in(&packet), wanted);
-        // Torn packets give what is whole.
+        // Truncated packets yield the complete messages.
         for len in 0..packet.len() {
             assert!(lost_in(&packet[..len]).len() < 2, "{len}");
         }

@@ -1,14 +1,13 @@
-//! Descriptors that the flows of all gateways of a host share.
+//! Descriptor budget shared by the flows of all gateways of a host.
 //!
-//! TCP flows and UDP flows of the program take from one [`FlowBudget`]: a crowd of one kind finds
-//! all that the others leave. A small part is kept for the program, because clients of published
-//! ports can connect and then do nothing.
+//! TCP flows and UDP flows of the program take descriptors from one [`FlowBudget`], so that either
+//! kind can use all free ones. A small part is reserved for the program, because clients of
+//! published ports can open idle connections.
 //!
-//! TCP connections that are made are not ended in favour of others. So a client with an address of
-//! its own may have [`CLIENT_PART`] times as many as there are free places. The rest is left to
-//! clients that have fewer.
-//! Echo flows and DNS queries have a part of their own: a program whose connections took everything
-//! can still resolve names.
+//! Established TCP connections are never evicted. Therefore each client address may have at most
+//! [`CLIENT_PART`] times as many connections as are free, which leaves room for clients with fewer.
+//! Echo flows and DNS queries have separate limits, so that a program with many connections can
+//! still resolve names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,26 +21,27 @@ use crate::limits::{
     FLOWS_LEFT_TO_PROGRAM, SMALL_PART, TCP_FLOWS_MAX, UDP_CLIENTS_MAX, UDP_FLOWS_MAX,
 };
 
-/// Limits on flows of all gateways of a host together.
+/// Limits on the flows of all gateways of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowsMax {
-    /// Limit on TCP flows and UDP flows of the program together, whose descriptors are from the
+    /// Maximum number of TCP flows and UDP flows of the program, whose descriptors come from the
     /// [`FlowBudget`].
     pub(crate) all: usize,
     pub(crate) tcp: usize,
-    /// Limit on TCP flows of clients of published ports.
+    /// Maximum number of TCP flows of published ports' clients.
     pub(crate) clients: usize,
     pub(crate) udp: usize,
     pub(crate) udp_clients: usize,
     pub(crate) echo: usize,
     pub(crate) dns: usize,
-    /// Limit of descriptors that bounds `tcp`, as the user knows it (RLIMIT_NOFILE); None:
+    /// Descriptor limit (RLIMIT_NOFILE) to report to the user if it bounds `tcp`; `None` if
     /// [`TCP_FLOWS_MAX`] does.
     pub(crate) descriptors: Option<u64>,
 }
 
 impl FlowsMax {
-    /// `descriptors`: how many the gateways may count on; None: as many as the process may open.
+    /// Computes the limits. `descriptors` is the number available to the gateways; `None` stands
+    /// for the process's limit.
     pub(crate) fn new(descriptors: Option<u32>) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let count = descriptors.map(u64::from).or(limit.current);
@@ -70,8 +70,7 @@ impl FlowsMax {
         }
     }
 
-    /// Limits of one of so many gateways on flows that are not taken from the common
-    /// [`FlowBudget`].
+    /// Divides the limits that are not part of the common [`FlowBudget`] among `gateways` gateways.
     pub(crate) fn of_one_of(self, gateways: usize) -> Self {
         let share = |all: usize| (all / gateways).max(1);
         let Self { udp, udp_clients, echo, dns, .. } = self;
@@ -85,47 +84,47 @@ impl FlowsMax {
     }
 }
 
-/// Clients' part of so many TCP flows.
+/// Returns the part of `tcp` flows that clients may use.
 fn clients_of(tcp: usize) -> usize {
     tcp - tcp / FLOWS_LEFT_TO_PROGRAM
 }
 
-/// Owner of a descriptor, by the number of the first of [`FlowBudget::counts`] in which the
-/// descriptor counts.
+/// Kind of flow that owns a descriptor. Its number is the index of the first of
+/// [`FlowBudget::counts`] that includes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// A TCP connection of a client of a published port.
+    /// TCP connection of a published port's client.
     Client,
-    /// A TCP connection that the program makes.
+    /// TCP connection made by the program.
     Program,
-    /// A UDP flow of the program.
+    /// UDP flow of the program.
     Datagrams,
 }
 
-/// Counts of descriptors in use, with their limits.
+/// Numbers of descriptors in use, with their limits.
 #[derive(Debug)]
 pub(crate) struct FlowBudget {
     all: BoundedCount,
     tcp: BoundedCount,
     clients: BoundedCount,
     descriptors: Option<u64>,
-    /// TCP connections of each client that has some and that [`Client::has_share`].
+    /// TCP connections by client; only clients for which [`Client::has_share`].
     by_client: Mutex<HashMap<Client, usize>>,
 }
 
-/// A count that does not exceed `max`.
+/// Counter that does not exceed `max`.
 #[derive(Debug)]
 struct BoundedCount {
     now: AtomicUsize,
     max: AtomicUsize,
 }
 
-/// Right to one descriptor, until it is dropped.
+/// Reservation of one descriptor; released on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<FlowBudget>,
     whose: Whose,
-    /// The client among whose connections it counts.
+    /// Client whose connections include this one.
     client: Option<Client>,
 }
 
@@ -140,7 +139,7 @@ impl FlowBudget {
         })
     }
 
-    /// A descriptor, if one is left for those.
+    /// Reserves a descriptor; `None` if a limit is reached.
     pub(crate) fn take(self: &Arc<Self>, whose: Whose) -> Option<Share> {
         let counts = self.counts();
         let counts = &counts[whose as usize..];
@@ -164,35 +163,37 @@ impl FlowBudget {
         self.clients.max.store(clients_of(max), Relaxed);
     }
 
-    /// TCP connections now: of clients of published ports, or all.
+    /// Returns the number of TCP connections: of published ports' clients, or of all.
     pub(crate) fn len(&self, whose: Whose) -> usize {
         let count = if whose == Whose::Client { &self.clients } else { &self.tcp };
         count.now.load(Relaxed)
     }
 
-    /// TCP connections of a client now.
+    /// Returns the number of TCP connections of a client.
     pub(crate) fn of_client(&self, client: Client) -> usize {
         self.by_client().get(&client).copied().unwrap_or(0)
     }
 
-    /// See [`FlowsMax::descriptors`].
+    /// Returns [`FlowsMax::descriptors`].
     pub(crate) fn descriptors(&self) -> Option<u64> {
         self.descriptors
     }
 
-    /// All counts, the narrowest first: the others are not touched where that one is full.
+    /// Returns all counters, the narrowest first, so that `take` fails before it touches wider
+    /// ones.
     fn counts(&self) -> [&BoundedCount; 3] {
         [&self.clients, &self.tcp, &self.all]
     }
 }
 
 impl Share {
-    /// The same descriptor for a TCP flow of `client`. `None` if the client has its maximum.
+    /// Assigns the reservation to a TCP flow of `client`. Returns `None` if the client has reached
+    /// its maximum.
     pub(crate) fn of(mut self, client: Client) -> Option<Self> {
         if client.has_share() {
             let counts = self.budget.counts();
             let free = counts[self.whose as usize..].iter().map(|count| count.free()).min();
-            // The share's own descriptor was free.
+            // Add this reservation's descriptor, which was free before.
             let most = free.unwrap_or(0).saturating_add(1).saturating_mul(CLIENT_PART);
             let mut by_client = self.budget.by_client();
             let flows = by_client.entry(client).or_default();
@@ -228,7 +229,7 @@ impl BoundedCount {
         Self { now: AtomicUsize::new(0), max: AtomicUsize::new(max) }
     }
 
-    /// Counts one more. False: the limit is reached.
+    /// Increments the counter; returns false if the limit is reached.
     fn add(&self) -> bool {
         let max = self.max.load(Relaxed);
         let more = |now: usize| (now < max).then_some(now + 1);
@@ -259,7 +260,7 @@ mod tests {
             for gateways in [2, 16] {
                 let one = max.of_one_of(gateways);
                 assert!((one.echo + one.dns) * gateways <= (max.echo + max.dns).max(2 * gateways));
-                // TCP flows are common to all.
+                // TCP limits are shared and not divided.
                 assert_eq!((one.all, one.tcp, one.clients), (max.all, max.tcp, max.clients));
             }
         }
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(all(Whose::Datagrams).len(), 4);
         let datagrams = all(Whose::Datagrams);
         drop(clients);
-        // A refusal takes nothing.
+        // A refused reservation takes nothing.
         assert_eq!(all(Whose::Client).len(), 14);
         drop((own, datagrams));
         assert_eq!(all(Whose::Datagrams).len(), 20);
@@ -306,13 +307,13 @@ mod tests {
         let second = all(client(2));
         assert_eq!(second.len(), 18, "of 20 that are left");
         assert!(take(client(1)).is_none());
-        // A client without any gets a place while there is one.
+        // A client without connections may use each free one.
         let third = [3, 4].map(|last| take(client(last)).expect("a place"));
         assert!(take(client(5)).is_none());
         assert_eq!(budget.len(Whose::Program), 160);
         drop((first, second, third));
         assert!(budget.by_client().is_empty());
-        // The program is not bounded by it.
+        // The program has no per-client limit.
         assert_eq!(all(Client::PROGRAM).len(), 160);
     }
 }

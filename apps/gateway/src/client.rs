@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A client by its address. Only the first 64 bits of an IPv6 address count, because a host may
-/// have any number of addresses in its network (RFC 4291 §2.5.1).
+/// Client identified by its address. For IPv6 only the first 64 bits count, because a host can use
+/// any address in its network (RFC 4291 §2.5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
-/// Bits of an IPv6 address that its host chooses.
+/// Interface identifier bits of an IPv6 address, which the host chooses.
 const INTERFACE_IDENTIFIER: u128 = u64::MAX as u128;
 
 impl Client {
-    /// The program of a gateway that has one: no client has an address like this.
+    /// Stands for the program of a gateway; no client has the unspecified address.
     pub(crate) const PROGRAM: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 
     pub(crate) fn at(ip: IpAddr) -> Self {
@@ -21,10 +21,10 @@ impl Client {
         })
     }
 
-    /// Whether limits are divided between it and others: not if it is the program, or on this host
-    /// and seen at a loopback address.
+    /// Returns whether per-client limits apply. The program and clients at loopback addresses of
+    /// this host are exempt.
     pub(crate) fn has_share(self) -> bool {
-        // ::1 is in ::/64, in which no other unicast address is.
+        // IPv6 clients are cut to a /64; ::/64 contains no unicast address other than ::1.
         !self.0.is_loopback() && !self.0.is_unspecified()
     }
 }

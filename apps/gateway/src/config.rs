@@ -1,4 +1,4 @@
-//! Decisions of a gateway's owner.
+//! Configuration of a gateway.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -12,44 +12,45 @@ use crate::client::Client;
 use crate::egress::Egress;
 use crate::nameservers::{self, Nameserver};
 
-/// How a gateway is made.
+/// Addresses, DNS, egress and limits of a gateway.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewayConfig {
-    /// IPv4 address of the program's stack; None without IPv4.
+    /// IPv4 address of the program's stack; `None` disables IPv4.
     pub program_v4: Option<Ipv4Addr>,
-    /// IPv6 address of the program's stack; None without IPv6.
+    /// IPv6 address of the program's stack; `None` disables IPv6.
     pub program_v6: Option<Ipv6Addr>,
-    /// The gateway's own IPv4 address, which stands for the host's loopback (`host_loopback`); None
+    /// IPv4 address of the gateway, translated to the host's loopback (see `host_loopback`); `None`
     /// without IPv4.
     pub gateway_v4: Option<Ipv4Addr>,
-    /// The gateway's own IPv6 address, likewise; None without IPv6.
+    /// IPv6 address of the gateway, translated likewise; `None` without IPv6.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// Whether the gateway's addresses stand for 127.0.0.1 and ::1 of the host, so that the program
-    /// reaches services there. Otherwise connections to them are refused.
+    /// Whether the gateway's addresses are translated to 127.0.0.1 and ::1 of the host, so that the
+    /// program can reach services there. Otherwise connections to them are refused.
     pub host_loopback: bool,
-    /// The address whose port 53 is the forwarder of DNS, over IPv4; None without.
+    /// IPv4 address whose port 53 is the DNS forwarder; `None` disables it.
     pub dns_v4: Option<Ipv4Addr>,
-    /// The same over IPv6.
+    /// IPv6 address whose port 53 is the DNS forwarder; `None` disables it.
     pub dns_v6: Option<Ipv6Addr>,
-    /// Whom it asks; also those on the host's loopback, whatever `host_loopback` says.
+    /// Nameservers of the forwarder. Servers on the host's loopback are used regardless of
+    /// `host_loopback`.
     pub nameserver: Nameserver,
-    /// Whether port 53 of every address is the forwarder of DNS.
+    /// Whether the DNS forwarder answers on port 53 of every address.
     pub dns_everywhere: bool,
-    /// Way on which its own sockets leave the host.
+    /// Mark and interface of the gateway's host sockets.
     pub egress: Egress,
-    /// Longest IP packet on the link to the program in bytes.
+    /// MTU of the link to the program in bytes.
     pub mtu: u32,
-    /// How many descriptors it may count on for flows; None: as many as the process may have
+    /// Number of descriptors available for flows; `None` stands for the process's limit
     /// (RLIMIT_NOFILE).
     pub descriptors: Option<u32>,
-    /// Secret of the inner stack and of the questions to nameservers: initial sequence numbers,
-    /// hash keys. Random.
+    /// Random secret for the inner stack and DNS queries: initial sequence numbers and hash keys.
     pub seed: [u8; 32],
 }
 
 impl Default for GatewayConfig {
-    /// The program is 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3
-    /// and fd00:2::3, the host's loopback is reachable. The seed must be replaced by a random one.
+    /// Uses 10.0.2.15 and fd00:2::15 for the program, 10.0.2.2 and fd00:2::2 for the gateway, and
+    /// 10.0.2.3 and fd00:2::3 for DNS. The host's loopback is reachable. The seed must be replaced
+    /// by a random one.
     fn default() -> Self {
         Self {
             program_v4: Some(Ipv4Addr::new(10, 0, 2, 15)),
@@ -70,13 +71,13 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// The gateway's addresses, IPv4 first.
+    /// Returns the gateway's addresses, IPv4 first.
     pub fn gateways(&self) -> Vec<IpAddr> {
         let v6 = self.gateway_v6.map(IpAddr::V6);
         self.gateway_v4.map(IpAddr::V4).into_iter().chain(v6).collect()
     }
 
-    /// The address of the host that a packet of the program to `dst` is meant for; None: refuse it.
+    /// Translates a destination of the program to the host's address; `None` means refuse.
     pub(crate) fn host_addr(&self, dst: IpAddr) -> Option<IpAddr> {
         let (own, loopback): (bool, IpAddr) = match dst {
             IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
@@ -92,30 +93,30 @@ impl GatewayConfig {
         }
     }
 
-    /// The client at an address of the link. Both addresses of a program are one client.
+    /// Returns the client at an address of the link. Both addresses of the program are one client.
     pub(crate) fn client(&self, ip: IpAddr) -> Client {
         let own = [self.program_v4.map(IpAddr::V4), self.program_v6.map(IpAddr::V6)];
         if own.contains(&Some(ip)) { Client::PROGRAM } else { Client::at(ip) }
     }
 
-    /// Probing of idle clients, which may vanish without a word if they are not the program: with
-    /// the host's times, as towards servers. The server's own probes end at the host's socket.
+    /// Returns the keepalive times towards clients, which may vanish silently unless the client is
+    /// the program. Uses the host's times, which its kernel also uses towards servers.
     pub(crate) fn keepalive(&self) -> Option<KeepAliveConfig> {
         let has_program = self.program_v4.is_some() || self.program_v6.is_some();
         (!has_program).then(keepalive_of_host)
     }
 
-    /// Whether there is a forwarder of DNS.
+    /// Returns whether the gateway has a DNS forwarder.
     pub(crate) fn has_forwarder(&self) -> bool {
         self.dns_everywhere || self.dns_v4.is_some() || self.dns_v6.is_some()
     }
 
-    /// Whether this is where the forwarder of DNS is asked.
+    /// Returns whether `dst` is the DNS forwarder.
     pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
         dst.port() == nameservers::PORT && (self.dns_everywhere || self.is_dns(dst.ip()))
     }
 
-    /// Whether this is the address of the forwarder of DNS, on which there is nothing else.
+    /// Returns whether this address is reserved for the DNS forwarder.
     fn is_dns(&self, dst: IpAddr) -> bool {
         match dst {
             IpAddr::V4(dst) => self.dns_v4 == Some(dst),
@@ -123,9 +124,10 @@ impl GatewayConfig {
         }
     }
 
-    /// At which address the program sees somebody who reports an error; None: at none.
+    /// Translates the address of an error's reporter for the program; `None` if it has no address
+    /// there.
     pub(crate) fn reporter_seen(&self, reporter: IpAddr) -> Option<IpAddr> {
-        // The host itself, at an address that is another host to the program, or the program.
+        // Hide addresses that mean another host or the program itself to the program.
         let (hidden, gateway) = match reporter {
             IpAddr::V4(ip) => {
                 let own = ip.is_loopback() || ip.is_unspecified() || self.program_v4 == Some(ip);
@@ -139,12 +141,12 @@ impl GatewayConfig {
         if hidden { gateway } else { Some(reporter) }
     }
 
-    /// How `client` of a forwarded port can be presented to the program, which listens on `port`;
-    /// the best first. Port 0 of a client stands for any.
+    /// Returns the address pairs to present `client` of a forwarded port to the program, which
+    /// listens on `port`; the preferred pair first. Client port 0 means any port.
     ///
-    /// The program sees the client's address when families allow. A client on the host itself is
-    /// seen as the gateway, whichever family it used. IPv4 comes first, because a program that
-    /// listens on one family only listens on IPv4.
+    /// The program sees the client's address if it has that family. Clients on the host itself
+    /// appear as the gateway, whichever family they use. IPv4 is preferred, because single-family
+    /// programs usually listen on IPv4.
     pub(crate) fn presented(&self, client: SocketAddr, port: u16) -> [Option<Presented>; 2] {
         let seen = Some(client).filter(|client| self.can_be_seen(client.ip()));
         let v4 = self.program_v4.zip(self.gateway_v4).map(|(program, gateway)| Presented {
@@ -162,10 +164,9 @@ impl GatewayConfig {
         }
     }
 
-    /// Whether the program may see a client at its own address. A loopback or link-local address
-    /// means another host to the program, and one of the program's network may be another host's.
-    /// The forwarder's address is excluded, because the program's packets to it would be taken for
-    /// questions.
+    /// Returns whether the program may see a client at its own address. Loopback, link-local and
+    /// the program's own addresses mean other hosts to the program. The forwarder's address is
+    /// excluded because packets to it would be handled as DNS queries.
     fn can_be_seen(&self, client: IpAddr) -> bool {
         match client {
             IpAddr::V4(ip) => {
@@ -181,8 +182,8 @@ impl GatewayConfig {
     }
 }
 
-/// Times of keepalive probes as the host has them (tcp(7)), and where it does not say, as RFC 9293
-/// asks for.
+/// Returns the host's keepalive times (tcp(7)), with the defaults of RFC 9293 where they cannot be
+/// read.
 fn keepalive_of_host() -> KeepAliveConfig {
     let default = KeepAliveConfig::default();
     let seconds = |name| sysctl(name).map(Duration::from_secs);
@@ -193,11 +194,10 @@ fn keepalive_of_host() -> KeepAliveConfig {
     }
 }
 
-/// A positive number of net.ipv4, in the network namespace of this thread.
+/// Reads a positive number from net.ipv4 in this thread's network namespace.
 fn sysctl(name: &str) -> Option<u64> {
     let (path, flags) = (format!("/proc/sys/net/ipv4/{name}"), OFlags::RDONLY | OFlags::CLOEXEC);
-    // std::fs would call libc's functions, which are this process's own where it is a program with
-    // the engine inside.
+    // Avoid std::fs: it calls libc functions, which our engine may intercept in this process.
     let file = Fd::from(opened(|| rustix::fs::open(&path, flags, Mode::empty())).ok()?);
     let mut text = [0; 32];
     let len = rustix::io::read(&file, &mut text).ok()?;
@@ -205,42 +205,43 @@ fn sysctl(name: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|number| *number > 0)
 }
 
-/// The pair of addresses under which the program sees a client of a forwarded port.
+/// Address pair under which the program sees a client of a forwarded port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Presented {
-    /// Where the program sees the client.
+    /// Address of the client as seen by the program.
     pub(crate) client: SocketAddr,
-    /// Where the program listens.
+    /// Address on which the program listens.
     pub(crate) program: SocketAddr,
 }
 
-/// A port of the host that leads to the program.
+/// Forwards a port of the host to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
-    /// Where the host listens. An unspecified address means all of its family; port 0 means any.
+    /// Address on which the host listens. An unspecified address means all of its family; port 0
+    /// means any.
     pub host: SocketAddr,
-    /// The port on which the program listens, at its own address.
+    /// Port on which the program listens, at its own address.
     pub port: u16,
-    /// The protocol that is forwarded.
+    /// Forwarded protocol.
     pub protocol: ForwardProtocol,
 }
 
 /// Protocol of a [`Forward`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardProtocol {
-    /// Connections: each is made to the program when a client of the host's port has connected.
+    /// TCP: after a client has connected to the host's port, the gateway connects to the program.
     Tcp,
-    /// Datagrams: each client is a flow of its own, which ends when idle.
+    /// UDP: each client is a separate flow, which ends by idle timeout.
     Udp,
 }
 
-/// A forwarded port could not be had.
+/// Error of binding or listening on a forwarded port.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {} of the host", which.host)]
 pub struct ForwardError {
-    /// The first of them that could not be had.
+    /// First port that failed.
     pub which: Forward,
-    /// The host's error, as EADDRINUSE, or EACCES for a port below
+    /// Error of the host, e.g. EADDRINUSE, or EACCES for a port below
     /// `net.ipv4.ip_unprivileged_port_start`.
     pub source: std::io::Error,
 }
@@ -265,8 +266,8 @@ mod tests {
         assert_eq!(second.client, addr("10.0.2.2:0"));
         let [first, _] = seen("[::1]:5000").map(Option::unwrap);
         assert_eq!((first.client, first.program), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
-        // In their networks these are hosts; to the program they are itself, the gateway and the
-        // forwarder of DNS.
+        // To the program these addresses are itself, the gateway and the DNS forwarder, although
+        // other hosts may have them in their networks.
         let ours =
             ["10.0.2.15:53", "10.0.2.2:53", "10.0.2.3:53", "[fd00:2::2]:53", "[fd00:2::3]:53"];
         for other in ["[fe80::1%3]:5000"].into_iter().chain(ours) {

@@ -1,8 +1,7 @@
-//! The context in which a flow's protocol serves it: the inner stack, the way to the program, and
-//! state that all protocols use.
+//! Context passed to the protocols: the inner stack, the link to the program, and shared state.
 //!
-//! The context lies below the protocols. The protocols' tables are fields of `H`, the host that the
-//! inner stack calls back. So a flow can be read, and served, without the others.
+//! Protocol tables are fields of the inner stack's host `H`, not of the context, so that each
+//! protocol can be served independently.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,51 +28,52 @@ use crate::notice::Notice;
 use crate::siblings::{Place, Topic};
 use crate::source::{self, AddressChanges};
 
-/// Arguments of a step that serves flows.
+/// Arguments passed through the functions that serve flows.
 pub(crate) struct Context<'a, H: Host> {
     pub(crate) now: Instant,
     pub(crate) stack: &'a mut Stack<H>,
     pub(crate) shared: &'a mut Shared,
-    /// Packets that the inner stack has given to the link and that nobody has taken yet.
+    /// Number of packets from the inner stack that are queued on the link.
     pub(crate) on_link: usize,
     pub(crate) pool: &'a mut Pool,
-    /// The inner stack was given something that a turn must act on.
+    /// Set if the inner stack has new input and needs another turn.
     pub(crate) touched: bool,
 }
 
-/// The owner of an inner stack whose connections have FIFOs of [`Shared::buffers`]: all that TCP
-/// flows know of it.
+/// Host of an inner stack whose connections use the FIFOs of [`Shared::buffers`]. TCP flows depend
+/// only on this trait.
 pub(crate) trait FifoHost: Host<Recv = FromProgram, Send = ToProgram> {}
 
 impl<H: Host<Recv = FromProgram, Send = ToProgram>> FifoHost for H {}
 
-/// State that all protocols use.
+/// State shared by all protocols of a gateway.
 pub(crate) struct Shared {
     pub(crate) config: GatewayConfig,
     pub(crate) dialer: Dialer,
     pub(crate) events: Events,
     pub(crate) counters: Counters,
-    /// ICMP errors that the program is yet to be told.
+    /// ICMP errors queued for the program.
     pub(crate) errors: Errors,
     pub(crate) fifos: FifoPool,
     pub(crate) nameservers: Nameservers,
-    /// A datagram, or a train of them, on its way.
+    /// Receive buffer for a datagram or a train of datagrams.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
     pub(crate) loops: Loops,
     addresses: Option<AddressWatch>,
     pub(crate) changes: AddressChanges,
-    /// Place of this gateway among those of the host.
+    /// Handle of this gateway to its siblings.
     pub(crate) place: Place,
-    /// Called with notices for the user.
+    /// Callback for notices to the user.
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
 }
 
-/// Longest datagram, or train of them, that a socket gives.
+/// Maximum length of a received datagram or train of datagrams, in bytes.
 const SCRATCH_LEN: usize = 65_536;
 
 impl<H: Host> Context<'_, H> {
-    /// Whether datagrams had better wait in the host's sockets, which is where there is room.
+    /// Returns whether received datagrams should stay in the host's sockets because the link is
+    /// half full.
     pub(crate) fn is_link_busy(&mut self) -> bool {
         let waiting = self.stack.net.output(LINK).len() + self.on_link;
         waiting >= LINK_PACKETS_MAX / 2
@@ -81,10 +81,10 @@ impl<H: Host> Context<'_, H> {
 }
 
 impl Shared {
-    /// Parts of all gateways of a host.
+    /// Creates the shared state of each gateway of a host.
     ///
     /// # Errors
-    /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
+    /// Returns an error if no descriptor or no thread for watching resolv.conf can be created.
     pub(crate) fn all(
         config: &GatewayConfig,
         places: Vec<Place>,
@@ -94,7 +94,8 @@ impl Shared {
         let events = places.iter().map(|_| Events::new()).collect::<Result<Vec<_>, _>>()?;
         let nameservers = match config.has_forwarder() {
             true => Nameservers::for_all(&config.nameserver, &events)?,
-            // Without a forwarder no question is asked: no file is read, and no thread waits to.
+            // Without a forwarder no nameserver is needed, so do not read the file or start the
+            // thread.
             false => Nameservers::for_all(&Nameserver::At(Vec::new()), &events)?,
         };
         let each = places.into_iter().zip(events).zip(nameservers);
@@ -107,8 +108,8 @@ impl Shared {
                 events.watch(watch.fd(), Token::Addresses, Interest::Readable)?;
             }
             let mut config = config.clone();
-            // Each gateway has a secret of its own: numbers that one shows help nobody with
-            // another's.
+            // Use a different secret per gateway, so that numbers learned from one do not help to
+            // predict another's.
             config.seed[0] ^= place.number() as u8;
             Ok(Self {
                 dialer: Dialer::new(config.egress.clone()),
@@ -130,14 +131,14 @@ impl Shared {
         .collect()
     }
 
-    /// Tells the user something, unless this or another gateway of the host has done so.
+    /// Reports a notice to the user unless a gateway of the host has already reported this topic.
     pub(crate) fn tell_once(&self, topic: Topic, notice: Notice) {
         if self.place.siblings.is_first(topic) {
             (self.tell)(notice);
         }
     }
 
-    /// A TCP flow is not made, because its client has as many as one may have.
+    /// Counts and reports that a client has reached the per-client limit of TCP flows.
     pub(crate) fn on_client_full(&mut self, client: IpAddr) {
         self.counters.tcp_client_full += 1;
         let budget = &self.place.siblings.budget;
@@ -145,8 +146,8 @@ impl Shared {
         self.tell_once(Topic::ClientFull, notice);
     }
 
-    /// Whether a flow that comes in is one of the gateway's own sockets. Counts it, and tells the
-    /// user.
+    /// Returns whether an incoming flow originates from one of the gateway's own sockets. If so,
+    /// counts and reports it.
     pub(crate) fn is_loop(&mut self, from: SocketAddr, to: SocketAddr) -> bool {
         let is_loop = self.loops.has(from, to);
         if is_loop {
@@ -156,15 +157,14 @@ impl Shared {
         is_loop
     }
 
-    /// Addresses that the host has lost since the last call. The call notes that some came or
-    /// went.
+    /// Records an address change and returns the addresses lost since the last call.
     pub(crate) fn lost_addresses(&mut self) -> LostAddresses {
         self.changes.note(self.now_ns);
         self.addresses.as_ref().map_or(LostAddresses::These(Vec::new()), AddressWatch::lost)
     }
 
-    /// Whether a socket towards `to`, whose peer is silent, had better be opened anew, because the
-    /// host's addresses have changed.
+    /// Returns whether an unanswered socket towards `to` should be reopened, because the host's
+    /// addresses have changed and it would now choose another source.
     pub(crate) fn leaves_elsewhere(&self, host: &Fd, to: SocketAddr) -> bool {
         self.changes.are_recent(self.now_ns) && source::leaves_elsewhere(&self.dialer, host, to)
     }
@@ -176,12 +176,12 @@ impl Shared {
         Ok(dialed)
     }
 
-    /// The address of the host that a flow of the program to `dst` is meant for; None: refuse it.
+    /// Translates a destination of the program to the host's address; `None` means refuse.
     pub(crate) fn host_addr(&self, dst: SocketAddr) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
     }
 
-    /// Empty FIFOs for a flow.
+    /// Creates empty FIFOs for a flow.
     pub(crate) fn buffers(&self) -> (FromProgram, ToProgram) {
         (FromProgram::new(&self.fifos), ToProgram::new(&self.fifos))
     }

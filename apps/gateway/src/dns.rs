@@ -1,11 +1,11 @@
-//! The forwarder of DNS: an address of the program's network whose port 53 asks the host's
+//! DNS forwarder: port 53 of an address in the program's network, which queries the host's
 //! nameservers.
 //!
-//! Nameservers in /etc/resolv.conf may be on the host's loopback (systemd-resolved, dnsmasq), where
-//! the program has a stack of its own. So the forwarder does what the C library's resolver does
-//! with that file: it asks all nameservers in it, one after the other (`nameservers`). Questions by
-//! UDP are asked by [`Forwarder`], one by one. A connection by TCP goes to the first nameserver
-//! that accepts one (`tcp`), and its messages are not looked at.
+//! Nameservers in /etc/resolv.conf may be on the host's loopback (systemd-resolved, dnsmasq), which
+//! the program cannot reach because it has its own stack. Therefore the forwarder interprets the
+//! file as the C library's resolver does and tries the nameservers in turn (`nameservers`).
+//! [`Forwarder`] handles queries over UDP individually. TCP connections go to the first nameserver
+//! that accepts (`tcp`); their messages are not parsed.
 
 mod forwarder;
 mod message;

@@ -1,4 +1,4 @@
-//! The way on which the gateway's own sockets leave the host.
+//! Options that control how the gateway's own sockets leave the host.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use towpath_shm::Fd;
 
 use crate::sys;
 
-/// Options that keep the gateway's own sockets out of a route that leads to the gateway.
+/// Socket options that exclude the gateway's own sockets from a route to the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
-    /// SO_MARK of every socket, for rules of the host (`ip rule add fwmark`).
+    /// SO_MARK of every socket, for policy rules of the host (`ip rule add fwmark`).
     pub mark: Option<u32>,
-    /// SO_BINDTODEVICE of every socket that does not stay on this host.
+    /// SO_BINDTODEVICE of every socket whose peer is not a loopback address.
     pub interface: Option<String>,
 }
 
 impl Egress {
-    /// Tries the options on a socket that sends nothing.
+    /// Checks the options on an unused socket.
     ///
     /// # Errors
-    /// EPERM without the right to mark, ENODEV where there is no such interface.
+    /// EPERM if setting the mark is not permitted, ENODEV if the interface does not exist.
     pub fn check(&self) -> io::Result<()> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -32,12 +32,12 @@ impl Egress {
         Ok(self.apply(&Fd::from(socket), outside)?)
     }
 
-    /// Prepares a socket before it is connected to an address.
+    /// Applies the options to a socket before it is connected to `to`.
     pub(crate) fn apply(&self, host: &Fd, to: IpAddr) -> Result<(), Errno> {
         if let Some(mark) = self.mark {
             sys::set_mark(host.as_fd(), mark)?;
         }
-        // The loopback interface alone reaches loopback addresses.
+        // Loopback addresses are reachable through the loopback interface only.
         if let Some(interface) = self.interface.as_deref().filter(|_| !to.is_loopback()) {
             sys::bind_to_interface(host.as_fd(), interface)?;
         }

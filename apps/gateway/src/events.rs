@@ -1,4 +1,4 @@
-//! The host's sockets as one descriptor that becomes readable when one of them has news.
+//! Watches the host's sockets through one epoll descriptor.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -13,54 +13,56 @@ use rustix::net::AddressFamily;
 use crate::limits::EVENTS_MAX;
 use crate::slab::SlabKey;
 
-/// Watches host sockets, edge-triggered: a flow that is told must read or write until EAGAIN.
+/// Edge-triggered epoll set. After an event a flow must read or write until EAGAIN.
 #[derive(Debug)]
 pub(crate) struct Events {
     epoll: Arc<Fd>,
 }
 
-/// Owner of a socket: a key of the table of that name.
+/// Owner of a watched socket: a key of the table of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     Tcp(SlabKey),
     Udp(SlabKey),
     Echo(SlabKey),
     Dns(SlabKey),
-    /// The thread that reads the host's resolv.conf has found a change.
+    /// The resolv.conf thread has found a change.
     Nameservers,
-    /// A forwarded port, TCP or UDP.
+    /// Forwarded TCP or UDP port.
     Listener(u32),
-    /// The gateway of another shard has handed a connection over.
+    /// The gateway of another shard has handed over a connection.
     Handed,
-    /// The host has other addresses.
+    /// The host's addresses have changed.
     Addresses,
-    /// A port of the program, open to all ports of its peers.
+    /// Socket for datagrams of all ports of a program port's peers.
     OtherPorts(SlabKey),
 }
 
-/// Events to hear about.
+/// Events to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Something to read. A datagram socket would say "writable" after every datagram sent.
+    /// Readability. Writability is excluded, because datagram sockets would report it after every
+    /// datagram sent.
     Readable,
-    /// The same, and room to write, the peer's FIN and urgent data.
+    /// Readability, writability, the peer's FIN and urgent data.
     Both,
 }
 
-/// State that epoll reports of a socket.
+/// Readiness of a socket as reported by epoll.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it.
+    /// Read until EAGAIN even after a short read, because a FIN, an error or urgent data may
+    /// follow.
     pub(crate) drain: bool,
-    /// Urgent data.
+    /// Urgent data is available.
     pub(crate) urgent: bool,
-    /// The socket has an error.
+    /// The socket has a pending error.
     pub(crate) failed: bool,
 }
 
-/// Events taken at once.
+/// Buffer for the events of one epoll_wait call.
 pub(crate) type EventList = [MaybeUninit<Event>; EVENTS_MAX];
 
 impl Events {
@@ -72,12 +74,12 @@ impl Events {
         self.epoll.as_fd()
     }
 
-    /// The same set of sockets, for another thread.
+    /// Returns a handle to the same epoll set for another thread.
     pub(crate) fn share(&self) -> Self {
         Self { epoll: Arc::clone(&self.epoll) }
     }
 
-    /// Watches a socket no more.
+    /// Stops watching a socket.
     pub(crate) fn forget(&self, fd: &Fd) -> Result<(), Errno> {
         epoll::delete(&*self.epoll, fd)
     }
@@ -91,7 +93,7 @@ impl Events {
         epoll::add(&*self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
     }
 
-    /// Events since the last call, without waiting.
+    /// Returns pending events without blocking.
     pub(crate) fn take<'a>(
         &self,
         list: &'a mut EventList,
@@ -99,7 +101,7 @@ impl Events {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let taken = match epoll::wait(&*self.epoll, &mut list[..], Some(&now)) {
             Ok((events, _)) => &*events,
-            // Interrupted: the next call finds the same.
+            // Interrupted: the next call returns the same events.
             Err(_) => &[],
         };
         taken.iter().filter_map(|event| {
@@ -150,12 +152,12 @@ impl Token {
     }
 }
 
-/// The family of a socket for `addr`.
+/// Returns the address family of a socket for `addr`.
 pub(crate) fn family(addr: SocketAddr) -> AddressFamily {
     if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
-/// An address without the mapping of IPv4 into IPv6 (RFC 4291, section 2.5.5.2).
+/// Converts IPv4-mapped IPv6 addresses (RFC 4291, section 2.5.5.2) to IPv4.
 pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr.ip().to_canonical() {
         ip if ip == addr.ip() => addr,

@@ -1,17 +1,19 @@
-//! Byte FIFOs of spliced flows, in memory that goes around.
+//! Byte FIFOs of spliced flows, backed by pooled memory.
 //!
-//! A flow has memory only while bytes stand in its FIFO. Most of the time there are none: the
-//! host's socket takes them at once. So a few pieces serve thousands of flows, and the one given
-//! back last, which is still in the cache, is the one taken next.
+//! A flow holds memory only while its FIFO contains bytes. Usually the FIFO is empty, because the
+//! host socket accepts bytes at once. Therefore a few mappings serve thousands of flows. The pool
+//! reuses the mapping freed last, because it is still in the cache.
 //!
-//! A peer that does not read keeps its pieces, and anybody may be such a peer. So there are no more
-//! than [`FIFOS_LARGE_MAX`] large FIFOs, and others are small. All flows together thereby take
-//! `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes at most, 768 MiB.
+//! A peer that does not read keeps its mappings, and an attacker may open many such connections.
+//! Therefore at most [`FIFOS_LARGE_MAX`] FIFOs are large, and all further ones are small. All flows
+//! together use at most `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes,
+//! 768 MiB.
 //!
-//! Idle flows must not keep busy ones small:
+//! Idle flows must not force busy ones to be small:
 //!
-//! - [`ToProgram`] is large or small as long as it has memory, and nothing otherwise.
-//! - [`FromProgram`] backs an advertised window, and keeps its length without memory. New ones
+//! - [`ToProgram`] counts as large only while it has memory.
+//! - [`FromProgram`] backs an advertised window, so it keeps its size without memory. New ones
+//!   leave half of the large FIFOs to flows that have needed them.
 //!   leave half of the large FIFOs to flows that have shown a use for them.
 
 use std::sync::atomic::{Ordering, fence};
@@ -22,7 +24,7 @@ use towpath_shm::{Fragments, Mapping, Stretch};
 
 use crate::limits::{FIFO_LEN, FIFO_LEN_SMALL, FIFOS_KEPT_MAX, FIFOS_LARGE_MAX};
 
-/// Where FIFOs get their memory. Clones share it.
+/// Pool of FIFO memory; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FifoPool {
     state: Arc<Mutex<State>>,
@@ -30,18 +32,17 @@ pub(crate) struct FifoPool {
 
 #[derive(Debug)]
 struct State {
-    /// Memory that nobody has, for large FIFOs and for small ones.
+    /// Free mappings, of large and of small FIFOs.
     free: [Vec<Arc<Mapping>>; 2],
-    /// Large FIFOs now, those of windows with and without memory.
+    /// Number of large FIFOs, including windows without memory.
     large: usize,
     large_max: usize,
-    /// Free ones of each size.
+    /// Maximum number of free mappings kept of each size.
     kept_max: usize,
-    /// FIFOs that were small for want of large ones, since the start.
+    /// Number of FIFOs that had to be small because the large ones were in use.
     small: u64,
 }
 
-/// How long a FIFO is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
     Large,
@@ -65,7 +66,7 @@ impl Default for State {
 }
 
 impl FifoPool {
-    /// The pool of one of several gateways that share the limits.
+    /// Creates the pool of one of `gateways` gateways that share the limits.
     pub(crate) fn of_one_of(gateways: usize) -> Self {
         let pool = Self::default();
         pool.limit(FIFOS_LARGE_MAX / gateways);
@@ -73,13 +74,13 @@ impl FifoPool {
         pool
     }
 
-    /// Lowers the number of large FIFOs at once.
+    /// Lowers the maximum number of large FIFOs.
     pub(crate) fn limit(&self, max: usize) {
         let mut state = self.state();
         state.large_max = state.large_max.min(max);
     }
 
-    /// FIFOs that were small for want of large ones, since the start.
+    /// Number of FIFOs that had to be small because the large ones were in use.
     pub(crate) fn small(&self) -> u64 {
         self.state().small
     }
@@ -88,12 +89,12 @@ impl FifoPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the right to one more large FIFO, if there may be one.
+    /// Reserves one large FIFO; returns false if the limit is reached.
     fn enlarge(&self) -> bool {
         self.enlarge_below(1)
     }
 
-    /// The same while there are fewer than 1/`part` of all that there may be.
+    /// Reserves one large FIFO while fewer than 1/`part` of the limit are in use.
     fn enlarge_below(&self, part: usize) -> bool {
         let mut state = self.state();
         let may = state.large < state.large_max.div_ceil(part);
@@ -110,7 +111,7 @@ impl FifoPool {
         kept.or_else(|| Mapping::private(size.len() as usize).ok().map(Arc::new))
     }
 
-    /// Memory that packets on the link still point to is left to them.
+    /// Returns a mapping to the pool unless packets on the link still refer to it.
     fn give(&self, size: Size, mapping: Arc<Mapping>) {
         if is_lent(&mapping) {
             return;
@@ -122,16 +123,16 @@ impl FifoPool {
     }
 }
 
-/// Whether packets point to it.
+/// Returns whether packets refer to the mapping.
 fn is_lent(mapping: &Arc<Mapping>) -> bool {
     let lent = Arc::strong_count(mapping) > 1;
-    // Pairs with the drop of the last fragment: its reads happen before the memory is written
-    // again.
+    // Pairs with the drop of the last fragment, so that its reads happen before we reuse the
+    // memory.
     fence(Ordering::Acquire);
     lent
 }
 
-/// A ring of bytes between two wrapping positions.
+/// Ring of bytes between two wrapping positions.
 #[derive(Debug)]
 struct FlowFifo {
     pool: FifoPool,
@@ -139,8 +140,8 @@ struct FlowFifo {
     mapping: Option<Arc<Mapping>>,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be written again. Packets may point to those between it and
-    /// `head`.
+    /// Start of the memory that packets may refer to, which extends to `head`. Bytes before it may
+    /// be overwritten.
     free: u32,
 }
 
@@ -153,7 +154,7 @@ impl FlowFifo {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Makes sure that it has memory; false when there is none.
+    /// Ensures that the FIFO has memory; returns false if the allocation failed.
     fn ensure(&mut self) -> bool {
         if self.mapping.is_none() {
             self.mapping = self.pool.take(self.size);
@@ -161,9 +162,10 @@ impl FlowFifo {
         self.mapping.is_some()
     }
 
-    /// Makes sure that no packet points to the memory behind its bytes. If one does, the bytes move
-    /// to other memory, and the packets keep the old one. Moves are rare, because acknowledged
-    /// bytes are on the link no more unless they were sent again. False when there is no memory.
+    /// Ensures that no packet refers to the free part of the memory. If one does, the bytes are
+    /// copied to another mapping, and the packets keep the old one. Copies are rare, because
+    /// acknowledged bytes are on the link only after a retransmission. Returns false if the
+    /// allocation failed.
     fn leave_lent(&mut self) -> bool {
         let (head, len) = (self.head, self.len());
         if let Some(mapping) = self.mapping.as_ref().filter(|_| self.free != head)
@@ -171,7 +173,7 @@ impl FlowFifo {
         {
             let Some(to) = self.pool.take(self.size) else { return false };
             for stretch in self.fragments(head, len).iter() {
-                // Where it was, so that positions stay as they are.
+                // Copy to the same offset, so that positions remain valid.
                 to.copy_from(stretch.offset(), mapping, stretch.offset(), stretch.len() as usize);
             }
             self.mapping = Some(to);
@@ -180,8 +182,7 @@ impl FlowFifo {
         true
     }
 
-    /// A flow would use more than a small FIFO: it becomes a large one while it is empty, if there
-    /// may be one.
+    /// Makes an empty small FIFO large if `bytes` exceed it and the limit allows.
     fn want(&mut self, bytes: u32) {
         if bytes > FIFO_LEN_SMALL && self.mapping.is_none() && self.size == Size::Small {
             self.become_large(self.pool.enlarge());
@@ -228,13 +229,13 @@ impl Drop for FlowFifo {
     }
 }
 
-/// Bytes of the program on their way to the host.
+/// FIFO of bytes from the program to the host.
 #[derive(Debug)]
 pub(crate) struct FromProgram {
     fifo: FlowFifo,
-    /// Bytes beyond `tail` up to which out-of-order ones may stand.
+    /// Length after `tail` in which out-of-order bytes are stored.
     ahead: u32,
-    /// Position of the last urgent byte that the host does not have yet.
+    /// Position of the last urgent byte that was not passed to the host yet.
     mark: Option<u32>,
 }
 
@@ -248,8 +249,8 @@ impl FromProgram {
         Self { fifo, ahead: 0, mark: None }
     }
 
-    /// All in-order bytes that one call can take to the host, and whether they are urgent. The
-    /// urgent byte goes alone, and those before it without it.
+    /// Returns the in-order bytes for one send call, and whether they are urgent. The urgent byte
+    /// is returned alone, after the bytes before it.
     pub(crate) fn peek(&self) -> (Fragments, bool) {
         let len = self.fifo.len();
         let ahead = self.mark.map(|mark| mark.wrapping_sub(self.fifo.head));
@@ -261,10 +262,10 @@ impl FromProgram {
         (self.fifo.fragments(self.fifo.head, n), is_urgent)
     }
 
-    /// Takes `n` of them off the front.
+    /// Removes `n` bytes from the front.
     pub(crate) fn consume(&mut self, n: u32) {
         let n = n.min(self.fifo.len());
-        // None, or no longer ahead.
+        // Clear the mark once the urgent byte is consumed.
         self.mark = self.mark.filter(|mark| mark.wrapping_sub(self.fifo.head) >= n);
         self.fifo.head = self.fifo.head.wrapping_add(n);
         if self.fifo.len() == 0 && self.ahead == 0 {
@@ -314,7 +315,7 @@ impl RecvBuffer for FromProgram {
     }
 }
 
-/// Bytes of the host on their way to the program.
+/// FIFO of bytes from the host to the program.
 #[derive(Debug)]
 pub(crate) struct ToProgram {
     fifo: FlowFifo,
@@ -325,12 +326,13 @@ impl ToProgram {
         Self { fifo: FlowFifo::new(pool, Size::Small) }
     }
 
-    /// Bytes it has room for; without memory, at least so many.
+    /// Free space in bytes. Without memory this is a lower bound, because the FIFO may become
+    /// large.
     pub(crate) fn room(&self) -> u32 {
         self.fifo.size.len() - self.fifo.len()
     }
 
-    /// Memory for the next bytes: all its room, or nothing when there is no memory.
+    /// Returns the free part of the FIFO to receive into; empty if there is no space or no memory.
     pub(crate) fn spare(&mut self) -> Fragments {
         if self.fifo.mapping.is_none() {
             self.fifo.become_large(self.fifo.pool.enlarge());
@@ -344,12 +346,12 @@ impl ToProgram {
         self.fifo.fragments(self.fifo.tail, self.room())
     }
 
-    /// `n` bytes were put into [`ToProgram::spare`].
+    /// Appends `n` bytes that were written to [`ToProgram::spare`].
     pub(crate) fn commit(&mut self, n: u32) {
         self.fifo.tail = self.fifo.tail.wrapping_add(n.min(self.room()));
     }
 
-    /// Gives memory back when a look for bytes found none, and the right to much of it.
+    /// Releases the memory and the large-FIFO reservation of an empty FIFO.
     pub(crate) fn trim(&mut self) {
         if self.fifo.len() == 0 {
             self.fifo.give_back();
@@ -386,7 +388,7 @@ impl SendBuffer for ToProgram {
         self.trim();
     }
 
-    /// [`ToProgram::spare`] asks for as much as there may be anyway.
+    /// Does nothing, because [`ToProgram::spare`] always tries to become large.
     fn want_capacity(&mut self, _: u32) {}
 }
 
@@ -427,7 +429,7 @@ mod tests {
             assert!(recv.write_at(0, &Payload::new(part, Fragments::empty())));
             recv.commit(part.len() as u32);
         };
-        // Announced before it comes, and then again.
+        // Announced before it arrives, and then repeated.
         come(&mut recv, b"ab", Some(2));
         assert_eq!((bytes(&recv.peek().0), recv.peek().1), (b"ab".to_vec(), false));
         come(&mut recv, b"!cd?e", Some(3));
@@ -435,7 +437,7 @@ mod tests {
             assert_eq!((bytes(&recv.peek().0), recv.peek().1), (part.to_vec(), is_urgent));
             recv.consume(part.len() as u32);
         }
-        // A short write leaves the mark where it is.
+        // A short write leaves the mark unchanged.
         come(&mut recv, b"abc!", Some(3));
         recv.consume(2);
         assert_eq!(bytes(&recv.peek().0), b"c");
@@ -511,8 +513,7 @@ mod tests {
         assert_eq!(bytes(&send.peek(0, send.len())), expected);
     }
 
-    /// Peers that take nothing hold what stands in FIFOs, and there are as many of them as they
-    /// like.
+    /// Peers that do not read keep their FIFO memory, and their number is not limited otherwise.
     #[test]
     fn memory_is_bounded_whatever_is_not_taken() {
         const FLOWS: usize = 500;
@@ -530,14 +531,14 @@ mod tests {
         let all: usize = stuck.iter().map(held).sum();
         assert_eq!(all, 3 * FIFO_LEN as usize + (FLOWS - 3) * FIFO_LEN_SMALL as usize);
         assert_eq!(pool.small(), FLOWS as u64 - 3);
-        // The other three are for those that move.
+        // The remaining three large FIFOs are reserved for busy flows.
         let mut quick: Vec<_> = (0..4).map(|_| FromProgram::new(&pool)).collect();
         quick.iter_mut().for_each(|recv| recv.want_capacity(FIFO_LEN));
         let capacities: Vec<_> = quick.iter().map(RecvBuffer::capacity).collect();
         assert_eq!(capacities, [FIFO_LEN, FIFO_LEN, FIFO_LEN, FIFO_LEN_SMALL]);
         let mut send = ToProgram::new(&pool);
         assert_eq!(send.spare().len(), FIFO_LEN_SMALL);
-        // Each is enlarged when it is empty and another one has gone.
+        // Each grows when it is empty and another large one was freed.
         stuck.remove(0);
         assert!(quick[3].write_at(0, &Payload::new(&[1], Fragments::empty())));
         quick[3].commit(1);

@@ -1,4 +1,4 @@
-//! Forwarded ports: what came in on the host is taken, and becomes flows to the program.
+//! Forwarded ports: accepts connections and datagrams on the host and creates flows to the program.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,46 +27,47 @@ use crate::sys;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// All forwarded ports.
+/// State of all forwarded ports.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     pub(crate) listeners: Listeners,
-    /// Listeners with connections or datagrams. Each of them is here, or among those below, once.
+    /// Listeners with pending connections or datagrams. Each listener is in at most one of `due`,
+    /// `paused` and `waiting`.
     due: VecDeque<u32>,
-    /// TCP ones while accepting pauses.
+    /// TCP listeners while accepting is paused.
     paused: Vec<u32>,
-    /// Listeners whose next connection waits for its turn ([`crate::order`]).
+    /// Listeners whose next connection must wait for its turn ([`crate::order`]).
     waiting: Vec<u32>,
-    /// Other gateways have handed connections over, or what a connection waited for is over.
+    /// Set if siblings have handed over connections, or if a connection no longer has to wait.
     handed: bool,
-    /// End of a pause in accepting.
+    /// Time at which the pause in accepting ends.
     paused_until_ns: Option<u64>,
     full: AcceptPause,
 }
 
-/// State of accepting where descriptors or flows ran out. Accepting pauses first; if that does not
-/// help, clients are refused until one of them finds a place.
+/// Overload state of accepting. When descriptors or flows run out, accepting pauses first. If the
+/// pause does not help, clients are refused until a flow becomes free.
 #[derive(Debug, Default)]
 struct AcceptPause {
     refuses: bool,
-    /// Descriptor whose place a client has between accept(2) and its reset, where the process may
-    /// open no more.
+    /// Spare descriptor, closed to accept and reset a client when the process has reached its
+    /// descriptor limit.
     spare: Option<Fd>,
 }
 
-/// How a listener is left.
+/// Result of serving a listener.
 enum ListenerLeft {
     Going,
     /// The next connection has to wait for its turn.
     Waits,
-    /// Another gateway has enough to do.
+    /// The inbox of the owning gateway is full.
     Busy,
     /// Descriptors or flows ran out.
     Full,
 }
 
 impl AcceptPause {
-    /// Has a spare descriptor for the next time, if there can be one.
+    /// Opens a spare descriptor if there is none.
     fn prepare(&mut self) {
         if self.spare.is_none() {
             let flags = EventfdFlags::CLOEXEC;
@@ -90,12 +91,12 @@ impl Forwards {
         }
     }
 
-    /// Another gateway rang.
+    /// Handles the wake-up by another gateway.
     pub(crate) fn on_handed(&mut self) {
         self.handed = true;
     }
 
-    /// When [`Forwards::serve`] has something to do: 0 for now.
+    /// Returns the time of the next [`Forwards::serve`]; 0 means now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
         if !self.due.is_empty() || self.handed {
             return Some(0);
@@ -105,7 +106,7 @@ impl Forwards {
         turns.chain(self.paused_until_ns).min()
     }
 
-    /// Takes what came in on forwarded ports.
+    /// Accepts pending connections and datagrams on forwarded ports.
     pub(crate) fn serve(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -149,7 +150,7 @@ impl Forwards {
         }
     }
 
-    /// Takes connections that other gateways accepted for this one, within limits.
+    /// Takes connections that other gateways accepted for this one, up to a limit per turn.
     fn take_handed(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(accepted) = cx.shared.place.take() else {
@@ -161,7 +162,7 @@ impl Forwards {
     }
 }
 
-/// End of a pause in accepting that begins now.
+/// Counts a pause in accepting and returns its end.
 fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
     cx.shared.counters.accept_paused += 1;
     cx.shared.now_ns + for_ns
@@ -170,16 +171,16 @@ fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
 /// Result of an attempt to accept a connection.
 enum Came {
     Client(Accepted),
-    /// A client that was refused, or had gone before, or the call was interrupted.
+    /// The client was refused or had already disconnected, or the call was interrupted.
     Nobody,
-    /// No client is there.
+    /// No connection is pending.
     None,
-    /// A client, and no place for it.
+    /// A client may be pending, but descriptors or flows ran out.
     Full,
 }
 
 impl ForwardedListener {
-    /// Accepts connections, within limits, and gives them to the gateways that own their flows.
+    /// Accepts connections, up to a limit, and hands them to the gateways that own their flows.
     fn accept(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -200,7 +201,7 @@ impl ForwardedListener {
         filled
     }
 
-    /// The same without other gateways.
+    /// Accepts connections if there are no sibling gateways.
     fn accept_alone(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -218,7 +219,7 @@ impl ForwardedListener {
         ListenerLeft::Going
     }
 
-    /// Accepts connections, until as many are held as may be.
+    /// Accepts connections until [`HELD_MAX`] are held.
     fn fill(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -238,8 +239,8 @@ impl ForwardedListener {
         ListenerLeft::Going
     }
 
-    /// Gives a connection that was held to the gateway that owns its flow, if it may go, and holds
-    /// it on otherwise.
+    /// Gives a held connection to the gateway that owns its flow, or holds it longer if it has to
+    /// wait.
     fn give(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -269,8 +270,7 @@ impl ForwardedListener {
         ListenerLeft::Busy
     }
 
-    /// Accepts the next connection, or refuses it where there is no place and none has become free
-    /// for a while.
+    /// Accepts the next connection. Refuses it if no flow is free and a pause has not helped.
     fn accept_one(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut AcceptPause) -> Came {
         let share = cx.shared.place.siblings.budget.take(Whose::Client);
         if share.is_none() && !full.refuses {
@@ -294,7 +294,7 @@ impl ForwardedListener {
                 self.refuse(cx.shared, &host, descriptors);
                 Came::Nobody
             }
-            // EINVAL: the socket does not listen now (accept(2)).
+            // EINVAL: the socket is not listening at the moment (accept(2)).
             (Err(Errno::AGAIN | Errno::INVAL), _) => {
                 self.ready = false;
                 Came::None
@@ -311,12 +311,12 @@ impl ForwardedListener {
                 if is_refused { Came::Nobody } else { Came::Full }
             }
             (Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM), _) => Came::Full,
-            // The connection failed while it waited to be accepted (accept(2)).
+            // The connection failed before it was accepted (accept(2)).
             (Err(_), _) => Came::Nobody,
         }
     }
 
-    /// The next connection, and its client's address.
+    /// Accepts a connection and returns its socket and client address.
     fn accept_socket(&self) -> Result<(Fd, Option<SocketAddr>), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (host, client) = opened(|| acceptfrom_with(&self.socket, flags))?;
@@ -325,13 +325,13 @@ impl ForwardedListener {
             dialer::prepare(&host);
         }
         let client = client.and_then(|addr| SocketAddr::try_from(addr).ok());
-        // A listener of both families shows a client of IPv4 as a mapped address (RFC 4291).
+        // A dual-stack listener reports IPv4 clients as mapped addresses (RFC 4291).
         let client = client.map(canonical);
         Ok((host, client))
     }
 
-    /// Makes the close of a connection a reset, for which there is no flow. `descriptors`: the
-    /// limit of these, if that is the reason.
+    /// Resets a client's connection because no flow is free. `descriptors` is the descriptor limit
+    /// if that is the cause.
     fn refuse(&self, shared: &mut Shared, host: &Fd, descriptors: Option<u64>) {
         reset(host);
         shared.counters.tcp_flows_full += 1;
@@ -358,7 +358,7 @@ impl ForwardedListener {
                     self.ready = false;
                     break;
                 }
-                // An ICMP error about a datagram that was sent to a client.
+                // ICMP error about a datagram sent to a client.
                 Err(_) => {
                     udp.on_client_errors(cx.shared, index, self.socket.as_fd());
                 }

@@ -1,7 +1,8 @@
-//! Sockets that another process made and handed over, as systemd does for socket activation.
+//! Sockets that another process created and passed to us, as in systemd socket activation.
 //!
-//! Their owner keeps them, and waits on them again when the run has ended. So such a socket is
-//! never shut. Clients wait in its queue while the program does not listen, and the gateway takes
+//! The owner keeps such a socket and waits on it again after the run, so it is never shut down.
+//! While the program does not listen, clients wait in the socket's queue. Thus the client that
+//! triggered the start of the run is served, too.
 //! them when it does. The first client, for which the run was started, is served in this way.
 
 use std::os::fd::AsFd;
@@ -15,25 +16,26 @@ use crate::config::ForwardProtocol;
 use crate::events::{Events, Interest, Token};
 use crate::sys;
 
-/// Whether a gateway takes what comes in on a socket, of which the gateway and the watch of its
-/// stack have a copy each.
+/// Controls whether a gateway accepts from a passed socket. Shared by the gateway and its stack's
+/// listener observer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     is_open: bool,
-    /// Events of the gateway that serves the socket. None: no gateway does yet.
+    /// Epoll set of the gateway that serves the socket; `None` before one is assigned.
     watched: Option<(Events, Token)>,
 }
 
 impl Gate {
-    /// Makes a socket that was handed over fit for a gateway.
+    /// Prepares a passed socket for a gateway.
     ///
     /// # Errors
-    /// See setsockopt(2).
+    /// Errors of ioctl(2) and setsockopt(2).
     pub(crate) fn new(socket: &Fd, protocol: ForwardProtocol, v6: bool) -> Result<Self, Errno> {
-        // O_NONBLOCK is the open file's, so the owner's as well: accept(2) takes no MSG_DONTWAIT.
+        // accept(2) has no MSG_DONTWAIT, so set O_NONBLOCK, although the owner shares the open
+        // file.
         ioctl_fionbio(socket, true)?;
         if protocol == ForwardProtocol::Udp {
             sys::enable_packet_info(socket.as_fd(), v6)?;
@@ -45,7 +47,7 @@ impl Gate {
         Ok(Self::default())
     }
 
-    /// Has `events` tell of `socket` while the gate is open.
+    /// Watches `socket` in `events` while the gate is open.
     pub(crate) fn watch(&self, socket: &Fd, events: &Events, token: Token) -> Result<(), Errno> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_open {
@@ -55,7 +57,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Opens or shuts the gate. Events tell at once of clients that have waited.
+    /// Opens or closes the gate. Opening reports clients that are already waiting.
     pub(crate) fn set(&self, socket: &Fd, is_open: bool) -> Result<(), Errno> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut state.is_open, is_open) == is_open {

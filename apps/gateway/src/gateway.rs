@@ -1,4 +1,4 @@
-//! The gateway: an inner stack, host sockets, and a port towards the program's stack.
+//! Gateway: an inner stack, host sockets, and a port towards the program's stack.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -38,28 +38,27 @@ use crate::siblings::Place;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// A program's way to the host's network, as a port of the program's stack. See the
-/// [crate].
+/// Connects a program's stack to the host's network, as a [`Port`] of that stack. See the [crate].
 ///
-/// Within [`Port::submit`] the packets are received by the inner stack at once. So the program's
-/// FIFOs to which they point have the room again when it returns.
+/// [`Port::submit`] passes the packets to the inner stack before it returns. So the program's FIFO
+/// memory that they refer to is free again.
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
     ports: [Box<dyn Port + Send>; 1],
     link: Link,
     outer: Outer,
-    /// The inner stack was given something that a turn must act on.
+    /// The inner stack has input that needs a turn.
     unsettled: bool,
-    /// The host's sockets had more to say than was heard at once.
+    /// Not all events of the host sockets were taken in one call.
     unheard: bool,
-    /// Whether they have something to say, as whoever turns this has just seen.
+    /// Readiness of the epoll descriptor as last reported by [`Port::looked`].
     seen: Option<bool>,
-    /// When they were last asked, or seen to have nothing to say.
+    /// Time at which the host sockets were last polled or reported idle.
     listened_ns: u64,
 }
 
-/// Host of the inner stack: tables of flows by protocol.
+/// Host of the inner stack, with a table of flows for each protocol.
 struct GatewayHost {
     shared: Shared,
     tcp: TcpFlows,
@@ -69,24 +68,24 @@ struct GatewayHost {
     forwards: Forwards,
 }
 
-/// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link
-/// in memory holds none back and duplicates none, so that any time longer than a turn is enough.
+/// TIME-WAIT lets old segments of a connection expire in the network (RFC 9293 §3.3.2). The
+/// in-memory link neither delays nor duplicates packets, so any time longer than a turn suffices.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// A gateway without forwarded ports, for a stack alone. `now_ns` is on the clock of the calls
-    /// to come.
+    /// Creates a gateway without forwarded ports for a single stack. `now_ns` is the time of the
+    /// clock used in later calls.
     ///
     /// # Errors
-    /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
+    /// Returns an error if no descriptor or no thread for watching resolv.conf can be created.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
         Self::on(Outer::IN_MEMORY, &config, now_ns)
     }
 
-    /// The same on any kind of link: a port that gives, and takes, packets of that kind.
+    /// Creates a gateway for any kind of link, whose packets its port sends and receives.
     ///
     /// # Errors
-    /// As [`Gateway::new`].
+    /// Same as [`Gateway::new`].
     pub fn on(outer: Outer, config: &GatewayConfig, now_ns: u64) -> io::Result<Self> {
         let max = FlowsMax::new(config.descriptors);
         let places = vec![Place::alone(FlowBudget::new(&max))];
@@ -94,11 +93,11 @@ impl Gateway {
         one.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Gateways for each shard of a stack, whose flows `owners` divides: the first shard's first.
-    /// Each may be on a thread of its own. The gateways share the limits of a single one.
+    /// Creates one gateway for each shard of a stack, in shard order; `owners` assigns flows to
+    /// shards. Each may run on its own thread. Together they have the limits of a single gateway.
     ///
     /// # Errors
-    /// As [`Gateway::new`].
+    /// Same as [`Gateway::new`].
     pub fn shards(config: &GatewayConfig, owners: Owners, now_ns: u64) -> io::Result<Vec<Self>> {
         let max = FlowsMax::new(config.descriptors);
         let places = Place::all(owners, FlowBudget::new(&max))?;
@@ -119,15 +118,15 @@ impl Gateway {
 
     fn one(outer: Outer, shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
-        // The sender's own stack has gathered small writes (Nagle); to wait here again would only
-        // delay.
+        // The program's stack has already coalesced small writes (Nagle); doing so again only
+        // delays.
         stack_config.tcp.nodelay = true;
         if outer.in_process {
             stack_config.tcp.time_wait = TIME_WAIT;
         }
         stack_config.tcp.keepalive = shared.config.keepalive();
-        // Each undecided SYN has a flow and a descriptor: those that never connect leave half to
-        // others.
+        // Each undecided SYN uses a flow and a descriptor. Limit them to half, so that unanswered
+        // SYNs cannot use up all flows.
         let pending_max = max.tcp / shared.place.count() / 2;
         stack_config.pending_max = stack_config.pending_max.min(pending_max).max(1);
         let now = Instant(shared.now_ns);
@@ -158,7 +157,7 @@ impl Gateway {
         }
     }
 
-    /// Gives `tell` what the user of the program should know; nobody hears it otherwise.
+    /// Sets the callback for notices to the user; without it they are discarded.
     pub fn on_notice(&mut self, tell: impl Fn(Notice) + Send + 'static) {
         self.host.shared.tell = Box::new(tell);
     }
@@ -172,15 +171,15 @@ impl Gateway {
     /// that were bound, in order, with the ports that were chosen where 0 was asked for.
     ///
     /// # Errors
-    /// The first that cannot be had, and why.
+    /// Returns the first address that could not be bound, and the cause.
     pub fn listen(&mut self, forwards: &[Forward]) -> Result<Vec<SocketAddr>, ForwardError> {
         Self::listen_all(std::slice::from_mut(self), forwards)
     }
 
-    /// The same for the gateways of all shards of a stack.
+    /// Same as [`Gateway::listen`] for the gateways of all shards of a stack.
     ///
     /// # Errors
-    /// As [`Gateway::listen`].
+    /// Same as [`Gateway::listen`].
     pub fn listen_all(
         gateways: &mut [Self],
         forwards: &[Forward],
@@ -192,11 +191,11 @@ impl Gateway {
         Ok(places)
     }
 
-    /// The gateways of all shards of a stack serve sockets that are bound already. While one
-    /// [refuses clients](Bound), there is nothing to serve.
+    /// Serves sockets that are already bound with the gateways of all shards of a stack. Nothing is
+    /// served while a socket [refuses clients](Bound).
     ///
     /// # Errors
-    /// The first that cannot be watched, for want of memory.
+    /// Returns the first socket that could not be watched because of insufficient memory.
     pub fn serve_bound(gateways: &mut [Self], bound: Vec<Bound>) -> Result<(), ForwardError> {
         let opened: Vec<_> = bound.into_iter().map(Opened::from).collect();
         for n in 0..gateways.len() {
@@ -212,8 +211,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Resets connections towards their clients, at most `max` of them, and returns how many. The
-    /// segments wait for [`Port::poll`].
+    /// Resets up to `max` connections towards their clients and returns their number.
+    /// [`Port::poll`] returns the segments.
     pub fn reset_clients(&mut self, now_ns: u64, pool: &mut Pool, max: usize) -> usize {
         let GatewayHost { shared, tcp, .. } = &mut self.host;
         shared.now_ns = now_ns;
@@ -226,41 +225,42 @@ impl Gateway {
         count
     }
 
-    /// Lowers the limit on TCP flows of all gateways of the host together, which is otherwise
-    /// [`TCP_FLOWS_MAX`](crate::limits::TCP_FLOWS_MAX) or whatever the process's descriptors allow.
+    /// Lowers the limit on TCP flows of all gateways of the host together. The default is
+    /// [`TCP_FLOWS_MAX`](crate::limits::TCP_FLOWS_MAX) or the number that the process's descriptors
+    /// allow.
     pub fn limit_tcp_flows(&mut self, max: usize) {
         self.host.shared.place.siblings.budget.limit_tcp(max);
     }
 
-    /// Lowers the number of large FIFOs at once, which is otherwise
+    /// Lowers the maximum number of large FIFOs, by default
     /// [`FIFOS_LARGE_MAX`](crate::limits::FIFOS_LARGE_MAX).
     pub fn limit_fifos(&mut self, max: usize) {
         self.host.shared.fifos.limit(max);
     }
 
-    /// Counts since the gateway was made.
+    /// Returns the counters since creation.
     pub fn counters(&self) -> Counters {
         Counters { tcp_fifos_small: self.host.shared.fifos.small(), ..self.host.shared.counters }
     }
 
-    /// TCP flows now.
+    /// Returns the number of TCP flows.
     pub fn tcp_flows(&self) -> usize {
         self.host.tcp.len()
     }
 
-    /// Snapshots of all flows.
+    /// Returns a snapshot of all flows.
     pub fn flows(&self) -> Vec<FlowEntry> {
         let GatewayHost { shared, tcp, udp, echo, .. } = &self.host;
         show::flows(Instant(shared.now_ns), &self.stack, (tcp, udp, echo))
     }
 
-    /// The stack inside, to look at its counters and sockets.
+    /// Returns the inner stack, for its counters and sockets.
     pub fn inner(&self) -> &Stack<impl Host + use<>> {
         &self.stack
     }
 
-    /// Whether the host's sockets may have something to say. To ask them is a system call, and most
-    /// turns of a busy stack are about something else.
+    /// Returns whether to poll the host sockets. Polling is a system call, so a busy stack polls
+    /// only at intervals unless events are pending.
     fn is_time_to_listen(&mut self) -> bool {
         let now_ns = self.host.shared.now_ns;
         let seen = self.seen.take();
@@ -272,7 +272,7 @@ impl Gateway {
             || now_ns.saturating_sub(self.listened_ns) >= LISTEN_EVERY_NS
     }
 
-    /// Hears what the host's sockets have to say.
+    /// Takes events of the host sockets and passes them to the flows.
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         self.listened_ns = shared.now_ns;
@@ -297,11 +297,12 @@ impl Gateway {
                 }
             }
         }
-        // There may be more.
+        // A full list may mean that more events are pending.
         self.unheard = taken == EVENTS_MAX;
     }
 
-    /// Serves the flows that something happened to, while so many packets wait on the link.
+    /// Serves the flows with pending work; `on_link` is the number of packets queued towards the
+    /// program.
     fn serve(&mut self, now: Instant, pool: &mut Pool, on_link: usize) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         udp.depart(shared, &forwards.listeners);
@@ -319,7 +320,8 @@ impl Gateway {
         self.unsettled |= cx.touched;
     }
 
-    /// Turns the inner stack and serves its flows, until both have come to rest or it is enough.
+    /// Turns the inner stack and serves its flows until both are idle, the link is half full or the
+    /// round limit is reached.
     fn work(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..ROUNDS_MAX {
             self.unsettled = false;
@@ -371,7 +373,8 @@ impl Port for Gateway {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // A stack submits at the end of a turn, when other shards see what it told them.
+        // The program's stack submits at the end of a turn, after it processed the packets it took
+        // and notified other shards. Flights of those packets are over.
         self.host.tcp.landings.settle();
         let n = batch.len();
         if n == 0 {
@@ -383,7 +386,7 @@ impl Port for Gateway {
             self.host.tcp.on_packet(&self.stack, packet.linear().get(at..).unwrap_or_default());
         }
         self.link.queues().from_program.append(batch);
-        // The programs' memory that the packets point to is free again when they are received.
+        // Receive all packets now, so that the programs' memory they refer to is free again.
         while !self.link.queues().from_program.is_empty() {
             self.work(Instant(now_ns), pool);
         }
@@ -422,7 +425,7 @@ impl Port for Gateway {
         times.into_iter().flatten().min()
     }
 
-    /// Bytes of the TCP flows alone: datagrams and echo requests never wait here.
+    /// Counts TCP flows only, because datagrams and echo requests are never queued here.
     fn undelivered(&self) -> u64 {
         self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, false)
     }
@@ -471,7 +474,7 @@ impl Host for GatewayHost {
         self.tcp.on_syn_forgotten(&mut self.shared, pending);
     }
 
-    /// The inner stack has no datagram sockets either.
+    /// The inner stack has no datagram sockets.
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
     }

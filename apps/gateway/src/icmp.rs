@@ -1,8 +1,7 @@
-//! ICMP errors: what the host hears about a flow's packets, passed on to the program.
+//! ICMP errors: forwards the errors that the host reports for a flow's packets to the program.
 //!
-//! The kernel gives a report's type, code and reporter, and as much of the packet as the report
-//! quotes from behind its headers. The headers are the host's; the program's error quotes its own,
-//! rebuilt from the flow.
+//! The kernel reports type, code, reporter, and the payload quoted by the ICMP message. Because the
+//! quoted headers are the host's, the program's error quotes headers that we rebuild from the flow.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,46 +20,45 @@ use crate::counters::Counters;
 use crate::limits::{ERRORS_MAX, ERRORS_PER_TURN};
 use crate::sys::{self, QueuedError};
 
-/// Errors that the program has not been told.
+/// Queue of errors to send to the program.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     waiting: VecDeque<Error>,
 }
 
-/// An error of the host for the program.
+/// Error report of the host, to be sent to the program.
 #[derive(Debug)]
 struct Error {
     about: About,
     message: Message,
     from: IpAddr,
-    /// Bytes quoted behind the headers that are rebuilt.
+    /// Quoted bytes after the rebuilt headers.
     quote: Vec<u8>,
 }
 
-/// The packet that an error is about.
+/// Packet that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// A datagram; its payload is quoted.
+    /// Datagram; the quote is its payload.
     Datagram { program: SocketAddr, peer: SocketAddr },
-    /// An echo request with this identifier; its ICMP message is quoted.
+    /// Echo request with this identifier; the quote is its ICMP message.
     Echo { program: IpAddr, peer: IpAddr, ident: u16 },
-    /// A SYN with this sequence number; its first 8 bytes are quoted, and not what the host sent.
+    /// SYN with this sequence number. The quote is its first 8 bytes, rebuilt from these fields.
     Segment { program: SocketAddr, peer: SocketAddr, seq: SeqNum },
 }
 
-/// The header of an error of either version.
+/// ICMP header of an error of either version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     V4(icmpv4::Message),
     V6(icmpv6::Message),
 }
 
-/// Bytes of a packet that an error quotes at most, headers included, so that it has room in the
-/// longest error of either version.
+/// Maximum number of quoted bytes including headers; fits the longest error of both versions.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
 const QUOTE_LEN_MAX_V4: usize =
     icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
-/// ICMP and ICMPv6 both begin with type, code, checksum and identifier.
+/// Offsets in ICMP and ICMPv6 headers: type, code, checksum, identifier.
 const CHECKSUM_AT: usize = 2;
 const IDENT_AT: usize = 4;
 const TTL: u8 = 64;
@@ -70,12 +68,12 @@ impl Errors {
         self.waiting.is_empty()
     }
 
-    /// Takes all reports off the error queue of a flow's socket; returns how many there were.
-    /// `refused` is the packet that the host has just refused, if it did, as [`About`] quotes it:
-    /// reports of this machine itself quote nothing.
+    /// Takes all reports from the error queue of a flow's socket and returns their number.
+    /// `refused` is the packet that the host just refused, quoted as [`About`] says; it is needed
+    /// because local errors quote nothing.
     ///
-    /// `about` says which packet a report is about, and at which address of the host its peer is;
-    /// None: no packet of the flow.
+    /// `about` returns the packet that caused a report and its peer's address on the host, or
+    /// `None` if the packet belongs to no flow.
     pub(crate) fn hear(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -106,8 +104,8 @@ impl Errors {
         heard
     }
 
-    /// The host refused a packet at once, with an errno and without a report. `quote` is of the
-    /// packet what [`About`] says.
+    /// Queues an error for a packet that the host refused with an errno and without a report.
+    /// `quote` is the part of the packet that [`About`] specifies.
     pub(crate) fn refused(
         &mut self,
         about: About,
@@ -121,7 +119,7 @@ impl Errors {
         }
     }
 
-    /// Gives the inner stack the errors to send, as far as the link has room.
+    /// Sends queued errors to the program while the link has room.
     pub(crate) fn serve(cx: &mut Context<'_, impl Host>) {
         while !cx.is_link_busy() {
             let Some(error) = cx.shared.errors.waiting.pop_front() else { break };
@@ -178,8 +176,8 @@ impl About {
         }
     }
 
-    /// The transport header and what is quoted behind it; None when the quote is too short to say
-    /// whose packet it was.
+    /// Returns the rebuilt transport header and the quote; `None` if the quote is too short to
+    /// identify the flow.
     fn transport(&self, quote: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Datagram { program, peer } => {
@@ -208,10 +206,10 @@ impl About {
 }
 
 impl Message {
-    /// The message of a report, or of an error that this machine found itself.
+    /// Creates the message for an ICMP report or a local error.
     fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
-        // ICMPv4 and ICMPv6 number errors differently: one of the other version is translated by
-        // its errno.
+        // ICMPv4 and ICMPv6 number errors differently, so translate errors of the other version by
+        // errno.
         let Some((kind, code)) = report.icmp.filter(|_| report.v6 != v4) else {
             return match report.errno {
                 Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),
@@ -222,7 +220,7 @@ impl Message {
             (true, icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_FRAG_NEEDED) => {
                 report.info.min(u16::MAX.into())
             }
-            // The pointer is the first byte.
+            // The pointer is the first byte of the field.
             (true, icmpv4::PARAM_PROBLEM, _) => report.info << 24,
             (true, icmpv4::DEST_UNREACHABLE | icmpv4::TIME_EXCEEDED, _) => 0,
             (false, icmpv6::DEST_UNREACHABLE..=icmpv6::PARAM_PROBLEM, _) => report.info,
@@ -245,11 +243,11 @@ impl Message {
         Self::V6(icmpv6::Message::PacketTooBig { mtu })
     }
 
-    /// None when the errno says nothing about the destination.
+    /// Creates the message for an errno; `None` if the errno says nothing about the destination.
     fn from_errno(error: Errno, v4: bool) -> Option<Self> {
         let (code_v4, code_v6) = match error {
             Errno::CONNREFUSED => (icmpv4::UNREACHABLE_PORT, icmpv6::UNREACHABLE_PORT),
-            // EINVAL: a link-local address, but of no link.
+            // EINVAL: link-local address without an interface.
             Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => {
                 (icmpv4::UNREACHABLE_HOST, icmpv6::UNREACHABLE_ADDRESS)
             }
@@ -268,7 +266,7 @@ impl Message {
         })
     }
 
-    /// The TTL of the quoted packet: it ran out, or nobody knows.
+    /// TTL of the quoted packet: 1 if it was exceeded, otherwise the default, as it is unknown.
     fn quoted_ttl(self) -> u8 {
         match self {
             Self::V4(icmpv4::Message::Unknown { kind: icmpv4::TIME_EXCEEDED, .. })
@@ -279,7 +277,7 @@ impl Message {
 }
 
 impl Error {
-    /// None: the report quotes too little, or the stack has no way to its flow.
+    /// Sends the error. Returns `None` if the quote is too short or the stack has no route.
     fn send(&self, cx: &mut Context<'_, impl Host>) -> Option<()> {
         let (packet, protocol) = self.message(cx.pool)?;
         let (src, dst) = (self.from, self.about.program());
@@ -291,11 +289,11 @@ impl Error {
         };
         let (ttl, fragmenting) = (Some(TTL), Fragmenting::Here);
         let ip = Ip { protocol: protocol.0, ttl, tos: 0, fragmenting, flow_label: 0 };
-        // The checksum is there, so that captures of a link that needs none show a valid one.
+        // Fill the checksum although the link needs none, so that captures show a valid one.
         net.send(cx.now, &route, src, dst, ip, packet, None, cx.pool).ok()
     }
 
-    /// The ICMP message, and the protocol that it is of.
+    /// Returns the ICMP message and its protocol.
     fn message(&self, pool: &mut Pool) -> Option<(Packet, IpProtocol)> {
         let transport = self.about.transport(&self.quote)?;
         let ends = (self.about.program(), self.about.peer(), self.from);
@@ -320,7 +318,7 @@ impl Error {
                 icmpv6::fill_checksum(&mut body, from, program);
                 (body, IpProtocol::ICMPV6)
             }
-            // A flow is of one family.
+            // Both addresses of a flow have the same version.
             _ => return None,
         };
         let mut packet = pool.take(body.len());
@@ -375,8 +373,8 @@ fn packet_v6(
     packet
 }
 
-/// Gives a quoted echo request the program's identifier in place of the host's, and the checksum
-/// that goes with it.
+/// Replaces the host's identifier in a quoted echo request by the program's and updates the
+/// checksum.
 fn replace_ident(message: &mut [u8], ident: u16) -> Option<()> {
     let word = |message: &[u8], at: usize| {
         Some(u16::from_be_bytes(*message.get(at..)?.first_chunk::<2>()?))
@@ -408,7 +406,8 @@ mod tests {
 
     #[test]
     fn errors_of_the_other_version_are_told_by_what_they_come_to() {
-        // Time exceeded of ICMPv6 has the number of ICMPv4's unreachable, and the other way round.
+        // The numbers of time exceeded and destination unreachable are swapped between the
+        // versions.
         let code = icmpv4::UNREACHABLE_HOST;
         let expected = Message::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 });
         assert_eq!(Message::from_report(&report(true, (3, 0), 0), true), Some(expected));

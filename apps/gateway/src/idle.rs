@@ -1,10 +1,9 @@
-//! Tables of flows that end by being idle, because nothing else says that they ended.
+//! Tables of flows that end by idle timeout, because nothing signals their end.
 //!
-//! When an owner has as many flows as it may, a new one displaces one of its own; a class says who
-//! the owner is. As in Linux's connection tracking (early_drop in nf_conntrack_core.c), flows whose
-//! peer has not answered make room first, then answered ones. The client with the most flows of
-//! that kind loses one. So a client that floods displaces its own flows, and clients with fewer
-//! keep theirs.
+//! When an owner has reached its maximum, a new flow evicts one of the same owner; the class names
+//! the owner. As in Linux's connection tracking (early_drop in nf_conntrack_core.c), unanswered
+//! flows are evicted before answered ones. The client with the most flows of that kind loses one.
+//! Thus a flooding client evicts its own flows, and clients with fewer flows keep theirs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -12,54 +11,53 @@ use std::hash::Hash;
 use crate::client::Client;
 use crate::slab::{KeyedSlab, SlabKey};
 
-/// Flows by key, ended when idle, and a bounded number of them: one that is idle makes room.
+/// Bounded table of flows by key with idle timeouts and eviction.
 ///
-/// Each client has a list for each class, from the least to the most recently used flow. So a
-/// packet of a flow moves it within one list, and looks up neither its client nor the lists'
+/// Each client has one list per class, ordered from the least to the most recently used flow.
+/// Therefore a packet only moves its flow within one list, without looking up the client or the
 /// deadlines.
 #[derive(Debug)]
 pub(crate) struct IdleTable<K, V> {
     index: HashMap<K, SlabKey>,
     entries: KeyedSlab<Entry<K, V>>,
     classes: Vec<Class>,
-    /// Flows of each class.
+    /// Number of flows by class.
     counts: Vec<usize>,
-    /// Owners and worths of the classes, in order and each once.
+    /// Distinct (owner, worth) pairs of the classes, sorted.
     kinds: Vec<(u8, u8)>,
     clients: HashMap<Client, SlabKey>,
     groups: KeyedSlab<Group>,
-    /// Lists that have flows, by a time at which the oldest one may have been idle for too long.
-    /// If the flow was used since, the list gets a later time when this one has come.
+    /// Nonempty lists by the time at which their oldest flow may expire. If that flow was used
+    /// since, `expire` moves the list to its later deadline.
     deadlines: BTreeSet<IdleDeadline>,
-    /// Clients by the number of their flows of a kind.
+    /// Clients by their number of flows of a kind.
     ranks: BTreeSet<Rank>,
-    /// Number of changes of `ranks`.
+    /// Counts the changes of `ranks`; orders clients with equally many flows.
     changes: u64,
 }
 
-/// Properties of flows of one kind.
+/// Limits and eviction order of a class of flows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Class {
-    /// A flow ends after this time without use.
+    /// Idle timeout in nanoseconds.
     pub(crate) idle_ns: u64,
-    /// Owner of the flows: classes of one owner share its `max`, and room is made among them.
+    /// Owner; classes of one owner share `max` and evict each other's flows.
     pub(crate) owner: u8,
-    /// Flows of the owner at once, in all its classes.
+    /// Maximum number of flows of the owner in all its classes.
     pub(crate) max: usize,
-    /// Worth of the class among its owner's: flows of the lowest worth make room first.
+    /// Eviction order among the owner's classes; flows of the lowest worth are evicted first.
     pub(crate) worth: u8,
 }
 
-/// Flow that was taken out to make room.
+/// Flow that was evicted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Evicted<K, V> {
     pub(crate) key: K,
     pub(crate) value: V,
-    /// Class of the flow.
     pub(crate) class: usize,
 }
 
-/// An entry and its place in its list.
+/// Entry of the table and its links within its list.
 #[derive(Debug)]
 struct Entry<K, V> {
     key: K,
@@ -71,13 +69,13 @@ struct Entry<K, V> {
     newer: Option<SlabKey>,
 }
 
-/// Flows of one client.
+/// Lists of one client's flows.
 #[derive(Debug)]
 struct Group {
     client: Client,
-    /// List for each class.
+    /// Lists by class.
     lists: Vec<IdleList>,
-    /// Rank for each kind, `None` while the client has no such flows.
+    /// Rank by kind; `None` while the client has no flows of that kind.
     ranks: Vec<Option<Rank>>,
 }
 
@@ -86,7 +84,7 @@ struct IdleList {
     len: usize,
     oldest: Option<SlabKey>,
     newest: Option<SlabKey>,
-    /// Time of its entry in `deadlines`, while it has flows.
+    /// Deadline under which this list is in `deadlines`; unused while the list is empty.
     due_ns: u64,
 }
 
@@ -97,8 +95,8 @@ struct IdleDeadline {
     class: usize,
 }
 
-/// Rank of a client among all that have flows of a kind. Clients with equally many flows are
-/// ordered by the time at which they reached that number, the earliest first.
+/// Rank of a client among the clients with flows of a kind. Clients with equally many flows are
+/// ordered by the time at which they reached that number, earliest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     kind: usize,
@@ -108,7 +106,7 @@ struct Rank {
 }
 
 impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
-    /// Flows name their class by its place in `classes`.
+    /// Creates a table. Flows refer to their class by its index in `classes`.
     pub(crate) fn new(classes: &[Class]) -> Self {
         let kinds = classes.iter().map(Class::kind).collect::<BTreeSet<_>>();
         Self {
@@ -141,14 +139,14 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.entries.get_mut(id).map(|entry| (&entry.key, &mut entry.value))
     }
 
-    /// Whether the next [`IdleTable::insert`] of this class needs [`IdleTable::evict`] first.
+    /// Returns whether [`IdleTable::evict`] must be called before inserting into this class.
     pub(crate) fn is_full(&self, class: usize) -> bool {
         let Class { owner, max, .. } = self.classes[class];
         let all = self.classes.iter().zip(&self.counts);
         all.filter(|(class, _)| class.owner == owner).map(|(_, count)| count).sum::<usize>() >= max
     }
 
-    /// Puts a flow of `client` in; the key must be new. The value may want to know its id.
+    /// Inserts a flow of `client` and returns its id; the key must be new.
     pub(crate) fn insert(
         &mut self,
         now_ns: u64,
@@ -170,7 +168,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         id
     }
 
-    /// The flow was used.
+    /// Marks a flow as used.
     pub(crate) fn touch(&mut self, now_ns: u64, id: SlabKey) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.used_ns = now_ns;
@@ -180,7 +178,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    /// The flow was used, in a way that makes it one of `class`.
+    /// Marks a flow as used and moves it to `class`.
     pub(crate) fn touch_as(&mut self, now_ns: u64, id: SlabKey, class: usize) {
         let Some(entry) = self.entries.get(id) else { return };
         let (before, group) = (entry.class, entry.group);
@@ -210,14 +208,14 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         Some((key, value))
     }
 
-    /// Takes out the flows that `is_meant` says.
+    /// Removes and returns the flows for which `is_meant` returns true.
     pub(crate) fn remove_if(&mut self, is_meant: impl Fn(&V) -> bool) -> Vec<(K, V)> {
         let meant = self.iter().filter(|(_, value)| is_meant(value)).map(|(key, _)| *key);
         let meant: Vec<_> = meant.collect();
         meant.iter().filter_map(|key| self.remove(self.find(key)?)).collect()
     }
 
-    /// Takes out a flow that has been idle for too long.
+    /// Removes one flow whose idle timeout has passed.
     pub(crate) fn expire(&mut self, now_ns: u64) -> Option<(K, V)> {
         while let Some(&due) = self.deadlines.first().filter(|due| due.due_ns <= now_ns) {
             let idle_ns = self.classes[due.class].idle_ns;
@@ -233,9 +231,9 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         None
     }
 
-    /// Takes out a flow to make room for one of `class` of `client`. The flow has the lowest worth,
-    /// and is the longest idle one of the client with the most of these. If no client has more than
-    /// `client` itself, it is one of `client`.
+    /// Evicts a flow to make room for one of `class` of `client`. Picks the lowest worth, then the
+    /// client with the most such flows, then its longest idle flow. If `client` itself has the
+    /// most, its own flow is evicted.
     pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);
@@ -255,14 +253,14 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.remove(id).map(|(key, value)| Evicted { key, value, class })
     }
 
-    /// The first of the clients that have the most flows of a kind.
+    /// Returns the first among the clients with the most flows of a kind.
     fn most(&self, kind: usize) -> Option<Rank> {
         let from = |kind, flows| Rank { kind, flows, since: 0, group: SlabKey::from_bits(0) };
         let most = self.ranks.range(from(kind, 0)..from(kind + 1, 0)).next_back()?;
         self.ranks.range(from(kind, most.flows)..).next().copied()
     }
 
-    /// Flows of `class` end after another idle time from now on.
+    /// Changes the idle timeout of `class`.
     pub(crate) fn set_idle_ns(&mut self, class: usize, idle_ns: u64) {
         self.classes[class].idle_ns = idle_ns;
         let groups: Vec<_> = self.clients.values().copied().collect();
@@ -272,17 +270,17 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    /// All flows.
+    /// Returns the ids of all flows.
     pub(crate) fn keys(&self) -> Vec<SlabKey> {
         self.index.values().copied().collect()
     }
 
-    /// When [`IdleTable::expire`] may have something to do.
+    /// Earliest time at which [`IdleTable::expire`] may have work.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|due| due.due_ns)
     }
 
-    /// Ranks a client anew, whose number of flows like those of `class` may have changed.
+    /// Updates a client's rank after its number of flows in `class` may have changed.
     fn rank(&mut self, group: SlabKey, class: usize) {
         let Self { classes, kinds, groups, ranks, changes, .. } = self;
         let of_class = classes[class].kind();
@@ -302,7 +300,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    /// Gives a list that has flows the time at which its oldest one ends.
+    /// Sets the deadline of a nonempty list to that of its oldest flow.
     fn set_deadline(&mut self, group: SlabKey, class: usize) {
         let idle_ns = self.classes[class].idle_ns;
         let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
@@ -362,7 +360,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
 }
 
 impl Class {
-    /// Flows of one kind make room for each other: their owner and their worth are the same.
+    /// Returns the owner and worth. Flows of the same kind are ranked together for eviction.
     fn kind(&self) -> (u8, u8) {
         (self.owner, self.worth)
     }
@@ -380,7 +378,7 @@ mod tests {
         Client::at([192, 0, 2, last].into())
     }
 
-    /// Key of the flow that makes room.
+    /// Evicts and returns the key.
     fn evicted(table: &mut IdleTable<char, ()>, class: usize, client: Client) -> Option<char> {
         table.evict(class, client).map(|evicted| evicted.key)
     }
@@ -461,7 +459,7 @@ mod tests {
         );
     }
 
-    /// As a gateway does with each new flow.
+    /// Inserts a flow as a gateway does, evicting if full.
     fn begin(
         table: &mut IdleTable<u32, ()>,
         client: Client,
@@ -480,7 +478,7 @@ mod tests {
         let classes = [class(1000, 0, MAX as usize, 0), class(1000, 0, MAX as usize, 1)];
         let mut table = IdleTable::new(&classes);
         let mut lost = Vec::new();
-        // Half of the flows are of one client whose peers answer, one of another, unanswered.
+        // Half of the flows belong to one answered client, one flow to an unanswered client.
         for key in 0..MAX / 2 {
             let id = begin(&mut table, client(1), key, &mut lost);
             table.touch_as(key.into(), id, 1);
@@ -491,7 +489,7 @@ mod tests {
         }
         assert!(lost.iter().all(|key| *key >= 1000), "{lost:?}");
         assert_eq!(lost.len() as u32, 2000 + MAX / 2 + 1 - MAX);
-        // A new client has a place, which its peer's answer makes safe.
+        // The new client keeps its flow once its peer has answered.
         let new = begin(&mut table, client(4), 901, &mut lost);
         table.touch_as(3000, new, 1);
         for key in 3000..4000 {

@@ -1,7 +1,7 @@
-//! A program's way to the host's network without privileges.
+//! Connects a program's stack to the host's network without privileges.
 //!
-//! The program's stack is joined in memory to a second stack, which takes every address for its
-//! own. The second one turns each flow that reaches it into a socket of the host:
+//! The program's stack is linked in memory to a second, inner stack that accepts packets to every
+//! address. The inner stack turns each flow into a socket of the host:
 //!
 //! ```text
 //!   program's stack ═══ Port ═══ inner stack ─── flows ─── host sockets
@@ -9,28 +9,29 @@
 //!                      Gateway                 tcp udp echo
 //! ```
 //!
-//! - The host makes a connection first, and then the gateway answers. So a refusal is a refusal, an
-//!   unreachable host is unreachable, and a reset is a reset.
-//! - The gateway's own address stands for the host's loopback, and another one for its nameservers.
-//! - Forwarded ports go the other way: the host listens, the program is connected to.
+//! - The gateway answers the program only after the host has connected. Therefore the program sees
+//!   refusals, unreachable hosts and resets as they are.
+//! - The gateway's address is translated to the host's loopback, a second one to its nameservers.
+//! - Forwarded ports work in the opposite direction: the host listens and the gateway connects to
+//!   the program.
 //!
-//! [`Gateway`] is a [`towpath_pool::Port`]: the owner of the program's stack turns it as well, on
-//! the same thread, and sleeps on its descriptor. Bytes are copied once on the way out, from the
-//! program's FIFO into that of the inner stack. On the way in they are only copied into the
-//! program's FIFO, the system calls aside. Idle flows hold no buffer memory.
+//! [`Gateway`] is a [`towpath_pool::Port`]: the owner of the program's stack runs it on the same
+//! thread and sleeps on its descriptor. Besides system calls, outgoing bytes are copied once, from
+//! the program's FIFO to the inner stack's. Incoming bytes are copied only into the program's FIFO.
+//! Idle flows hold no buffer memory.
 //!
 //! The other end of the link need not be a program. [`Outer`] says which kind of link there is.
 //! [`Runner`] joins a gateway to a device, as a TUN, with clients of any kind behind it.
 //! Connections leave by [`Egress`], directly or by an [`Upstream`] server (`dialer`); the gateway
 //! refuses those that come back (`loops`).
 //!
-//! A stack of several shards has a gateway for each ([`Gateway::shards`]). State that these share
-//! is in `siblings`. By `order` connections that they make side by side come to the program as they
-//! came to the host.
+//! A stack with several shards has one gateway per shard ([`Gateway::shards`]); `siblings` holds
+//! the state they share. `order` ensures that concurrent connections reach the program in the order
+//! in which the host accepted them.
 //!
-//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`);
-//! `context` is what they have in common, `budget` how many flows there may be. Bytes wait in
-//! `link` and `fifo`, `dns` asks `nameservers`, `icmp` brings errors of the host to the program.
+//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`).
+//! `context` holds shared state, `budget` the flow limits, `link` and `fifo` the buffers. `dns`
+//! uses `nameservers`, and `icmp` forwards errors of the host.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
@@ -73,7 +74,7 @@ mod show;
 mod siblings;
 mod slab;
 mod source;
-#[allow(unsafe_code)] // The system calls on FIFO memory; see there.
+#[allow(unsafe_code)] // System calls on FIFO memory; see the module.
 mod sys;
 mod tcp;
 mod train;

@@ -1,10 +1,10 @@
 //! Clients in line for the accept queues of the program's listeners.
 //!
-//! The program's stack drops a SYN for which the accept queue has no place, and does not say when
-//! there is one. A client that repeats its SYN by itself is late by its own wait, passes others by,
-//! and costs a packet each time. So clients stand in line, in the order in which they came, and
-//! only the first one repeats its SYN. When a client gets in, two leave the line and send theirs.
-//! The number of SYNs doubles with each round trip while there are places, as in slow start.
+//! The program's stack drops a SYN while the accept queue is full, and does not signal when there
+//! is room. If each client retransmitted its SYN, clients would overtake each other and send many
+//! useless packets. Therefore clients form a line in order of arrival, and only the first
+//! retransmits. Whenever a client gets in, two more leave the line and send their SYNs. Thus the
+//! number of SYNs doubles per round trip while there is room, as in slow start.
 //!
 //! ```text
 //!   first SYN ── no answer ──► line, by arrival ── first: SYN after 1, 2, 4 … 50 ms
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use crate::limits::{SYN_WAIT_NS, SYN_WAIT_NS_MAX};
 use crate::slab::SlabKey;
 
-/// Lines by the program's address. A line without clients is removed: there are no more than
+/// Lines by the program's address. Empty lines are removed, so there are at most as many as
 /// published ports.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLines {
@@ -27,30 +27,30 @@ pub(crate) struct ClientLines {
     arrivals: u64,
 }
 
-/// Place of a client among all that have come.
+/// Arrival number of a client; orders a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientArrival(u64);
 
 #[derive(Debug, Default)]
 struct Line {
     waiting: BTreeMap<ClientArrival, SlabKey>,
-    /// SYNs that the first client has sent in vain, as far as they change anything.
+    /// Number of unanswered SYNs of the first client, up to the one that reaches the maximum wait.
     in_vain: u32,
 }
 
 impl ClientLines {
-    /// A client comes.
+    /// Assigns the next arrival number.
     pub(crate) fn arrival(&mut self) -> ClientArrival {
         self.arrivals += 1;
         ClientArrival(self.arrivals)
     }
 
-    /// Whether no client waits for a listener.
+    /// Returns whether no client waits for this listener.
     pub(crate) fn is_empty(&self, program: SocketAddr) -> bool {
         !self.lines.contains_key(&program)
     }
 
-    /// A client whose SYN was not answered waits, or waits on.
+    /// Adds a client whose SYN was not answered, or doubles the wait if it is in the line already.
     pub(crate) fn enter(&mut self, program: SocketAddr, arrival: ClientArrival, key: SlabKey) {
         let line = self.lines.entry(program).or_default();
         if line.waiting.insert(arrival, key).is_some() {
@@ -58,7 +58,7 @@ impl ClientLines {
         }
     }
 
-    /// A client waits no more.
+    /// Removes a client from the line.
     pub(crate) fn leave(&mut self, program: SocketAddr, arrival: ClientArrival) {
         if let Some(line) = self.lines.get_mut(&program) {
             line.waiting.remove(&arrival);
@@ -68,12 +68,12 @@ impl ClientLines {
         }
     }
 
-    /// The first client in line.
+    /// Returns the first client in line.
     pub(crate) fn first(&self, program: SocketAddr) -> Option<SlabKey> {
         self.lines.get(&program)?.waiting.values().next().copied()
     }
 
-    /// The first client in line, which waits no more.
+    /// Removes and returns the first client in line.
     pub(crate) fn call(&mut self, program: SocketAddr) -> Option<SlabKey> {
         let (arrival, key) = self.lines.get(&program)?.waiting.first_key_value()?;
         let (arrival, key) = (*arrival, *key);
@@ -81,14 +81,14 @@ impl ClientLines {
         Some(key)
     }
 
-    /// Time for an answer to the SYN that the first client sends now, which grows until a client
-    /// gets in.
+    /// Returns the time to wait for an answer to the first client's next SYN. Doubles with each
+    /// unanswered SYN until a client gets in.
     pub(crate) fn wait_ns(&self, program: SocketAddr) -> u64 {
         let in_vain = self.lines.get(&program).map_or(0, |line| line.in_vain);
         (SYN_WAIT_NS << in_vain).min(SYN_WAIT_NS_MAX)
     }
 
-    /// A client got in.
+    /// Resets the wait because a client got in.
     pub(crate) fn on_place(&mut self, program: SocketAddr) {
         if let Some(line) = self.lines.get_mut(&program) {
             line.in_vain = 0;
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(lines.call(http), Some(clients[0].1));
         lines.leave(http, clients[3].0);
         assert_eq!(lines.call(http), Some(clients[1].1));
-        // The SYN of this client was sent in vain.
+        // The SYN of this client was not answered.
         lines.enter(http, clients[1].0, clients[1].1);
         assert_eq!(lines.first(http), Some(clients[1].1));
         assert_eq!([lines.call(http), lines.call(http)], [1, 4].map(|n| Some(clients[n].1)));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!([(); 8].map(|()| wait()), [1, 2, 4, 8, 16, 32, 50, 50]);
         lines.on_place(http);
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);
-        // Further clients in line change nothing.
+        // Further clients in line do not change the wait.
         let next = lines.arrival();
         lines.enter(http, next, slab.insert(1));
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);

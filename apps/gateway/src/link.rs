@@ -1,4 +1,4 @@
-//! The inner stack's end of the link to the program's stack: two queues in memory.
+//! In-memory link between the inner stack and the program's stack: two packet queues.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,26 +9,27 @@ use towpath_stack::net::IfaceId;
 use crate::limits::LINK_PACKETS_MAX;
 use crate::outer::Outer;
 
-/// The inner stack's interface on it, its only one besides its loopback.
+/// Interface of the inner stack on the link, its only one besides loopback.
 pub(crate) const LINK: IfaceId = IfaceId(1);
-/// Work left to the other stack where both are in memory: checksums and segments are nobody's.
+/// Offloads of an in-memory link. Checksums and segmentation are never needed.
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 
-/// Packets on their way in either direction. Both ends belong to one thread. The lock lets the
-/// inner stack own its end as a port, and costs two uncontended operations a batch.
+/// In-memory link with a packet queue per direction. Both ends run on one thread. The lock lets the
+/// inner stack own its end as a port, and costs two uncontended operations per batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     outer: Outer,
     queues: Arc<Mutex<Queues>>,
 }
 
-/// The packets of a [`Link`].
+/// Packet queues of a [`Link`].
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// From the program. Their tails point into the program's FIFOs, which wait for them.
+    /// Packets from the program, which refer to memory in the program's FIFOs until they are
+    /// dropped.
     pub(crate) from_program: Batch,
-    /// To the program.
+    /// Packets to the program.
     pub(crate) to_program: Batch,
 }
 

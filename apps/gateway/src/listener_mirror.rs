@@ -1,6 +1,7 @@
 //! Sockets of published ports, which refuse clients while the program does not listen.
 //!
-//! Either kind stays bound, so that nobody else gets the port, and the host's kernel refuses:
+//! In both states the socket stays bound, so that no other process gets the port. While shut, the
+//! host's kernel refuses clients:
 //!
 //! ```text
 //!        shut                                         open
@@ -25,30 +26,33 @@ use crate::events::family;
 use crate::limits::BACKLOG;
 use crate::sys;
 
-/// The socket of a published port, shut, and its address with the port that the host chose for 0.
+/// Binds the socket of a published port, shut, and returns it with its address; for port 0, the
+/// host chooses the port.
 ///
-/// The socket is of one family: a user that names an IPv4 address, 0.0.0.0 too, may rely on
-/// firewall rules for IPv4 alone.
+/// The socket serves one family only: a user who names an IPv4 address, even 0.0.0.0, may rely on
+/// IPv4 firewall rules.
 pub(crate) fn reserve(
     addr: SocketAddr,
     protocol: ForwardProtocol,
 ) -> Result<(Fd, SocketAddr), Errno> {
     let (mut socket, mut bound) = bound(addr, protocol)?;
     if addr.port() == 0 {
-        // Linux frees a port that it chose itself when the socket stops listening, or loses its
-        // peer (SOCK_BINDPORT_LOCK). A second socket names the port while the first one has it.
+        // Linux releases a port that it chose itself when the socket stops listening or is
+        // disconnected (SOCK_BINDPORT_LOCK). Therefore bind a second socket to the port by number
+        // while the first one holds it.
         if protocol == ForwardProtocol::Udp {
             sockopt::set_socket_reuseport(&socket, true)?;
         }
         (socket, bound) = named(bound, protocol)?;
     }
     match protocol {
-        // With SO_REUSEADDR bind(2) overlooks a port that others have bound with it, and listen(2)
-        // does not. From now on they cannot bind the port with that option (`fastreuse`).
+        // With SO_REUSEADDR, bind(2) ignores a port that other sockets have bound with this option,
+        // but listen(2) detects it. From then on they cannot bind the port with that option
+        // (`fastreuse`).
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
-            // For the flows of the program that leave from here. Before its bind the option would
-            // let others of this user have the port as well.
+            // Allow flows of the program to share this port. Set after bind(2), which would
+            // otherwise succeed on a port that another process of this user has.
             sockopt::set_socket_reuseport(&socket, true)?;
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
@@ -59,11 +63,11 @@ pub(crate) fn reserve(
     Ok((socket, bound))
 }
 
-/// Lets clients in.
+/// Accepts clients from now on.
 pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> {
     match protocol {
         ForwardProtocol::Tcp => {
-            // Connections of earlier clients have the port as well, and this option.
+            // Connections of earlier clients also hold the port and have this option.
             sockopt::set_socket_reuseaddr(socket, true)?;
             listen(socket, BACKLOG)
         }
@@ -71,15 +75,16 @@ pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> 
     }
 }
 
-/// Lets the host's kernel refuse clients. Connections that nobody has accepted are reset.
+/// Makes the host's kernel refuse clients and reset connections that were not accepted yet.
 pub(crate) fn shut(socket: &Fd, host: SocketAddr, protocol: ForwardProtocol) {
     match protocol {
         ForwardProtocol::Tcp => {
-            // A socket that does not listen would pass the shutdown on to its later connections.
+            // Only shut down a listening socket: otherwise later connections would inherit the
+            // shutdown.
             if sockopt::socket_acceptconn(socket) != Ok(false) {
                 let _ = shutdown(socket, Shutdown::Both);
             }
-            // The option of an open socket can be cleared.
+            // Clear the option, which can be cleared only on an open socket.
             let _ = sockopt::set_socket_reuseaddr(socket, false);
         }
         ForwardProtocol::Udp => {
@@ -88,7 +93,7 @@ pub(crate) fn shut(socket: &Fd, host: SocketAddr, protocol: ForwardProtocol) {
                 IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
                 ip => ip,
             };
-            // Where a host has no loopback interface the socket stays open, and clients wait.
+            // Without a loopback interface the socket stays open, and clients wait.
             let _ = connect(socket, &SocketAddr::new(ip, host.port()));
         }
     }
@@ -101,7 +106,7 @@ fn bound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr)
     Ok((socket, bound))
 }
 
-/// A socket that shares its port with one of [`bound`].
+/// Creates a socket that shares its port with a socket of [`bound`].
 fn named(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
     let socket = unbound(addr, protocol)?;
     if protocol == ForwardProtocol::Udp {

@@ -1,4 +1,4 @@
-//! The sockets of forwarded ports, on which the host listens for the program.
+//! Sockets of forwarded ports, on which the host listens for the program.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,55 +17,56 @@ use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
 
-/// All sockets of forwarded ports; a token's key is the index. The gateways of one host have the
-/// same list, and each watches some of them.
+/// Sockets of all forwarded ports; the index is part of the epoll token. The gateways of a host
+/// have the same list, and each watches some of the sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<ForwardedListener>,
 }
 
-/// A forwarded port.
+/// State of a forwarded port in one gateway.
 #[derive(Debug)]
 pub(crate) struct ForwardedListener {
-    /// The host's socket; every gateway sends datagrams from it.
+    /// Socket of the host; all gateways send datagrams from it.
     pub(crate) socket: Arc<Fd>,
-    /// The program's.
+    /// Port of the program.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
-    /// Where the host listens.
+    /// Address on which the host listens.
     pub(crate) host: SocketAddr,
-    /// Connections or datagrams wait that no gateway has taken yet.
+    /// Connections or datagrams are pending in the host's socket.
     pub(crate) ready: bool,
-    /// The listener is in a list of [`crate::forward`]: due, paused or waiting.
+    /// The listener is in a list of [`crate::forward`]: `due`, `paused` or `waiting`.
     pub(crate) listed: bool,
-    /// Reports about sent datagrams wait that no gateway has read yet.
+    /// Error reports about sent datagrams are pending in the host's socket.
     pub(crate) failed: bool,
-    /// Connections that are accepted and that no gateway has been given, of several gateways.
+    /// Accepted connections that were not given to a gateway yet; only used with several gateways.
     pub(crate) held: VecDeque<Accepted>,
     pub(crate) order: Order,
-    /// The socket was handed over by its owner: accepted connections inherit nothing of ours.
+    /// The socket was passed by its owner, so accepted connections do not inherit our socket
+    /// options.
     pub(crate) is_passed: bool,
 }
 
-/// The host's socket of a forwarded port, which refuses clients until [`Bound::open`] or
-/// [`PublishWatch`](crate::PublishWatch). A process may bind it for a gateway in another one.
+/// Bound host socket of a forwarded port. Refuses clients until [`Bound::open`] or
+/// [`PublishWatch`](crate::PublishWatch) opens it. Another process than the gateway's may bind it.
 #[derive(Debug)]
 pub struct Bound {
-    /// The port to be forwarded.
+    /// Forwarded port.
     pub which: Forward,
-    /// The socket.
+    /// Bound socket.
     pub socket: Arc<Fd>,
-    /// Where: with the port that was chosen where 0 was asked for.
+    /// Bound address, with the chosen port if port 0 was requested.
     pub host: SocketAddr,
-    /// Gate of a socket that was handed over.
+    /// Gate of a passed socket.
     pub(crate) gate: Option<Gate>,
 }
 
 impl Bound {
-    /// Binds a socket for each of `forwards`, or none.
+    /// Binds either a socket for each of `forwards` or none.
     ///
     /// # Errors
-    /// The first that cannot be had, and why.
+    /// Returns the first port that could not be bound, and the cause.
     pub fn all(forwards: &[Forward]) -> Result<Vec<Self>, ForwardError> {
         let bind = |which: &Forward| {
             let reserved = listener_mirror::reserve(which.host, which.protocol);
@@ -75,26 +76,26 @@ impl Bound {
         forwards.iter().map(bind).collect()
     }
 
-    /// A socket that [`Self::all`] has bound in another process.
+    /// Wraps a socket that [`Self::all`] bound in another process.
     pub fn reserved(which: Forward, socket: Fd, host: SocketAddr) -> Self {
         Self { which, socket: Arc::new(socket), host, gate: None }
     }
 
-    /// A socket that somebody else has bound, at the host's address in `which`: a TCP listener, or
-    /// a UDP socket without a peer. Clients wait while the program does not listen.
+    /// Wraps a socket that another process bound to the host's address in `which`: a TCP listener
+    /// or an unconnected UDP socket. Clients wait while the program does not listen.
     ///
     /// # Errors
-    /// The socket is of another kind.
+    /// Returns an error if the socket is of another kind.
     pub fn passed(which: Forward, socket: Fd) -> Result<Self, ForwardError> {
         let host = which.host;
         let gate = Gate::new(&socket, which.protocol, host.is_ipv6()).map_err(failed(which))?;
         Ok(Self { which, socket: Arc::new(socket), host, gate: Some(gate) })
     }
 
-    /// Lets clients in, for good.
+    /// Accepts clients from now on.
     ///
     /// # Errors
-    /// The host refuses to listen, for want of memory.
+    /// Returns an error if the host cannot listen because of insufficient memory.
     pub fn open(&self) -> Result<(), ForwardError> {
         let opened = match &self.gate {
             Some(gate) => gate.set(&self.socket, true),
@@ -108,7 +109,7 @@ fn failed(which: Forward) -> impl Fn(Errno) -> ForwardError {
     move |error| ForwardError { which, source: io::Error::from(error) }
 }
 
-/// The same on its way to the gateways of one host, which share it.
+/// Copy of [`Bound`] that the gateways of one host share.
 #[derive(Debug)]
 pub(crate) struct Opened {
     socket: Arc<Fd>,
@@ -125,8 +126,8 @@ impl From<Bound> for Opened {
 }
 
 impl Listeners {
-    /// Adds what was opened, and watches those that are this gateway's. None is added when one
-    /// cannot be watched.
+    /// Adds all of `opened` and watches those that this gateway serves. Adds none if watching one
+    /// fails.
     pub(crate) fn add(
         &mut self,
         events: &Events,
@@ -163,27 +164,27 @@ impl Listeners {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of listeners.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Takes back what was added.
+    /// Removes the listeners from index `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.list.truncate(len);
     }
 
-    /// The socket of a forwarded port.
+    /// Returns the socket of a forwarded port.
     pub(crate) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
         self.list.get(index as usize).map(|listener| listener.socket.as_fd())
     }
 
-    /// Where a forwarded port listens on the host.
+    /// Returns the host address of a forwarded port.
     pub(crate) fn host(&self, index: u32) -> Option<SocketAddr> {
         self.list.get(index as usize).map(|listener| listener.host)
     }
 
-    /// The port of the host that leads to a UDP port of the program.
+    /// Returns the host port that forwards to a UDP port of the program.
     pub(crate) fn host_port(&self, port: Port) -> Option<u16> {
         let leads = |listener: &&ForwardedListener| {
             listener.protocol == ForwardProtocol::Udp

@@ -1,8 +1,8 @@
-//! Flows of the gateway's own sockets that a route of the host leads back to the gateway.
+//! Detects flows of the gateway's own sockets that a route of the host leads back to the gateway.
 //!
-//! Each would become a flow again, and so on until the host has no more descriptors. The kernel
-//! puts the first packet of such a flow into the device within the call that sends it. Hence the
-//! newest flows are enough to recognise one.
+//! Each would become a new flow, until the host runs out of descriptors. The kernel delivers the
+//! first packet of such a flow to the device within the call that sends it. Therefore it suffices
+//! to remember the most recent flows.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,17 @@ use towpath_shm::Fd;
 
 use crate::limits::LOOPS_REMEMBERED_MAX;
 
-/// Ends of the newest flows of the gateway's own sockets.
+/// Endpoints of the gateway's most recent host connections.
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
-    /// Whether anything is remembered: a program in this process cannot be reached by a route.
+    /// Whether flows are recorded. A program in this process needs no detection, because no host
+    /// route leads to it.
     on: bool,
     order: VecDeque<Pair>,
     known: HashSet<Pair>,
 }
 
-/// The local address of a socket, and the address that it is connected to.
+/// Local address and peer address of a socket.
 type Pair = (SocketAddr, SocketAddr);
 
 impl Loops {
@@ -29,7 +30,7 @@ impl Loops {
         Self { on, ..Self::default() }
     }
 
-    /// Remembers a socket that is connected to `to`, or connecting.
+    /// Records a socket that is connected or connecting to `to`.
     pub(crate) fn note(&mut self, host: &Fd, to: SocketAddr) {
         if !self.on {
             return;
@@ -40,8 +41,8 @@ impl Loops {
         }
     }
 
-    /// The same for a socket that sends echo requests. Its port is the identifier, which a raw
-    /// socket does not know, and the peer has none.
+    /// Records a socket that sends echo requests. The local port is the echo identifier, which
+    /// `raw` provides for raw sockets; the peer's port is 0.
     pub(crate) fn note_echo(&mut self, host: &Fd, to: IpAddr, raw: Option<u16>) {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         if let Some(mut local) = local.filter(|_| self.on) {
@@ -61,7 +62,7 @@ impl Loops {
         }
     }
 
-    /// Whether a flow from `from` to `to` is one of the gateway's own sockets.
+    /// Returns whether a flow from `from` to `to` belongs to one of the gateway's own sockets.
     pub(crate) fn has(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.on && self.known.contains(&(from, to))
     }

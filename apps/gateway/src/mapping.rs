@@ -1,9 +1,9 @@
-//! From which port of the host the datagrams of a program's port leave.
+//! Maps UDP ports of the program to ports of the host.
 //!
-//! The first flow of a port takes the same port of the host if nobody has it, and else one that the
-//! host chooses. All further flows share it, so that every peer sees the program at one port.
-//! Clients behind a device have an address each: the same port of two of them is two ports of the
-//! host.
+//! The first flow of a port uses the same port number on the host if it is free. Otherwise the host
+//! chooses a port. Further flows share it, so that all peers see the program at one port. Clients
+//! behind a device have different addresses, so the same port of two clients maps to two host
+//! ports.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,13 +12,13 @@ use towpath_shm::Fd;
 use rustix::io::Errno;
 use rustix::net::{bind, getsockname, sockopt};
 
-/// Ports in use. Each has at least one flow, so that the limit of flows bounds them too.
+/// Mapped ports. Each has at least one flow, so the flow limit bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     map: HashMap<SocketAddr, Mapping>,
 }
 
-/// A UDP port of the program, for one IP version: the host's ports are apart by version as well.
+/// UDP port of the program for one IP version; the host's ports are separate by version, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Port {
     pub(crate) v6: bool,
@@ -32,8 +32,8 @@ struct Mapping {
 }
 
 impl Mappings {
-    /// Binds the socket of a new flow of `program`. `forwarded` is the port of the host that leads
-    /// there. False: none could be had, and the host chooses when the socket is connected.
+    /// Binds the socket of a new flow of `program`. `forwarded` is the host port that is forwarded
+    /// there. Returns false if no port could be bound; the host then chooses one at connect(2).
     //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
     //# REQ-1:  A NAT MUST have an "Endpoint-Independent Mapping" behavior.
     pub(crate) fn bind(&mut self, host: &Fd, program: SocketAddr, forwarded: Option<u16>) -> bool {
@@ -48,7 +48,7 @@ impl Mappings {
         true
     }
 
-    /// A flow that was bound ended.
+    /// Releases the mapping of an ended flow.
     pub(crate) fn release(&mut self, program: SocketAddr) {
         if let Some(mapping) = self.map.get_mut(&program) {
             mapping.flows -= 1;
@@ -59,25 +59,25 @@ impl Mappings {
     }
 }
 
-/// Binds one more socket to the port of another one.
+/// Binds a socket to the port of `other`.
 pub(crate) fn bind_beside(host: &Fd, other: &Fd, v6: bool) -> Result<(), Errno> {
     let bound = SocketAddr::try_from(getsockname(other)?).map_err(|_| Errno::AFNOSUPPORT)?;
     share(host, v6, bound.port()).map(drop)
 }
 
-/// Binds to a port that sockets of ours have. SO_REUSEPORT lets sockets of one user share it.
+/// Binds to a port of our own sockets. SO_REUSEPORT lets sockets of one user share it.
 fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
     sockopt::set_socket_reuseport(host, true)?;
     bind_any(host, v6, host_port)?;
     Ok(host_port)
 }
 
-/// Binds to a port that nobody has, the program's own number if possible, and returns its number.
+/// Binds to a free port, preferably the program's port number, and returns the port.
 fn take(host: &Fd, port: Port) -> Result<u16, Errno> {
-    // RFC 4787 §4.2.1 calls it port preservation; not possible if the port is taken, or privileged.
+    // Port preservation (RFC 4787 §4.2.1); fails if the port is in use or privileged.
     bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
-    // SO_REUSEPORT is set after the bind. Before it, the bind would succeed on a port of another
-    // gateway of this user, and one of the two would get the other's answers.
+    // Set SO_REUSEPORT after the bind. Otherwise the bind could succeed on a port of another
+    // gateway of this user, and one of the two would receive the other's answers.
     sockopt::set_socket_reuseport(host, true)?;
     let bound = SocketAddr::try_from(getsockname(host)?).map_err(|_| Errno::AFNOSUPPORT)?;
     Ok(bound.port())

@@ -1,10 +1,9 @@
-//! Nameservers, their order, and knowledge about them.
+//! Nameservers: their addresses, order and availability.
 //!
-//! A thread reads the file that names them. Opening it may take long (a network file system, a disk
-//! that sleeps), and no connection waits for it. The thread looks at it when a question is asked,
-//! so that an idle host is left alone. The question itself does not wait: it begins with the known
-//! nameservers. [`crate::dns::Forwarder`] turns it to another one when the file turns out to name
-//! others.
+//! A thread reads resolv.conf, because opening it may block (network file system, sleeping disk)
+//! and must not delay connections. The thread checks the file only after a query, so that an idle
+//! host stays idle. The query does not wait for the check and starts with the known nameservers. If
+//! the file names others, [`crate::dns::Forwarder`] redirects the query.
 
 mod resolv_conf;
 
@@ -28,57 +27,56 @@ use crate::limits::{
 pub(crate) use resolv_conf::PORT;
 use resolv_conf::ResolvConf;
 
-/// Nameservers that answer the program's questions.
+/// Source of the nameservers that answer the program's queries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nameserver {
-    /// Nameservers that the host's /etc/resolv.conf names, as resolv.conf(5) says. Changes of the
-    /// file are followed.
+    /// Nameservers in the host's /etc/resolv.conf, see resolv.conf(5). Changes of the file are
+    /// detected.
     OfHost,
-    /// Nameservers that this file of the same form names.
+    /// Nameservers in this file of the same format.
     ListedIn(PathBuf),
-    /// Nameservers at these addresses, the first one first; of more than three the others are not
-    /// used.
+    /// Nameservers at these addresses, in order of preference. At most three are used.
     At(Vec<SocketAddr>),
 }
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// The nameservers as they are known now.
+/// Known nameservers of one gateway.
 #[derive(Debug)]
 pub(crate) struct Nameservers {
     conf: ResolvConf,
-    /// For each: it said nothing for the whole timeout, and until then the others are asked first.
+    /// Time by nameserver until which it is tried last, because it timed out.
     silent_until_ns: [u64; NAMESERVERS_MAX],
-    /// With `rotate`: where the next question begins.
+    /// Start index of the next query if `rotate` is set.
     begin: usize,
     file: Option<Follower>,
 }
 
-/// The nameservers in the order in which one question, or one connection, tries them.
+/// Order in which one query or connection tries the nameservers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerRotation {
     order: [Option<SocketAddr>; NAMESERVERS_MAX],
     len: usize,
     attempts: usize,
-    /// Steps so far; each is one nameserver.
+    /// Number of nameservers tried so far, counting repetitions.
     steps: usize,
 }
 
-/// The gateway's end of the thread that reads the file.
+/// Handle of one gateway to the thread that reads the file.
 #[derive(Debug)]
 struct Follower {
-    /// Room for one request: another one while the thread is at it would find the same.
+    /// Requests a check. Capacity one, because a second pending request would find the same.
     look: SyncSender<()>,
     changed: Receiver<ResolvConf>,
     looked_ns: Option<u64>,
 }
 
 impl Nameservers {
-    /// The nameservers for each of several gateways, whose events these are. A single thread
-    /// follows the file for all.
+    /// Creates the nameservers of several gateways with these `events`. A single thread reads the
+    /// file for all gateways.
     ///
     /// # Errors
-    /// When the host gives no descriptor or no thread.
+    /// Returns an error if no descriptor or thread can be created.
     pub(crate) fn for_all(which: &Nameserver, events: &[Events]) -> io::Result<Vec<Self>> {
         let file = match which {
             Nameserver::OfHost => Path::new(RESOLV_CONF),
@@ -98,20 +96,19 @@ impl Nameservers {
         Self { conf, silent_until_ns: [0; NAMESERVERS_MAX], begin: 0, file: None }
     }
 
-    /// How long a nameserver is waited for.
+    /// Returns the time to wait for a nameserver.
     pub(crate) fn timeout_ns(&self) -> u64 {
         self.conf.timeout_s * 1_000_000_000
     }
 
-    /// Whether this is one of them.
+    /// Returns whether `nameserver` is in the list.
     pub(crate) fn has(&self, nameserver: SocketAddr) -> bool {
         self.conf.nameservers.contains(&nameserver)
     }
 
-    /// The order for a question that comes now: as the file says, but nameservers that left an
-    /// earlier question unanswered come last. The program has a timeout of its own, often the
-    /// same one. With a dead nameserver first in the file, it would never get an answer of the
-    /// others.
+    /// Returns the order for a new query: that of the file, but nameservers that timed out come
+    /// last. The program has its own timeout, often the same. With a dead nameserver first, it
+    /// would give up before the second one is tried.
     pub(crate) fn rotation(&mut self, now_ns: u64) -> ServerRotation {
         if let Some(file) = &mut self.file {
             file.look(now_ns);
@@ -138,12 +135,12 @@ impl Nameservers {
         tour
     }
 
-    /// A nameserver did not answer in time.
+    /// Marks a nameserver that timed out, so that it is tried last.
     pub(crate) fn on_silence(&mut self, now_ns: u64, nameserver: SocketAddr) {
         self.set_silent(nameserver, now_ns.saturating_add(NAMESERVER_SILENT_NS));
     }
 
-    /// A nameserver answered.
+    /// Marks a nameserver as available.
     pub(crate) fn on_answer(&mut self, nameserver: SocketAddr) {
         self.set_silent(nameserver, 0);
     }
@@ -155,8 +152,7 @@ impl Nameservers {
         }
     }
 
-    /// Takes what the thread found. True: there are other nameservers now, or they are asked in
-    /// another way.
+    /// Applies changes that the thread found. Returns true if the nameservers or options changed.
     pub(crate) fn refresh(&mut self) -> bool {
         let Some(conf) = self.file.as_ref().and_then(|file| file.changed.try_iter().last()) else {
             return false;
@@ -167,13 +163,13 @@ impl Nameservers {
 }
 
 impl ServerRotation {
-    /// The nameserver that is asked now.
+    /// Returns the current nameserver.
     pub(crate) fn current(&self) -> Option<SocketAddr> {
         let step = self.steps.checked_sub(1)?;
         *self.order.get(step % self.len.max(1))?
     }
 
-    /// Goes on to the next one; None: there is none, and the current one stays.
+    /// Advances to the next nameserver. Returns `None` and keeps the current one if there is none.
     pub(crate) fn advance(&mut self) -> Option<SocketAddr> {
         if !self.goes_on() {
             return None;
@@ -182,25 +178,25 @@ impl ServerRotation {
         self.current()
     }
 
-    /// The same, each nameserver once: for connections, which are waited for as long as it takes in
-    /// the end.
+    /// Returns the order with one round only, for connections: the last nameserver gets the
+    /// kernel's full connect timeout.
     pub(crate) fn once(self) -> Self {
         Self { attempts: 1, ..self }
     }
 
-    /// Whether [`ServerRotation::advance`] has another step.
+    /// Returns whether [`ServerRotation::advance`] has another nameserver.
     pub(crate) fn goes_on(&self) -> bool {
         self.steps < self.len * self.attempts
     }
 
-    /// Whether each of them has been asked as often as the others.
+    /// Returns whether all nameservers have been tried equally often.
     pub(crate) fn is_round(&self) -> bool {
         self.steps.is_multiple_of(self.len.max(1))
     }
 }
 
 impl Follower {
-    /// For the gateways with these events.
+    /// Starts the thread and returns a handle for each gateway.
     fn start(file: &Path, known: &ResolvConf, events: &[Events]) -> io::Result<Vec<Self>> {
         let (look, asked) = sync_channel(1);
         let (mut readers, mut followers) = (Vec::new(), Vec::new());
@@ -218,37 +214,38 @@ impl Follower {
         Ok(followers)
     }
 
-    /// Has the file looked at, unless that was done just now.
+    /// Requests a check of the file unless one was requested recently.
     fn look(&mut self, now_ns: u64) {
         let due = |looked: u64| now_ns.saturating_sub(looked) >= RESOLV_CONF_LOOK_NS;
         if self.looked_ns.is_none_or(due) {
             self.looked_ns = Some(now_ns);
-            // A full channel has a look that is still to come.
+            // If the channel is full, a check is already pending.
             let _ = self.look.try_send(());
         }
     }
 }
 
-/// How the thread tells a gateway.
+/// Connection of the thread to one gateway.
 struct NameserverReader {
     tell: Sender<ResolvConf>,
-    /// Readable when there is something to hear. The thread has it as long as it may ring it.
+    /// Eventfd, signalled when a new configuration is sent. Owned by the thread, so that it stays
+    /// open while the thread may signal it.
     bell: Fd,
 }
 
-/// Body of the thread: reads the file when it is asked to, and tells of changes. The thread ends
-/// with the last gateway.
+/// Thread main: checks the file on request and sends changes to all gateways. Ends after the last
+/// gateway was dropped.
 ///
-/// The path is opened anew each time: the file is often a link, and replaced rather than written
-/// to.
+/// Opens the path again each time, because the file is often a symlink, and is replaced rather than
+/// written.
 fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[NameserverReader]) {
     while asked.recv().is_ok() {
         let now = read(file);
         if now != known {
             known = now;
             for NameserverReader { tell, bell } in readers {
-                // A gateway that has ended hears nothing. The write fails when the counter is full,
-                // and then it is readable.
+                // Ignore errors: the gateway may have ended, and the write fails only if the
+                // counter is full, so that the eventfd is readable already.
                 let _ = tell.send(known.clone());
                 let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
             }
@@ -256,13 +253,13 @@ fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[N
     }
 }
 
-/// The content of the file; an unreadable file counts as an empty one.
+/// Reads the file; an unreadable file counts as empty.
 ///
-/// std and libc are not used: the stack may serve this process's own socket calls. Then they show
-/// the stack's nameserver in this file, which is this gateway.
+/// Avoids std and libc, because our stack may intercept this process's calls and present a file
+/// that names this gateway as the nameserver.
 fn read(file: &Path) -> ResolvConf {
     let mut text = Vec::new();
-    // Bytes that were read before an error count.
+    // Use the bytes that were read before an error.
     let _ = read_to(&mut text, file);
     ResolvConf::parse(&String::from_utf8_lossy(&text))
 }
@@ -292,7 +289,7 @@ mod tests {
         Nameservers::of(ResolvConf::parse(text))
     }
 
-    /// The last numbers of the addresses, in the order in which they are asked.
+    /// Last address bytes in query order.
     fn order(nameservers: &mut Nameservers, now_ns: u64) -> Vec<u8> {
         let mut tour = nameservers.rotation(now_ns);
         let last = |addr: SocketAddr| match addr.ip() {

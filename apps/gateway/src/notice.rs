@@ -1,4 +1,4 @@
-//! Notices for the user of the program, of which only the gateway knows.
+//! Notices for the user of the program that originate in the gateway.
 
 use std::fmt;
 use std::io;
@@ -8,74 +8,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ForwardProtocol;
 
-/// [`Gateway::on_notice`](crate::Gateway::on_notice) says who hears it: a function on the thread
-/// that turns the stack, which must not block. `Display` is the text for the user.
+/// Notice passed to the callback of [`Gateway::on_notice`](crate::Gateway::on_notice), which runs
+/// on the stack's thread and must not block. `Display` is the text for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The host lets this user send no pings. Said once; the counter is `echo_not_permitted`.
+    /// The host does not permit this user to send pings. Given once; see the counter
+    /// `echo_not_permitted`.
     PingNotPermitted,
-    /// A client of a published port was turned away, because the program does not listen where the
-    /// port leads. Said once for each; the counters are `tcp_accepted_refused` and
+    /// A client of a published port was refused, because the program does not listen on the
+    /// forwarded port. Given once per port; see the counters `tcp_accepted_refused` and
     /// `udp_clients_refused`.
     NobodyListens {
-        /// The protocol that the client used.
+        /// Protocol that the client used.
         protocol: ForwardProtocol,
-        /// The port of the host.
+        /// Published address of the host.
         host: SocketAddr,
-        /// Where it leads.
+        /// Address of the program to which the port is forwarded.
         program: SocketAddr,
     },
-    /// The program listens on its loopback only where a published port leads to it, so that the
-    /// port refuses clients. Said once for each port of the program, as soon as that begins to
-    /// listen: its next socket may mend it.
+    /// The program listens only on its loopback, so its published port refuses clients. Given once
+    /// per port of the program, as soon as it listens, although a later socket may accept clients.
     LoopbackOnly {
-        /// The protocol of both ports.
+        /// Protocol of both ports.
         protocol: ForwardProtocol,
-        /// The port of the host, or the first of several.
+        /// Published address of the host, or the first of several.
         host: SocketAddr,
-        /// Where it leads.
+        /// Address of the program to which the port is forwarded.
         program: SocketAddr,
     },
-    /// The program listens, and the host does not let the gateway do so.
+    /// The program listens, but the gateway could not listen on the host.
     NotOpened {
-        /// The protocol of the port.
+        /// Protocol of the port.
         protocol: ForwardProtocol,
-        /// The port of the host.
+        /// Published address of the host.
         host: SocketAddr,
-        /// The error that the host gave.
+        /// Error number of the host.
         errno: i32,
     },
-    /// Clients of published ports are refused, because their flows or the descriptors ran out. Said
-    /// once; the counter is `tcp_flows_full`.
+    /// Clients of published ports are refused, because the flow or descriptor limit is reached.
+    /// Given once; see the counter `tcp_flows_full`.
     ClientsRefused {
-        /// The port of the host at which that happened first.
+        /// Published address at which this happened first.
         host: SocketAddr,
-        /// Connections of clients that were open then.
+        /// Number of open client connections at that time.
         open: usize,
-        /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
+        /// Descriptor limit (RLIMIT_NOFILE) if that is the cause.
         descriptors: Option<u64>,
     },
-    /// New connections of a client are not taken, because it has as many as one client may have.
-    /// Said once; the counter is `tcp_client_full`.
+    /// New connections of a client are refused, because it has reached the per-client limit. Given
+    /// once; see the counter `tcp_client_full`.
     ClientFull {
-        /// The client.
+        /// Address of the client.
         client: IpAddr,
         /// Number of open connections of the client; over IPv6, of the client's /64 network.
         open: usize,
     },
-    /// A connection, datagram or ping of the gateway's own was led back to it by a route of the
-    /// host, and refused. Said once; the counter is `loops_refused`.
+    /// A connection, datagram or ping of the gateway itself was routed back to it and refused.
+    /// Given once; see the counter `loops_refused`.
     Loop {
-        /// Its destination; the port of a ping's is 0.
+        /// Destination; port 0 for a ping.
         to: SocketAddr,
     },
-    /// Connections that the program makes wait, for the same reason. Said once; the counter is
-    /// `tcp_flows_full`.
+    /// Connections of the program have to wait, because the flow or descriptor limit is reached.
+    /// Given once; see the counter `tcp_flows_full`.
     ConnectionsWait {
-        /// Connections that were open then, those of clients included.
+        /// Number of open connections at that time, including clients' connections.
         open: usize,
-        /// The limit of descriptors (RLIMIT_NOFILE), if that is the reason.
+        /// Descriptor limit (RLIMIT_NOFILE) if that is the cause.
         descriptors: Option<u64>,
     },
 }
@@ -135,7 +135,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// The protocol of a port, as `-p` writes it.
+/// Returns the protocol suffix of a port, as in the option `-p`.
 fn suffix(protocol: ForwardProtocol) -> &'static str {
     match protocol {
         ForwardProtocol::Tcp => "",
@@ -143,7 +143,7 @@ fn suffix(protocol: ForwardProtocol) -> &'static str {
     }
 }
 
-/// The reason why there are no more flows, and a remedy.
+/// Writes which limit is reached and how to raise it.
 fn bound(f: &mut fmt::Formatter<'_>, descriptors: Option<u64>) -> fmt::Result {
     match descriptors {
         Some(limit) => write!(

@@ -1,23 +1,23 @@
-//! The order in which clients of a published port come to the program.
+//! Order in which clients' connections to a published port reach the program.
 //!
-//! A client that connects twice has the first connection accepted first: programs rely on that
-//! (iperf3 tells its streams apart by it). The gateways of several shards connect to the program
-//! side by side. So the one that accepts gives a client's connections to one gateway after the
-//! other:
+//! Programs rely on the order of connections of one client (iperf3 tells its streams apart by it).
+//! However, the gateways of several shards connect to the program concurrently. Therefore the
+//! accepting gateway gives a client's connections to one gateway after the other:
 //!
 //! ```text
 //!  accepted ─► run: those given to one gateway ─► flights: not with the program yet
 //!     waits ◄── another gateway's turn, and flights are up
 //! ```
 //!
-//! - Within a run nothing waits, and a gateway keeps the order by itself.
-//! - Where any gateway will do, those that wait are divided among all of them, in one run each.
-//! - Different clients do not wait for each other, but for one that is in front of them in the same
-//!   queue.
-//! - The wait is bounded ([`ORDER_WAIT_NS`]). A flight that takes longer is not waited for again.
+//! - Connections of a run do not wait for each other, because a gateway keeps its own order.
+//! - Connections that any gateway can own are divided among all gateways, in one run each.
+//! - Clients do not wait for other clients, except behind a waiting connection in the same queue.
+//! - The wait is bounded ([`ORDER_WAIT_NS`]). A flight that exceeds it delays no further
+//!   connection.
 //!
-//! A flight is over when the program's stack has had its last packet of the handshake and turned
-//! since. Its messages to other shards about the connection come before any later ones.
+//! A flight ends once the program's stack has received the last packet of the handshake and
+//! completed a turn. Then its messages to other shards about this connection precede any later
+//! ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -30,63 +30,64 @@ use towpath_shm::Fd;
 use crate::limits::{CLIENTS_IN_ORDER_MAX, ORDER_WAIT_NS};
 use crate::siblings::Place;
 
-/// The order among connections of one published port.
+/// Order of the connections of one published port.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// The last run of each client, and of some whose flights are over.
+    /// Latest run by client; some runs may have no flights left.
     runs: HashMap<IpAddr, Run>,
-    /// The next connection waits until then at most.
+    /// Deadline of the wait of the next connection.
     until_ns: Option<u64>,
 }
 
-/// Connections of a client that one gateway was given in a row.
+/// Consecutive connections of a client that were given to one gateway.
 #[derive(Debug)]
 struct Run {
     owner: usize,
-    /// So many more of those that any gateway can have belong to it.
+    /// Number of further connections without a fixed owner that this run may take.
     left: usize,
     flights: Arc<Flights>,
 }
 
-/// Connections of a run that are not with the program yet.
+/// Connections of a run that the program does not have yet.
 #[derive(Debug)]
 struct Flights {
     up: AtomicU32,
-    /// The accepting gateway waits for the last of the flights.
+    /// The accepting gateway waits for the last flight, so the last drop must notify it.
     awaited: AtomicBool,
     bell: Arc<Fd>,
 }
 
-/// A flight, for as long as this lives.
+/// Keeps a flight counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FlightGuard(Arc<Flights>);
 
 /// Decision of [`Order::next`] about a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The connection goes to this gateway.
+    /// Give the connection to this gateway.
     Goes(usize, Option<FlightGuard>),
-    /// The connection waits, `since_now` for the first time.
+    /// Hold the connection; `since_now` if it has not waited before.
     Waits { since_now: bool },
 }
 
-/// The connection that is next.
+/// Next connection to be given to a gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) client: IpAddr,
-    /// The only gateway that can have it, if it is not any.
+    /// Gateway that must own the connection; `None` if any can.
     pub(crate) owner: Option<usize>,
-    /// How many connections there are to be given, itself included.
+    /// Number of held connections, including this one.
     pub(crate) waiting: usize,
 }
 
 impl Order {
-    /// Until when the next connection waits, unless the bell of [`Place::bell`] is rung before.
+    /// Returns the deadline of the next connection's wait; an eventfd notification can end it
+    /// earlier.
     pub(crate) fn until_ns(&self) -> Option<u64> {
         self.until_ns
     }
 
-    /// The gateway that is to have the connection that is next, and whether now.
+    /// Decides whether the next connection goes to a gateway now, and to which.
     pub(crate) fn next(&mut self, next: Candidate, place: &mut Place, now_ns: u64) -> Next {
         let Candidate { client, owner, waiting } = next;
         if let Some(run) = self.runs.get_mut(&client) {
@@ -114,7 +115,7 @@ impl Order {
         Next::Goes(to, Some(flight))
     }
 
-    /// Forgets the clients that have nothing on its way, if there are many.
+    /// Removes clients without flights if the table is full.
     fn make_room(&mut self) {
         if self.runs.len() >= CLIENTS_IN_ORDER_MAX {
             self.runs.retain(|_, run| run.flights.are_up());
@@ -123,8 +124,8 @@ impl Order {
 }
 
 impl Run {
-    /// Whether a connection belongs to the run. `owner`: the only gateway that can have it; None:
-    /// any can. If so it is counted.
+    /// Returns whether a connection belongs to the run, and counts it if so. `owner` is the gateway
+    /// that must own it; `None` if any can.
     fn takes(&mut self, owner: Option<usize>, place: &mut Place) -> bool {
         if let Some(owner) = owner {
             return owner == self.owner;
@@ -150,9 +151,9 @@ impl Flights {
         self.up.load(Ordering::SeqCst) > 0
     }
 
-    /// True: flights are up, and the bell is rung when they are over. Sequentially consistent, as
-    /// [`FlightGuard::drop`] is: the drop sees `awaited`, or this call sees that the flights are
-    /// over.
+    /// Returns whether flights remain, and if so requests a notification when they have ended.
+    /// Sequentially consistent with [`FlightGuard::drop`]: either the drop sees `awaited`, or this
+    /// call sees that the flights have ended.
     fn are_awaited(&self) -> bool {
         self.awaited.store(true, Ordering::SeqCst);
         self.are_up()
@@ -163,37 +164,39 @@ impl Drop for FlightGuard {
     fn drop(&mut self) {
         let Flights { up, awaited, bell } = &*self.0;
         if up.fetch_sub(1, Ordering::SeqCst) == 1 && awaited.load(Ordering::SeqCst) {
-            // A write fails only when the counter is full, and then the bell is readable.
+            // A write fails only if the counter is full; the eventfd is then readable already.
             let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Flights whose connection is made, and whose last packets the program's stack has not dealt with
+/// Flights whose connection is established, but whose packets the program's stack has not processed
 /// yet.
 #[derive(Debug, Default)]
 pub(crate) struct Landings {
     new: Vec<FlightGuard>,
-    /// Each with how many packets the program's stack has to take before.
+    /// Flights by the total number of packets that the program's stack must have taken before they
+    /// end.
     marked: VecDeque<(u64, FlightGuard)>,
-    /// How many it has taken.
+    /// Total number of packets taken by the program's stack.
     taken: u64,
 }
 
 impl Landings {
-    /// A connection is made: the packet that says so is among those for the program now.
+    /// Adds a flight whose connection was just established; the packet that completes it is queued
+    /// for the program.
     pub(crate) fn push(&mut self, flight: FlightGuard) {
         self.new.push(flight);
     }
 
-    /// The program's stack takes `n` of `waiting` packets.
+    /// Notes that the program's stack takes `n` of `waiting` packets.
     pub(crate) fn on_taken(&mut self, waiting: usize, n: usize) {
         let mark = self.taken + waiting as u64;
         self.marked.extend(self.new.drain(..).map(|flight| (mark, flight)));
         self.taken += n as u64;
     }
 
-    /// The program's stack has dealt with all that it has taken.
+    /// Ends the flights whose packets the program's stack has processed.
     pub(crate) fn settle(&mut self) {
         while self.marked.front().is_some_and(|(mark, _)| *mark <= self.taken) {
             self.marked.pop_front();
@@ -274,7 +277,7 @@ mod tests {
         for waiting in (1..=8).rev() {
             let next = Candidate { client: client(1), owner: None, waiting };
             match order.next(next, place, 0) {
-                // Earlier connections have landed.
+                // The first flights have ended.
                 Next::Waits { .. } => owners.push(Vec::new()),
                 Next::Goes(owner, flight) => owners.push(vec![(owner, flight)]),
             }
@@ -310,7 +313,7 @@ mod tests {
         landings.on_taken(5, 3);
         landings.push(goes(order.next(candidate(1, Some(0)), place, 0)).1);
         let up = |order: &Order| order.runs[&client(1)].flights.are_up();
-        // Two are left of before, and one is its own.
+        // Two packets precede it, and the third is its own.
         for taken in 1..=3 {
             landings.settle();
             assert!(up(&order) && !landings.is_empty(), "{taken}");

@@ -1,4 +1,4 @@
-//! The link between the inner stack and the stacks whose flows it takes.
+//! Link between the inner stack and the stacks whose flows it accepts.
 
 use std::net::IpAddr;
 
@@ -9,37 +9,37 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::config::GatewayConfig;
 use crate::link::OFFLOADS;
 
-/// Kind of link on which a [`Gateway`](crate::Gateway) is.
+/// Kind of link to which a [`Gateway`](crate::Gateway) is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
-    /// First bytes of its packets.
+    /// Link type of its packets.
     pub link: LinkType,
-    /// Ethernet address of the gateway; without meaning on an IP link.
+    /// Ethernet address of the gateway; ignored on IP links.
     pub mac: MacAddr,
-    /// Work that the other end does for packets of the gateway.
+    /// Offloads that the peer performs for packets of the gateway.
     pub offloads: Offloads,
-    /// Whether the other end is a stack of this process. Otherwise packets can be forged or lost,
-    /// and the gateway's own connections can come back to it.
+    /// Whether the peer is a stack in this process. Otherwise packets can be forged or lost, and
+    /// the gateway's own connections can be routed back to it.
     pub in_process: bool,
 }
 
-/// Length of the networks in which the gateway's addresses are on an Ethernet.
+/// Prefix lengths of the gateway's networks on Ethernet.
 const NETWORK_LEN_V4: u8 = 24;
 const NETWORK_LEN_V6: u8 = 64;
-/// Bytes of an Ethernet header (IEEE 802.3).
+/// Length of an Ethernet header in bytes (IEEE 802.3).
 const ETHERNET_HEADER_LEN: usize = 14;
 
 impl Outer {
-    /// A stack of this process, which takes packets from memory as they are.
+    /// In-memory link to a stack in this process.
     pub const IN_MEMORY: Self =
         Self { link: LinkType::Ip, mac: MacAddr([0; 6]), offloads: OFFLOADS, in_process: true };
 
-    /// A device with others behind it. On an Ethernet the gateway has the address `mac`.
+    /// Link through a device. On Ethernet the gateway has the address `mac`.
     pub fn device(port: &(impl Port + ?Sized), mac: MacAddr) -> Self {
         Self { link: port.link_type(), mac, offloads: port.offloads(), in_process: false }
     }
 
-    /// Offset of the IP header in a packet.
+    /// Returns the offset of the IP header in a packet.
     pub(crate) fn ip_offset(&self) -> usize {
         match self.link {
             LinkType::Ip => 0,
@@ -47,8 +47,8 @@ impl Outer {
         }
     }
 
-    /// The inner stack's interface on the link. On an Ethernet, its own addresses answer ARP and
-    /// NDP.
+    /// Returns the configuration of the inner stack's interface. On Ethernet, its addresses answer
+    /// ARP and NDP.
     pub(crate) fn interface(&self, config: &GatewayConfig) -> InterfaceConfig {
         let mut own = vec![config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)];
         let on_ethernet = self.link == LinkType::Ethernet;

@@ -1,8 +1,8 @@
-//! Published ports that come and go with sockets of a kernel. Kernels do not tell of new listeners,
-//! so this one is asked again and again.
+//! Published ports that follow the sockets of a kernel. Because kernels do not notify of new
+//! listeners, we poll.
 //!
-//! Budget: a look asks about [`PORTS_PER_LOOK`] ports at most, with four questions for each. A
-//! longer list takes several looks for a round.
+//! Budget: a poll covers at most [`PORTS_PER_LOOK`] ports with up to four queries each. A longer
+//! list takes several polls per round.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,55 +15,55 @@ use crate::listeners::Bound;
 use crate::notice::Notice;
 use crate::published::PublishedPort;
 
-/// A question to the kernel of a program: whether a packet to `program` finds a socket. Packets to
-/// a loopback address come by the loopback interface, and others by the device.
+/// Query to a program's kernel: whether a packet to `program` would reach a socket. Loopback
+/// destinations arrive on the loopback interface, others on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketQuestion {
-    /// TCP: a listener is meant. UDP: a socket without a peer.
+    /// TCP asks for a listener, UDP for an unconnected socket.
     pub protocol: ForwardProtocol,
     /// Destination of the packet.
     pub program: SocketAddr,
 }
 
-/// The kernel that has the sockets of a program.
+/// Kernel that holds the sockets of a program.
 pub trait ProgramKernel {
-    /// Answers questions, in their order.
+    /// Answers queries in order.
     ///
     /// # Errors
-    /// The kernel does not answer, this time.
+    /// The kernel did not answer; the next poll tries again.
     fn reached(&mut self, questions: &[SocketQuestion]) -> io::Result<Vec<bool>>;
 
-    /// Whether a UDP socket with a peer is at `program`.
+    /// Returns whether a connected UDP socket is bound to `program`.
     ///
     /// # Errors
-    /// The kernel does not answer, this time.
+    /// The kernel did not answer; the next poll tries again.
     fn has_peer(&mut self, program: SocketAddr) -> io::Result<bool>;
 }
 
-/// The published ports of a host whose program has its sockets in a [`ProgramKernel`]. Each lets
-/// clients in from the first look that finds a socket for them to the first that does not.
+/// Published ports of a program whose sockets are in a [`ProgramKernel`]. A port accepts clients
+/// from the first poll that finds a matching socket until the first that does not.
 pub struct PolledPorts {
     ports: Vec<Port>,
-    /// Index of the port that the next look begins with.
+    /// Index of the first port of the next poll.
     next: usize,
     tell: Box<dyn Fn(Notice) + Send>,
 }
 
-/// A port of the program.
+/// Port of the program and the host ports published for it.
 #[derive(Debug)]
 struct Port {
     protocol: ForwardProtocol,
     doors: Vec<PublishedPort>,
-    /// Addresses of the program to which clients of the doors are presented.
+    /// Addresses of the program to which clients of these ports are presented.
     programs: Vec<SocketAddr>,
-    /// Loopback addresses with the same port. Empty when the user was told of a listener there.
+    /// Loopback addresses with the same port; cleared after a loopback-only listener was reported.
     loopbacks: Vec<SocketAddr>,
 }
 
 impl PolledPorts {
-    /// The ports in `bound`, all shut, which a gateway configured by `config` is to serve
-    /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). `tell` hears what the user should
-    /// know, within [`Self::look`].
+    /// Creates the ports of `bound`, all shut, for a gateway configured by `config` to serve
+    /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). [`Self::look`] passes notices for
+    /// the user to `tell`.
     pub fn new<'a>(
         config: &GatewayConfig,
         bound: impl IntoIterator<Item = &'a Bound>,
@@ -82,16 +82,15 @@ impl PolledPorts {
         Self { ports: ports.into_iter().map(port).collect(), next: 0, tell: Box::new(tell) }
     }
 
-    /// Whether there is nothing to look at.
+    /// Returns whether there are no ports.
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
     }
 
-    /// Asks `kernel` about the next ports, and opens and shuts them. Returns whether any changed.
+    /// Polls the next ports using `kernel`, and opens or shuts them. Returns whether any changed.
     ///
     /// # Errors
-    /// Receivers of `kernel`. Ports that were not answered for stay as they are until the next
-    /// round.
+    /// Errors of `kernel`. Ports without an answer keep their state until the next round.
     pub fn look(&mut self, kernel: &mut impl ProgramKernel) -> io::Result<bool> {
         let count = PORTS_PER_LOOK.min(self.ports.len());
         let order = |n| (self.next + n) % self.ports.len();
@@ -136,7 +135,7 @@ impl Port {
         all.map(|program| SocketQuestion { protocol: self.protocol, program: *program })
     }
 
-    /// Opens and shuts doors by the addresses that are `reached`. Returns whether any changed.
+    /// Opens and shuts the published ports by the `reached` addresses. Returns whether any changed.
     fn settle(
         &mut self,
         reached: &[SocketAddr],
@@ -148,7 +147,7 @@ impl Port {
         for door in &mut self.doors {
             let mut is_open = door.programs.iter().any(is_reached);
             if !is_open && door.is_open && self.protocol == ForwardProtocol::Udp {
-                // `nc -u -l` connects its socket to the first client, and goes on with that.
+                // `nc -u -l` connects its socket to its first client and serves only that one.
                 for program in &door.programs {
                     is_open |= kernel.has_peer(*program)?;
                 }
@@ -174,7 +173,7 @@ mod tests {
     use std::net::TcpStream;
     use std::sync::mpsc::channel;
 
-    /// Sockets of a program that a test lists.
+    /// Simulated kernel sockets.
     #[derive(Default)]
     struct Listed {
         reached: Vec<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Published ports that come and go with the program's sockets in its stack.
+//! Published ports that follow the program's sockets in its stack.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,29 +15,30 @@ use crate::listener_mirror;
 use crate::listeners::Bound;
 use crate::notice::Notice;
 
-/// The published ports of a host, as the watch of its stack. Each lets clients in while a socket of
-/// the program would take what they send. Otherwise the host's kernel refuses them.
+/// Observes the listeners of a stack for the published ports of a host. A port accepts clients
+/// while a socket of the program would receive their packets; otherwise the host's kernel refuses
+/// them.
 pub struct PublishWatch {
-    /// By the program's port; the key begins with whether it is one of UDP.
+    /// Ports by (is UDP, port of the program).
     ports: BTreeMap<(bool, u16), Mutex<Port>>,
     tell: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
-/// A port of the program, with the sockets on it by seat.
+/// Port of the program, its published ports, and its sockets by their number.
 #[derive(Debug, Default)]
 struct Port {
     doors: Vec<PublishedPort>,
     sockets: BTreeMap<u32, ReceiverAt>,
-    /// The user was told that clients do not reach what listens.
+    /// The user was informed that clients do not reach this port's sockets.
     told: bool,
 }
 
-/// A published port of the host.
+/// Published port of the host.
 #[derive(Debug)]
 pub(crate) struct PublishedPort {
-    /// The socket that the gateways have.
+    /// Socket shared with the gateways.
     socket: Arc<Fd>,
-    /// Gate of a socket that was handed over.
+    /// Gate of a passed socket.
     gate: Option<Gate>,
     protocol: ForwardProtocol,
     host: SocketAddr,
@@ -46,14 +47,14 @@ pub(crate) struct PublishedPort {
     pub(crate) is_open: bool,
 }
 
-/// Clients of the network (RFC 5737, RFC 3849), to ask how such are presented.
+/// Example clients (RFC 5737, RFC 3849), used to determine how remote clients are presented.
 const SOMEBODY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SOMEBODY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
 impl PublishWatch {
-    /// The ports in `bound`, all shut, which gateways configured by `config` are to serve
-    /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). `tell` hears what the user should
-    /// know, from threads of the stack.
+    /// Creates the ports of `bound`, all shut, for gateways configured by `config` to serve
+    /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). Threads of the stack call `tell`
+    /// with notices for the user.
     pub fn new(
         config: &GatewayConfig,
         bound: &[Bound],
@@ -90,7 +91,7 @@ impl fmt::Debug for PublishWatch {
 }
 
 impl Port {
-    /// Opens and shuts doors, as the sockets say.
+    /// Opens or shuts the published ports according to the program's sockets.
     fn settle(&mut self, tell: &dyn Fn(Notice)) {
         let Self { doors, sockets, told } = self;
         for door in doors.iter_mut() {
@@ -108,7 +109,7 @@ impl Port {
 }
 
 impl PublishedPort {
-    /// Shut, also where an earlier program of this process has left it open.
+    /// Creates the port, shut, even if an earlier program of this process left it open.
     pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
         let Bound { which, socket, host, gate } = bound;
         if gate.is_none() {
@@ -125,7 +126,7 @@ impl PublishedPort {
             Some(somebody).filter(|_| !host.ip().is_loopback()),
             Some(SOMEBODY_V4).filter(|_| other),
         ];
-        // UDP has no second try.
+        // UDP has no second attempt.
         let tries = if which.protocol == ForwardProtocol::Udp { 1 } else { 2 };
         let presented = clients.into_iter().flatten().flat_map(|client| {
             let presented = config.presented(SocketAddr::new(client, 1), which.port);
@@ -141,13 +142,13 @@ impl PublishedPort {
         self.programs.iter().any(|program| at.is_reached_at(program.ip()))
     }
 
-    /// The program listens on its loopback only.
+    /// Returns the notice that the program listens on its loopback only.
     pub(crate) fn loopback_only(&self) -> Option<Notice> {
         let (protocol, host, program) = (self.protocol, self.host, *self.programs.first()?);
         Some(Notice::LoopbackOnly { protocol, host, program })
     }
 
-    /// Opens or shuts the door; false: as before.
+    /// Opens or shuts the port. Returns whether its state changed.
     pub(crate) fn set(&mut self, is_open: bool, tell: &dyn Fn(Notice)) -> bool {
         if std::mem::replace(&mut self.is_open, is_open) == is_open {
             return false;

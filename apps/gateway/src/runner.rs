@@ -1,12 +1,12 @@
-//! A gateway on a device, on one thread and without an engine.
+//! Runs a gateway on a device, on one thread without an engine.
 //!
 //! ```text
 //!   clients == kernel == device ─ inbound ─► Gateway ── flows ── host sockets
 //!                               ◄─ outbound ─
 //! ```
 //!
-//! Budget: per turn, the device's own system calls and one `epoll_pwait2` where nothing moved. A
-//! packet is moved between batches twice, and neither copied nor allocated for.
+//! Budget: per turn, the device's system calls, and one `epoll_pwait2` if no packet was moved. Each
+//! packet is moved between batches twice, without copy or allocation.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,51 +22,51 @@ use towpath_pool::{Batch, Pool, Port};
 use crate::gateway::Gateway;
 use crate::limits::{DEVICE_PACKETS_PER_TURN, LINK_PACKETS_MAX};
 
-/// A gateway and the device with its clients, or any two ports that take each other's packets.
+/// Two connected ports: a gateway and the device of its clients.
 pub struct Joint<G: Port, P: Port + ?Sized> {
     gateway: G,
     inbound: Batch,
-    /// Packets of the gateway that the device has not taken yet.
+    /// Packets of the gateway that the device has not accepted yet.
     outbound: Batch,
     pool: Pool,
     device: Box<P>,
 }
 
-/// Turns a [`Joint`] until it is told to end.
+/// Event loop that runs a [`Joint`].
 pub struct Runner<P: Port + ?Sized> {
     joint: Joint<Gateway, P>,
     epoll: OwnedFd,
-    /// Whether the device's descriptor is watched for writability.
+    /// Whether the device's descriptor is polled for writability.
     awaits_room: bool,
 }
 
-/// Why [`Runner::run`] returned.
+/// Reason why [`Runner::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Its owner said so.
+    /// The owner stopped the loop.
     Stopped,
     /// The device was deleted.
     DeviceGone,
 }
 
 impl<G: Port, P: Port + ?Sized> Joint<G, P> {
-    /// Joins a gateway, whose [`Outer`](crate::Outer) is the device's, to the device.
+    /// Connects a gateway to a device; its [`Outer`](crate::Outer) must match the device.
     pub fn new(gateway: G, device: Box<P>) -> Self {
         let (inbound, outbound) = Default::default();
         Self { gateway, inbound, outbound, pool: Pool::default(), device }
     }
 
-    /// The gateway.
+    /// Returns the gateway.
     pub fn gateway(&mut self) -> &mut G {
         &mut self.gateway
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&mut self) -> &mut P {
         &mut self.device
     }
 
-    /// Moves packets both ways; returns how many.
+    /// Moves packets in both directions and returns their number.
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Self { gateway, inbound, outbound, pool, device } = self;
         let mut moved = device.poll(now_ns, pool, inbound, DEVICE_PACKETS_PER_TURN);
@@ -78,7 +78,7 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
         moved
     }
 
-    /// Gives the device what the gateway has for it; false: the device takes no more.
+    /// Passes the gateway's packets to the device. Returns false if the device accepts no more.
     fn deliver(&mut self, now_ns: u64) -> bool {
         let Self { gateway, outbound, pool, device, .. } = self;
         while outbound.is_empty() && gateway.poll(now_ns, pool, outbound, LINK_PACKETS_MAX) > 0 {
@@ -87,10 +87,10 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
         outbound.is_empty()
     }
 
-    /// When a turn is due though nothing arrived; a time that is past means at once.
+    /// Returns the time of the next turn if no packet arrives; a time in the past means now.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let device = self.device.next_timeout_ns();
-        // Until a full device has room, the gateway's packets stay where they are.
+        // While the device is full, the gateway keeps its packets.
         let gateway = match self.outbound.len() < LINK_PACKETS_MAX {
             true => self.gateway.next_timeout_ns(),
             false => None,
@@ -99,19 +99,18 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
     }
 }
 
-/// Names of descriptors in the set: the device, the gateway, and from [`FIRST_WAKE`] on those of
-/// the owner.
+/// Epoll data of the descriptors: the device, the gateway, and from [`FIRST_WAKE`] on the owner's.
 const DEVICE: u64 = 0;
 const GATEWAY: u64 = 1;
 const FIRST_WAKE: u64 = 2;
-/// Descriptors that are told of at once; others follow in the next turn.
+/// Maximum number of events per epoll_wait call.
 const TOLD_MAX: usize = 8;
 
 impl<P: Port + ?Sized> Runner<P> {
-    /// A loop that has done nothing yet.
+    /// Creates the event loop.
     ///
     /// # Errors
-    /// The host gives no descriptor, or the device has none.
+    /// Returns an error if no epoll descriptor can be created or the device has no descriptor.
     pub fn new(joint: Joint<Gateway, P>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let device = joint.device.wake_fd().ok_or(io::ErrorKind::Unsupported)?;
@@ -121,13 +120,13 @@ impl<P: Port + ?Sized> Runner<P> {
         Ok(Self { joint, epoll, awaits_room: false })
     }
 
-    /// The gateway.
+    /// Returns the gateway.
     pub fn gateway(&mut self) -> &mut Gateway {
         self.joint.gateway()
     }
 
-    /// Resets all connections towards their clients before the device vanishes. Packets that the
-    /// device does not take at once are lost.
+    /// Resets all connections towards their clients before the device is removed. Packets that the
+    /// device does not accept at once are lost.
     pub fn reset_clients(&mut self) {
         let now_ns = now_ns();
         loop {
@@ -139,11 +138,11 @@ impl<P: Port + ?Sized> Runner<P> {
         }
     }
 
-    /// Turns until `woken` says so, which is called with the number of each of `wakes` that is
-    /// readable.
+    /// Runs until `woken` breaks. `woken` is called with the index of each readable descriptor of
+    /// `wakes`.
     ///
     /// # Errors
-    /// The host refuses to wait, for want of memory.
+    /// Returns an error if the host cannot wait because of insufficient memory.
     pub fn run(
         &mut self,
         wakes: &[BorrowedFd<'_>],
@@ -159,7 +158,7 @@ impl<P: Port + ?Sized> Runner<P> {
             if self.joint.device.is_gone() {
                 break Ended::DeviceGone;
             }
-            // A device that is never empty must not keep the owner's word from being heard.
+            // Poll the owner's descriptors even if the device always has packets.
             busy_turns = if moved > 0 { busy_turns + 1 } else { 0 };
             if moved > 0 && busy_turns < BUSY_TURNS_MAX {
                 continue;
@@ -180,7 +179,7 @@ impl<P: Port + ?Sized> Runner<P> {
         self.joint.next_timeout_ns().map(|due| due.saturating_sub(now_ns))
     }
 
-    /// Sleeps until something is to be done, `wait_ns` at most.
+    /// Sleeps until a descriptor is ready or `wait_ns` has passed.
     fn wait(
         &mut self,
         wait_ns: Option<u64>,
@@ -210,7 +209,7 @@ impl<P: Port + ?Sized> Runner<P> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Watches the device for room as long as it has refused packets.
+    /// Polls the device for writability while it is blocked.
     fn await_room(&mut self) -> io::Result<()> {
         let blocked = self.joint.device.blocked();
         if blocked == std::mem::replace(&mut self.awaits_room, blocked) {
@@ -223,14 +222,14 @@ impl<P: Port + ?Sized> Runner<P> {
     }
 }
 
-/// Connections that are reset before their segments are given to the device: no more than the
-/// queues of the gateway hold.
+/// Number of connections reset before their segments are passed to the device; bounded by the
+/// gateway's queues.
 const RESETS_AT_ONCE: usize = LINK_PACKETS_MAX / 4;
 
-/// Turns in a row after which the owner's descriptors are looked at.
+/// Maximum number of consecutive busy turns before the owner's descriptors are polled.
 const BUSY_TURNS_MAX: u32 = 64;
 
-/// CLOCK_MONOTONIC.
+/// Returns CLOCK_MONOTONIC.
 fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

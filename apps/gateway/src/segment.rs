@@ -1,4 +1,4 @@
-//! Segments of the program: what their headers say, and how a SYN among them is refused.
+//! Parses headers of the program's segments, and refuses its SYNs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -13,8 +13,8 @@ use crate::context::{Context, Shared};
 use crate::icmp::About;
 use crate::limits::PLAIN_TTL;
 
-/// TTL and class in the IP header of a packet, or default values when there is none. Looked at for
-/// every packet of the program, which is why it is not parsed.
+/// Returns TTL and traffic class of an IP packet, or defaults if it is malformed. Called for every
+/// packet of the program, so it avoids parsing the whole header.
 pub(crate) fn ttl_and_tos(packet: &[u8]) -> (u8, u8) {
     match packet {
         [first, tos, _, _, _, _, _, _, ttl, ..] if first >> 4 == 4 => (*ttl, *tos),
@@ -25,8 +25,8 @@ pub(crate) fn ttl_and_tos(packet: &[u8]) -> (u8, u8) {
     }
 }
 
-/// Source, destination and sequence number of a segment. None for other packets, and for those with
-/// extension headers, which a program's stack does not put before TCP.
+/// Returns source, destination and sequence number of a TCP segment. `None` for other packets,
+/// including those with IPv6 extension headers, which a program's stack does not send with TCP.
 pub(crate) fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, SeqNum)> {
     let (src, dst, protocol, at): (IpAddr, IpAddr, _, _) = match packet.first()? >> 4 {
         4 => {
@@ -52,8 +52,8 @@ pub(crate) fn refuse(cx: &mut Context<'_, impl Host>, pending: PendingId, refusa
     cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
 }
 
-/// Passes on to the program the ICMP error that came for the host's SYN, with its sender. False:
-/// there was none. `nameserver` is the address that the host connects to for the DNS forwarder.
+/// Passes an ICMP error for the host's SYN on to the program. Returns false if there is none.
+/// `nameserver` is the destination of a connection to the DNS forwarder.
 pub(crate) fn report_why(
     cx: &mut Context<'_, impl Host>,
     host: &Fd,
@@ -74,13 +74,13 @@ pub(crate) fn report_why(
     counters.icmp_errors > before
 }
 
-/// The refusal that the program is told when the host cannot connect. Silence where the program's
-/// own timeout tells the truth: nobody answered, or there was no descriptor and a repeated SYN may
-/// fare better.
+/// Returns how to refuse the program's SYN after a failed connect. `Ignore` if the program's own
+/// timeout fits better: the peer timed out, or resources ran out and a retransmitted SYN may
+/// succeed.
 pub(crate) fn refusal_for(error: Errno) -> Refusal {
     match error {
-        // EADDRNOTAVAIL: a route, but no address of its family to come from. With no port left, a
-        // program on the kernel hears of it at once too.
+        // EADDRNOTAVAIL: no source address of that family, or no free port. The kernel reports both
+        // at once, too.
         Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
             Refusal::NetUnreachable
         }

@@ -1,4 +1,4 @@
-//! Flows as a user is shown them.
+//! Snapshots of flows for display.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -13,43 +13,43 @@ use crate::segment::ends_of_segment;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// A flow between a client of the gateway's link and a server, at this moment.
+/// Snapshot of a flow between a client and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
     /// Protocol of the flow.
     pub protocol: FlowProtocol,
-    /// State as the client's socket would be in it, spelled as in ss(8).
+    /// State of the client's socket, named as in ss(8).
     pub state: &'static str,
-    /// The client: the end that began the flow. The port of a ping is its identifier.
+    /// Client, which began the flow. For a ping, the port is the identifier.
     pub client: SocketAddr,
-    /// The destination that the client chose. Port 0 for a ping.
+    /// Destination chosen by the client; port 0 for a ping.
     pub server: SocketAddr,
-    /// The host's socket that carries the flow, if it has an address yet.
+    /// Address of the host socket that carries the flow, if it has one yet.
     pub via: Option<SocketAddr>,
-    /// Payload of the client that the gateway has taken; of a client of a published port, that the
-    /// program has.
+    /// Payload bytes accepted from the client. For clients of published ports, bytes acknowledged
+    /// by the program.
     pub bytes_to_server: u64,
-    /// Payload of the server that the client has: acknowledged by it (TCP), or sent to it. With a
-    /// published port, that the gateway has taken from the program.
+    /// Payload bytes delivered to the client: acknowledged (TCP) or sent. For published ports,
+    /// bytes accepted from the program.
     pub bytes_to_client: u64,
-    /// Bytes of the client that wait for the server.
+    /// Bytes of the client queued for the server.
     pub waiting_for_server: u32,
-    /// Bytes of the server that wait for the client.
+    /// Bytes of the server queued for the client.
     pub waiting_for_client: u32,
 }
 
 /// Protocol of a [`FlowEntry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowProtocol {
-    /// A connection.
+    /// TCP connection.
     Tcp,
-    /// Datagrams between two ports.
+    /// UDP datagrams between two ports.
     Udp,
-    /// Echo requests and replies.
+    /// ICMP echo requests and replies.
     Echo,
 }
 
-/// All flows.
+/// Returns snapshots of all flows.
 pub(crate) fn flows<H: Host>(
     now: Instant,
     stack: &Stack<H>,
@@ -59,7 +59,7 @@ pub(crate) fn flows<H: Host>(
     tcp.chain(udp.shown()).chain(echo.shown()).collect()
 }
 
-/// A flow of datagrams.
+/// Returns the snapshot of a UDP or echo flow.
 pub(crate) fn datagrams(
     protocol: FlowProtocol,
     (client, server): (SocketAddr, SocketAddr),
@@ -125,13 +125,13 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
     })
 }
 
-/// End of a connection, and its bytes.
+/// End of a connection with its byte counts.
 struct ShownEnd {
     addr: SocketAddr,
     ended: bool,
-    /// Bytes that were taken from it, or that the peer has of it.
+    /// Bytes accepted from this end, or acknowledged by its peer.
     sent: u64,
-    /// Bytes of it that wait in the gateway.
+    /// Bytes of this end that are queued in the gateway.
     unread: u32,
 }
 

@@ -1,18 +1,17 @@
-//! The gateways of one host: each shard of the program's stack has one, and what a shard sends goes
-//! into its own.
+//! Sibling gateways of one host. Each shard of the program's stack has its own gateway, which
+//! handles the packets that the shard sends.
 //!
-//! So each gateway has the flows of its shard, and nobody else sees them. Some things they have to
-//! agree on:
+//! Flows are private to a gateway. The following state is shared:
 //!
-//! - The program's answers leave from the shard that owns the flow, so a client's connection must
-//!   be with the gateway of that shard. A single gateway listens, and hands each connection to the
-//!   gateway of the owner, in an order that the program sees (`order`).
-//! - The datagrams of such clients come in at one gateway as well, and the program's answers leave
-//!   from the shard of its socket. Its gateway learns of the client when the first answer comes.
-//! - A UDP port of the program has one port of the host, whichever shards its sockets are in.
+//! - The program's segments leave through the shard that owns the flow, so a client's connection
+//!   must be in that shard's gateway. A single gateway accepts the connections, and hands each to
+//!   the owner's gateway in an order that the program observes (`order`).
+//! - A single gateway receives the clients' datagrams, but answers leave through the shard of the
+//!   program's socket. The gateway of that shard looks up the client at the first answer.
+//! - A UDP port of the program maps to one host port, whichever shards its sockets are in.
 //! - A notice for the user is given once.
 //!
-//! Locks are taken where flows begin and end. No packet of a flow takes one.
+//! Locks are taken only when flows begin and end, never per packet of a flow.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -33,25 +32,25 @@ use crate::limits::HANDED_MAX;
 use crate::mapping::Mappings;
 use crate::order::FlightGuard;
 
-/// A gateway's place among its siblings.
+/// Handle of one gateway to the state shared with its siblings.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) siblings: Arc<Siblings>,
     number: usize,
-    /// None: there are no others.
+    /// Connections handed over by siblings; `None` without siblings.
     inbox: Option<Receiver<Accepted>>,
-    /// How many clients that anybody can have this one has given to each.
+    /// Number of connections given to each gateway among those that any gateway may own.
     given: Vec<u64>,
-    /// Port chosen last.
+    /// Client port chosen last.
     port: u16,
 }
 
-/// State that all gateways of a host share.
+/// State shared by all gateways of a host.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     owners: Owners,
     pub(crate) budget: Arc<FlowBudget>,
-    /// Inboxes of the gateways, empty when there is but one.
+    /// Inbox of each gateway; empty if there is only one.
     inboxes: Vec<SiblingInbox>,
     mappings: Mutex<Mappings>,
     clients: Mutex<HashMap<SiblingEnds, Arc<Client>>>,
@@ -61,79 +60,79 @@ pub(crate) struct Siblings {
 #[derive(Debug)]
 struct SiblingInbox {
     give: SyncSender<Accepted>,
-    /// Rung for each connection that is given, and when one need not wait any more.
+    /// Eventfd, signalled when a connection is handed over or no longer has to wait.
     bell: Arc<Fd>,
 }
 
-/// A connection of a client of a published port.
+/// Accepted connection of a published port's client.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) host: Fd,
     pub(crate) client: IpAddr,
     pub(crate) presented: [Option<Presented>; 2],
-    /// Right to the descriptor of `host`.
+    /// Reserves the descriptor of `host` in the flow budget.
     pub(crate) share: Share,
-    /// Other connections wait until this one is with the program.
+    /// Delays later connections until the program has this one.
     pub(crate) flight: Option<FlightGuard>,
 }
 
-/// The program's end and the other one.
+/// Endpoints of a flow: the program's and its peer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SiblingEnds {
     pub(crate) program: SocketAddr,
     pub(crate) peer: SocketAddr,
 }
 
-/// A client of a published UDP port.
+/// Client of a published UDP port.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) listener: u32,
     pub(crate) address: SocketAddr,
-    /// The address of the host that it wrote to last.
+    /// Host address to which the client last sent a datagram.
     host: Mutex<Option<IpAddr>>,
-    /// How often that has changed: who has seen as many changes need not look.
+    /// Number of changes of `host`, so that readers can skip the lock if it has not changed.
     moves: AtomicU32,
-    /// The program has answered, by way of another gateway than the one where the client comes in.
+    /// Set when the program answers through another gateway than the client's receiving one.
     answered: AtomicBool,
 }
 
-/// A gateway's knowledge of a client that others may know, too.
+/// Reference of one gateway to a client that siblings may also know.
 #[derive(Debug)]
 pub(crate) struct KnownClient {
     pub(crate) client: Arc<Client>,
-    /// Changes of its `host` that were seen.
+    /// Value of `moves` when `host` was last read.
     seen: u32,
 }
 
-/// Topic of a notice that is given once.
+/// Notice that is given only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     Ping,
-    /// Clients of published ports are refused for want of flows.
+    /// Clients of published ports are refused because the flow limit is reached.
     ClientsRefused,
-    /// Connections of the program wait for want of flows.
+    /// Connections of the program wait because the flow limit is reached.
     ConnectionsWait,
-    /// A client has as many TCP flows as one may have.
+    /// A client has reached the maximum number of TCP flows per client.
     ClientFull,
-    /// The gateway's own connections come back to it.
+    /// The gateway's own connections are routed back to it.
     Loop,
-    /// No program takes connections to this port of the host.
+    /// No program listens on this published TCP port.
     Tcp(u16),
-    /// No program takes datagrams to this listener.
+    /// No program receives the datagrams of this listener.
     Udp(u32),
 }
 
 impl Place {
-    /// Place of a gateway without others.
+    /// Creates the handle of a gateway without siblings.
     pub(crate) fn alone(budget: Arc<FlowBudget>) -> Self {
         let siblings = Siblings::new(Owners::new(&[0; 32], 1), budget, Vec::new());
         Self { siblings: Arc::new(siblings), number: 0, inbox: None, given: vec![0], port: 0 }
     }
 
-    /// A place for the gateway of each shard.
+    /// Creates a handle for the gateway of each shard.
     ///
     /// # Errors
-    /// When the host gives no descriptor.
+    /// Returns an error if an eventfd cannot be created.
     pub(crate) fn all(owners: Owners, budget: Arc<FlowBudget>) -> io::Result<Vec<Self>> {
         if owners.count() == 1 {
             return Ok(vec![Self::alone(budget)]);
@@ -158,70 +157,70 @@ impl Place {
         self.inbox.is_none()
     }
 
-    /// How many gateways there are.
+    /// Returns the number of gateways.
     pub(crate) fn count(&self) -> usize {
         self.siblings.owners.count()
     }
 
-    /// Number of this gateway.
+    /// Returns the index of this gateway.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether this gateway takes what comes in on a published port.
+    /// Returns whether this gateway receives from the published port `listener`.
     pub(crate) fn listens(&self, listener: usize) -> bool {
         listener % self.count() == self.number
     }
 
-    /// A descriptor that is readable when another gateway has handed something over, or a
-    /// connection need not wait any more.
+    /// Returns the eventfd that becomes readable when a sibling hands over a connection or a
+    /// connection no longer has to wait.
     pub(crate) fn notifier(&self) -> Option<&Arc<Fd>> {
         self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
     }
 
-    /// The gateway that owns a connection. `None`: a client that is not shown at its own port can
-    /// be any gateway's, which chooses a port.
+    /// Returns the gateway that must own a connection. `None`: the client's port is not preserved,
+    /// so that any gateway can choose a suitable port.
     pub(crate) fn owner(&self, accepted: &Accepted) -> Option<usize> {
         let first = accepted.presented[0].filter(|first| first.client.port() != 0)?;
         Some(self.siblings.owners.owner(first.client, first.program).index())
     }
 
-    /// The gateway that has been given the fewest clients that any can have.
+    /// Returns the gateway with the fewest connections among those that any gateway may own.
     pub(crate) fn least_given(&self) -> usize {
         let least = self.given.iter().enumerate().min_by_key(|(_, given)| **given);
         least.map_or(self.number, |(owner, _)| owner)
     }
 
-    /// A gateway is given one of those.
+    /// Counts a connection given to `owner` that any gateway may own.
     pub(crate) fn note_given(&mut self, owner: usize) {
         if let Some(given) = self.given.get_mut(owner) {
             *given += 1;
         }
     }
 
-    /// Hands a connection to another gateway. The connection comes back if that one has enough to
-    /// do.
+    /// Hands a connection to another gateway. Returns the connection if that gateway's inbox is
+    /// full.
     pub(crate) fn hand_over(&self, to: usize, accepted: Accepted) -> Option<Accepted> {
         let Some(inbox) = self.siblings.inboxes.get(to) else { return Some(accepted) };
         match inbox.give.try_send(accepted) {
             Ok(()) => {
-                // A write fails only when the counter is full, and then the bell is readable.
+                // A write fails only if the counter is full; the eventfd is then readable already.
                 let _ = rustix::io::write(inbox.bell.as_fd(), &1u64.to_ne_bytes());
                 None
             }
             Err(TrySendError::Full(accepted)) => Some(accepted),
-            // The other gateway has ended, and the run with it: the client's connection is reset.
+            // The receiving gateway has ended with the run, so dropping the connection resets it.
             Err(TrySendError::Disconnected(_)) => None,
         }
     }
 
-    /// A connection that was handed over.
+    /// Takes the next connection that was handed over.
     pub(crate) fn take(&self) -> Option<Accepted> {
         self.inbox.as_ref()?.try_recv().ok()
     }
 
-    /// The next port of `range` that makes this gateway's shard the owner of a flow from `ip` to
-    /// the program. At most `tries` ports are tried, which the caller has left of
+    /// Returns the next address of `ip` with a port of `range` for which this gateway's shard owns
+    /// the flow to the program. Tries at most `tries` ports, the caller's remainder of
     /// [`PORTS_TRIED_MAX`](crate::limits::PORTS_TRIED_MAX).
     pub(crate) fn next_port(
         &mut self,
@@ -249,21 +248,21 @@ impl Siblings {
         Self { owners, budget, inboxes, mappings, clients, told }
     }
 
-    /// Ports of the host for the program's UDP ports.
+    /// Locks the mapping of the program's UDP ports to host ports.
     pub(crate) fn mappings(&self) -> MutexGuard<'_, Mappings> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a topic's notice has not been given yet. The topic counts as told from now on.
+    /// Returns whether a notice was not given before, and marks it as given.
     pub(crate) fn is_first(&self, topic: Topic) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(topic)
     }
 
-    /// A client has a flow between `ends`, and the other gateways are to know. `None`: there are no
-    /// others.
+    /// Registers the client of the flow between `ends` for the sibling gateways. Returns `None`
+    /// without siblings.
     ///
     /// # Errors
-    /// Another client has it.
+    /// Fails if another client has these endpoints.
     pub(crate) fn register(
         &self,
         ends: SiblingEnds,
@@ -281,7 +280,7 @@ impl Siblings {
             answered: AtomicBool::new(false),
         };
         let mut clients = self.clients();
-        // Another gateway may still answer to it, while this one has forgotten it.
+        // A sibling may still use the entry after this gateway has dropped its flow.
         let client = clients.entry(ends).or_insert_with(|| Arc::new(new()));
         if (client.listener, client.address) != (listener, address) {
             return Err(Taken);
@@ -292,22 +291,22 @@ impl Siblings {
         Ok(Some(known))
     }
 
-    /// The client whose flow is between `ends`, if another gateway knows of one.
+    /// Looks up the client of the flow between `ends` that another gateway registered.
     pub(crate) fn client(&self, ends: &SiblingEnds) -> Option<KnownClient> {
         if self.inboxes.is_empty() {
             return None;
         }
         let client = Arc::clone(self.clients().get(ends)?);
-        // Its address is still to be looked up.
+        // Make `seen` differ, so that the first `updates` returns the address.
         let seen = client.moves.load(Ordering::Acquire).wrapping_sub(1);
         Some(KnownClient { client, seen })
     }
 
-    /// A gateway has forgotten its flow with a client. The last one takes it out.
+    /// Drops a gateway's reference to a client. The last reference removes the entry.
     pub(crate) fn forget(&self, ends: &SiblingEnds, known: &KnownClient) {
         let mut clients = self.clients();
         let is_last = |client: &Arc<Client>| {
-            // A reference is here, and another in the flow that ends.
+            // The table holds a reference, and so does the ending flow.
             Arc::ptr_eq(client, &known.client) && Arc::strong_count(client) == 2
         };
         if clients.get(ends).is_some_and(is_last) {
@@ -320,22 +319,22 @@ impl Siblings {
     }
 }
 
-/// Another client has the flow.
+/// Error: another client uses these endpoints.
 #[derive(Debug)]
 pub(crate) struct Taken;
 
 impl Client {
-    /// Notes the address of the host that the client writes to now.
+    /// Stores the host address that the client now sends to.
     pub(crate) fn moved_to(&self, host: Option<IpAddr>) {
         let mut known = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != host {
             *known = host;
-            // Release: who sees the number finds the address.
+            // Release: a reader that sees the new count also sees the address.
             self.moves.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// The program has answered.
+    /// Marks the client as answered by the program.
     pub(crate) fn set_answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
     }
@@ -346,7 +345,7 @@ impl Client {
 }
 
 impl KnownClient {
-    /// The address of the host that the client writes to, if that has changed.
+    /// Returns the host address that the client sends to if it has changed.
     pub(crate) fn updates(&mut self) -> Option<Option<IpAddr>> {
         let moves = self.client.moves.load(Ordering::Acquire);
         (moves != self.seen).then(|| {
@@ -406,7 +405,7 @@ mod tests {
             }
         }
         all.sort();
-        // Each has one owner.
+        // Each port has exactly one owner.
         assert_eq!(all, range.collect::<Vec<_>>());
     }
 }

@@ -1,22 +1,22 @@
-//! A table whose keys find nothing once their entry has gone.
+//! Slab with generational keys.
 
-/// A slab whose keys are never given twice. A key kept after its entry went (a late event of a
-/// socket, a place in a queue) finds nothing rather than another entry.
+/// Slab whose keys are never reused. A stale key, e.g. of a late socket event or a queue entry,
+/// finds nothing instead of another entry.
 #[derive(Debug)]
 pub(crate) struct KeyedSlab<T> {
     slots: Vec<(u64, Option<T>)>,
     free: Vec<u32>,
 }
 
-/// Names an entry for ever.
+/// Key of an entry; never reused.
 ///
 /// ```text
 ///   63  60 59                20 19              0
 ///  |  0   |     generation     |      index      |
 /// ```
 ///
-/// A million entries a second in one place use its generations up in twelve days. The four bits
-/// above are left to name the slab, see [`crate::events::Token`].
+/// At a million entries per second in one slot, the generations last twelve days. The upper four
+/// bits identify the slab, see [`crate::events::Token`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SlabKey(u64);
 
@@ -34,8 +34,7 @@ impl SlabKey {
         Self(bits & ((1 << Self::BITS) - 1))
     }
 
-    /// Its lower half, for those who have no more room: unique among the living. See
-    /// [`KeyedSlab::living`].
+    /// Returns the lower 32 bits, unique among current entries. See [`KeyedSlab::living`].
     pub(crate) fn short(self) -> u32 {
         self.0 as u32
     }
@@ -58,7 +57,7 @@ impl<T> KeyedSlab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Puts one in; callers bound `len` far below the million that keys can number.
+    /// Inserts an entry. Callers must bound `len` far below the million possible indices.
     pub(crate) fn insert(&mut self, value: T) -> SlabKey {
         let index = self.free.pop().unwrap_or_else(|| {
             assert!(self.slots.len() < INDEX_MASK as usize, "flows are bounded");
@@ -80,8 +79,8 @@ impl<T> KeyedSlab<T> {
         slot.1.as_mut().filter(|_| SlabKey::new(slot.0, key.index() as u32) == key)
     }
 
-    /// The key of the living entry that [`SlabKey::short`] names. `short` is ambiguous about
-    /// entries that went: its twelve bits of generation come again.
+    /// Returns the full key of the current entry with this [`SlabKey::short`]. A short key of a
+    /// removed entry may match a newer entry, because it has only twelve bits of the generation.
     pub(crate) fn living(&self, short: u32) -> Option<SlabKey> {
         let index = short & INDEX_MASK;
         let (generation, entry) = self.slots.get(index as usize)?;
@@ -89,12 +88,12 @@ impl<T> KeyedSlab<T> {
         (entry.is_some() && key.short() == short).then_some(key)
     }
 
-    /// All entries.
+    /// Iterates over all entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
     }
 
-    /// Keys of all entries.
+    /// Iterates over the keys of all entries.
     pub(crate) fn keys(&self) -> impl Iterator<Item = SlabKey> {
         let slots = self.slots.iter().zip(0..);
         let key = |(&(generation, ref entry), index): (&(u64, Option<T>), u32)| {

@@ -1,7 +1,7 @@
-//! The system calls that take memory as iovecs or control messages, the only unsafe code here.
+//! System calls that take iovecs or control messages; the crate's only unsafe code.
 //!
-//! FIFO memory never becomes a `&[u8]` (see [`towpath_shm`]), so bytes go between it and host
-//! sockets by address: the kernel copies, as another thread would.
+//! FIFO memory must not become a `&[u8]` (see [`towpath_shm`]). Therefore the kernel copies between
+//! FIFOs and host sockets by address, as another thread would.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -11,67 +11,69 @@ use rustix::io::Errno;
 use towpath_shm::Fragments;
 use towpath_shm::syscall::syscall;
 
-/// How a datagram goes out, besides its bytes.
+/// Destination, source and header fields of an outgoing datagram.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Destination {
-    /// Where to, on a socket that is not connected.
+    /// Destination; must be set on unconnected sockets.
     pub(crate) to: Option<SocketAddr>,
-    /// The address of this machine that it shall come from (IP_PKTINFO).
+    /// Local source address (IP_PKTINFO).
     pub(crate) from: Option<IpAddr>,
-    /// Cut it into datagrams of this size (UDP_SEGMENT).
+    /// Segment size in bytes (UDP_SEGMENT): the kernel splits the payload into datagrams of this
+    /// size.
     pub(crate) segment: Option<u16>,
-    /// The socket is one of IPv6.
+    /// Whether the socket is an IPv6 socket.
     pub(crate) v6: bool,
-    /// TTL or hop limit, instead of the socket's.
+    /// TTL or hop limit; overrides the socket's.
     pub(crate) ttl: Option<u8>,
-    /// Type of service or traffic class, instead of the socket's.
+    /// Type of service or traffic class; overrides the socket's.
     pub(crate) tos: Option<u8>,
 }
 
 /// Metadata of a received datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
-    /// Bytes of it.
+    /// Payload length in bytes.
     pub(crate) len: usize,
-    /// The sender; None on connected sockets.
+    /// Sender; `None` on connected sockets.
     pub(crate) from: Option<SocketAddr>,
-    /// The address of this machine it was sent to, to answer from, when asked for.
+    /// Local address the datagram was sent to; requires [`enable_packet_info`].
     pub(crate) to: Option<IpAddr>,
-    /// Size of each of several datagrams (UDP_GRO), of which the last may be shorter.
+    /// Payload size of each coalesced datagram (UDP_GRO); the last may be shorter.
     pub(crate) segment: Option<u16>,
-    /// TTL or hop limit it came with, when asked for.
+    /// Received TTL or hop limit; requires [`enable_details`].
     pub(crate) ttl: Option<u8>,
-    /// Type of service or traffic class; 0 when not asked for.
+    /// Received type of service or traffic class; 0 without [`enable_details`].
     pub(crate) tos: u8,
 }
 
-/// Report of the kernel about an earlier packet of a socket with [`IpOption::ReceiveErrors`].
+/// Error that the kernel queued for a socket with [`IpOption::ReceiveErrors`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuedError {
-    /// As an errno.
+    /// Error code.
     pub(crate) errno: Errno,
-    /// Type and code of the ICMP message; None when this machine found out itself.
+    /// ICMP type and code; `None` if the error originates on this machine.
     pub(crate) icmp: Option<(u8, u8)>,
-    /// The ICMP message is one of ICMPv6.
+    /// Whether the ICMP message is ICMPv6.
     pub(crate) v6: bool,
-    /// The MTU or the pointer that came with it.
+    /// MTU or pointer (`ee_info`).
     pub(crate) info: u32,
     /// Sender of the ICMP message.
     pub(crate) from: Option<IpAddr>,
-    /// Where the packet was sent to.
+    /// Destination of the packet that caused the error.
     pub(crate) to: Option<SocketAddr>,
-    /// Bytes of it that were quoted, behind its transport header but for ICMP.
+    /// Length of the quoted payload in bytes. ICMP quotes include the ICMP header.
     pub(crate) len: usize,
 }
 
 impl QueuedError {
-    /// The MTU of a router that could not pass a packet of IPv6 on.
+    /// MTU reported by an IPv6 router that could not forward a packet.
     pub(crate) fn mtu_v6(&self) -> Option<u32> {
         (self.v6 && self.errno == Errno::MSGSIZE).then_some(self.info)
     }
 }
 
-/// Sends on a stream; returns how many bytes the kernel took. `is_urgent`: the last is urgent.
+/// Sends on a stream and returns the number of bytes accepted. `is_urgent` marks the last byte as
+/// urgent.
 pub(crate) fn send_stream(
     fd: BorrowedFd<'_>,
     bytes: &Fragments,
@@ -82,7 +84,8 @@ pub(crate) fn send_stream(
     send_message(fd, &mut iov[..n], &mut Address::empty(), &mut Control::empty(), flags)
 }
 
-/// Whether the next byte of a stream is urgent. A socket without marks says that none is.
+/// Returns whether the next byte of a stream is urgent; false if the socket does not support urgent
+/// data.
 pub(crate) fn is_at_mark(fd: BorrowedFd<'_>) -> bool {
     const SIOCATMARK: usize = 0x8905;
     let mut answer: libc::c_int = 0;
@@ -91,7 +94,7 @@ pub(crate) fn is_at_mark(fd: BorrowedFd<'_>) -> bool {
     unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok() && answer != 0
 }
 
-/// Sends one datagram, or several with [`Destination::segment`].
+/// Sends one datagram, or several if [`Destination::segment`] is set.
 pub(crate) fn send_datagram(
     fd: BorrowedFd<'_>,
     linear: &[u8],
@@ -130,19 +133,19 @@ pub(crate) fn send_datagram(
     send_message(fd, &mut iov[..n], &mut address, &mut control, 0)
 }
 
-/// Receives from a stream into FIFO memory that nobody else uses; 0 is the end of the stream.
+/// Receives from a stream into FIFO memory that is not in use; returns 0 at the end of the stream.
 pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize, Errno> {
     let (mut iov, n) = iovecs(&[], spare);
     // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = n as _;
-    // SAFETY: the iovecs are stretches of a mapping that `spare` keeps alive during the call. Any
-    // process may write to mappings at any time.
+    // SAFETY: the iovecs are stretches of a mapping that `spare` keeps alive during the call.
+    // Concurrent writes to mappings are allowed.
     unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) }
 }
 
-/// Receives one datagram, or a train of them on a socket with [`enable_gro`].
+/// Receives one datagram, or several coalesced ones if [`enable_gro`] was called.
 pub(crate) fn recv_datagram(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Received, Errno> {
     let (mut address, mut control) = (Address::empty(), Control::empty());
     let len = recv_message(fd, into, &mut address, &mut control, 0)?;
@@ -152,7 +155,7 @@ pub(crate) fn recv_datagram(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Recei
     Ok(received)
 }
 
-/// Takes the oldest report off a socket's error queue, and as much of the packet as it quotes.
+/// Takes the oldest report from a socket's error queue and copies the quoted packet to `into`.
 pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedError, Errno> {
     let (mut address, mut control) = (Address::empty(), Control::empty());
     let len = recv_message(fd, into, &mut address, &mut control, libc::MSG_ERRQUEUE)?;
@@ -165,7 +168,7 @@ pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedEr
             found = read_error(data);
         }
     });
-    // A report of another kind (a time stamp, a zero-copy completion) was not asked for.
+    // Reject other reports (timestamps, zero-copy completions), which we never enable.
     let (error, from) = found.ok_or(Errno::PROTO)?;
     let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6)
         .then_some((error.ee_type, error.ee_code));
@@ -180,13 +183,13 @@ pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedEr
     })
 }
 
-/// Lets the kernel hand over several datagrams of equal size in one call (UDP_GRO, Linux 5.0).
-/// False: it cannot.
+/// Enables coalesced reception of equal-sized datagrams (UDP_GRO, Linux 5.0). Returns false if
+/// unsupported.
 pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }
 
-/// Asks for the address that each datagram was sent to.
+/// Enables reporting of each datagram's destination address.
 pub(crate) fn enable_packet_info(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
     let (level, option) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
@@ -196,10 +199,10 @@ pub(crate) fn enable_packet_info(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Err
     set_int(fd, level, option, 1)
 }
 
-/// An option of IP, by its name in either version.
+/// IP-level socket option for IPv4 and IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IpOption {
-    /// IP_TTL, IPV6_UNICAST_HOPS as a control message: IPV6_HOPLIMIT.
+    /// IP_TTL or IPV6_UNICAST_HOPS; IPV6_HOPLIMIT as a control message.
     Ttl,
     /// IP_TOS, IPV6_TCLASS.
     Tos,
@@ -214,7 +217,8 @@ pub(crate) enum IpOption {
 }
 
 impl IpOption {
-    /// Level and number, of control messages for the first two.
+    /// Returns the option's level and number; for [`Self::Ttl`] and [`Self::Tos`], of the control
+    /// message.
     const fn number(self, v6: bool) -> (i32, i32) {
         if v6 {
             let option = match self {
@@ -239,7 +243,7 @@ impl IpOption {
     }
 }
 
-/// Sets an option of IP.
+/// Sets an IP-level socket option.
 pub(crate) fn set_ip(
     fd: BorrowedFd<'_>,
     v6: bool,
@@ -253,26 +257,28 @@ pub(crate) fn set_ip(
     set_int(fd, level, number, value)
 }
 
-/// Whether datagrams longer than the path's MTU are refused rather than fragmented.
+/// Sets whether datagrams longer than the path MTU are refused instead of fragmented.
 pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Result<(), Errno> {
     // The numbers are the same for IPv6.
     let how = if on { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
     set_ip(fd, v6, IpOption::MtuDiscover, how)
 }
 
-/// Takes note of a smaller MTU on the way of an IPv6 socket (IPV6_MTU), so that fragments are no
-/// longer. The kernel notes it with a route, and not always with that of a socket which is bound to
-/// an interface. The kernel still sends in one piece what fits the MTU of that route
-/// (`__ip6_finish_output`). Returns the MTU that counts.
+/// Lowers the path MTU of an IPv6 socket (IPV6_MTU), so that the kernel sends smaller fragments.
+/// Returns the MTU after clamping.
+///
+/// The kernel stores the MTU in a route, which may not be the route of a socket bound to an
+/// interface. Packets that fit the MTU of the socket's route are still sent whole
+/// (`__ip6_finish_output`).
 pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) -> u32 {
-    // RFC 8200 §5: no link has less, and the kernel takes no less.
+    // RFC 8200 §5 requires every link to support 1280 bytes; the kernel rejects smaller values.
     let mtu = mtu.clamp(1280, 65_535);
-    // When it fails, long datagrams are lost as before; there is nobody to tell.
+    // Ignore errors: long datagrams are then lost as before, and there is no one to report to.
     let _ = set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU, mtu.cast_signed());
     mtu
 }
 
-/// Asks for all that a datagram carries in its IP header, and for reports of what became of ours.
+/// Enables reporting of TTL, type of service and queued errors.
 pub(crate) fn enable_details(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
     for option in [IpOption::ReceiveErrors, IpOption::ReceiveTtl, IpOption::ReceiveTos] {
         set_ip(fd, v6, option, 1)?;
@@ -280,12 +286,12 @@ pub(crate) fn enable_details(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Sets SO_MARK, which needs CAP_NET_ADMIN, or CAP_NET_RAW since Linux 5.17.
+/// Sets SO_MARK, which requires CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW.
 pub(crate) fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> Result<(), Errno> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
-/// Sets SO_BINDTODEVICE, which needs no right since Linux 5.7.
+/// Sets SO_BINDTODEVICE, which needs no privilege since Linux 5.7.
 pub(crate) fn bind_to_interface(fd: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name.as_bytes())
 }
@@ -316,7 +322,7 @@ fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received)
             received.segment = size.filter(|size| *size > 0);
         }
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-            // Not `ipi_addr`, which may be a broadcast address.
+            // Use `ipi_spec_dst`, because `ipi_addr` may be a broadcast address.
             let octets = |info: libc::in_pktinfo| info.ipi_spec_dst.s_addr.to_ne_bytes();
             received.to = plain(data).map(|info| Ipv4Addr::from(octets(info)).into());
         }
@@ -328,14 +334,14 @@ fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received)
         (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
             received.ttl = byte();
         }
-        // A single byte, unlike all others.
+        // IP_TOS is a single byte; the other options are ints.
         (libc::IPPROTO_IP, libc::IP_TOS) => received.tos = data.first().copied().unwrap_or(0),
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => received.tos = byte().unwrap_or(0),
         _ => {}
     }
 }
 
-/// A report and the address that stands behind it.
+/// Parses an extended error and the address of its reporter.
 fn read_error(data: &[u8]) -> Option<(libc::sock_extended_err, Option<IpAddr>)> {
     let error = plain::<libc::sock_extended_err>(data)?;
     let offender = data.get(mem::size_of::<libc::sock_extended_err>()..)?;
@@ -350,7 +356,7 @@ fn read_error(data: &[u8]) -> Option<(libc::sock_extended_err, Option<IpAddr>)> 
     Some((error, from))
 }
 
-/// Structures of the kernel that any bytes are a value of.
+/// Kernel structure for which every bit pattern is valid.
 trait KernelStruct: Copy {}
 impl KernelStruct for libc::c_int {}
 impl KernelStruct for libc::sa_family_t {}
@@ -362,7 +368,7 @@ impl KernelStruct for libc::sockaddr_in6 {}
 
 fn plain<T: KernelStruct>(data: &[u8]) -> Option<T> {
     let bytes = data.get(..mem::size_of::<T>())?;
-    // SAFETY: there are as many bytes as a T has, read unaligned, and all of them are values of it.
+    // SAFETY: `bytes` has the length of a T, is read unaligned, and every bit pattern is a valid T.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -383,7 +389,8 @@ fn recv_message(
     message.msg_control = control.bytes.as_mut_ptr().cast();
     message.msg_controllen = mem::size_of_val(&control.bytes) as _;
     let flags = flags | libc::MSG_DONTWAIT;
-    // SAFETY: every pointer in `message` is to an argument or a local, with its length beside it.
+    // SAFETY: every pointer in `message` refers to an argument or a local and is paired with its
+    // length.
     let len = unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, flags) }?;
     address.len = message.msg_namelen;
     control.len = message.msg_controllen as _;
@@ -411,11 +418,11 @@ fn send_message(
     }
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the iovecs point to a slice or to stretches of a mapping, which the callers' borrows
-    // keep alive during the call. All other pointers are to the arguments.
+    // keep alive during the call. The remaining pointers refer to the arguments.
     unsafe { transfer(libc::SYS_sendmsg, fd, &raw const message, flags) }
 }
 
-/// The iovecs of a linear part and a tail, and how many there are.
+/// Returns the iovecs of a linear part and a tail, and their number.
 fn iovecs(linear: &[u8], tail: &Fragments) -> ([libc::iovec; 3], usize) {
     let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iov = [empty; 3];
@@ -432,11 +439,10 @@ fn iovecs(linear: &[u8], tail: &Fragments) -> ([libc::iovec; 3], usize) {
     (iov, n)
 }
 
-/// sendmsg(2) or recvmsg(2), by number: how many bytes went.
+/// Calls sendmsg(2) or recvmsg(2) by number and returns the number of bytes transferred.
 ///
 /// # Safety
-/// The message must point to memory that is there during the call, and may be written to for
-/// recvmsg(2).
+/// All pointers in the message must be valid during the call; for recvmsg(2), also for writes.
 unsafe fn transfer(
     call: libc::c_long,
     fd: BorrowedFd<'_>,
@@ -444,7 +450,7 @@ unsafe fn transfer(
     flags: libc::c_int,
 ) -> Result<usize, Errno> {
     let args = [fd.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees valid pointers.
     unsafe { syscall(call as usize, args) }.map_err(Errno::from_raw_os_error)
 }
 
@@ -516,8 +522,8 @@ impl Address {
     }
 }
 
-/// Control messages; u64 for the alignment of cmsghdr. Room for a packet info, three integers, and
-/// a report with an address.
+/// Control message buffer, of u64 for the alignment of cmsghdr. Large enough for a packet info,
+/// three integers, and an error report with an address.
 struct Control {
     bytes: [u64; 24],
     len: usize,
@@ -528,14 +534,14 @@ impl Control {
         Self { bytes: [0; 24], len: 0 }
     }
 
-    /// Calls `take` with level, type and data of each that the kernel wrote.
+    /// Calls `take` with the level, type and data of each received control message.
     fn each(&self, mut take: impl FnMut(i32, i32, &[u8])) {
         // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_control = self.bytes.as_ptr().cast_mut().cast();
         message.msg_controllen = self.len.min(mem::size_of_val(&self.bytes)) as _;
         // SAFETY: the kernel wrote whole messages into the first `len` bytes, and the CMSG macros
-        // stay within those. A message's data is as long as its length says beyond its header.
+        // stay within them. A message's data ends where its `cmsg_len` says.
         unsafe {
             let mut at = libc::CMSG_FIRSTHDR(&message);
             while let Some(header) = at.as_ref() {

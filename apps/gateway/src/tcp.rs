@@ -1,4 +1,4 @@
-//! TCP flows: a connection of the inner stack and one of the host, spliced.
+//! TCP flows: splices a connection of the inner stack to a connection of the host.
 //!
 //! ```text
 //!  program ── SYN ──► syn() ─► dial() ──► host, or a server that connects to it (`negotiating`)
@@ -9,18 +9,17 @@
 //!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
 //! ```
 //!
-//! Bytes that were sent before a reset arrive before it: bytes of the other side that wait here go
-//! first. The program has some time to take the host's, and the host is given of the program's as
-//! many as its socket has room for.
+//! Bytes sent before a reset are delivered before it. After a host reset, the program has limited
+//! time to read the bytes that are queued here. After a program reset, we write as many of its
+//! bytes as the host socket has room for.
 //!
-//! The program's bytes are acknowledged when they are in the receive FIFO, before the host has
-//! them. A stream must not seem whole that is not. So the close of a host socket is a reset
-//! (SO_LINGER with zero seconds) until the host has the program's FIN and all bytes before. The
-//! rule holds however the socket comes to be closed, also by the kernel when this process is
-//! killed.
+//! The program's bytes are acknowledged once they are in the receive FIFO, before the host has
+//! them. A truncated stream must not look complete to the host. Therefore SO_LINGER with zero
+//! seconds makes each close a reset until the host has all bytes and the FIN. The rule also holds
+//! if the kernel closes the socket because this process was killed.
 //!
-//! The table of flows is here, and how they begin and end, those of clients apart (`clients`).
-//! `flow` has the steps within one.
+//! The module owns the flow table, and begins and ends flows; `clients` does so for flows of
+//! published ports. `flow` has the steps within one flow.
 
 mod clients;
 mod deadlines;
@@ -63,7 +62,7 @@ const CLASS_MASK: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: KeyedSlab<Flow>,
-    /// Flows that clients of published ports began and that have just reached the program.
+    /// Flows of published ports' clients whose connection to the program was just established.
     pub(crate) landings: Landings,
     pending: PendingSyns,
     /// Flows with something to do, each once.
@@ -72,19 +71,19 @@ pub(crate) struct TcpFlows {
     classes: bool,
     deadlines: FlowDeadlines,
     lines: ClientLines,
-    /// Published ports of which was said that nobody listens. As many as there are, at most.
+    /// Published ports for which a missing listener was reported; bounded by their number.
     hinted: HashSet<u16>,
 }
 
 /// Where the host's connection for a SYN goes.
 enum Target {
     Host(SocketAddr),
-    /// The forwarder of DNS was asked: to the first that accepts.
+    /// The program asked the DNS forwarder: connect to the first nameserver that accepts.
     Nameservers(ServerRotation),
 }
 
 impl TcpFlows {
-    /// With at most `connecting_max` flows whose host is connecting, as the inner stack has.
+    /// Creates a table with at most `connecting_max` undecided SYNs, the limit of the inner stack.
     pub(crate) fn new(connecting_max: usize) -> Self {
         Self {
             flows: KeyedSlab::new(),
@@ -102,17 +101,17 @@ impl TcpFlows {
         self.flows.iter()
     }
 
-    /// Flows now.
+    /// Number of flows.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Bytes and ends of the program's streams that were acknowledged to it and that the host
-    /// lacks. `ended`: only streams whose end has come.
+    /// Bytes and FINs that were acknowledged to the program but not delivered to the host. `ended`
+    /// counts only streams whose FIN has arrived.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>, ended: bool) -> u64 {
         let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
-            // A failed host takes nothing more, so that what waits for it will never be delivered.
+            // Bytes queued for a failed host are excluded, because they will never be delivered.
             FlowPhase::Open(socket)
                 if flow.program_side != ProgramSide::Passed && !flow.has_failed() =>
             {
@@ -124,12 +123,12 @@ impl TcpFlows {
         self.flows.iter().filter(counts).map(of_flow).sum()
     }
 
-    /// Whether [`TcpFlows::serve`] has something to do.
+    /// Returns whether [`TcpFlows::serve`] has pending work.
     pub(crate) fn is_due(&self) -> bool {
         !self.due.is_empty() || self.pending.waiting() > 0
     }
 
-    /// The program at `remote` asks for a connection to `local`.
+    /// Queues a SYN of the program at `remote` for `local`.
     pub(crate) fn on_syn(
         &mut self,
         shared: &Shared,
@@ -141,7 +140,7 @@ impl TcpFlows {
         self.pending.enqueue(shared.now_ns, client, Syn { pending, local, remote });
     }
 
-    /// The inner stack gives up a SYN of the program that was not decided about.
+    /// Abandons an undecided SYN of the program that the inner stack dropped.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
         if let Some(connecting) = self.pending.remove(pending) {
             shared.counters.tcp_forgotten += 1;
@@ -149,12 +148,12 @@ impl TcpFlows {
         }
     }
 
-    /// The program repeats a SYN that is not decided about.
+    /// Notes that the program retransmitted an undecided SYN.
     pub(crate) fn on_syn_repeated(&mut self, now_ns: u64, pending: PendingId) {
         self.pending.touch(now_ns, pending);
     }
 
-    /// A SYN of the program at `remote` needs the place of another one that is not decided about.
+    /// Evicts an undecided SYN to make room for a SYN of the program at `remote`.
     pub(crate) fn displace_syn(
         &mut self,
         shared: &mut Shared,
@@ -187,15 +186,14 @@ impl TcpFlows {
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(FlowUpdate::TimedOut),
             SocketEvent::Error(_) => flow.news = Some(FlowUpdate::Failed),
-            // `Closed` confirms a close of ours, perhaps of the socket of an earlier attempt of
-            // this flow.
+            // `Closed` confirms our own close, perhaps of the socket of an earlier attempt.
             SocketEvent::Closed => return,
             _ => {}
         }
         self.enqueue(key);
     }
 
-    /// The program sent a packet. A segment may be of another class than its flow's were before.
+    /// Copies the DSCP of a segment of the program to the host socket if it changed.
     pub(crate) fn on_packet<H: Host>(&mut self, stack: &Stack<H>, packet: &[u8]) {
         let (_, tos) = ttl_and_tos(packet);
         let class = tos & CLASS_MASK;
@@ -206,8 +204,8 @@ impl TcpFlows {
         self.classes = true;
         let Some((socket, user)) = stack.connection(peer, program) else { return };
         let key = self.flows.living(user);
-        // An earlier connection may still carry the short key of a flow that has gone, which by
-        // chance can be that of this flow.
+        // Compare the sockets: an old connection may still carry the short key of a removed flow,
+        // which may now belong to this flow.
         if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
             && flow.phase.socket() == Some(socket)
         {
@@ -215,7 +213,7 @@ impl TcpFlows {
         }
     }
 
-    /// The host says something about its side.
+    /// Records the readiness of a flow's host socket and queues the flow.
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: SlabKey, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let ended = flow.host_side == HostSide::Ended;
@@ -230,7 +228,7 @@ impl TcpFlows {
         self.enqueue(key);
     }
 
-    /// Does what is due now; what becomes due meanwhile waits.
+    /// Serves the queued SYNs and flows. Flows queued meanwhile wait for the next call.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         for _ in 0..self.pending.waiting() {
             let Some(syn) = self.pending.pop() else { break };
@@ -245,10 +243,10 @@ impl TcpFlows {
         }
     }
 
-    /// Acts on the flows that have waited for long enough.
+    /// Handles the flows whose deadline has passed.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         let now_ns = cx.shared.now_ns;
-        // Allocates where clients wait for a listener, and not otherwise.
+        // Allocates only if clients wait for a listener.
         let mut unanswered = Vec::new();
         while let Some(key) = self.deadlines.pop_due(now_ns) {
             let Some(flow) = self.flows.get_mut(key) else { continue };
@@ -265,14 +263,14 @@ impl TcpFlows {
                     if let Some(silent) = flow.nameserver() {
                         cx.shared.nameservers.on_silence(now_ns, silent);
                     }
-                    // If no other can be tried, this one may still answer.
+                    // Without another nameserver, the current one may still answer.
                     self.try_next_nameserver(cx, key, pending);
                 }
-                // The program takes bytes, if slowly.
+                // The program still reads, if slowly: extend its time.
                 FlowPhase::Open(_) if std::mem::take(&mut flow.progress) => {
                     self.deadlines.note_failure(now_ns, key, flow);
                 }
-                // The program does not take the bytes from before its host failed.
+                // The program does not read the bytes received before its host failed.
                 FlowPhase::Open(socket) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
@@ -286,18 +284,18 @@ impl TcpFlows {
                 }
             }
         }
-        // When all of them are in line again.
+        // Repeat only after all unanswered clients are back in their queues.
         for program in unanswered {
             self.repeat_first(cx, program);
         }
     }
 
-    /// When [`TcpFlows::expire`] may have something to do.
+    /// Earliest time at which [`TcpFlows::expire`] has work.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()
     }
 
-    /// Ends connections of both sides by resets, at most `max`; returns how many.
+    /// Resets up to `max` flows on both sides and returns their number.
     pub(crate) fn reset_clients(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -314,7 +312,7 @@ impl TcpFlows {
         open.len()
     }
 
-    /// Takes a flow out, and all that would find it.
+    /// Removes a flow with its deadline and its undecided SYN.
     fn remove(&mut self, key: SlabKey) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
         self.deadlines.remove(key, &flow);
@@ -324,7 +322,7 @@ impl TcpFlows {
         Some(flow)
     }
 
-    /// A connection to the program could not be begun.
+    /// Marks a flow as failed because its connection to the program could not be started.
     fn on_not_connected(&mut self, key: SlabKey) {
         if let Some(flow) = self.flows.get_mut(key) {
             flow.news = Some(FlowUpdate::Failed);
@@ -341,10 +339,10 @@ impl TcpFlows {
         }
     }
 
-    /// Starts the host's connection that a SYN asks for.
+    /// Starts the host connection for a SYN.
     fn connect_host(&mut self, cx: &mut Context<'_, impl FifoHost>, syn: &Syn) {
         if cx.stack.pending_headers(syn.pending).is_empty() {
-            // The SYN was forgotten before its turn came.
+            // The inner stack dropped the SYN while it was queued.
             return;
         }
         if cx.shared.is_loop(syn.remote, syn.local) {
@@ -370,7 +368,7 @@ impl TcpFlows {
         refuse(cx, syn.pending, refusal);
     }
 
-    /// A connection of the program finds no flow.
+    /// Counts and reports that the flow limit was reached.
     fn on_full(&self, shared: &mut Shared) {
         shared.counters.tcp_flows_full += 1;
         let budget = &shared.place.siblings.budget;
@@ -379,7 +377,7 @@ impl TcpFlows {
         shared.tell_once(Topic::ConnectionsWait, notice);
     }
 
-    /// A flow whose host connection is being made.
+    /// Creates a flow and starts its host connection.
     fn open(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -417,14 +415,14 @@ impl TcpFlows {
         Ok(())
     }
 
-    /// Addresses of the host came or went: connections that are being made may be from wrong ones.
+    /// Schedules a source check for connecting flows, because host addresses were added or removed.
     pub(crate) fn on_addresses_changed(&mut self, shared: &Shared) {
         for key in self.pending.flows() {
             self.doubt_source(shared, key);
         }
     }
 
-    /// Has the source of a connection that is being made looked at soon, while addresses change.
+    /// Schedules a source check for a connecting flow if host addresses changed recently.
     fn doubt_source(&mut self, shared: &Shared, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let now_ns = shared.now_ns;
@@ -434,14 +432,14 @@ impl TcpFlows {
         }
     }
 
-    /// Connects a flow that nobody answers anew, if the host would do so from another address.
+    /// Reconnects an unanswered flow if the host would now choose another source address.
     fn leave_source(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
         key: SlabKey,
         pending: PendingId,
     ) {
-        // An answer that came in this turn is looked at next.
+        // If an answer is queued already, the next step handles it.
         let Some(flow) = self.flows.get_mut(key).filter(|flow| !flow.queued) else { return };
         let headers = cx.stack.pending_headers(pending);
         let (ttl, _) = ttl_and_tos(headers);
@@ -464,8 +462,7 @@ impl TcpFlows {
         self.doubt_source(cx.shared, key);
     }
 
-    /// Connects a flow to the next nameserver instead of the one that it is being connected to.
-    /// False: there is none.
+    /// Reconnects a flow to its next nameserver. Returns false if there is none.
     fn try_next_nameserver(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -486,8 +483,8 @@ impl TcpFlows {
         true
     }
 
-    /// Gives a nameserver its time, if there is another one to be tried. The last one is waited for
-    /// as any host.
+    /// Sets a deadline for the current nameserver if another can be tried. The last nameserver has
+    /// no deadline other than that of the host's kernel.
     fn await_nameserver(&mut self, shared: &Shared, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let goes_on = flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on());
@@ -500,7 +497,7 @@ impl TcpFlows {
         shared.events.watch(&flow.host, Token::Tcp(key), Interest::Both)
     }
 
-    /// Gives a flow its turn.
+    /// Advances a flow according to its phase.
     fn step(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match flow.phase {
@@ -529,16 +526,16 @@ impl TcpFlows {
             FlowPhase::Open(socket) => match flow.news.take() {
                 None | Some(FlowUpdate::Connected) => self.splice(cx, key, socket),
                 // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset
-                // the connection when bytes of the host came. Its FIN is here, so that its stream
-                // is whole and is still delivered.
+                // the connection on bytes of the host. We have received its FIN, so its stream is
+                // complete and is still delivered.
                 Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
                     if flow.program_side == ProgramSide::Ended =>
                 {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
-                // The program's bytes and FIN were handed to the host's socket before. So that is
-                // closed without a reset, which would discard bytes that the kernel has not sent
+                // The program's bytes and FIN were passed to the host socket already. Close the
+                // socket without a reset, which would discard bytes that the kernel has not sent
                 // yet.
                 Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
                     if flow.program_side == ProgramSide::Passed =>
@@ -558,7 +555,7 @@ impl TcpFlows {
         }
     }
 
-    /// The host's connection is made or failed: answers the program's SYN.
+    /// Answers the program's SYN once the host connection is established or has failed.
     fn on_host_connected(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -574,15 +571,15 @@ impl TcpFlows {
             let told = flow.traced && report_why(cx, &flow.host, pending, flow.nameserver());
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
-        // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was
-        // read above.
+        // A pending ICMP error may have been reported although the handshake succeeded; SO_ERROR is
+        // checked above.
         flow.host_side = HostSide::Open;
         self.deadlines.set(key, flow, None);
         if flow.traced {
-            // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122
-            // §4.2.3.9 has them survive.
+            // Disable IP_RECVERR: it makes the kernel fail established connections on ICMP errors
+            // that RFC 1122 §4.2.3.9 requires them to survive.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
-            // If the option stays, the connection ends earlier than it had to, with an error.
+            // Ignore errors: the connection would only end earlier than necessary.
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
         if flow.negotiating.is_some() {
@@ -631,13 +628,12 @@ impl TcpFlows {
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
-            // The program's SYN was forgotten meanwhile, or the inner stack has no room for a
-            // connection.
+            // The inner stack dropped the SYN meanwhile, or its connection table is full.
             None => self.drop_host(cx, key),
         }
     }
 
-    /// Moves what can be moved, both ways.
+    /// Moves bytes in both directions and closes the flow if it has finished.
     fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
@@ -661,8 +657,8 @@ impl TcpFlows {
         }
     }
 
-    /// Ends the host's side by a reset. A connection to the program that is not made yet ends as
-    /// well.
+    /// Removes a flow and resets its host connection, and a connection to the program that is not
+    /// established yet.
     fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         cx.touched = true;
         let Some(flow) = self.remove(key) else { return };

@@ -1,37 +1,37 @@
-//! Datagrams of equal size, gathered to go to the host in one system call (UDP_SEGMENT).
+//! Datagrams of equal size, batched for one system call (UDP_SEGMENT).
 
 use towpath_ring::Payload;
 
 use crate::limits::{DATAGRAM_LEN_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX, TRAIN_LEN_MAX};
 use crate::slab::SlabKey;
 
-/// Datagrams of one flow that came one after the other.
+/// Consecutive datagrams of one flow.
 #[derive(Debug)]
 pub(crate) struct Train {
     flow: Option<SlabKey>,
     marks: IpMarks,
-    /// Bytes of each, but the last may be shorter.
+    /// Length of each datagram in bytes; the last may be shorter.
     size: usize,
     len: usize,
     count: usize,
     bytes: Box<[u8]>,
 }
 
-/// Description of a train that was sent.
+/// Contents of a train.
 pub(crate) struct Load {
     pub(crate) flow: SlabKey,
     pub(crate) marks: IpMarks,
-    /// Bytes of each datagram, but the last may be shorter.
+    /// Length of each datagram in bytes; the last may be shorter.
     pub(crate) size: usize,
-    /// Datagrams, at least one.
+    /// Number of datagrams, at least one.
     pub(crate) count: usize,
-    /// Bytes of all of them, the first ones of `bytes`.
+    /// Total length; the datagrams are the first `len` bytes of `bytes`.
     pub(crate) len: usize,
-    /// The owner gives it back to [`Train::reuse`].
+    /// Buffer, to be returned by [`Train::reuse`].
     pub(crate) bytes: Box<[u8]>,
 }
 
-/// Fields of a datagram's IP header besides addresses.
+/// IP header fields of a datagram besides the addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IpMarks {
     pub(crate) ttl: u8,
@@ -46,7 +46,7 @@ impl Train {
         Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
     }
 
-    /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
+    /// Returns whether a datagram of `flow` can be appended. A shorter datagram ends the train.
     pub(crate) fn takes(&self, flow: SlabKey, marks: IpMarks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX
@@ -61,7 +61,8 @@ impl Train {
         (self.size, self.len, self.count) = (size, 0, 0);
     }
 
-    /// Puts in one that it takes, or the first one. False: it is longer than any in UDP.
+    /// Appends a datagram that the train takes, or the first one. Returns false if it exceeds the
+    /// maximum UDP length.
     pub(crate) fn push(&mut self, datagram: &Payload<'_>) -> bool {
         let end = self.len + datagram.len() as usize;
         let Some(to) = self.bytes.get_mut(self.len..end) else { return false };
@@ -71,7 +72,7 @@ impl Train {
         true
     }
 
-    /// Takes out what is in it.
+    /// Takes the train out; `None` if it is empty.
     pub(crate) fn unload(&mut self) -> Option<Load> {
         let flow = self.flow.filter(|_| self.count > 0)?;
         let Self { marks, size, len, .. } = *self;
@@ -79,7 +80,7 @@ impl Train {
         Some(Load { flow, marks, size, count, len, bytes })
     }
 
-    /// Takes the memory of [`Load::bytes`] back.
+    /// Returns the buffer [`Load::bytes`] for the next train.
     pub(crate) fn reuse(&mut self, bytes: Box<[u8]>) {
         self.bytes = bytes;
     }
@@ -100,7 +101,7 @@ mod tests {
     fn the_longest_datagram_of_ipv6_has_room() {
         let (key, marks) =
             (KeyedSlab::new().insert(()), IpMarks { ttl: 1, tos: 0, dont_fragment: false });
-        // RFC 8200 §3 and RFC 768: 16 bits say the length, the UDP header's 8 bytes included.
+        // The 16-bit length includes the UDP header of 8 bytes (RFC 8200 §3, RFC 768).
         let longest = vec![7; 65_535 - 8];
         let mut train = Train::new();
         train.begin(key, marks, longest.len());

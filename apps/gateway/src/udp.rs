@@ -1,10 +1,10 @@
-//! UDP flows: the datagrams between one port of the program and one peer.
+//! UDP flows: datagrams between one port of the program and one peer.
 //!
-//! A flow that the program began has a connected socket of the host. A flow that a client of a
-//! forwarded port began shares the socket of that port. Either ends when idle.
+//! A flow begun by the program has its own connected host socket. A flow begun by a client of a
+//! forwarded port shares that port's socket. Both end by idle timeout.
 //!
-//! Marks of the program's IP headers go along: TTL, class with ECN, and IPv4's don't-fragment. TTL
-//! and class come back the same way, and so do ICMP errors.
+//! TTL, traffic class with ECN, and IPv4's don't-fragment bit of the program's datagrams are copied
+//! to the host's. TTL, class and ICMP errors are also passed back.
 
 mod fragments;
 mod opening;
@@ -46,77 +46,78 @@ use fragments::Fragmenter;
 use other_ports::OtherPorts;
 use to_program::to_program;
 
-/// All UDP flows.
+/// Table of all UDP flows.
 #[derive(Debug)]
 pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
-    /// Flow of each client of a forwarded port.
+    /// Flow of each client of a forwarded port, by listener and client address.
     clients: HashMap<(u32, SocketAddr), slab::SlabKey>,
     siblings: Arc<Siblings>,
-    /// Flows whose socket has something, each once.
+    /// Flows whose socket is readable; each is queued at most once.
     due: VecDeque<slab::SlabKey>,
     train: Train,
     pub(crate) others: OtherPorts,
     fragmenter: Fragmenter,
-    /// Published ports of which was said that nobody listens. As many as there are, at most.
+    /// Listeners for which a missing receiver was reported; bounded by the number of published
+    /// ports.
     hinted: HashSet<u32>,
 }
 
-/// A flow as the program sees it.
+/// Endpoints of a flow as the program sees them.
 type Key = SiblingEnds;
 
 #[derive(Debug)]
 struct Flow {
     side: Side,
-    /// Trains are sent whole, for the kernel to cut (UDP_SEGMENT). Off after it refused: it does
-    /// when a datagram exceeds the path's MTU, or the device computes no checksums.
+    /// Whether trains are sent with UDP_SEGMENT, so that the kernel splits them. Cleared on
+    /// failure: datagrams that exceed the path MTU or devices without checksum offload are refused.
     cuts: bool,
-    /// Payload towards the host, and towards the program.
+    /// Payload bytes towards the host and towards the program.
     bytes: [u64; 2],
 }
 
-/// The host's side of a flow.
+/// Host side of a flow.
 #[derive(Debug)]
 enum Side {
-    /// A socket of its own, connected to the peer.
+    /// Own socket, connected to the peer.
     Connected {
         host: Fd,
-        /// Right to the descriptor of `host`.
+        /// Reserves the descriptor of `host` in the flow budget.
         _share: Share,
-        /// The address that it is connected to.
+        /// Address to which the socket is connected.
         to: SocketAddr,
         readable: bool,
         silence: PeerSilence,
-        /// Its port is one of [`Mappings`](crate::mapping::Mappings).
+        /// Whether its port is registered in [`Mappings`](crate::mapping::Mappings).
         mapped: bool,
-        /// The socket's [`IpMarks::dont_fragment`].
+        /// Value of [`IpMarks::dont_fragment`] that is set on the socket.
         dont_fragment: bool,
-        /// Longest IP packet in bytes of an IPv6 path, as a router reported.
+        /// Path MTU in bytes of an IPv6 path, as reported by a router.
         path_mtu: Cell<Option<usize>>,
     },
-    /// A client of a forwarded port.
+    /// Client of a forwarded port.
     Client {
         listener: u32,
         client: SocketAddr,
-        /// The address of the host that the client wrote to last.
+        /// Host address to which the client last sent a datagram.
         host: Option<IpAddr>,
-        /// Knowledge of the client in other gateways, where there are any.
+        /// State of the client shared with other gateways; `None` if there is only one gateway.
         known: Option<KnownClient>,
     },
 }
 
-/// Flows that the program began: such as the peer has not answered, and the others.
+/// Flows begun by the program: unanswered, and answered by the peer.
 const CLASS_PLAIN_NEW: usize = 0;
 const CLASS_PLAIN: usize = 1;
-/// The same of flows to port 53.
+/// Flows to port 53, unanswered and answered.
 const CLASS_DNS_NEW: usize = 2;
 const CLASS_DNS: usize = 3;
-/// Flows of clients: such as the program has not answered, and the others.
+/// Flows begun by clients: unanswered, and answered by the program.
 const CLASS_CLIENT_NEW: usize = 4;
 const CLASS_CLIENT: usize = 5;
 
 impl UdpFlows {
-    /// With at most `max` flows of the program's making, and `clients_max` of clients.
+    /// Creates a table of at most `max` flows begun by the program and `clients_max` by clients.
     pub(crate) fn new(max: usize, clients_max: usize, siblings: Arc<Siblings>) -> Self {
         let own = |idle_ns, worth| Class { idle_ns, owner: 0, max, worth };
         let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: clients_max, worth };
@@ -134,7 +135,7 @@ impl UdpFlows {
         }
     }
 
-    /// Whether [`UdpFlows::serve`] has something to do.
+    /// Returns whether [`UdpFlows::serve`] has pending work.
     pub(crate) fn is_due(&self) -> bool {
         !self.due.is_empty() || self.others.is_due()
     }
@@ -143,7 +144,7 @@ impl UdpFlows {
         self.flows.next_expiry_ns()
     }
 
-    /// Snapshots of all flows.
+    /// Returns snapshots of all flows.
     pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
         self.flows.iter().map(|(key, flow)| {
             let [to_host, to_program] = flow.bytes;
@@ -155,14 +156,15 @@ impl UdpFlows {
         })
     }
 
-    /// Counts payload of a flow, by its way: 0 towards the host, 1 towards the program.
+    /// Counts payload bytes of a flow by direction `way`: 0 towards the host, 1 towards the
+    /// program.
     fn count(&mut self, id: slab::SlabKey, way: usize, len: usize) {
         if let Some((_, flow)) = self.flows.get_mut(id) {
             flow.bytes[way] += len as u64;
         }
     }
 
-    /// The peer of a flow answered.
+    /// Marks a flow as answered by its peer.
     fn on_heard(&mut self, now_ns: u64, id: slab::SlabKey) {
         if let Some((key, Flow { side: Side::Connected { silence, .. }, .. })) =
             self.flows.get_mut(id)
@@ -173,7 +175,7 @@ impl UdpFlows {
         }
     }
 
-    /// Ends the flows that were idle for too long.
+    /// Ends flows whose idle timeout has passed.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
         while let Some((key, flow)) = self.flows.expire(shared.now_ns) {
             shared.counters.udp_expired += 1;
@@ -181,8 +183,8 @@ impl UdpFlows {
         }
     }
 
-    /// Ends the flows whose sockets send from lost addresses. The program's next datagrams begin
-    /// them anew.
+    /// Ends flows whose sockets are bound to removed addresses. The program's next datagram opens a
+    /// new flow.
     pub(crate) fn on_addresses_lost(&mut self, shared: &mut Shared, lost: &LostAddresses) {
         let is_from = |flow: &Flow| match &flow.side {
             Side::Connected { host, .. } => lost.has_source_of(host),
@@ -194,7 +196,7 @@ impl UdpFlows {
         }
     }
 
-    /// A datagram of the program.
+    /// Handles a datagram of the program and opens a flow if there is none.
     pub(crate) fn on_datagram(
         &mut self,
         shared: &mut Shared,
@@ -236,8 +238,8 @@ impl UdpFlows {
         }
     }
 
-    /// Ends a flow that nobody answers, if the host would send from another address by now. True:
-    /// it ended.
+    /// Ends an unanswered flow if the host would now choose another source address. Returns true if
+    /// the flow ended.
     fn leave_source(
         &mut self,
         shared: &mut Shared,
@@ -249,7 +251,7 @@ impl UdpFlows {
         if !silence.on_sent(shared.now_ns) || !shared.leaves_elsewhere(host, *to) {
             return false;
         }
-        // Earlier datagrams of the flow are gathered for its socket.
+        // Send the flow's queued datagrams before its socket is closed.
         self.depart(shared, listeners);
         if let Some((key, flow)) = self.flows.remove(id) {
             self.forget(&key, &flow.side);
@@ -258,7 +260,7 @@ impl UdpFlows {
         true
     }
 
-    /// Sends the datagrams that were gathered. Called when the inner stack has no more.
+    /// Sends the queued train. Called when the inner stack has no more datagrams.
     pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
         let Some(load) = self.train.unload() else { return };
         let (id, marks, size) = (load.flow, load.marks, load.size);
@@ -276,7 +278,7 @@ impl UdpFlows {
         self.train.reuse(load.bytes);
     }
 
-    /// The host says something about a flow's socket.
+    /// Queues a flow whose host socket has become readable.
     pub(crate) fn on_ready(&mut self, id: slab::SlabKey, ready: Readiness) {
         let Some((_, flow)) = self.flows.get_mut(id) else { return };
         let Side::Connected { readable, .. } = &mut flow.side else { return };
@@ -286,7 +288,7 @@ impl UdpFlows {
         }
     }
 
-    /// Passes on what the host's sockets have, as far as the link has room.
+    /// Passes received datagrams to the program while the link has room.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         self.others.serve(cx);
         for _ in 0..self.due.len() {
@@ -304,7 +306,7 @@ impl UdpFlows {
         }
     }
 
-    /// Datagrams of a client of a forwarded port.
+    /// Passes a datagram of a forwarded port's client to the program and opens a flow if needed.
     pub(crate) fn on_client(
         &mut self,
         cx: &mut Context<'_, impl Host>,
@@ -339,8 +341,8 @@ impl UdpFlows {
                     known.client.moved_to(received.to);
                 }
             }
-            // A client may write to another address of this host, and accepts answers from that one
-            // only; the earlier address may have been removed.
+            // A client that sends to another host address accepts answers from that address only,
+            // and the earlier address may have been removed.
             *host = received.to;
         }
         match answered {
@@ -351,13 +353,12 @@ impl UdpFlows {
         self.count(id, 1, bytes.len());
     }
 
-    /// Handles an ICMP error about a datagram to the program: the datagram was longer than a link
-    /// takes, or nothing listens on its port. Returns false for other errors, and where the
-    /// datagram belongs to no flow.
+    /// Handles an ICMP error about a datagram to the program: the datagram was too long for a link,
+    /// or its port is closed. Returns false for other errors and for datagrams without a flow.
     ///
-    /// The inner stack takes note of the path MTU. The user hears of a closed port, but the client
-    /// cannot be told. The host's kernel reports an unreachable port when a datagram comes in, but
-    /// this port is ours. Without privileges the gateway cannot send ICMP errors.
+    /// The inner stack stores the path MTU. A closed port is reported to the user but not to the
+    /// client. The host's kernel does not report port unreachable because the gateway holds the
+    /// port, and unprivileged gateways cannot send ICMP errors.
     pub(crate) fn on_error(
         &mut self,
         shared: &mut Shared,
@@ -389,8 +390,7 @@ impl UdpFlows {
         true
     }
 
-    /// The client with which there is a flow, here or in another gateway. Returns its listener, and
-    /// the address of the host that it writes to.
+    /// Returns the listener and host address of the client of a flow, in this gateway or a sibling.
     fn client_at(&self, key: &Key) -> Option<(u32, Option<IpAddr>)> {
         match self.flows.find(key).and_then(|id| self.flows.get(id)) {
             Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) => {
@@ -404,7 +404,7 @@ impl UdpFlows {
         }
     }
 
-    /// Reports about datagrams to clients of a forwarded port.
+    /// Handles errors reported for datagrams to clients of a forwarded port. Returns their number.
     pub(crate) fn on_client_errors(
         &self,
         shared: &mut Shared,
@@ -431,7 +431,7 @@ impl SiblingEnds {
 }
 
 impl Side {
-    /// Version of the host's socket, whatever the program's is.
+    /// Returns whether the host's socket is IPv6, which may differ from the program's.
     fn is_v6(&self) -> bool {
         match self {
             Self::Connected { to, .. } => to.is_ipv6(),
@@ -439,7 +439,7 @@ impl Side {
         }
     }
 
-    /// Takes over news of the client from the gateway where it comes in.
+    /// Updates the client's host address from the gateway that receives its datagrams.
     fn catch_up(&mut self) {
         if let Self::Client { host, known: Some(known), .. } = self
             && let Some(news) = known.updates()

@@ -1,19 +1,18 @@
-//! As much of a DNS message as a forwarder looks at: its header and what it asks (RFC 1035 §4.1).
+//! Minimal DNS message parser: header and question (RFC 1035 §4.1).
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 const HEADER_LEN: usize = 12;
-/// Type and class of a question, behind its name.
+/// Length of a question's type and class, which follow its name.
 const TYPE_AND_CLASS_LEN: usize = 4;
-/// The longest label of a name; what is longer is a pointer, which no question begins with.
+/// Maximum label length; larger values are pointers, which are invalid at the start of a question.
 const LABEL_LEN_MAX: u8 = 63;
 
-/// Response codes with which a nameserver says that it cannot help, but another one may. The C
-/// library asks the next one after the same three (res_send).
+/// Response codes after which the next nameserver is tried, as in the C library (res_send).
 pub(super) const SERVER_FAILURE: u8 = 2;
 pub(super) const NOT_IMPLEMENTED: u8 = 4;
 pub(super) const REFUSED: u8 = 5;
 
-/// The identifier of a query; None for what is no query.
+/// Returns the identifier of a query, or `None` if the message is not a query.
 pub(super) fn query_id(message: &[u8]) -> Option<u16> {
     let (id, flags) = id_and_flags(message)?;
     (!is_response(flags)).then_some(id)
@@ -25,17 +24,17 @@ pub(super) fn set_id(message: &mut [u8], id: u16) {
     }
 }
 
-/// Whether two messages are the same but for their identifiers.
+/// Returns whether two messages are equal except for their identifiers.
 pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.get(2..) == b.get(2..)
 }
 
-/// The response code of an answer.
+/// Returns the response code of an answer.
 pub(super) fn response_code(answer: &[u8]) -> u8 {
     id_and_flags(answer).map_or(0, |(_, flags)| flags[1] & 0xf)
 }
 
-/// Whether this is the answer to that query, as far as messages can tell.
+/// Returns whether `answer` answers `query`, by message content alone.
 //= https://www.rfc-editor.org/rfc/rfc5452#section-9.1
 //# A resolver implementation MUST match responses to all of the
 //# following attributes of the query:
@@ -54,17 +53,19 @@ pub(super) fn answers(answer: &[u8], query: &[u8]) -> bool {
     if !is_response(flags) || id != query_id || opcode(flags) != opcode(query_flags) {
         return false;
     }
-    // For several questions, which nobody asks (RFC 9619), the identifier has to do.
+    // Messages with several questions are not used in practice (RFC 9619): match the identifier
+    // only.
     let Some((name, rest)) = question(query) else { return true };
     match question(answer) {
-        // RFC 4343: names are the same in whatever case they are written.
+        // Names are case-insensitive (RFC 4343).
         Some((its_name, its_rest)) => name.eq_ignore_ascii_case(its_name) && rest == its_rest,
-        // A nameserver that did not understand the question need not repeat it.
+        // A nameserver that did not understand the question may omit it.
         None => questions(answer) == 0 && response_code(answer) != 0,
     }
 }
 
-/// Name, and type and class, of the only question of a message; None when there is not exactly one.
+/// Returns the name, and the type and class, of a message's only question; `None` if the count is
+/// not one.
 fn question(message: &[u8]) -> Option<(&[u8], &[u8])> {
     if questions(message) != 1 {
         return None;
@@ -81,12 +82,12 @@ fn question(message: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, rest.get(..TYPE_AND_CLASS_LEN)?))
 }
 
-/// How many questions a message says that it has.
+/// Returns the number of questions given in the header.
 fn questions(message: &[u8]) -> u16 {
     message.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |n| u16::from_be_bytes(*n))
 }
 
-/// None for what is too short for a message.
+/// Returns the identifier and flags; `None` if the message is too short.
 fn id_and_flags(message: &[u8]) -> Option<(u16, [u8; 2])> {
     let [a, b, flags @ ..] = *message.get(..HEADER_LEN)?.first_chunk::<4>()?;
     Some((u16::from_be_bytes([a, b]), flags))
@@ -127,7 +128,7 @@ mod tests {
         assert!(!answer(|a| a[29] = 3), "another class");
         assert!(!answer(|a| a.truncate(28)), "cut off");
         assert!(!answer(|a| a.truncate(11)), "cut off");
-        // Without a question: only a nameserver that has not understood it omits it.
+        // Only an error response may omit the question.
         let without = |code: u8| {
             answer(|a| {
                 a.truncate(HEADER_LEN);
@@ -145,7 +146,7 @@ mod tests {
             query[27] = kind;
             query
         };
-        // HTTPS (65, RFC 9460) and 97, which are A and a.
+        // HTTPS (65, RFC 9460) and 97 are `A` and `a` in ASCII.
         let (mut other, https) = (query(97), query(65));
         other[2] |= 0x80;
         assert!(!answers(&other, &https));
@@ -158,7 +159,7 @@ mod tests {
         for none in [&b""[..], b"hello", &QUERY[..11], &response] {
             assert_eq!(query_id(none), None);
         }
-        // A name without an end, and one that is a pointer.
+        // A name without an end, and a name that is a pointer.
         for name in [&b"\x3f"[..], b"\xc0\x0c\0\x01\0\x01"] {
             let query = [&QUERY[..HEADER_LEN], name].concat();
             assert_eq!(question(&query), None);

@@ -1,4 +1,4 @@
-//! The host's resolv.conf(5): which nameservers there are, and how they are asked.
+//! Parser for the host's resolv.conf(5).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
@@ -10,25 +10,24 @@ use crate::limits::{
     NAMESERVERS_MAX,
 };
 
-/// Nameservers, and how they are asked.
+/// Nameservers and resolver options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvConf {
-    /// In the order of preference, [`NAMESERVERS_MAX`] at most.
+    /// Nameservers in order of preference, at most [`NAMESERVERS_MAX`].
     pub(crate) nameservers: Vec<SocketAddr>,
-    /// How long one of them is waited for, in seconds.
+    /// Timeout of a nameserver in seconds.
     pub(crate) timeout_s: u64,
-    /// How often all of them are asked as long as none answers.
+    /// Maximum number of rounds over all nameservers.
     pub(crate) attempts: usize,
-    /// Each question begins with the nameserver after the one that the question before began with.
+    /// Whether each query starts with the next nameserver, round-robin.
     pub(crate) rotate: bool,
 }
 
-/// The port of DNS (RFC 1035 §4.2), on both sides of the forwarder; the file names addresses alone.
+/// DNS port (RFC 1035 §4.2) of the forwarder and the nameservers; the file cannot specify another.
 pub(crate) const PORT: u16 = 53;
 
 impl ResolvConf {
-    /// A list of nameservers, asked as resolv.conf(5) says without options. Nameservers beyond the
-    /// third are not used.
+    /// Creates a configuration with default options. Nameservers beyond the third are ignored.
     pub(crate) fn of(mut nameservers: Vec<SocketAddr>) -> Self {
         nameservers.truncate(NAMESERVERS_MAX);
         Self {
@@ -39,12 +38,12 @@ impl ResolvConf {
         }
     }
 
-    /// Reads the text of the file. resolv.conf(5): "If no nameserver entries are present, the
-    /// default is to use the name server on the local machine."
+    /// Parses the file. resolv.conf(5): "If no nameserver entries are present, the default is to
+    /// use the name server on the local machine."
     pub(crate) fn parse(text: &str) -> Self {
         let mut conf = Self::of(Vec::new());
         for line in text.lines() {
-            // A keyword begins its line, so that a line that begins with ; or # has none.
+            // Keywords must start their line, so lines that start with ; or # have none.
             let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
             match words.next().filter(|word| line.starts_with(word)) {
                 Some("nameserver") if conf.nameservers.len() < NAMESERVERS_MAX => {
@@ -60,8 +59,8 @@ impl ResolvConf {
         conf
     }
 
-    /// Sets one of `options`. The C library takes a value that is no number for 0 (atoi), and 0 is
-    /// the least that there is.
+    /// Sets one of `options`. As in the C library (atoi), an invalid number is 0, which is then
+    /// raised to the minimum.
     fn set(&mut self, option: &str) {
         let (name, value) = option.split_once(':').unwrap_or((option, ""));
         let digits = value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
@@ -75,8 +74,8 @@ impl ResolvConf {
     }
 }
 
-/// The address behind the keyword, with the scope that a link-local one has behind a `%`. A comment
-/// may follow without a blank.
+/// Parses the address of a nameserver, with a scope after `%` for link-local addresses. A comment
+/// may follow without a space.
 fn nameserver(word: &str) -> Option<SocketAddr> {
     let word = word.split([';', '#']).next()?;
     let Some((address, scope)) = word.split_once('%') else {
@@ -86,8 +85,7 @@ fn nameserver(word: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(address.parse().ok()?, PORT, 0, index).into())
 }
 
-/// The number of an interface of the host. An interface that does not exist now may when the file
-/// is looked at next.
+/// Returns the index of a host interface. A missing interface may exist at the next check.
 fn interface(name: &str) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC;
     let any = Fd::from(socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?);
@@ -114,7 +112,7 @@ mod tests {
         }
     }
 
-    /// On the links that a router announces its own nameserver to, that has no other address.
+    /// Routers may announce a link-local address as their only nameserver address.
     #[test]
     fn a_nameserver_may_be_of_a_link() {
         let text = "nameserver fe80::1%7\nnameserver fe80::2%lo\nnameserver fe80::3%nolink\n";

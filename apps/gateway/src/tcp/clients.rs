@@ -1,5 +1,4 @@
-//! Clients of published ports, whose connections are made to the program ([`lines`](crate::lines)
-//! is where they wait).
+//! Connects clients of published ports to the program. Clients wait in [`lines`](crate::lines).
 
 use std::net::SocketAddr;
 
@@ -16,11 +15,12 @@ use crate::notice::Notice;
 use crate::siblings::{Accepted, Topic};
 use crate::slab::SlabKey;
 
-/// Clients that are called for each one that gets in: more than one, because all may have a place.
+/// Number of clients called from the line whenever one gets in. More than one, because there may be
+/// room for all.
 const CALLED: usize = 2;
 
 impl TcpFlows {
-    /// A client connected to a forwarded port: connects on to the program.
+    /// Starts the connection to the program for an accepted client.
     pub(crate) fn on_accept(&mut self, cx: &mut Context<'_, impl FifoHost>, accepted: Accepted) {
         let Accepted { host, presented, share, flight, .. } = accepted;
         let [Some(shown), second] = presented else { return reset(&host) };
@@ -28,7 +28,7 @@ impl TcpFlows {
         let to = shown.program;
         let phase =
             FlowPhase::ProgramConnecting(Connecting { socket: None, shown, second, to, arrival });
-        // The inner stack's connection carries the flow's key, so that the flow exists before it.
+        // The inner stack's connection refers to the flow's key, so insert the flow first.
         let key = self.flows.insert(Flow { flight, ..Flow::new(host, share, phase) });
         if self.watch(cx.shared, key).is_err() {
             self.drop_host(cx, key);
@@ -37,7 +37,7 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Connects to the program, behind the clients that wait for it.
+    /// Connects to the program, or enters the line if clients already wait.
     fn approach(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(Connecting { shown, arrival, .. }) = self.connecting_to_program(key) else {
             return;
@@ -48,8 +48,7 @@ impl TcpFlows {
         }
     }
 
-    /// Sends a client's SYN, for the first time or again, and gives the program's stack time for an
-    /// answer.
+    /// Sends or retransmits a client's SYN and sets the deadline for an answer.
     fn send_syn(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, wait_ns: u64) {
         let Some(connecting) = self.connecting_to_program(key) else { return };
         let made = match connecting.socket {
@@ -68,21 +67,21 @@ impl TcpFlows {
                 let due = cx.shared.now_ns + wait_ns;
                 self.deadlines.set(key, flow, Some(due));
             }
-            // Not at once: the clients that are called for it may fail as well, and so on through
-            // the whole line.
+            // Defer the failure: the clients called instead may fail as well, which would recurse
+            // through the whole line.
             Err(_) => self.on_not_connected(key),
         }
     }
 
-    /// The program's stack has not answered a client's SYN, which it therefore has dropped: the
-    /// link loses nothing.
+    /// Puts a client with an unanswered SYN into the line. The program's stack must have dropped
+    /// the SYN, because the link loses no packets.
     pub(super) fn on_unanswered(&mut self, key: SlabKey, connecting: &Connecting) -> SocketAddr {
         let program = connecting.shown.program;
         self.lines.enter(program, connecting.arrival, key);
         program
     }
 
-    /// The first client in line repeats its SYN, unless it waits for an answer to one.
+    /// Retransmits the SYN of the first client in line, unless it still waits for an answer.
     pub(super) fn repeat_first(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -96,7 +95,7 @@ impl TcpFlows {
         }
     }
 
-    /// The program's stack has answered a client's SYN: others may get an answer, too.
+    /// Calls further clients from the line after the program's stack answered a SYN.
     pub(super) fn on_answered(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -112,8 +111,8 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// A client whose SYN was not answered for so long that the inner stack gave its connection up.
-    /// The client waits on, as in an accept queue of the kernel.
+    /// Returns a client to the line after its connection in the inner stack timed out. The client
+    /// keeps waiting, as in an accept queue of the kernel.
     pub(super) fn on_given_up(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -132,15 +131,15 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// The client has gone, or goes another way.
+    /// Removes a client that disconnected or is connected in another way.
     pub(super) fn on_gone(&mut self, shared: &Shared, connecting: &Connecting) {
         let program = connecting.shown.program;
         self.lines.leave(program, connecting.arrival);
         self.attend_first(shared, program);
     }
 
-    /// Gives the first client in line a time at which it sends its SYN. Called clients come before
-    /// it, so the time is later than the news that they found no place.
+    /// Sets the time at which the first client in line sends its SYN. Chosen later than the
+    /// deadlines of clients that were called before it.
     fn attend_first(&mut self, shared: &Shared, program: SocketAddr) {
         if let Some(first) = self.lines.first(program)
             && let Some(flow) = self.flows.get_mut(first)
@@ -157,7 +156,7 @@ impl TcpFlows {
         }
     }
 
-    /// The program does not listen where it was tried: perhaps on its other address.
+    /// Tries the program's other address after a refusal, or refuses the client.
     pub(super) fn on_program_refused(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -182,7 +181,7 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Says why a client is turned away, once for each published port.
+    /// Reports why a client is refused, once per published port.
     fn hint(&mut self, shared: &Shared, key: SlabKey, program: SocketAddr) {
         let Some(Flow { host, .. }) = self.flows.get(key) else { return };
         let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
@@ -196,8 +195,8 @@ impl TcpFlows {
     }
 }
 
-/// Connects to the program as the client that it is shown; from any port when the client's own is
-/// taken.
+/// Connects to the program from the client's presented address, or from another port if that one is
+/// in use.
 fn connect_from(
     cx: &mut Context<'_, impl FifoHost>,
     key: SlabKey,
@@ -212,7 +211,7 @@ fn connect_from(
     }
 }
 
-/// The same from any port that makes the flow this gateway's.
+/// Connects from any port for which this gateway owns the flow.
 fn connect_from_any(
     cx: &mut Context<'_, impl FifoHost>,
     key: SlabKey,

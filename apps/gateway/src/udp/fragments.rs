@@ -1,9 +1,9 @@
-//! IPv6 datagrams that are longer than their path takes, sent in fragments by a raw socket.
+//! Fragments IPv6 datagrams that exceed the path MTU and sends them by a raw socket.
 //!
-//! The kernel fragments what exceeds the path MTU of a socket's route. For a socket bound to an
-//! interface, the kernel may note a router's report with another route. `ip6_update_pmtu` looks the
-//! route up without the binding, and finds the route into the gateway's device. So a datagram that
-//! fits the interface leaves in one piece, and is lost each time.
+//! The kernel fragments according to the MTU of the socket's route. If the socket is bound to an
+//! interface, a router's report may update another route, because `ip6_update_pmtu` ignores the
+//! binding. The lookup finds the route into the gateway's device. Then datagrams that fit the
+//! interface are sent whole, and each one is lost.
 
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
@@ -20,40 +20,40 @@ use crate::egress::Egress;
 use crate::sys::{self, Destination};
 use crate::train::IpMarks;
 
-/// Sends datagrams in fragments.
+/// Sends fragmented IPv6 datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Fragmenter {
-    /// A raw socket, since the first such datagram.
+    /// Raw socket, created for the first such datagram.
     socket: Option<Fd>,
-    /// The host gives none: that needs CAP_NET_RAW.
+    /// Creating the socket failed; it requires CAP_NET_RAW.
     refused: bool,
     sent: u64,
 }
 
-/// A datagram that is longer than its path takes.
+/// Datagram that exceeds the path MTU.
 #[derive(Debug)]
 pub(super) struct LongDatagram<'a> {
     pub(super) from: SocketAddrV6,
     pub(super) to: SocketAddrV6,
     pub(super) marks: IpMarks,
-    /// Longest IP packet of the path in bytes, 1280 or more.
+    /// Path MTU in bytes, at least 1280.
     pub(super) mtu: usize,
     pub(super) payload: &'a [u8],
 }
 
 impl Fragmenter {
-    /// Sends a datagram in fragments; false if some were not sent.
+    /// Sends a datagram in fragments. Returns false if a fragment was not sent.
     pub(super) fn send(&mut self, config: &GatewayConfig, datagram: &LongDatagram<'_>) -> bool {
         if self.socket.is_none() && !self.refused {
             self.socket = open(&config.egress, datagram.to).ok();
             self.refused = self.socket.is_none();
         }
         let Some(socket) = &self.socket else { return false };
-        // An identification that peers cannot predict (RFC 7739).
+        // Use an unpredictable identification (RFC 7739).
         let key = *config.seed.last_chunk().expect("32 bytes");
         let ident = SipHasher13::new_with_key(&key).hash(&self.sent.to_be_bytes()) as u32;
         self.sent += 1;
-        // The port of a raw socket is a protocol, or 0.
+        // For a raw socket the port is a protocol number, or 0.
         let to = SocketAddrV6::new(*datagram.to.ip(), 0, 0, datagram.to.scope_id());
         let destination = Destination { to: Some(to.into()), v6: true, ..Destination::default() };
         let send = |packet: Vec<u8>| {
@@ -63,7 +63,7 @@ impl Fragmenter {
     }
 }
 
-/// A socket that sends packets with their IPv6 header (IPPROTO_RAW), and receives none.
+/// Creates a socket that sends packets with our own IPv6 header (IPPROTO_RAW) and receives none.
 fn open(egress: &Egress, to: SocketAddrV6) -> Result<Fd, Errno> {
     let (kind, flags) = (SocketType::RAW, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
     let raw = opened(|| socket_with(AddressFamily::INET6, kind, flags, Some(ipproto::RAW)))?;
@@ -73,7 +73,7 @@ fn open(egress: &Egress, to: SocketAddrV6) -> Result<Fd, Errno> {
 }
 
 impl LongDatagram<'_> {
-    /// Packets that carry the datagram.
+    /// Returns the fragments as IPv6 packets.
     fn fragments(&self, ident: u32) -> impl Iterator<Item = Vec<u8>> {
         let (src, dst, marks) = (*self.from.ip(), *self.to.ip(), self.marks);
         let length = (udp::HEADER_LEN + self.payload.len()) as u16;
@@ -84,7 +84,7 @@ impl LongDatagram<'_> {
         let mut whole = vec![0; udp::HEADER_LEN];
         header.emit(&mut whole);
         whole.extend_from_slice(self.payload);
-        // Every piece but the last is a multiple of 8 bytes (RFC 8200 §4.5).
+        // All fragments but the last must have a multiple of 8 bytes (RFC 8200 §4.5).
         let piece = (self.mtu - ipv6::HEADER_LEN - FRAGMENT_LEN) & !7;
         (0..whole.len()).step_by(piece).map(move |at| {
             let end = whole.len().min(at + piece);

@@ -1,14 +1,13 @@
-//! Datagrams from other ports of a peer than the program wrote to, as TFTP and STUN servers send
-//! them.
+//! Datagrams from a peer's ports that the program has not sent to, as from TFTP and STUN servers.
 //!
 //! ```text
 //!   port of the program ◄── connected sockets: one for each peer's port that was written to
 //!                       ◄── one socket without a peer: all other ports of these peers' addresses
 //! ```
 //!
-//! All are bound to one port of the host. The kernel prefers the socket that is connected to a
-//! datagram's sender. So the first datagrams of a port come in here. A flow begins with
-//! the program's answer, and not with these datagrams.
+//! All are bound to one port of the host. The kernel prefers a socket connected to the datagram's
+//! sender, so this socket receives only datagrams of unknown ports. Datagrams from a new port
+//! create no flow; the program's answer does.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -29,12 +28,12 @@ use crate::siblings::SiblingEnds;
 use crate::slab::{self, KeyedSlab};
 use crate::sys;
 
-/// Sockets without a peer, one for each port of the program that has one of the host.
+/// Unconnected sockets, one per mapped port of the program.
 #[derive(Debug)]
 pub(crate) struct OtherPorts {
     entries: KeyedSlab<Entry>,
     by_program: HashMap<SocketAddr, slab::SlabKey>,
-    /// Entries whose socket has something, each once.
+    /// Entries whose socket is readable; each is queued at most once.
     due: VecDeque<slab::SlabKey>,
 }
 
@@ -42,9 +41,9 @@ pub(crate) struct OtherPorts {
 struct Entry {
     program: SocketAddr,
     host: Fd,
-    /// Right to the descriptor of `host`.
+    /// Reserves the descriptor of `host` in the flow budget.
     _share: Share,
-    /// Addresses of the host to whose peers the program has flows, and how the program sees them.
+    /// Host-side addresses of peers with flows, and the addresses at which the program sees them.
     peers: HashMap<IpAddr, Peer>,
     readable: bool,
 }
@@ -64,15 +63,16 @@ impl OtherPorts {
         !self.due.is_empty()
     }
 
-    /// Whether a flow of this port would be its first one here.
+    /// Returns whether no entry exists for this port yet.
     pub(crate) fn is_new(&self, program: SocketAddr) -> bool {
         !self.by_program.contains_key(&program)
     }
 
-    /// Opens a port for the peers to come, on the port of the host that `flow` is bound to.
+    /// Opens an unconnected socket on the host port to which `flow` is bound.
     ///
     /// # Errors
-    /// The host gives no such socket: other ports of the peers are not heard then.
+    /// Returns an error if the socket cannot be created; datagrams from unknown ports are then
+    /// lost.
     pub(crate) fn open(
         &mut self,
         shared: &Shared,
@@ -101,7 +101,7 @@ impl OtherPorts {
         )
     }
 
-    /// The program has one more flow to a peer, which it sees at `seen`.
+    /// Counts a new flow to a peer, which the program sees at `seen`.
     pub(crate) fn enter(&mut self, program: SocketAddr, to: IpAddr, seen: IpAddr) {
         let key = self.by_program.get(&program).copied();
         if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
@@ -109,7 +109,7 @@ impl OtherPorts {
         }
     }
 
-    /// The program has one flow less to a peer; the port closes with the last one.
+    /// Removes a flow to a peer; closes the socket with the last one.
     pub(crate) fn leave(&mut self, program: SocketAddr, to: IpAddr) {
         let Some(key) = self.by_program.get(&program).copied() else { return };
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -125,7 +125,7 @@ impl OtherPorts {
         }
     }
 
-    /// The host says something about a socket.
+    /// Queues an entry whose socket has become readable.
     pub(crate) fn on_ready(&mut self, key: slab::SlabKey, ready: Readiness) {
         if let Some(entry) = self.entries.get_mut(key)
             && (ready.readable || ready.failed)
@@ -136,7 +136,7 @@ impl OtherPorts {
         }
     }
 
-    /// Passes on what the sockets have, as far as the link has room.
+    /// Passes received datagrams to the program while the link has room.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         for _ in 0..self.due.len() {
             if cx.is_link_busy() {
@@ -154,7 +154,7 @@ impl OtherPorts {
 }
 
 impl Entry {
-    /// True when there may be more.
+    /// Receives a batch of datagrams. Returns true if more may be pending.
     fn receive(&self, cx: &mut Context<'_, impl Host>) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
@@ -179,7 +179,7 @@ impl Entry {
                     more = false;
                     break;
                 }
-                // The socket sends nothing, so no error is about its datagrams.
+                // The socket sends nothing, so errors do not concern its datagrams.
                 Err(_) => {}
             }
         }

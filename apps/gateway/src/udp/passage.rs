@@ -1,4 +1,4 @@
-//! Datagrams of a UDP flow on their way to the host, and back to the program.
+//! Transfers datagrams of UDP flows between host sockets and the program.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,8 +20,8 @@ use crate::sys::{self, Destination};
 use crate::train::IpMarks;
 
 impl UdpFlows {
-    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but
-    /// may send them one by one.
+    /// Sends one datagram, or several of `segment` bytes each. Returns false if the kernel refuses
+    /// to segment, so that the caller should send them one by one.
     pub(super) fn send(
         &mut self,
         shared: &mut Shared,
@@ -33,7 +33,7 @@ impl UdpFlows {
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
         let Some((_, flow)) = self.flows.get_mut(id) else {
-            // The flow was evicted while its datagrams were gathered.
+            // The flow was evicted while its datagrams were queued.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
@@ -68,7 +68,7 @@ impl UdpFlows {
         if result.is_err_and(|error| error != Errno::AGAIN) {
             told = self.hear(shared, id, host);
             if told > 0 && result != Err(Errno::MSGSIZE) {
-                // The call returned the error of an earlier datagram, and did not send this one.
+                // The call returned an earlier datagram's error instead of sending this one.
                 result = sys::send_datagram(host, bytes, &empty, &destination);
             }
         }
@@ -88,12 +88,12 @@ impl UdpFlows {
         true
     }
 
-    /// A datagram was not sent, for a reason that no report of the host has told yet.
+    /// Handles a send error that the socket's error queue did not report.
     fn on_send_error(&mut self, shared: &mut Shared, id: slab::SlabKey, error: Errno) {
         let Some((key, flow)) = self.flows.get(id) else { return };
         match error {
-            // The host may have lost the address that the socket sends from. The program's next
-            // datagram begins the flow anew, from another address, or hears why none is left.
+            // The host may have lost the socket's source address. Drop the flow: the next datagram
+            // opens a new one from another address, or reports an error if there is none.
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::NETUNREACH if flow.side.is_connected() => {
                 if let Some((key, flow)) = self.flows.remove(id) {
                     self.forget(&key, &flow.side);
@@ -103,7 +103,7 @@ impl UdpFlows {
         }
     }
 
-    /// Takes the reports that wait at a flow's socket; returns how many there were.
+    /// Takes the reports from a flow's error queue and returns their number.
     fn hear(&self, shared: &mut Shared, id: slab::SlabKey, host: BorrowedFd<'_>) -> usize {
         match self.flows.get(id) {
             Some((key, Flow { side: Side::Connected { to, path_mtu, .. }, .. })) => {
@@ -123,7 +123,7 @@ impl UdpFlows {
         }
     }
 
-    /// Receives from a flow's socket; true when there may be more.
+    /// Receives from a flow's socket. Returns true if more datagrams may be pending.
     pub(super) fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::SlabKey) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
@@ -136,7 +136,7 @@ impl UdpFlows {
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Before it was connected, the socket took datagrams of everybody to its port.
+                // Before connect(2), the bound socket accepted datagrams from any sender.
                 Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
                     cx.shared.counters.udp_dropped += 1;
                 }
@@ -161,8 +161,8 @@ impl UdpFlows {
 }
 
 impl Side {
-    /// A datagram that the path of a socket which is bound to an interface does not take, as a
-    /// router reported.
+    /// Returns the datagram if it exceeds the path MTU reported by a router and the socket is bound
+    /// to an interface. The kernel may then fail to fragment it.
     fn beyond_path<'a>(
         &self,
         egress: &Egress,
@@ -183,10 +183,10 @@ impl Side {
     }
 }
 
-/// Whether two addresses name one peer; the scope of a link-local one is the host's affair.
+/// Returns whether two addresses name one peer, ignoring the scope of link-local addresses.
 fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
 }
 
-// A round of one flow must fit into what is left when the link is not busy.
+// A batch of a flow must fit the remaining space of a link that is not busy.
 const _: () = assert!(LINK_PACKETS_MAX > DATAGRAMS_PER_TURN);

@@ -1,4 +1,4 @@
-//! Datagrams of the host on their way to the program.
+//! Passes datagrams of the host to the program.
 
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::siblings::SiblingEnds;
 use crate::sys::Received;
 
-/// Gives a datagram, or several that came as one, to the program.
+/// Sends a datagram, or several coalesced ones, to the program.
 pub(super) fn to_program(
     cx: &mut Context<'_, impl Host>,
     key: &SiblingEnds,
@@ -18,7 +18,7 @@ pub(super) fn to_program(
     let Received { segment, ttl, tos, .. } = *received;
     let out = DatagramFrom { local: key.peer, remote: key.program, ttl, tos };
     let size = segment.map_or(bytes.len(), usize::from).max(1);
-    // An empty datagram is one too.
+    // Starts with `Some`, so that an empty datagram is sent as well.
     let mut rest = Some(bytes);
     while let Some(bytes) = rest {
         let (one, left) = bytes.split_at(size.min(bytes.len()));
