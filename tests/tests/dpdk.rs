@@ -292,6 +292,28 @@ fn long_frames_of_a_link_pass_where_the_device_has_room() {
     assert!(bytes / frames > 2000, "{frames} frames, {bytes} bytes");
 }
 
+/// A router forwards between a port of DPDK and a TAP device.
+#[test]
+fn a_port_of_a_router_forwards() {
+    let Some(lab) = Lab::new(1500) else { return };
+    let towpath = towpath();
+    let wire = format!("wire=dpdk:{MEMORY} --vdev=net_af_packet0,iface=vb,10.1.0.2/24");
+    let line =
+        [&*towpath, "router", "--stats=json", "--port", &wire, "--port", "to=tap:tw1,10.3.0.1/24"];
+    let router = lab.there.spawn(&line);
+    eventually("the TAP device is there", || {
+        lab.there.run(&["ip", "addr", "add", "10.3.0.2/24", "dev", "tw1"]).success()
+    });
+    // The kernel of the router's host is in the first network itself, so the answer needs a route.
+    lab.there.run(&["ip", "addr", "del", "10.1.0.9/24", "dev", "vb"]).ok();
+    lab.there.run(&["ip", "route", "add", "10.1.0.0/24", "via", "10.3.0.1"]).ok();
+    lab.here.run(&["ip", "route", "add", "10.3.0.0/24", "via", "10.1.0.2"]).ok();
+    lab.here.run(&["ping", "-c3", "-i0.2", "-W5", "10.3.0.2"]).ok();
+    let output = end(router);
+    assert!(counter(&output, "net", "forwarded") >= Some(6), "{}", output.stderr);
+    assert!(counter(&output, "port.wire", "rx_frames") >= Some(3), "{}", output.stderr);
+}
+
 #[test]
 fn shards_have_a_queue_each() {
     let Some(lab) = Lab::new(1500) else { return };

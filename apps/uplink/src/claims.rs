@@ -30,7 +30,7 @@ use towpath_bpf::{PortRange, Transport};
 use towpath_shm::Fd;
 
 use crate::plan_error::{PlanError, system};
-use crate::turns::{PATIENCE, Turn};
+use crate::turns::{NamespaceLock, PATIENCE};
 use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
 /// Lock that is held from the first look at other claims until the own names are bound.
@@ -57,7 +57,7 @@ pub struct Claims {
     own: Claimed,
     interface: String,
     index: u32,
-    _turn: Turn,
+    _lock: NamespaceLock,
 }
 
 /// A claim of another run that excludes the own one.
@@ -81,14 +81,14 @@ impl Claims {
         addresses: Vec<IpAddr>,
         ports: Vec<PortRange>,
     ) -> Result<Self, PlanError> {
-        let turn = Turn::wait(LOCK).map_err(system(STEP))?;
+        let lock = NamespaceLock::wait(LOCK).map_err(system(STEP))?;
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let socket = socket.map_err(|errno| system(STEP)(errno.into()))?;
         // An unknown interface has no claims; the call that opens it reports the error.
         let index = rustix::net::netdevice::name_to_index(socket, interface).unwrap_or(0);
         let own = Claimed { addresses, ports };
-        let claims = Self { own, interface: interface.to_owned(), index, _turn: turn };
+        let claims = Self { own, interface: interface.to_owned(), index, _lock: lock };
         match claims.rival(None) {
             Some(rival) => Err(rival.error),
             None => Ok(claims),

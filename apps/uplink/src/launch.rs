@@ -32,7 +32,7 @@ use towpath_gateway::Notice;
 use towpath_shm::Fd;
 
 use crate::counting::Layer;
-use crate::shape::{Link, Shape};
+use crate::shape::{PackedLink, Shape};
 
 /// Descriptors of one packet, at most (the kernel's SCM_MAX_FD is 253).
 const PASSED_MAX: usize = 250;
@@ -46,7 +46,7 @@ pub struct LaunchSpec {
     /// The stack.
     pub shape: Shape,
     /// The stack's link.
-    pub link: Link,
+    pub link: PackedLink,
     /// Programs whose sockets would be the host's are not executed.
     pub strict: bool,
     /// The library that is loaded into programs which PROGRAM starts.
@@ -138,9 +138,9 @@ impl LaunchSocket {
     ///
     /// # Errors
     /// There is no memory, or there are too many descriptors on their way already.
-    pub fn equip(&self, outfit: &LaunchSpec, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let text = serde_json::to_vec(outfit)?;
-        let memory = memfd_create("outfit", MemfdFlags::CLOEXEC)?;
+    pub fn equip(&self, spec: &LaunchSpec, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let text = serde_json::to_vec(spec)?;
+        let memory = memfd_create("launch-spec", MemfdFlags::CLOEXEC)?;
         let mut rest = &text[..];
         while !rest.is_empty() {
             let written = rustix::io::write(&memory, rest)?;
@@ -299,12 +299,12 @@ mod tests {
         };
         let forwards = (1..=ports).map(forward).collect();
         let link =
-            Link::Gateway { config: Box::new(GatewayConfig::default()), forwards, passed: 0 };
+            PackedLink::Gateway { config: Box::new(GatewayConfig::default()), forwards, passed: 0 };
         LaunchSpec { shape, link, strict: true, library: "/lib.so".into() }
     }
 
     #[test]
-    fn an_outfit_comes_with_all_its_descriptors() {
+    fn a_launch_spec_arrives_with_its_descriptors() {
         for ports in [0, 3, 600] {
             let (ours, theirs) = LaunchSocket::pair().expect("descriptors");
             let sent = launch_spec(ports);
@@ -314,7 +314,7 @@ mod tests {
             ours.say(&LaunchMessage::Sockets).expect("room");
             ours.equip(&sent, &descriptors).expect("it is taken");
             let (received, descriptors) =
-                LaunchSocket::over(theirs.into()).unpack().expect("an outfit");
+                LaunchSocket::over(theirs.into()).unpack().expect("a launch spec");
             assert_eq!(format!("{received:?}"), format!("{sent:?}"));
             assert_eq!(descriptors.len(), usize::from(ports) + 1);
         }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outfit_without_towpath_is_none() {
+    fn unpacking_fails_after_towpath_has_ended() {
         let (ours, theirs) = LaunchSocket::pair().expect("descriptors");
         ours.equip(&launch_spec(1), &[]).expect("room");
         ours.say(&LaunchMessage::Stop).expect("room");

@@ -3,7 +3,7 @@
 //! - [`DeviceSpec`]: a device in words, as `xdp:eth1`; [`DEVICES`]: all kinds of them;
 //! - [`Plan`]: the words of a user, in which ports are [`PublishedRange`], and the opening of a
 //!   link by them;
-//! - [`Shape`]: the stack's side of its link, in words; [`Link`]: the link;
+//! - [`Shape`]: the stack's side of its link, in words; [`PackedLink`]: the link;
 //! - [`LaunchSpec`]: both, and the other parts of an engine in PROGRAM's process. A launch spec
 //!   goes there with open descriptors, and becomes an [`Uplink`];
 //! - [`LaunchSocket`]: the socket between that process and `towpath run`, for the launch spec and
@@ -62,7 +62,7 @@ pub use random::random;
 pub use record::{Recording, record_drops};
 pub use remark::{Remark, Tell};
 pub use replay::ReplayEnd;
-pub use shape::{Link, Resolver, Route, Shape};
+pub use shape::{PackedLink, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};
 pub use towpath_pool::PortCounters;
 pub use uplink::{Uplink, now_ns};

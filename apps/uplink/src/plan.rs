@@ -29,7 +29,7 @@ use crate::plan_error::{PlanError, Result};
 use crate::publish::{Protocol, Publish};
 use crate::remark::Tell;
 use crate::replay::ReplayEnd;
-use crate::shape::{LOCAL_PORTS, Link, Shape};
+use crate::shape::{LOCAL_PORTS, PackedLink, Shape};
 
 /// A nameserver for the programs of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub struct Connected {
 /// An engine to be in PROGRAM's process.
 pub struct Packed {
     /// Words for that process.
-    pub outfit: LaunchSpec,
+    pub spec: LaunchSpec,
     /// Descriptors that go with the launch spec, but for the parent-death pipe's.
     pub descriptors: Vec<OwnedFd>,
     /// Name of the device for messages, as "the TAP device tw0"; empty: there is none.
@@ -123,7 +123,7 @@ pub struct Packed {
 
 /// A link that is open, for an engine in PROGRAM's process, and the stack behind it.
 pub(crate) struct Parted {
-    pub(crate) link: Link,
+    pub(crate) link: PackedLink,
     pub(crate) shape: Shape,
     /// Descriptors of the link.
     pub(crate) descriptors: Vec<OwnedFd>,
@@ -238,9 +238,9 @@ impl Plan {
     pub fn pack(&self, library: OsString) -> Result<Packed> {
         let Some(device) = &self.device else {
             let Parted { link, shape, descriptors, facts } = self.parted_gateway()?;
-            let outfit = LaunchSpec { shape, link, strict: self.strict, library };
+            let spec = LaunchSpec { shape, link, strict: self.strict, library };
             let (device, followed) = (String::new(), None);
-            return Ok(Packed { outfit, descriptors, device, facts, followed });
+            return Ok(Packed { spec, descriptors, device, facts, followed });
         };
         let name = device.driver().name;
         let pack =
@@ -248,10 +248,10 @@ impl Plan {
         // The only queue needs no owner.
         let PackedDevice { site, state, descriptors } =
             pack(device.parameters(), &self.request(&[0; 32]))?;
-        let link = Link::Device { name: name.into(), state };
-        let outfit = LaunchSpec { shape: self.behind(&site), link, strict: self.strict, library };
+        let link = PackedLink::Device { name: name.into(), state };
+        let spec = LaunchSpec { shape: self.behind(&site), link, strict: self.strict, library };
         let (device, facts, followed) = (site.name, site.facts, site.followed);
-        Ok(Packed { outfit, descriptors, device, facts, followed })
+        Ok(Packed { spec, descriptors, device, facts, followed })
     }
 
     /// Returns the request for the device of a stack whose secret is `seed`.

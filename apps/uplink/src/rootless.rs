@@ -20,7 +20,7 @@ use crate::plan_error::{PlanError, Result, system};
 use crate::publish::{Protocol, Publish};
 use crate::random::random;
 use crate::remark::Remark;
-use crate::shape::{Link, Resolver, Shape};
+use crate::shape::{PackedLink, Resolver, Shape};
 use crate::uplink::now_ns;
 
 /// Addresses as the guests of slirp4netns and of QEMU's user network have them, so that habits
@@ -73,7 +73,8 @@ impl Plan {
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
         let facts = facts(&self.ports_of_host(), &places, program);
         let forwards = bound.iter().map(|bound| (bound.which, bound.host)).collect();
-        let link = Link::Gateway { config: Box::new(config), forwards, passed: self.passed.len() };
+        let link =
+            PackedLink::Gateway { config: Box::new(config), forwards, passed: self.passed.len() };
         let own = |bound: Bound| Arc::into_inner(bound.socket).expect("nobody else has it yet");
         let descriptors = bound.into_iter().map(|bound| own(bound).into()).collect();
         Ok(Parted { link, shape, descriptors, facts })

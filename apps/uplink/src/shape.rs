@@ -70,7 +70,7 @@ pub struct Resolver {
 
 /// The link of a stack.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Link {
+pub enum PackedLink {
     /// The rootless gateway; a descriptor goes with each forwarded port, in their order.
     Gateway {
         /// How it is made.
@@ -89,7 +89,7 @@ pub enum Link {
     },
 }
 
-impl Link {
+impl PackedLink {
     /// Descriptors that a port for it may use, beside those that go with it.
     pub fn descriptors_used_max(&self) -> usize {
         match self {

@@ -6,7 +6,7 @@ use towpath_wire::Prefix;
 
 use crate::host_routes::{self, HostRoute};
 use crate::plan_error::{PlanError, Result};
-use crate::turns::Turn;
+use crate::turns::NamespaceLock;
 
 /// A network that this host is in, or has a route to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,12 +23,12 @@ const LOCK: &str = "towpath-tap-network";
 /// The right to choose: two runs that start at once must not choose the same network. Held until
 /// the addresses are set.
 #[derive(Debug)]
-pub struct Choosing(#[expect(dead_code, reason = "held, not used")] Turn);
+pub struct Choosing(#[expect(dead_code, reason = "held, not used")] NamespaceLock);
 
 impl Choosing {
     /// Waits until no other run is choosing.
     pub fn begin() -> Result<Self> {
-        Turn::wait(LOCK).map(Self).map_err(system)
+        NamespaceLock::wait(LOCK).map(Self).map_err(system)
     }
 
     /// The addresses of the stack behind `device`. If any were `asked` for, they are taken if the

@@ -21,11 +21,11 @@ const SOCK_STREAM: u8 = 1;
 /// The kernel releases the lock when the process ends. Names that other users have are ignored,
 /// because every user can bind one. Otherwise any user could delay the starts of all runs.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct NamespaceLock {
     _lock: Option<UnixListener>,
 }
 
-impl Turn {
+impl NamespaceLock {
     /// Waits for the lock of this name. Returns without the lock after [`PATIENCE`], since a
     /// stopped process must not block later runs for ever.
     ///
@@ -78,10 +78,10 @@ mod tests {
         let name = format!("towpath-test-turns/{}", std::process::id());
         let _first = held(&name);
         let began = Instant::now();
-        let turn = Turn::wait_unless(&name, |at| at == name).expect("a short name");
+        let turn = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(turn._lock.is_some() && began.elapsed() < PATIENCE);
         // The second name excludes other runs of this user.
-        let again = Turn::wait_unless(&name, |at| at == name).expect("a short name");
+        let again = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(again._lock.is_none() && began.elapsed() >= PATIENCE);
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let name = format!("towpath-test-turns-forged/{}", std::process::id());
         let _forged = held(&format!("x\n0: 00000002 00000000 00010000 0001 01 79 @{name}"));
         assert_eq!(holder(&name), None);
-        assert!(Turn::wait(&name).expect("a short name")._lock.is_some());
+        assert!(NamespaceLock::wait(&name).expect("a short name")._lock.is_some());
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         assert!(holder(&name).is_none_or(|user| user == own));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| Turn::wait(&name));
+            let waiting = scope.spawn(|| NamespaceLock::wait(&name));
             std::thread::sleep(Duration::from_millis(50));
             assert!(!waiting.is_finished());
             drop(first);

@@ -16,7 +16,7 @@ use crate::device::driver::{ReceivedDevice, UnpackedDevice, counted};
 use crate::device::unpacker;
 use crate::launch::{LaunchSocket, LaunchSpec, Said};
 use crate::replay::ReplayEnd;
-use crate::shape::Link;
+use crate::shape::PackedLink;
 
 /// An engine to be.
 pub struct Uplink {
@@ -32,7 +32,7 @@ pub struct Uplink {
 
 impl LaunchSpec {
     /// Makes the port over `descriptors`, those of the link; the port may open `many` more. Later
-    /// notices for the user are sent to `home`.
+    /// notices for the user are sent to `socket`.
     ///
     /// # Errors
     /// Descriptors are missing, or the system gives no more of them, nor a thread.
@@ -40,18 +40,18 @@ impl LaunchSpec {
         &self,
         descriptors: Vec<Fd>,
         many: u32,
-        home: &LaunchSocket,
+        socket: &LaunchSocket,
     ) -> io::Result<Uplink> {
         let counters = Arc::default();
         let made = match &self.link {
-            Link::Gateway { config, forwards, passed } => {
+            PackedLink::Gateway { config, forwards, passed } => {
                 let config = GatewayConfig { descriptors: Some(many), ..(**config).clone() };
-                gateway(&config, bound(forwards, *passed, descriptors)?, home, &counters)?
+                gateway(&config, bound(forwards, *passed, descriptors)?, socket, &counters)?
             }
-            Link::Device { name, state } => {
+            PackedLink::Device { name, state } => {
                 let unpack = unpacker(name).ok_or(ErrorKind::InvalidData)?;
-                let told = home.clone();
-                let on_gone = Box::new(move || told.mention(&Said::DeviceGone));
+                let reports = socket.clone();
+                let on_gone = Box::new(move || reports.mention(&Said::DeviceGone));
                 let (state, counters) = (state.clone(), &counters);
                 unpack(ReceivedDevice { state, descriptors, counters, on_gone })?
             }
@@ -100,12 +100,12 @@ fn bound(
 fn gateway(
     config: &GatewayConfig,
     bound: Vec<Bound>,
-    home: &LaunchSocket,
+    socket: &LaunchSocket,
     counters: &Arc<Tally>,
 ) -> io::Result<UnpackedDevice> {
     let tell = || {
-        let told = home.clone();
-        move |notice| told.mention(&Said::Notice(notice))
+        let reports = socket.clone();
+        move |notice| reports.mention(&Said::Notice(notice))
     };
     let mut gateway = Gateway::new(config.clone(), now_ns())?;
     gateway.on_notice(tell());

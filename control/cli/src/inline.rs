@@ -86,7 +86,7 @@ pub fn begin(
     lifeline: BorrowedFd<'_>,
     library: &Path,
 ) -> Result<Begun> {
-    let Packed { outfit, descriptors, device, facts, followed } =
+    let Packed { spec: outfit, descriptors, device, facts, followed } =
         plan.pack(library.as_os_str().to_owned()).map_err(in_options)?;
     let (home, control) = LaunchSocket::pair().context("socketpair")?;
     let lifeline = lifeline.try_clone_to_owned()?;
