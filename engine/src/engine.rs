@@ -357,6 +357,7 @@ fn shard(
     (shard.requests.resolver, shard.processes.departure.stalled) =
         (config.resolver, config.leave_stalled);
     shard.requests.names = Arc::clone(&config.names);
+    shard.processes.are_excluded = config.channels_max == 0;
     // A single processor is needed by the program that the engine waits for.
     let are_several = towpath_ring::processors() > 1;
     shard.sleep.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });

@@ -26,6 +26,8 @@ use crate::shard::processes::owners::Owners;
 /// Processes, and the sockets that each of them holds.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
+    /// The engine has no programs: there are no commands, descriptors or sockets to look at.
+    pub are_excluded: bool,
     pub channels: Channels,
     /// Processes that may get SIGURG.
     pub owners: Owners,

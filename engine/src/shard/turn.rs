@@ -70,6 +70,9 @@ impl Shard {
     /// more to do.
     pub(crate) fn do_turn(&mut self) -> bool {
         self.sockets.counters.turns += 1;
+        if self.processes.are_excluded {
+            return self.do_turn_without_programs();
+        }
         self.net.status.begin_epoch();
         self.read_clocks();
         let (requests, mut cx) = self.requests();
@@ -85,12 +88,27 @@ impl Shard {
         turn.more || commands || more
     }
 
+    /// Turns the stack, and does jobs of other threads. A turn of a router is short, so that steps
+    /// for programs would be a large part of its cost.
+    fn do_turn_without_programs(&mut self) -> bool {
+        self.sockets.now = self.net.clock.now();
+        let turn = self.turn_stack();
+        self.answer_requests(false);
+        let (requests, mut cx) = self.requests();
+        requests.continue_query(&mut cx);
+        turn.more || self.requests.has_more()
+    }
+
     /// A turn of the stack, and its consequences for sockets, programs and processes. A query has
     /// one of its own. Sockets that end after the packets' part are told in the next turn, for
     /// which there is no sleep.
     pub(crate) fn turn_stack(&mut self) -> Turn {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
         self.handle_messages();
+        if self.processes.are_excluded {
+            self.net.notify_observers(self.sockets.now);
+            return turn;
+        }
         self.sockets.after_turn(&mut self.net);
         self.processes.signal_owners(&mut self.sockets);
         self.continue_ends();
