@@ -1,4 +1,4 @@
-//! The addresses of an interface.
+//! Addresses of an interface.
 
 use core::net::IpAddr;
 use core::ops::Deref;
@@ -9,14 +9,14 @@ use hashbrown::HashMap;
 use crate::net::hash::Cheap;
 use crate::net::iface::Address;
 
-/// Addresses in order of adding, each found at once: neighbours ask for them, and there may be
-/// many.
+/// Addresses in the order of insertion, indexed by a hash map, because neighbours query them and
+/// there may be many.
 #[derive(Debug)]
 pub(super) struct Addresses {
     list: Vec<Address>,
-    /// Where in the list each is.
+    /// Index in `list` by address.
     places: HashMap<IpAddr, usize, Cheap>,
-    /// A copy of the list, until it changes.
+    /// Shared copy of the list; invalidated by each change.
     shared: Option<Arc<[Address]>>,
 }
 
@@ -42,26 +42,27 @@ impl Addresses {
         self.places.get(&addr).map(|at| &mut self.list[*at])
     }
 
-    /// All addresses, to change their state; the addresses themselves must stay.
+    /// Iterates over all addresses to change their state. Callers must not change the address
+    /// itself.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Address> {
         self.shared = None;
         self.list.iter_mut()
     }
 
-    /// The list as it is, for a snapshot; the same one again while nothing changes.
+    /// Returns the list for a snapshot; the same allocation is returned until a change.
     pub(super) fn shared(&mut self) -> Arc<[Address]> {
         let Self { list, shared, .. } = self;
         Arc::clone(shared.get_or_insert_with(|| list.as_slice().into()))
     }
 
-    /// Adds one that is not there.
+    /// Adds an address that is not in the list.
     pub(super) fn push(&mut self, address: Address) {
         self.shared = None;
         self.places.insert(address.addr(), self.list.len());
         self.list.push(address);
     }
 
-    /// Takes one away; false when it is not there.
+    /// Removes an address. Returns false if it is not in the list.
     pub(super) fn remove(&mut self, addr: IpAddr) -> bool {
         let Some(at) = self.places.remove(&addr) else { return false };
         self.shared = None;

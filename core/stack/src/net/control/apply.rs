@@ -1,4 +1,4 @@
-//! A list of changes by the owner, made as a whole.
+//! Applies a list of changes by the owner atomically.
 
 use core::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::net::limits::ROUTER_SOLICITS_MAX;
 use crate::net::messages::HopKey;
 use crate::net::route::RouteEntry;
 
-/// A change that was checked, and cannot fail.
+/// Validated change, which cannot fail.
 #[derive(Debug)]
 pub(super) enum Step {
     PutAddress(IfaceId, Prefix),
@@ -29,7 +29,7 @@ pub(super) enum Step {
 }
 
 impl Control {
-    /// Makes all of several changes with one snapshot, or none of them.
+    /// Applies either all changes with a single snapshot or none of them.
     pub(in crate::net) fn apply(
         &mut self,
         now: Instant,
@@ -87,7 +87,7 @@ impl Control {
         }
     }
 
-    /// Sets an interface down. The draft has removed its routes.
+    /// Sets an interface down. The draft has already removed its routes.
     fn set_down(&mut self, iface: IfaceId) {
         self.ifaces[iface.index()].down = true;
         self.neighbors.remove_all_of(iface);
@@ -95,8 +95,8 @@ impl Control {
         self.routes.touch();
     }
 
-    /// Sets an interface up. Its link may be another one by now, so its announcements and questions
-    /// begin anew.
+    /// Sets an interface up. Announcements and router solicitations restart, because the link may
+    /// have changed.
     fn set_up(&mut self, now: Instant, iface: IfaceId) {
         let interface = &mut self.ifaces[iface.index()];
         interface.down = false;

@@ -1,4 +1,4 @@
-//! ARP packets received (RFC 826, RFC 1122 §2.3.2).
+//! Handles received ARP packets (RFC 826, RFC 1122 §2.3.2).
 
 use core::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::net::iface::IfaceId;
 use crate::net::received::Conflict;
 
 impl Control {
-    /// Acts on an ARP packet, which starts at `at`.
+    /// Handles an ARP packet, which starts at offset `at`.
     pub(super) fn receive_arp(
         &mut self,
         now: Instant,
@@ -30,8 +30,7 @@ impl Control {
         if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
             return Err(malformed);
         }
-        // Our own packets come back on some links; another host's claim to our address is not
-        // believed.
+        // Some links loop back our own packets. Claims of other hosts to our address are rejected.
         if self.snapshot.host.locals.on(iface, sender).owner.is_some() {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
             if ours {
@@ -43,7 +42,7 @@ impl Control {
             //# address(es) configured on that interface, but the 'sender hardware
             //# address' does not match any of the host's own interface addresses,
             //# then this is a conflicting ARP packet
-            // The address is kept: a forged packet must not take it from programs that use it.
+            // Keep the address: a forged packet must not take it away from programs.
             if self.ifaces[iface.index()].address(sender).is_some() {
                 self.counters.address_conflicts += 1;
                 let mac = Some(message.sender_mac);
@@ -51,8 +50,8 @@ impl Control {
             }
             return Err(DropReason::Martian);
         }
-        // By RFC 1122 §3.3.4.2 (the weak model) an address belongs to the host. As on Linux, each
-        // interface answers for every address except those of the loopback.
+        // In the weak host model (RFC 1122 §3.3.4.2) an address belongs to the host. As on Linux,
+        // each interface answers for every address except loopback ones.
         let target = message.target_ip;
         let for_us = !target.is_loopback()
             && self.snapshot.host.locals.on(iface, target.into()).owner.is_some();

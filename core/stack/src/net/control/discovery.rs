@@ -1,4 +1,4 @@
-//! State that routers advertised for an interface's link (RFC 4861 §6.3.2).
+//! Per-interface variables that routers advertise (RFC 4861 §6.3.2).
 
 use core::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::net::hash::Random;
 use crate::net::ip::DEFAULT_TTL;
 use crate::net::limits::REACHABLE_TIME;
 
-/// Variables that an interface learnt from its routers, and whether it listens to them.
+/// Variables that an interface learned from routers, and whether it accepts advertisements.
 #[derive(Debug)]
 pub(super) struct Discovery {
     pub slaac: bool,
-    /// A default router advertised itself, so no solicitation is needed.
+    /// A default router has advertised itself, so no further solicitation is needed.
     pub found_router: bool,
-    /// Base of the time that a confirmation of a neighbour lasts.
+    /// BaseReachableTime of RFC 4861, from which the reachable time is drawn.
     pub reachable: Duration,
-    /// Hop limit of packets whose socket sets none.
+    /// Default hop limit of outgoing packets.
     pub hop_limit: u8,
-    /// Routes and prefixes that routers advertised.
+    /// Routes and prefixes advertised by routers.
     pub learnt: Learnt,
 }
 
@@ -31,7 +31,7 @@ impl Discovery {
         Self { slaac, found_router: false, reachable, hop_limit, learnt }
     }
 
-    /// Until when a neighbour confirmed now counts as reachable.
+    /// Returns the time until which a neighbour confirmed now is reachable.
     pub(super) fn reachable_until(&self, now: Instant, random: &mut Random) -> Instant {
         now + reachable_time(self.reachable, random.below(1024))
     }

@@ -1,5 +1,5 @@
-//! The host as a list of changes will leave it: an overlay of touched entries over the present
-//! ones. The host stays unchanged until the whole list was checked.
+//! Validates a list of changes using an overlay of modified entries over the current configuration.
+//! The configuration is not modified until the whole list is valid.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,20 +16,20 @@ use crate::net::limits::{ADDRESSES_OWN_MAX, NEIGHBORS_PERMANENT_MAX, WEIGHT_MAX}
 use crate::net::messages::HopKey;
 use crate::net::route::{RouteEntry, RouteKind, metric_unless_given};
 
-/// The host after a list of changes, as far as the list was taken.
+/// Configuration of the host after the changes validated so far.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     control: &'a Control,
     steps: Vec<Step>,
-    /// Addresses that come or go, by interface.
+    /// Added and removed (`None`) addresses by interface.
     addresses: BTreeMap<(IfaceId, IpAddr), Option<Prefix>>,
-    /// All routes to the networks that are touched, the best in front.
+    /// All routes of each modified network, the best first.
     routes: BTreeMap<Prefix, Vec<RouteEntry>>,
-    /// Neighbours that come (true: permanent) or go.
+    /// Neighbours added as permanent (true) or removed (false).
     neighbors: BTreeMap<HopKey, bool>,
-    /// Interfaces that were set up (true) or down.
+    /// Interfaces set up (true) or down (false).
     up: BTreeMap<IfaceId, bool>,
-    /// Routers that no route led through before.
+    /// Next-hop routers that no route used before.
     routers: BTreeSet<HopKey>,
 }
 
@@ -46,12 +46,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Steps to be made.
+    /// Returns the steps to apply.
     pub(super) fn into_steps(self) -> Vec<Step> {
         self.steps
     }
 
-    /// Takes one more change in, if it can be made after those before it.
+    /// Validates one change and records its steps. Fails if it is invalid after the preceding
+    /// changes.
     pub(super) fn take(&mut self, change: &Change) -> Result<(), Fault> {
         match *change {
             Change::AddAddress { iface, prefix } => self.add_address(iface, prefix),
@@ -76,7 +77,7 @@ impl<'a> Draft<'a> {
         !self.up.get(&interface.id).copied().unwrap_or(!interface.down)
     }
 
-    /// The address as it will be on an interface.
+    /// Returns the address of an interface after the changes.
     fn address(&self, interface: &Interface, addr: IpAddr) -> Option<Prefix> {
         match self.addresses.get(&(interface.id, addr)) {
             Some(changed) => *changed,
@@ -84,7 +85,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// All addresses as they will be on an interface.
+    /// Returns all addresses of an interface after the changes.
     fn addresses(&self, interface: &'a Interface) -> Vec<Prefix> {
         let of = |addr| (interface.id, addr);
         let known = interface.addresses.iter().map(|known| known.prefix);
@@ -114,7 +115,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The route to the link of an address comes with it, unless it is there.
+    /// Adds the link route of an address unless it exists.
     fn link_route(&mut self, iface: IfaceId, prefix: Prefix) -> RouteEntry {
         let entry = link_route(iface, prefix);
         let routes = self.to(entry.prefix);
@@ -147,13 +148,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The routes to a network as they will be.
+    /// Returns the routes to a network after the changes.
     fn to(&mut self, network: Prefix) -> &mut Vec<RouteEntry> {
         let control = self.control;
         self.routes.entry(network).or_insert_with(|| control.routes.to_network(network))
     }
 
-    /// The interface on whose link a router is, by the routes as they will be.
+    /// Returns the interface through which a router is directly reachable after the changes.
     fn link_of(&mut self, hop: IpAddr, iface: Option<IfaceId>) -> Option<IfaceId> {
         if addr::is_link_local(hop) {
             return iface;
@@ -204,8 +205,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Whether a next hop is the broadcast address of a network here, or of IPv6 our own address.
-    /// Linux lets IPv4 routes lead to the host itself.
+    /// Returns whether a next hop is a broadcast address of a local network, or an own IPv6
+    /// address. As on Linux, IPv4 routes may use an own address.
     fn is_no_router(&self, hop: IpAddr) -> bool {
         let is_it = |own: &Prefix| match hop {
             IpAddr::V4(hop) => own.is_broadcast(hop),
@@ -220,7 +221,7 @@ impl<'a> Draft<'a> {
             || self.addresses.values().flatten().any(is_it)
     }
 
-    /// The route that an operator names, in full.
+    /// Completes and validates a route given by the operator.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
         let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu, weight } = spec;
         let kind = kind.unwrap_or_default();
@@ -296,7 +297,7 @@ impl<'a> Draft<'a> {
         match (how, self.knows(&key)) {
             (How::Add, true) => return Err(Fault::Exists),
             (How::Change, false) => return Err(Fault::NoNeighbor),
-            // A neighbour is at one place.
+            // A neighbour has one MAC address, so nothing can be appended.
             (How::Append, _) => return Err(Fault::Invalid),
             _ => {}
         }
@@ -353,7 +354,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// As on Linux no route leads through an interface that is down.
+    /// Removes the interface's routes, because as on Linux no route uses an interface that is down.
     fn remove_routes_of(&mut self, iface: IfaceId) {
         let list = self.control.routes.list();
         let networks = list.values().filter(|route| route.iface == iface).map(|known| known.prefix);
@@ -370,7 +371,7 @@ impl<'a> Draft<'a> {
         if iface == IfaceId::LOOPBACK {
             return Err(Fault::Loopback);
         }
-        // Less is too little for IPv6, which every interface may carry.
+        // IPv6 requires this minimum, and every interface may carry IPv6.
         if !(ipv6::MTU_MIN as u32..=interface.mtu_most).contains(&mtu) {
             return Err(Fault::Mtu);
         }
@@ -397,20 +398,20 @@ fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind, mtu: None, weight: 1 }
 }
 
-/// The route of a metric, with those that share its flows.
+/// Returns the first route with this metric and the routes that share its flows.
 fn rivals(routes: &[RouteEntry], metric: u32) -> Vec<RouteEntry> {
     let Some(first) = routes.iter().find(|route| route.metric == metric) else { return Vec::new() };
     let is_rival = |route: &&RouteEntry| *route == first || route.shares_with(first);
     routes.iter().filter(is_rival).copied().collect()
 }
 
-/// Puts a route behind equally good ones, as [`super::routes::RouteTable::add`] does.
+/// Inserts a route after routes of the same metric, as [`super::routes::RouteTable::add`] does.
 fn insert(routes: &mut Vec<RouteEntry>, entry: RouteEntry) {
     let place = routes.partition_point(|route| route.metric <= entry.metric);
     routes.insert(place, entry);
 }
 
-/// The MTU of a route, if packets of `mtu` bytes can be.
+/// Validates the MTU of a route.
 fn route_mtu(prefix: Prefix, mtu: u32) -> Result<u16, Fault> {
     //= https://www.rfc-editor.org/rfc/rfc791#section-3.2
     //# Every internet module must be able to forward a datagram of 68

@@ -1,4 +1,4 @@
-//! Frames and packets of the control protocols, built for one interface.
+//! Builds frames and packets of the control protocols for one interface.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use crate::net::link_header::LinkHeader;
 use crate::net::messages::DataCommand;
 
 impl Interface {
-    /// Asks for the MAC address of `target` at `to`.
+    /// Requests the MAC address of `target`, sent to `to`.
     pub(super) fn arp_request(
         &self,
         to: MacAddr,
@@ -31,7 +31,7 @@ impl Interface {
         self.arp(to, &request, pool)
     }
 
-    /// Asks for `addr`, an own address, so that another host that has it answers.
+    /// Probes for another host that uses the own address `addr`.
     //= https://www.rfc-editor.org/rfc/rfc5227#section-2.1.1
     //# The client MUST fill in the 'sender hardware address' field of the ARP
     //# Request with the hardware address of the interface through which it
@@ -41,7 +41,7 @@ impl Interface {
         self.arp_request(MacAddr::BROADCAST, Ipv4Addr::UNSPECIFIED, addr, pool)
     }
 
-    /// Announces where `addr` is, so that neighbours replace entries of a former owner.
+    /// Announces the own address `addr`, so that neighbours replace entries of a former owner.
     pub(super) fn arp_announcement(&self, addr: Ipv4Addr, pool: &mut Pool) -> DataCommand {
         self.arp_request(MacAddr::BROADCAST, addr, addr, pool)
     }
@@ -68,7 +68,8 @@ impl Interface {
         DataCommand::Frame { iface: self.id, packet }
     }
 
-    /// A neighbour discovery message. With the receiver's MAC address `to` no look-up is needed.
+    /// Builds a neighbour discovery message. If the receiver's MAC address `to` is known, no lookup
+    /// is needed.
     pub(super) fn ndp(
         &self,
         src: Ipv6Addr,
@@ -86,8 +87,8 @@ impl Interface {
         self.icmpv6(&envelope, packet, to)
     }
 
-    /// A complete ICMPv6 message for the link. MLD, whose hop limit is 1, gets the Router Alert
-    /// that it must have (RFC 2710 §3).
+    /// Completes an ICMPv6 message for the link. MLD messages, recognized by hop limit 1, get the
+    /// required Router Alert option (RFC 2710 §3).
     pub(super) fn icmpv6(
         &self,
         envelope: &Envelope,

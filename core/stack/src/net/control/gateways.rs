@@ -1,5 +1,5 @@
-//! Routers that routes lead through: one entry for each address on a link, however many routes it
-//! has. An entry says whether the router answers, and when a silent one is asked again.
+//! Next-hop routers of routes, with one entry per router regardless of its number of routes. An
+//! entry records whether the router answers, and when a failed one is probed next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
 use crate::net::messages::HopKey;
 
-/// All routers of all routes.
+/// Routers of all routes.
 #[derive(Debug)]
 pub(super) struct Gateways {
     index: HashMap<HopKey, GatewayId, Keyed>,
     gateways: Vec<GatewayUse>,
     free: Vec<GatewayId>,
     failures: Arc<UnreachableRouters>,
-    /// Interfaces without a link, and since when.
+    /// Interfaces without carrier, and the time at which it was lost.
     no_carrier: BTreeMap<IfaceId, Instant>,
 }
 
 #[derive(Debug)]
 struct GatewayUse {
     key: HopKey,
-    /// Routes that lead through it; with none its place is free.
+    /// Number of routes through the router; the entry is free at 0.
     routes: u32,
 }
 
@@ -42,12 +42,12 @@ impl Gateways {
         }
     }
 
-    /// Routers that do not answer now, for the next snapshot.
+    /// Returns the failed routers for the next snapshot.
     pub(super) fn failures(&self) -> &Arc<UnreachableRouters> {
         &self.failures
     }
 
-    /// The router of one more route; `None` when there are as many as may be.
+    /// Adds a reference of a route to its router. Returns `None` if the table is full.
     pub(super) fn hold(&mut self, key: HopKey) -> Option<GatewayId> {
         let id = match self.index.get(&key) {
             Some(id) => *id,
@@ -77,8 +77,8 @@ impl Gateways {
         Some(id)
     }
 
-    /// The link of `iface` is there (again), or lost. Its routers fail at once, and answer again as
-    /// far as is known when it is back.
+    /// Records that `iface` has got or lost its carrier. Its routers fail at once, and count as
+    /// reachable when it returns.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         let change = match carrier {
             true => self.no_carrier.remove(&iface).is_some(),
@@ -97,7 +97,7 @@ impl Gateways {
         }
     }
 
-    /// Gives up one route's hold of the router; the last one frees its entry.
+    /// Drops a route's reference to its router; the last one frees the entry.
     pub(super) fn release(&mut self, id: GatewayId) {
         let gateway = &mut self.gateways[id.0 as usize];
         gateway.routes -= 1;
@@ -108,22 +108,22 @@ impl Gateways {
         }
     }
 
-    /// Routers for which there is room.
+    /// Returns the number of further routers that fit.
     pub(super) fn room(&self) -> usize {
         GATEWAYS_MAX - self.gateways.len() + self.free.len()
     }
 
-    /// Whether some route leads through `key`.
+    /// Returns whether a route uses the router `key`.
     pub(super) fn holds(&self, key: &HopKey) -> bool {
         self.index.contains_key(key)
     }
 
-    /// Whether `key` is a router that does not answer.
+    /// Returns whether `key` is a failed router.
     pub(super) fn has_failed(&self, key: &HopKey) -> bool {
         self.index.get(key).is_some_and(|id| self.failures.failed_at(*id).is_some())
     }
 
-    /// A neighbour did not answer. False when no route leads over it.
+    /// Marks a router as failed. Returns false if the neighbour is not the router of any route.
     pub(super) fn on_failed(&mut self, now: Instant, key: &HopKey) -> bool {
         let Some(id) = self.index.get(key) else { return false };
         let failure = Failure { at: now, probe_at: now + ROUTER_PROBE_INTERVAL };
@@ -133,7 +133,7 @@ impl Gateways {
         true
     }
 
-    /// A neighbour answers (again). True when it is a router that did not before.
+    /// Marks a router as reachable. Returns true if it had failed before.
     pub(super) fn on_known(&mut self, key: &HopKey) -> bool {
         if self.no_carrier.contains_key(&key.0) {
             return false;
@@ -151,7 +151,7 @@ impl Gateways {
         failed
     }
 
-    /// Whether it is time to ask a router again; from now on that is for the next interval.
+    /// Returns whether a router is due for a probe, and schedules the next probe if so.
     pub(super) fn take_probe(&mut self, now: Instant, key: &HopKey) -> bool {
         let Some(id) = self.index.get(key).copied() else { return false };
         let due = self.failures.is_due(now, id);

@@ -1,5 +1,5 @@
-//! The groups of an interface: which sources are wanted of each, and which versions its queriers
-//! speak.
+//! Multicast groups of an interface: the wanted sources of each, and the protocol versions of
+//! queriers.
 
 use core::net::IpAddr;
 
@@ -9,61 +9,61 @@ use towpath_wire::{addr, igmp, mld};
 use crate::net::limits::{GROUP_SOURCES_MAX, GROUPS_MAX, OLDER_QUERIER_TIME};
 use crate::net::locals::is_of_all_hosts;
 
-/// The groups of an interface.
+/// Joined groups of an interface and its querier compatibility timers.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     list: Vec<Group>,
-    /// Until when a querier of IGMPv1, of IGMPv2 and of MLDv1 counts as present.
+    /// Time until which an older querier counts as present: IGMPv1, IGMPv2, MLDv1.
     older: [Instant; 3],
 }
 
-/// A group that this host joined. Joins count.
+/// Joined group with reference counts.
 #[derive(Debug)]
 struct Group {
     addr: IpAddr,
-    /// For all sources.
+    /// Number of joins for all sources.
     all: u32,
-    /// For one source each.
+    /// Joined sources, each with its number of joins.
     sources: Vec<(IpAddr, u32)>,
 }
 
-/// Change of a group that routers of the link must learn by a report (RFC 3376 §5.1).
+/// Change of a group that must be reported to the link's routers (RFC 3376 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
-    /// All sources are wanted where only some were, or the reverse; or the last one left.
+    /// The filter mode changed between all and selected sources, or the last member left.
     Filter,
-    /// The source is wanted, or no longer.
+    /// A source was added or removed.
     Source(IpAddr),
 }
 
-/// Sources wanted of a group: the filter mode and source list of a report.
+/// Wanted sources of a group: the filter mode and source list of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// EXCLUDE {}.
+    /// EXCLUDE {}: all sources.
     All,
-    /// INCLUDE these.
+    /// INCLUDE: the listed sources.
     Only(Vec<IpAddr>),
 }
 
-/// Reports that the queriers of a link understand, the oldest first.
+/// Report format that the queriers of a link support, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// IGMPv1: reports, and no leaves.
+    /// IGMPv1: reports without leave messages.
     Igmp1,
-    /// IGMPv2 and MLDv1: a report for each group, and leaves.
+    /// IGMPv2 and MLDv1: a report per group, and leave messages.
     Single,
-    /// IGMPv3 and MLDv2: records.
+    /// IGMPv3 and MLDv2: reports with group records.
     Records,
 }
 
 impl Groups {
-    /// Whether packets to `group` are for this host.
+    /// Returns whether this host receives packets to `group`.
     pub(super) fn contains(&self, group: IpAddr) -> bool {
         is_of_all_hosts(group) || self.list.iter().any(|joined| joined.addr == group)
     }
 
-    /// A program joins; `None` when there is no room.
+    /// Joins for a program. Returns `None` if a limit is reached.
     pub(super) fn join(&mut self, group: IpAddr, source: Option<IpAddr>) -> Option<Change> {
         let at = self.list.iter().position(|joined| joined.addr == group);
         match (at, source) {
@@ -80,8 +80,8 @@ impl Groups {
         Some(self.add(group, source))
     }
 
-    /// Joins a group that an address of this host needs. Limits do not apply: addresses bound their
-    /// number, and a full list of programs' groups must not refuse them.
+    /// Joins a group required by an address of this host. Limits do not apply, because the number
+    /// of addresses bounds these groups and programs must not be able to exhaust them.
     pub(super) fn join_own(&mut self, group: IpAddr) -> Change {
         self.add(group, None)
     }
@@ -108,7 +108,7 @@ impl Groups {
         }
     }
 
-    /// Undoes one join; `None` when there was none.
+    /// Reverts one join. Returns `None` if there was none.
     pub(super) fn leave(&mut self, addr: IpAddr, source: Option<IpAddr>) -> Option<Change> {
         let at = self.list.iter().position(|joined| joined.addr == addr)?;
         let Group { all, sources, .. } = &mut self.list[at];
@@ -133,7 +133,7 @@ impl Groups {
         Some(change)
     }
 
-    /// Sources wanted of a group; `Only` none for a group without members.
+    /// Returns the wanted sources of a group; an empty `Only` for a group without members.
     pub(super) fn wanted(&self, group: IpAddr) -> Wanted {
         match self.list.iter().find(|joined| joined.addr == group) {
             Some(Group { all: 1.., .. }) => Wanted::All,
@@ -144,18 +144,18 @@ impl Groups {
         }
     }
 
-    /// Groups that this host joined, without those to which every host belongs.
+    /// Iterates over the joined groups, without the groups of all hosts.
     pub(super) fn joined(&self) -> impl Iterator<Item = IpAddr> {
         self.list.iter().map(|joined| joined.addr)
     }
 
-    /// Groups of a family that reports name.
+    /// Iterates over the groups of a family that are reported.
     pub(super) fn reported(&self, ipv6: bool) -> impl Iterator<Item = IpAddr> {
         let groups = self.list.iter().map(|joined| joined.addr);
         groups.filter(move |group| group.is_ipv6() == ipv6 && is_reported(*group))
     }
 
-    /// Notes an IGMP query about all groups; true when later answers need another version.
+    /// Records a general IGMP query. Returns true if the report version changes.
     pub(super) fn on_igmp_query(&mut self, now: Instant, version: igmp::Version) -> bool {
         let before = self.version(now, false);
         match version {
@@ -166,7 +166,7 @@ impl Groups {
         before != self.version(now, false)
     }
 
-    /// Notes an MLD query likewise.
+    /// Records a general MLD query. Returns true if the report version changes.
     pub(super) fn on_mld_query(&mut self, now: Instant, version: mld::Version) -> bool {
         let before = self.version(now, true);
         if version == mld::Version::V1 {
@@ -175,7 +175,7 @@ impl Groups {
         before != self.version(now, true)
     }
 
-    /// Reports that the link's queriers understand now.
+    /// Returns the report version that the link's queriers currently support.
     //= https://www.rfc-editor.org/rfc/rfc3376#section-7.2.1
     //# In order to be compatible with older version
     //# routers, IGMPv3 hosts MUST operate in version 1 and version 2

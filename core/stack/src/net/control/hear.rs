@@ -1,4 +1,4 @@
-//! Input of control from the data parts: punted packets, and notices about next hops.
+//! Receives input from the data parts: control packets and reports about next hops.
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -11,7 +11,7 @@ use crate::net::messages::{ControlPacket, DataReport, Parts};
 use crate::net::received::Local;
 
 impl Control {
-    /// A packet came in that is for control.
+    /// Handles a received control packet.
     pub(in crate::net) fn on_control_packet(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl Control {
         }
     }
 
-    /// Something happened to a next hop of the data part `by`.
+    /// Handles a report of the data part `by` about a next hop.
     pub(in crate::net) fn on_report(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl Control {
                     self.probe_router(now, key, pool);
                 }
             }
-            // The first data part handles those.
+            // Handled by the first data part.
             DataReport::TooBig { .. } => {}
         }
         self.publish();

@@ -1,4 +1,4 @@
-//! Calls by which the owner of a stack configures this host: interfaces, addresses and routes.
+//! Configuration calls of a stack's owner: interfaces, addresses and routes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::net::route::{RouteEntry, RouteKind};
 use crate::net::rule_set::RuleSet;
 
 impl Control {
-    /// Adds the loopback interface, the first one.
+    /// Adds the loopback interface as the first interface.
     pub(in crate::net) fn add_loopback(&mut self, now: Instant) {
         let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
         let config = InterfaceConfig {
@@ -38,11 +38,11 @@ impl Control {
         self.add_interface(now, config);
     }
 
-    /// Adds an interface with its addresses and the routes to their links.
+    /// Adds an interface with its addresses and their link routes.
     ///
-    /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces
-    /// stay: the 65 537th panics.
+    /// IPv6 addresses are usable at once, during duplicate address detection (RFC 4429). An
+    /// Ethernet interface with `slaac` or an IPv6 address also gets a link-local address.
+    /// Interfaces cannot be removed. Panics on more than 65,536 interfaces.
     pub(in crate::net) fn add_interface(
         &mut self,
         now: Instant,
@@ -59,15 +59,15 @@ impl Control {
         id
     }
 
-    /// Sets a device's offloads, where they were not known in time. Panics when there is no such
-    /// interface.
+    /// Sets the offloads of a device, if they become known late. Panics if the interface does not
+    /// exist.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
         self.changed.links = true;
         self.publish();
     }
 
-    /// The device of an interface has a link, or has lost it.
+    /// Handles a carrier change of an interface's device.
     pub(in crate::net) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         if !carrier {
             self.neighbors.forget_all_of(iface);
@@ -76,8 +76,8 @@ impl Control {
         self.publish();
     }
 
-    /// Gives an interface an address and the route to its link. False when it has it already.
-    /// Panics when there is no such interface.
+    /// Adds an address and its link route to an interface. Returns false if it exists. Panics if
+    /// the interface does not exist.
     pub(in crate::net) fn add_address(
         &mut self,
         now: Instant,
@@ -112,7 +112,7 @@ impl Control {
         true
     }
 
-    /// Adds the route to the link of an address, unless the link is down.
+    /// Adds the link route of an address unless the interface is down.
     pub(super) fn add_link_route(&mut self, iface: IfaceId, prefix: Prefix) {
         if !prefix.is_host() && !self.ifaces[iface.index()].down {
             self.routes.add(RouteEntry {
@@ -128,7 +128,7 @@ impl Control {
         }
     }
 
-    /// Takes an address and the route to its link away. False when there is no such address.
+    /// Removes an address and its link route. Returns false if there is no such address.
     pub(in crate::net) fn remove_address(
         &mut self,
         now: Instant,
@@ -152,8 +152,8 @@ impl Control {
         true
     }
 
-    /// Adds a route; the same one again replaces its metric. False when there is no such interface,
-    /// when the router is of the other family, or when there are as many routers as may be.
+    /// Adds a route, or updates the metric of an equal route. Returns false if the interface does
+    /// not exist, the router has another family, or the router table is full.
     pub(in crate::net) fn add_route(
         &mut self,
         prefix: Prefix,
@@ -180,7 +180,8 @@ impl Control {
         added
     }
 
-    /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
+    /// Removes static routes to `prefix`, optionally only those through `next_hop`. Returns their
+    /// number.
     pub(in crate::net) fn remove_route(
         &mut self,
         prefix: Prefix,
@@ -191,7 +192,7 @@ impl Control {
         count
     }
 
-    /// The addresses of an interface.
+    /// Returns the addresses of an interface.
     pub(in crate::net) fn addresses_of(&self, iface: IfaceId) -> Vec<Address> {
         self.ifaces.get(iface.index()).map(|known| known.addresses.to_vec()).unwrap_or_default()
     }
@@ -202,19 +203,19 @@ impl Control {
         })
     }
 
-    /// Judges packets by other rules from now on, or by none.
+    /// Sets or removes the packet filter rules.
     pub(in crate::net) fn set_rules(&mut self, rules: Option<Arc<RuleSet>>) {
         self.rules = rules;
         self.changed.rules = true;
         self.publish();
     }
 
-    /// All routes, in order of adding.
+    /// Returns all routes, in the order of insertion.
     pub(in crate::net) fn routes(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
         self.routes.list()
     }
 
-    /// All neighbours known, in no particular order.
+    /// Iterates over all known neighbours, in no particular order.
     pub(in crate::net) fn neighbors(&self) -> impl Iterator<Item = NeighborInfo> {
         self.neighbors.iter()
     }

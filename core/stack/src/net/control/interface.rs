@@ -1,4 +1,4 @@
-//! Interfaces, as their owner and their routers made them.
+//! Interfaces and their configured and advertised properties.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::net::hash::Cheap;
 use crate::net::iface::{Address, IfaceId, InterfaceConfig};
 use crate::net::snapshot::Link;
 
-/// An interface as control knows it. Data parts see a [`Link`].
+/// Interface in the control part. Data parts use a [`Link`].
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) id: IfaceId,
@@ -22,9 +22,9 @@ pub(super) struct Interface {
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
     pub(super) mtu_v6: u32,
-    /// Longest IP packet that the device takes.
+    /// Maximum MTU of the device in bytes.
     pub(super) mtu_most: u32,
-    /// The operator set it down: nothing is sent or received.
+    /// Set down by the operator: no packets are sent or received.
     pub(super) down: bool,
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
@@ -57,11 +57,11 @@ impl Interface {
         }
     }
 
-    /// The device takes IP packets of up to `most` bytes from now on.
+    /// Sets the maximum MTU of the device.
     pub(super) fn set_mtu_most(&mut self, most: u32) {
         let before = std::mem::replace(&mut self.mtu_most, most);
         for mtu in [&mut self.mtu, &mut self.mtu_v6] {
-            // Less than before was chosen by the operator, or by a router on the link.
+            // A smaller MTU was set by the operator or a router, so keep it.
             let is_chosen = *mtu < before;
             *mtu = if is_chosen { most.min(*mtu) } else { most };
         }
@@ -75,7 +75,7 @@ impl Interface {
         self.addresses.find_mut(addr)
     }
 
-    /// The interface as the next snapshot has it.
+    /// Returns the interface for the next snapshot.
     pub(super) fn as_link(&mut self) -> Link {
         Link {
             id: self.id,

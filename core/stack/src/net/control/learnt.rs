@@ -1,10 +1,9 @@
-//! Advertisements of a link's routers: the default router list and the prefix list of RFC 4861
-//! §5.1, with the routes of RFC 4191.
+//! Default router list and prefix list of a link (RFC 4861 §5.1), with the routes of RFC 4191.
 //!
-//! Any host on the link can advertise, without end. Routers, the routes of each and prefixes
-//! therefore have limits of their own. A new router or prefix displaces the one that was heard of
-//! longest ago. Routers repeat advertisements, so a displaced router that works comes back, and a
-//! flood cannot lock out later ones.
+//! Any host on the link can send any number of advertisements. Therefore routers, routes per
+//! router, and prefixes are limited separately. A new router or prefix evicts the least recently
+//! advertised one. Routers repeat their advertisements, so that an evicted working router returns,
+//! and a flood cannot lock out later ones.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -14,14 +13,14 @@ use towpath_wire::Prefix;
 
 use crate::net::limits::{ROUTER_PREFIXES_MAX, ROUTER_ROUTES_MAX, ROUTERS_MAX};
 
-/// Routes and prefixes of one link that routers advertised.
+/// Routes and prefixes advertised on one link.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
     routers: Vec<Router>,
     prefixes: Vec<Lasting>,
 }
 
-/// A router, as long as it is one for some destination.
+/// Router with at least one advertised route.
 #[derive(Debug)]
 struct Router {
     addr: Ipv6Addr,
@@ -29,32 +28,32 @@ struct Router {
     routes: Vec<Lasting>,
 }
 
-/// A prefix with the end of its lifetime.
+/// Prefix with the end of its lifetime.
 #[derive(Debug, Clone, Copy)]
 struct Lasting {
     prefix: Prefix,
     heard: Instant,
-    /// `None` for ever.
+    /// Expiry; `None` means never.
     expires: Option<Instant>,
 }
 
-/// A destination: a prefix on the link, or behind a router.
+/// Destination: a prefix on the link (`None`) or behind a router.
 pub(super) type Destination = (Prefix, Option<Ipv6Addr>);
 
-/// Outcome of learning an advertised router, route or prefix.
+/// Result of storing an advertised router, route or prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Learning {
-    /// The entry is in the list, new or not.
+    /// The entry is stored, whether new or not.
     Known,
-    /// The entry is in the list, and these destinations were displaced for it.
+    /// The entry is stored, and these destinations were evicted.
     Displaced(Vec<Destination>),
-    /// The router has as many routes as it may.
+    /// The maximum number of routes per router is reached.
     Refused,
 }
 
 impl Learnt {
-    /// Keeps an advertisement of the time `now`. `failed` says which routers do not answer: they
-    /// make room first.
+    /// Stores an advertisement received at `now`. Routers for which `failed` returns true are
+    /// evicted first.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -79,22 +78,22 @@ impl Learnt {
         if gone.is_empty() { Learning::Known } else { Learning::Displaced(gone) }
     }
 
-    /// Forgets one destination.
+    /// Removes one destination.
     pub(super) fn forget(&mut self, (prefix, router): Destination) {
         self.retain(|of, lasting| (lasting.prefix, of) != (prefix, router));
     }
 
-    /// Forgets all that `router` advertised of itself, and returns it.
+    /// Removes and returns everything that `router` advertised about itself.
     pub(super) fn forget_router(&mut self, router: Ipv6Addr) -> Vec<Destination> {
         self.take(|of, _| of == Some(router))
     }
 
-    /// Forgets expired entries, and returns them.
+    /// Removes and returns expired entries.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Destination> {
         self.take(|_, lasting| lasting.expires.is_some_and(|end| end <= now))
     }
 
-    /// The first end of a lifetime.
+    /// Returns the earliest expiry.
     pub(super) fn next_end(&self) -> Option<Instant> {
         let routes = self.routers.iter().flat_map(|router| &router.routes);
         routes.chain(&self.prefixes).filter_map(|lasting| lasting.expires).min()
@@ -146,7 +145,7 @@ fn learn_route(routes: &mut Vec<Lasting>, new: Lasting) -> Learning {
     Learning::Known
 }
 
-/// When a lifetime in seconds ends; all ones mean never.
+/// Returns the end of a lifetime in seconds; `u32::MAX` means never.
 pub(super) fn lifetime_end(now: Instant, seconds: u32) -> Option<Instant> {
     (seconds != u32::MAX).then(|| now + Duration::from_secs(seconds.into()))
 }

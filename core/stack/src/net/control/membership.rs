@@ -1,5 +1,5 @@
-//! Groups joined, and their reports to routers and snooping switches: MLD (RFC 3810, RFC 2710) and
-//! IGMP (RFC 3376, RFC 2236). `groups` has the sources wanted.
+//! Joins groups and reports them to routers and snooping switches: MLD (RFC 3810, RFC 2710) and
+//! IGMP (RFC 3376, RFC 2236). `groups` stores the wanted sources.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -19,7 +19,7 @@ use crate::net::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use crate::net::messages::DataCommand;
 use crate::net::received::Local;
 
-/// A group record of a report.
+/// Group record of a report.
 struct Record {
     kind: RecordKind,
     group: IpAddr,
@@ -27,9 +27,9 @@ struct Record {
 }
 
 impl Control {
-    /// Takes packets to `group` from `iface`. With `source`, the routers of the link are asked for
-    /// packets from there only; each member filters for itself. Joins count. False when it is no
-    /// group or there is no room for another.
+    /// Joins `group` on `iface`. With `source`, only packets of that source are requested from the
+    /// link's routers; each member socket filters on its own. Joins are counted. Returns false if
+    /// the address is not a group or a limit is reached.
     pub(in crate::net) fn join_group(
         &mut self,
         now: Instant,
@@ -48,14 +48,14 @@ impl Control {
         true
     }
 
-    /// Takes packets to a group that an address of this host needs, and reports that at `at`.
+    /// Joins a group required by an address of this host, and reports it at `at`.
     pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
         let change = self.ifaces[iface.index()].groups.join_own(group);
         self.changed.groups = true;
         self.report_change(at, iface, group, change);
     }
 
-    /// Undoes one join. False when there was none.
+    /// Reverts one join. Returns false if there was none.
     pub(in crate::net) fn leave_group(
         &mut self,
         now: Instant,
@@ -71,8 +71,8 @@ impl Control {
         true
     }
 
-    /// Schedules the reports of a change, as often as RFC 3376 §5.1 wants. Each report has the
-    /// state of its own time: a later change of the same group or source replaces the pending task.
+    /// Schedules repeated reports of a change (RFC 3376 §5.1). Each report has the state at the
+    /// time it is sent, so a later change of the same group or source replaces the pending task.
     fn report_change(&mut self, at: Instant, iface: IfaceId, group: IpAddr, change: Change) {
         if self.ifaces[iface.index()].link != LinkType::Ethernet || !is_reported(group) {
             return;
@@ -81,8 +81,8 @@ impl Control {
         let task = match change {
             Change::Nothing => return,
             Change::Filter => {
-                // A report of the group lists its sources, so pending reports of those are
-                // superfluous.
+                // A report of the group lists its sources, so cancel pending reports of single
+                // sources.
                 self.schedule.cancel(iface, |task| task.is_report_of(group));
                 Task::ReportGroup { group, left }
             }
@@ -98,14 +98,14 @@ impl Control {
         if self.schedule.has_room_for_report() {
             return self.schedule.add(at, iface, task);
         }
-        // Too many tasks: one report of all groups that have members. Routers learn of a group
-        // without members when their query gets no answer.
+        // Too many tasks: report all groups with members instead. Routers detect a group without
+        // members by an unanswered query.
         self.counters.group_reports_full += 1;
         let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
         self.plan_answer(at, iface, group.is_ipv6(), None, at_most_ms);
     }
 
-    /// Reports a group joined or left; `left` times more, this time included.
+    /// Reports a joined or left group; `left` counts the remaining reports, including this one.
     pub(super) fn report_group(
         &mut self,
         now: Instant,
@@ -130,7 +130,7 @@ impl Control {
         }
     }
 
-    /// Reports that a source of a group is wanted, or no longer; see [`Self::report_group`].
+    /// Reports an added or removed source of a group; see [`Self::report_group`].
     pub(super) fn report_source(
         &mut self,
         now: Instant,
@@ -159,7 +159,7 @@ impl Control {
         }
     }
 
-    /// A message of an MLD router, or of another listener.
+    /// Handles an MLD message of a router or another listener.
     pub(super) fn receive_mld(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
         let (iface, bytes, hop_limit) = (local.iface, local.body(), local.ttl);
         let IpAddr::V6(src) = local.src else { return Err(DropReason::IcmpMalformed) };
@@ -183,12 +183,11 @@ impl Control {
         Ok(())
     }
 
-    /// A message of an IGMP router, or of another member.
+    /// Handles an IGMP message of a router or another member.
     pub(super) fn receive_igmp(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
         let iface = local.iface;
         let bytes = local.body();
-        // Every message is sent with TTL 1 (RFC 3376 §4), so that one with more comes from
-        // elsewhere.
+        // IGMP messages have TTL 1 (RFC 3376 §4), so a larger TTL means a sender off the link.
         //= https://www.rfc-editor.org/rfc/rfc3376#section-4.1.12
         //# a system MUST accept and process any Query whose IP Destination
         //# Address field contains *any* of the addresses (unicast or multicast)
@@ -216,7 +215,7 @@ impl Control {
         Ok(())
     }
 
-    /// The queriers speak another version from now on.
+    /// Cancels all reports because the queriers' version changed.
     //= https://www.rfc-editor.org/rfc/rfc3376#section-7.2.1
     //# Whenever a host changes its compatibility mode, it cancels all its
     //# pending response and retransmission timers.
@@ -230,9 +229,9 @@ impl Control {
         });
     }
 
-    /// Cancels our own answer, since another member answered: one report of a group is enough for
-    /// the querier (RFC 2236 §3, RFC 2710 §4). Records are not suppressed: with them every host
-    /// answers.
+    /// Cancels our answer because another member has answered: the querier needs only one report
+    /// per group (RFC 2236 §3, RFC 2710 §4). IGMPv3 and MLDv2 have no suppression, because every
+    /// host answers.
     fn on_other_report(
         &mut self,
         now: Instant,
@@ -248,8 +247,8 @@ impl Control {
     }
 
     /// Schedules an answer at a random time within the router's maximum (RFC 3376 §5.2, RFC 3810
-    /// §6.2). A pending answer is reused: one about all groups covers any query, one about a group
-    /// covers queries about that group.
+    /// §6.2). Reuses a pending answer: one about all groups covers every query, one about a group
+    /// covers queries of that group.
     fn plan_answer(
         &mut self,
         now: Instant,
@@ -270,7 +269,8 @@ impl Control {
                 self.schedule.cancel(iface, |task| *task == all);
                 self.schedule.add(at, iface, all);
             }
-            // Each at a time of its own, so that members can spare each other the report.
+            // Use a separate random time per group, so that members can suppress each other's
+            // reports.
             None => {
                 let groups: Vec<_> = groups.reported(ipv6).collect();
                 let planned =
@@ -314,8 +314,7 @@ impl Control {
         }
     }
 
-    /// Sends a report, or if the host is no member any more a leave, that older queriers
-    /// understand.
+    /// Sends a report in an older version, or a leave message if the host is no longer a member.
     fn report_single(
         &mut self,
         iface: IfaceId,
@@ -336,7 +335,7 @@ impl Control {
                 Version::Igmp1 => igmp::emit_report_v1(v4, buf),
                 _ => igmp::emit_report_v2(v4, buf),
             }),
-            // Version 1 has no leave.
+            // IGMPv1 has no leave message.
             (IpAddr::V4(_), false) if version == Version::Igmp1 => {}
             (IpAddr::V4(v4), false) => {
                 let dst = addr::ALL_ROUTERS_V4;
@@ -345,7 +344,7 @@ impl Control {
         }
     }
 
-    /// Sends records about groups of one family, in as many reports as they need.
+    /// Sends records about groups of one family, split into as many reports as needed.
     fn report(&mut self, iface: IfaceId, records: &[Record], pool: &mut Pool) {
         let mut rest = records;
         while !rest.is_empty() {
@@ -354,7 +353,7 @@ impl Control {
                 len += record.len_max();
                 len <= REPORT_LEN_MAX
             });
-            // A single record always fits: a group has at most GROUP_SOURCES_MAX sources.
+            // A single record always fits, because GROUP_SOURCES_MAX limits its sources.
             let (some, more) = rest.split_at(fits.count().max(1));
             rest = more;
             if some.iter().any(|record| record.group.is_ipv6()) {
@@ -459,13 +458,13 @@ impl Control {
 }
 
 impl Record {
-    /// Bytes that it takes in a report, if it is one of MLD, whose addresses are the longer ones.
+    /// Returns the record's length in an MLD report, whose addresses are longer than IGMP's.
     fn len_max(&self) -> usize {
         20 + 16 * self.sources.len()
     }
 }
 
-/// The record that answers a query.
+/// Creates the record that answers a query.
 fn current(group: IpAddr, wanted: Wanted) -> Record {
     match wanted {
         Wanted::All => Record { kind: RecordKind::IsExclude, group, sources: Vec::new() },
@@ -473,10 +472,10 @@ fn current(group: IpAddr, wanted: Wanted) -> Record {
     }
 }
 
-/// Bytes of a report before its records.
+/// Length of a report header in bytes.
 const REPORT_HEADER_LEN: usize = 8;
-/// Longest report: the smallest IPv6 link has room for it with its headers, IPv6's and the Router
-/// Alert's.
+/// Maximum report length, which fits the minimum IPv6 MTU with the IPv6 header and Router Alert
+/// option.
 const REPORT_LEN_MAX: usize = ipv6::MTU_MIN - ipv6::HEADER_LEN - ipv6_ext::ROUTER_ALERT_LEN;
 const _: () = assert!(
     REPORT_HEADER_LEN + 20 + 16 * crate::net::limits::GROUP_SOURCES_MAX <= REPORT_LEN_MAX,
@@ -506,8 +505,8 @@ fn v6_of(ip: IpAddr) -> Option<Ipv6Addr> {
     }
 }
 
-/// Whether an ICMPv6 packet has the Router Alert of MLD, whose value is 0 (RFC 2711 §2.1). Routers
-/// of other links could forge it, but a packet without it was not made for MLD.
+/// Returns whether an ICMPv6 packet has the Router Alert option with MLD's value 0 (RFC 2711 §2.1).
+/// The option does not authenticate the sender, but a packet without it is no valid MLD message.
 fn has_router_alert(local: &Local) -> bool {
     let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
     let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return false };

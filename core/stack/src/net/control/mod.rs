@@ -1,22 +1,23 @@
-//! Control: the host's configuration, and the neighbours on its links. A host has one, whatever the
-//! number of shards: two would both answer an ARP request, and could disagree about a neighbour.
+//! Control part: configuration of the host, and its neighbours. A host has a single control part,
+//! whatever its number of shards. Two of them would both answer ARP requests, and could disagree
+//! about neighbours.
 //!
 //! ```text
-//!   Punt: ARP, discovery, groups ─►┐                    ┌─► Snapshot: interfaces, addresses,
-//!   Notice: used, confirmed ──────►│ Control            │             groups, routes
-//!   calls of the owner ───────────►│ tables, schedule   ├─► Order: a packet to send or to drop
-//!   timeouts ─────────────────────►┘                    └─► News of a neighbour
+//!   ControlPacket: ARP, NDP, groups ─►┐                   ┌─► Snapshot: interfaces, addresses,
+//!   DataReport: used, confirmed ──────►│ Control           │             groups, routes
+//!   calls of the owner ───────────────►│ tables, schedule  ├─► DataCommand: send or drop a packet
+//!   timeouts ─────────────────────────►┘                   └─► NeighborUpdate
 //! ```
 //!
-//! Reading order: [`Control`] is in `tables`; `hear` takes control packets and reports. `host` has
-//! the calls of the owner. `interface`, `addresses` and `routes` have the resulting state, and
-//! `gateways` the routers that routes lead through. `neighbor` is the state machine of neighbours,
-//! `solicit` asks where they are, and `arp` and `ndp` handle messages about them. `slaac` processes
-//! router advertisements and makes addresses; `discovery` and `learnt` keep the advertised values.
-//! `groups` has the groups joined, and `membership` reports them. `frames` builds what is sent.
-//! `draft` checks a list of changes before `apply` makes them, `publish` makes a snapshot of the
-//! result. `schedule` has tasks for later, `timeouts` does them. Control does not use the data part
-//! (`cargo xtask tidy` checks).
+//! Reading order: `tables` defines [`Control`]. `hear` receives control packets and reports, and
+//! `host` has the calls of the owner. `interface`, `addresses` and `routes` hold the configuration,
+//! and `gateways` the next-hop routers of routes. `neighbor` is the neighbour state machine,
+//! `solicit` sends solicitations, and `arp` and `ndp` handle received messages. `slaac` processes
+//! router advertisements and generates addresses; `discovery` and `learnt` store advertised values.
+//! `groups` holds the joined groups, and `membership` reports them. `frames` builds packets.
+//! `draft` validates a list of changes before `apply` makes them, and `publish` creates a snapshot.
+//! `schedule` holds timed tasks, which `timeouts` runs. Control does not depend on the data part
+//! (checked by `cargo xtask tidy`).
 
 mod addresses;
 mod apply;

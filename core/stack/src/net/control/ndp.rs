@@ -1,5 +1,5 @@
-//! Messages of IPv6 neighbour discovery received, the host's half (RFC 4861). `slaac` handles
-//! routers, and makes addresses from their advertisements.
+//! Handles received neighbour discovery messages as a host (RFC 4861). `slaac` handles router
+//! advertisements.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use crate::net::iface::{AddressState, IfaceId};
 use crate::net::received::Local;
 
 impl Control {
-    /// Acts on a neighbour discovery message.
+    /// Handles a neighbour discovery message.
     pub(super) fn receive_ndp(
         &mut self,
         now: Instant,
@@ -41,8 +41,8 @@ impl Control {
                 self.on_router_advert(now, iface, src, &advert, bytes, pool);
                 Ok(())
             }
-            // Redirects are not followed: they help little behind one router, and anybody on the
-            // link can send one. Router solicitations are for routers.
+            // Ignore redirects: they help little with a single router, and any host on the link can
+            // send them. Router solicitations are for routers.
             Message::Redirect { .. } | Message::RouterSolicit { .. } | Message::RouterAdvert(_) => {
                 Err(DropReason::IcmpIgnored)
             }
@@ -108,7 +108,7 @@ impl Control {
             //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.4
             //# If the target address is tentative, the tentative address is not
             //# unique.
-            // An established address is kept: otherwise a forged advertisement could take any.
+            // Keep an established address: otherwise a forged advertisement could take it away.
             if matches!(state, AddressState::Tentative | AddressState::Optimistic) {
                 self.on_duplicate(now, iface, target, advert.mac);
                 return Ok(());

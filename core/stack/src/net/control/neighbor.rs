@@ -1,5 +1,5 @@
-//! Neighbours and their MAC addresses: one state machine (RFC 4861 §7.3.2) for ARP and neighbour
-//! discovery, which differ only in the messages.
+//! Neighbours and their MAC addresses: a common state machine (RFC 4861 §7.3.2) for ARP and
+//! neighbour discovery, which differ only in their messages.
 //!
 //! ```text
 //!      used ─► INCOMPLETE ──answer──► REACHABLE ◄──answer, or the transport says so──┐
@@ -8,13 +8,13 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Unsolicited answers make no entries. A host that asks for our address makes one, which saves
-//! asking back. Anybody can ask in the name of many hosts, so entries without traffic from us have
-//! a table of their own. Entries there displace each other, and never a neighbour in use (RFC 6583
-//! §7.1).
+//! Unsolicited advertisements create no entries. A request for our address creates one, which saves
+//! a solicitation. Because any host can send requests with forged senders, such entries have a
+//! separate table until we send to them. Entries there evict only each other, and never a neighbour
+//! in use (RFC 6583 §7.1).
 //!
-//! The state machine sends no packets: its calls return the solicitations due, and
-//! [`NeighborUpdate`] for the data parts.
+//! The state machine sends no packets. Its methods return due solicitations and [`NeighborUpdate`]s
+//! for the data parts.
 
 mod reachability;
 
@@ -36,46 +36,46 @@ use crate::net::limits::{
 use crate::net::lru::Lru;
 use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 
-/// A neighbour, as it is shown to people.
+/// Neighbour entry for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighborInfo {
-    /// On which interface.
+    /// Interface of the neighbour.
     pub iface: IfaceId,
-    /// Its address.
+    /// IP address.
     pub addr: IpAddr,
-    /// Its MAC address, once known.
+    /// MAC address, once known.
     pub mac: Option<MacAddr>,
-    /// How sure that is.
+    /// Reachability state.
     pub state: NeighborState,
-    /// The neighbour forwards packets (its IsRouter flag).
+    /// The neighbour is a router (IsRouter flag).
     pub router: bool,
 }
 
-/// How sure a neighbour's MAC address is (RFC 4861 §5.1).
+/// Reachability state of a neighbour (RFC 4861 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeighborState {
-    /// Being asked for.
+    /// Solicitations were sent and not answered yet.
     Incomplete,
-    /// Confirmed not long ago.
+    /// Recently confirmed.
     Reachable,
-    /// Known, not confirmed, not in use.
+    /// The MAC address is known but not recently confirmed, and the entry is unused.
     Stale,
-    /// In use; the transport may still confirm it.
+    /// In use, and waiting for confirmation by the transport.
     Delay,
-    /// In use and being asked by unicast whether it is still there.
+    /// In use, and probed by unicast solicitations.
     Probe,
-    /// Given by the operator: never asked for, and kept until the operator removes it.
+    /// Set by the operator: never probed, and kept until the operator removes it.
     Permanent,
 }
 
-/// A question to be sent: to everybody, or to one MAC address.
+/// Solicitation to send: by broadcast or multicast, or to one MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Solicit {
     pub key: HopKey,
     pub to: Option<MacAddr>,
 }
 
-/// Content of a neighbour advertisement or an ARP answer.
+/// Content of a neighbour advertisement or an ARP reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Advert {
     pub mac: Option<MacAddr>,
@@ -84,43 +84,43 @@ pub(super) struct Advert {
     pub router: Option<bool>,
 }
 
-/// Action that [`Neighbors::on_timeout`] wants.
+/// Action requested by [`Neighbors::on_timeout`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Solicit(Solicit),
-    /// The neighbour left all solicitations unanswered.
+    /// The neighbour answered none of the solicitations.
     Failed(HopKey),
 }
 
-/// All neighbours.
+/// Neighbour tables of a host.
 #[derive(Debug)]
 pub(super) struct Neighbors {
-    /// Neighbours that packets of ours go to.
+    /// Neighbours to which we send packets.
     used: Lru<HopKey, Entry>,
     /// Neighbours in `used` that are INCOMPLETE.
     asked: Lru<HopKey, ()>,
-    /// Neighbours that said where they are, without traffic from us since: all of them STALE.
+    /// Neighbours known from their own requests, to which we have not sent since; always STALE.
     heard: Lru<HopKey, Heard>,
-    /// Neighbours that the operator gave, none of which is in another table.
+    /// Neighbours set by the operator; none is in another table.
     permanent: BTreeMap<HopKey, Permanent>,
-    /// Not later than the first deadline of any entry.
+    /// Lower bound of all entries' deadlines.
     next: Instant,
-    /// Entries that had to make room for others.
+    /// Number of evicted entries since the last [`Self::take_displaced`].
     displaced: u64,
-    /// News that data parts have not taken yet.
+    /// Updates that the data parts have not received yet.
     news: VecDeque<(Parts, NeighborUpdate)>,
-    /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
+    /// RetransTimer for IPv6, by interface, if set by a router (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
 }
 
-/// A neighbour that nothing was sent to.
+/// Neighbour without traffic from us.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     mac: MacAddr,
     router: bool,
 }
 
-/// A neighbour that the operator gave.
+/// Neighbour set by the operator.
 #[derive(Debug, Clone, Copy)]
 struct Permanent {
     mac: MacAddr,
@@ -128,7 +128,8 @@ struct Permanent {
 }
 
 impl Neighbors {
-    /// Tables with room for `neighbors_max` known neighbours, and for those being asked.
+    /// Creates tables for `neighbors_max` known neighbours and [`NEIGHBORS_ASKED_MAX`] incomplete
+    /// ones.
     pub(super) fn new(keys: Keyed, neighbors_max: usize) -> Self {
         Self {
             used: Lru::new(neighbors_max + NEIGHBORS_ASKED_MAX, keys),
@@ -142,13 +143,13 @@ impl Neighbors {
         }
     }
 
-    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not
-    /// about ARP.
+    /// Returns the interval between solicitations to `key`. A router can change it for neighbour
+    /// discovery, but not for ARP.
     pub(super) fn retrans_time(&self, (iface, addr): &HopKey) -> Duration {
         retrans_time(&self.retrans, (*iface, *addr))
     }
 
-    /// A router of `iface` set the time between solicitations there.
+    /// Sets the interval between solicitations that a router of `iface` advertised.
     pub(super) fn set_retrans_time(&mut self, iface: IfaceId, time: Duration) {
         if self.retrans.len() <= iface.index() {
             self.retrans.resize(iface.index() + 1, None);
@@ -160,25 +161,24 @@ impl Neighbors {
         self.next
     }
 
-    /// Entries that had to make room for others since last asked.
+    /// Returns the number of entries evicted since the last call.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
     }
 
-    /// Takes the next piece of updates, and the data parts that need it.
+    /// Takes the oldest update and the data parts that need it.
     pub(super) fn take_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
 
-    /// Whether there is any such updates.
+    /// Returns whether updates are pending.
     #[inline]
     pub(super) fn has_updates(&self) -> bool {
         !self.news.is_empty()
     }
 
-    /// Notes a packet of `by` to `key`. True when the neighbour must be asked where it is. The
-    /// updates of its place go to `by` alone: other users have them, and the use changes nothing
-    /// for them.
+    /// Records that `by` sent a packet to `key`. Returns true if a solicitation must be sent. Only
+    /// `by` receives an update, because the other users already know the MAC address.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -206,7 +206,7 @@ impl Neighbors {
         false
     }
 
-    /// Makes the entry for the first packet to a neighbour, whose MAC address may be in `heard`.
+    /// Creates the entry for the first packet to a neighbour; its MAC address may be in `heard`.
     fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             self.ask(now, key, users, 1);
@@ -221,7 +221,7 @@ impl Neighbors {
         false
     }
 
-    /// Makes an entry of a neighbour that has been asked for `sent` times.
+    /// Creates an incomplete entry for which `sent` solicitations count as sent.
     fn ask(&mut self, now: Instant, key: HopKey, users: Parts, sent: u8) {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
@@ -234,7 +234,8 @@ impl Neighbors {
         self.insert(key, Entry { state, mac, since: now, router: false, users });
     }
 
-    /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
+    /// Creates an entry for a single solicitation unless the neighbour is known. Returns whether to
+    /// send it. No packet waits for the answer.
     pub(super) fn probe(&mut self, now: Instant, key: HopKey) -> bool {
         if self.is_known(&key) {
             return false;
@@ -243,8 +244,8 @@ impl Neighbors {
         true
     }
 
-    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address
-    /// to ask from.
+    /// Restarts the solicitations of all incomplete IPv6 neighbours of `iface`, because no source
+    /// address was available before.
     pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
         let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
         self.next = self.next.min(again);
@@ -272,7 +273,7 @@ impl Neighbors {
         self.news.push_back((users, NeighborUpdate::Forgotten(key)));
     }
 
-    /// A request shows where its sender is. `create`: it asked for an address of ours.
+    /// Updates the sender of a request. `create` is set if the request was for our address.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
     //# If an entry already exists, and the cached link-layer address differs from the one in the
     //# received Source Link-Layer option, the cached address should be replaced by the received
@@ -300,9 +301,9 @@ impl Neighbors {
         }
     }
 
-    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and
-    /// advertises that it no longer is one. Users get updates of changes only: anybody may send
-    /// frames that change nothing.
+    /// Handles an advertisement (RFC 4861 §7.2.5). Returns true if the neighbour was a router and
+    /// no longer is. Users are updated only on changes, because any host can send redundant
+    /// advertisements.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
@@ -341,7 +342,7 @@ impl Neighbors {
         change(&mut entry.router, advert.router)
     }
 
-    /// A neighbour announces itself that nothing was sent to: it is STALE and remains so.
+    /// Updates a neighbour without traffic from us, which stays STALE.
     fn on_unasked(&mut self, key: &HopKey, advert: Advert) -> bool {
         let Some(heard) = self.heard.get_mut(key) else { return false };
         if let Some(mac) = advert.mac.filter(|mac| mac.is_unicast() && *mac != heard.mac) {
@@ -353,7 +354,8 @@ impl Neighbors {
         change(&mut heard.router, advert.router)
     }
 
-    /// Whether an answer from `key` is expected: an ARP reply has no flag that says so.
+    /// Returns whether an answer from `key` is expected, because ARP replies have no solicited
+    /// flag.
     pub(super) fn is_asked(&self, key: &HopKey) -> bool {
         let state = self.used.peek(key).map(|entry| entry.state);
         matches!(
@@ -362,10 +364,10 @@ impl Neighbors {
         )
     }
 
-    /// Whether `key` answered within the last [`ARP_LOCK_TIME`] that it is at another address than
-    /// `mac`. ARP has no override flag, so as on Linux the first answer holds for that time.
-    /// Otherwise a later, forged reply could replace it, and several proxies that all answer would
-    /// change the entry each time.
+    /// Returns whether `key` answered with a MAC address other than `mac` within the last
+    /// [`ARP_LOCK_TIME`]. ARP has no override flag, so as on Linux the first answer is kept for
+    /// that time. Otherwise a later forged reply could replace it, and several proxies would keep
+    /// changing the entry.
     pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, ReachabilityState::Incomplete { .. });
@@ -373,8 +375,8 @@ impl Neighbors {
         })
     }
 
-    /// The transport of `by` made progress beyond this neighbour (RFC 4861 §7.3.1), while it was at
-    /// `mac`.
+    /// Confirms a neighbour at `mac`, because the transport of `by` made progress through it (RFC
+    /// 4861 §7.3.1).
     pub(super) fn confirm(
         &mut self,
         now: Instant,
@@ -392,7 +394,7 @@ impl Neighbors {
         }
     }
 
-    /// Where `key` is, if that is known.
+    /// Returns the MAC address of `key`, if known.
     pub(super) fn mac(&self, key: &HopKey) -> Option<MacAddr> {
         if let Some(permanent) = self.permanent.get(key) {
             return Some(permanent.mac);
@@ -405,25 +407,25 @@ impl Neighbors {
         }
     }
 
-    /// Whether there is an entry of `key`, in whatever state.
+    /// Returns whether there is an entry for `key`, in any state.
     pub(super) fn is_known(&self, key: &HopKey) -> bool {
         self.used.peek(key).is_some()
             || self.heard.peek(key).is_some()
             || self.permanent.contains_key(key)
     }
 
-    /// Entries that the operator gave.
+    /// Returns the number of entries set by the operator.
     pub(super) fn permanent_len(&self) -> usize {
         self.permanent.len()
     }
 
-    /// Whether the operator gave `key`.
+    /// Returns whether the operator set `key`.
     pub(super) fn is_permanent(&self, key: &HopKey) -> bool {
         self.permanent.contains_key(key)
     }
 
-    /// The operator sets the MAC address of `key`. Its users get updates; packets that waited go
-    /// there.
+    /// Sets a permanent MAC address for `key`. Its users are updated, so that waiting packets are
+    /// sent.
     pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
         let users = self.take(&key).unwrap_or(Parts::FIRST);
         let permanent = Permanent { mac, users };
@@ -431,14 +433,15 @@ impl Neighbors {
         self.permanent.insert(key, permanent);
     }
 
-    /// The operator removes `key`: the next packet to it asks for it anew. False: it was not known.
+    /// Removes `key` on behalf of the operator, so that the next packet triggers a solicitation.
+    /// Returns false if it was unknown.
     pub(super) fn remove(&mut self, key: HopKey) -> bool {
         let Some(users) = self.take(&key) else { return false };
         self.news.push_back((users, NeighborUpdate::Forgotten(key)));
         true
     }
 
-    /// All neighbours of an interface go, as on Linux when it is set down.
+    /// Removes all neighbours of an interface, as Linux does when it is set down.
     pub(super) fn remove_all_of(&mut self, iface: IfaceId) {
         let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
         for key in keys.into_iter().filter(|key| key.0 == iface) {
@@ -446,7 +449,7 @@ impl Neighbors {
         }
     }
 
-    /// All neighbours of an interface that were learnt go, as on Linux when it loses its carrier.
+    /// Removes the dynamic neighbours of an interface, as Linux does when it loses its carrier.
     pub(super) fn forget_all_of(&mut self, iface: IfaceId) {
         let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
         for key in keys.into_iter().filter(|key| key.0 == iface) {
@@ -456,7 +459,7 @@ impl Neighbors {
         }
     }
 
-    /// Takes an entry out of its table, and returns its users.
+    /// Removes an entry from its table and returns its users.
     fn take(&mut self, key: &HopKey) -> Option<Parts> {
         self.asked.remove(key);
         let used = self.used.remove(key).map(|entry| entry.users);
@@ -473,7 +476,7 @@ impl Neighbors {
         }
     }
 
-    /// Moves every entry whose time has come on.
+    /// Advances all entries whose deadline has passed.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
         if now < self.next {
@@ -530,14 +533,15 @@ impl Neighbors {
     }
 }
 
-/// Takes over a neighbour's IsRouter flag; true when it was a router and no longer is.
+/// Updates an IsRouter flag. Returns true if the neighbour was a router and no longer is.
 fn change(router: &mut bool, said: Option<bool>) -> bool {
     let was = core::mem::replace(router, said.unwrap_or(*router));
     was && !*router
 }
 
 impl Permanent {
-    /// News of the neighbour's place, with no further report of uses: they change nothing.
+    /// Returns the update for users, without a time for the next use report, because use has no
+    /// effect.
     fn known(&self, key: HopKey) -> NeighborUpdate {
         NeighborUpdate::Known { key, mac: self.mac, tell_at: Instant::FAR }
     }

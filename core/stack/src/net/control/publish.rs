@@ -1,4 +1,4 @@
-//! Snapshots of the configuration for the data parts.
+//! Publishes snapshots of the configuration to the data parts.
 
 use std::sync::Arc;
 
@@ -8,9 +8,8 @@ use crate::net::locals::Roles;
 use crate::net::snapshot::{Host, Snapshot};
 
 impl Control {
-    /// Makes a new snapshot for the data parts if something changed since the last one. Callers
-    /// that change the configuration call this before they return, otherwise packets go by the old
-    /// snapshot.
+    /// Creates a new snapshot if the configuration has changed. Methods that change it must call
+    /// this before they return, otherwise packets use the old snapshot.
     pub(super) fn publish(&mut self) {
         self.counters.neighbors_displaced += self.neighbors.take_displaced();
         let changed = core::mem::take(&mut self.changed);
@@ -27,7 +26,7 @@ impl Control {
         self.snapshot = Arc::new(Snapshot { generation, host, fib, rules });
     }
 
-    /// The host as it is; unchanged parts are shared with the last snapshot.
+    /// Creates the host part of a snapshot; unchanged parts are shared with the previous one.
     fn host_with(&mut self, changed: Changed) -> Host {
         let mut locals = self.snapshot.host.locals.clone();
         if changed.addresses {

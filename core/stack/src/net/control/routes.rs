@@ -1,5 +1,5 @@
-//! The table of routes, by their origin: the operator, addresses of interfaces, advertisements.
-//! [`Fib`] is built from them, and finds the route of a destination.
+//! Routing table with routes of all origins: operator, interface addresses, router advertisements.
+//! The forwarding table [`Fib`] is built from it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,36 +15,35 @@ use crate::net::iface::IfaceId;
 use crate::net::messages::HopKey;
 use crate::net::route::RouteEntry;
 
-/// An entry in its network.
+/// Route in the list of its network.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
     entry: RouteEntry,
     gateway: Option<GatewayId>,
-    /// Routes added before it, for listing.
+    /// Insertion number, used for listing.
     nth: u64,
 }
 
-/// All routes of both families.
+/// Routes of both families.
 ///
-/// `gateways` knows once whether a router answers, and no route does: its failure costs the same
-/// however many routes lead through it. A change of one route costs as much as there are routes to
-/// its network.
+/// Only `gateways` stores whether a router is reachable, so that its failure costs the same for any
+/// number of routes. Changing a route costs time in proportion to the routes to its network.
 #[derive(Debug)]
 pub(super) struct RouteTable {
-    /// In order of adding; copied when it changes while another thread goes through it.
+    /// Routes by insertion number; copied on write while another thread reads it.
     list: Arc<BTreeMap<u64, RouteEntry>>,
-    /// The routes by network, those to a network by metric.
+    /// Routes by network, sorted by metric.
     networks: BTreeMap<Prefix, Vec<Stored>>,
     fib: Fib,
-    /// Ways that networks in `fib` have, and how many networks have each.
+    /// Distinct next-hop lists in `fib`, with the number of networks that use each.
     ways: BTreeMap<Ways, u32>,
     gateways: Gateways,
-    /// MTUs of routes that have one, each with the number of these.
+    /// MTUs of routes, with the number of routes for each.
     mtus: BTreeMap<u16, u32>,
-    /// Routes added so far.
+    /// Number of routes added so far.
     added: u64,
     generation: u64,
-    /// The last [`Fib`] is out of date.
+    /// The last returned [`Fib`] is out of date.
     changed: bool,
 }
 
@@ -67,7 +66,8 @@ impl RouteTable {
         self.generation
     }
 
-    /// The current [`Fib`]. Later changes of routes do not reach it, so a snapshot can keep it.
+    /// Returns the current [`Fib`], which later changes do not affect, so that a snapshot can keep
+    /// it.
     pub(super) fn fib(&mut self) -> Fib {
         self.fib.finish();
         let mut fib = self.fib.clone();
@@ -76,20 +76,20 @@ impl RouteTable {
         fib
     }
 
-    /// An input of routes has changed: addresses, or the MTU or state of a link.
+    /// Invalidates cached routes, because addresses or a link's MTU or state have changed.
     pub(super) fn touch(&mut self) {
         self.generation += 1;
         self.changed = true;
     }
 
-    /// Whether routes have changed since the last call.
+    /// Returns whether routes have changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         core::mem::take(&mut self.changed)
     }
 
-    /// Adds a route, or replaces the metric of the same one. A route that is there already changes
-    /// nothing, so repeated advertisements invalidate no cached route. False when the limit of
-    /// routers is reached.
+    /// Adds a route or updates the metric of an equal one. An identical route changes nothing, so
+    /// that repeated advertisements do not invalidate cached routes. Returns false if the router
+    /// limit is reached.
     pub(super) fn add(&mut self, entry: RouteEntry) -> bool {
         let entry = RouteEntry { prefix: entry.prefix.trunc(), ..entry };
         let mut routes = self.to(entry.prefix);
@@ -121,7 +121,7 @@ impl RouteTable {
         true
     }
 
-    /// Removes the routes to `prefix` for which `gone` is true.
+    /// Removes the routes to `prefix` for which `gone` returns true. Returns their number.
     pub(super) fn remove(
         &mut self,
         prefix: Prefix,
@@ -147,7 +147,7 @@ impl RouteTable {
         count
     }
 
-    /// The routes to one network, the best in front.
+    /// Returns the routes to a network, the best first.
     pub(super) fn to_network(&self, prefix: Prefix) -> Vec<RouteEntry> {
         self.to(prefix).iter().map(|stored| stored.entry).collect()
     }
@@ -156,7 +156,7 @@ impl RouteTable {
         self.networks.get(&prefix).cloned().unwrap_or_default()
     }
 
-    /// Gives a network other routes.
+    /// Replaces the routes of a network.
     fn set(&mut self, prefix: Prefix, routes: Vec<Stored>) {
         let ways: Vec<Way> =
             routes.iter().map(|stored| Way::of(&stored.entry, stored.gateway)).collect();
@@ -170,7 +170,7 @@ impl RouteTable {
         };
     }
 
-    /// The ways that all networks with equal ones share.
+    /// Returns a shared next-hop list, which all networks with the same list use.
     fn hold_ways(&mut self, ways: Vec<Way>) -> Ways {
         let shared = match self.ways.get_key_value(&ways[..]) {
             Some((shared, _)) => Arc::clone(shared),
@@ -180,7 +180,7 @@ impl RouteTable {
         shared
     }
 
-    /// A network has these ways no more.
+    /// Drops a network's reference to its next-hop list.
     fn release_ways(&mut self, ways: &Ways) {
         let Some(uses) = self.ways.get_mut(ways) else { return };
         *uses -= 1;
@@ -189,57 +189,56 @@ impl RouteTable {
         }
     }
 
-    /// Routers beyond those that routes lead through now for which there is room.
+    /// Returns the number of further routers that fit.
     pub(super) fn room_for_routers(&self) -> usize {
         self.gateways.room()
     }
 
-    /// Whether some route leads through `hop`.
+    /// Returns whether a route uses the router `hop`.
     pub(super) fn leads_through(&self, hop: &HopKey) -> bool {
         self.gateways.holds(hop)
     }
 
-    /// Whether `hop` is a router that does not answer.
+    /// Returns whether `hop` is a failed router.
     pub(super) fn has_failed(&self, hop: &HopKey) -> bool {
         self.gateways.has_failed(hop)
     }
 
-    /// A neighbour does not answer.
+    /// Marks `hop` as failed if it is a router.
     pub(super) fn on_hop_failed(&mut self, now: Instant, hop: &HopKey) {
         if self.gateways.on_failed(now, hop) {
             self.touch();
         }
     }
 
-    /// A neighbour answers (again).
+    /// Marks `hop` as reachable if it is a router.
     pub(super) fn on_hop_known(&mut self, hop: &HopKey) {
         if self.gateways.on_known(hop) {
             self.touch();
         }
     }
 
-    /// The link of `iface` is there (again), or lost: routers on it do not answer meanwhile.
+    /// Records that `iface` has got or lost its carrier; its routers fail meanwhile.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         self.gateways.set_carrier(now, iface, carrier);
         self.touch();
     }
 
-    /// Whether it is time to ask a router that does not answer whether it does again; from now on
-    /// that is for the next interval.
+    /// Returns whether a failed router is due for a probe, and schedules the next probe if so.
     pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
         let due = self.gateways.take_probe(now, hop);
-        // Only the time of the next probe changes in the snapshot: cached routes stay valid.
+        // Only the next probe time changes in the snapshot, so cached routes stay valid.
         self.changed |= due;
         due
     }
 
-    /// All routes, in order of adding.
+    /// Returns all routes, in the order of insertion.
     pub(super) fn list(&self) -> Arc<BTreeMap<u64, RouteEntry>> {
         Arc::clone(&self.list)
     }
 }
 
-/// A route with this MTU has gone.
+/// Drops a removed route's MTU.
 fn release_mtu(mtus: &mut BTreeMap<u16, u32>, mtu: Option<u16>) {
     let Some((mtu, count)) = mtu.and_then(|mtu| Some((mtu, mtus.get_mut(&mtu)?))) else { return };
     *count -= 1;
@@ -280,7 +279,7 @@ mod tests {
         found.map(|found| (found.way.iface.0, found.way.metric))
     }
 
-    /// Ways of fifty pairs of addresses of others, and of the host itself to fifty destinations.
+    /// Next hops of fifty pairs of remote addresses, and of the host itself to fifty destinations.
     fn spread(table: &mut RouteTable) -> Vec<Way> {
         let fib = table.fib();
         let src = "198.51.100.7".parse().unwrap();
@@ -305,13 +304,13 @@ mod tests {
             assert!((10..45).contains(&count), "{hop}: {count} of 100");
         }
         assert!(ways.iter().all(|way| way.metric == 5));
-        // Without an answer a router has no flows, and is asked whether it answers again.
+        // A failed router gets no flows, and is probed.
         table.on_hop_failed(Instant(1), &router("10.0.0.3"));
         let (src, dst) = ("198.51.100.7".parse().unwrap(), "203.0.113.1".parse().unwrap());
         assert!(table.fib().best_between(src, dst).unwrap().avoids);
         let later = Instant::FAR;
         assert_eq!(table.fib().to_probe(later, dst), Some(router("10.0.0.3")));
-        // When none of the four answers, the worse one has all.
+        // If all four have failed, the route with the larger metric is used.
         for n in [1, 2, 4] {
             table.on_hop_failed(Instant(2), &router(&format!("10.0.0.{n}")));
         }
@@ -339,7 +338,7 @@ mod tests {
         let near = |found: i32, wanted: i32| (found - wanted).abs() < 200;
         let [one, three, twelve] = counts(&mut table);
         assert!(near(one, 1000) && near(three, 3000) && near(twelve, 12_000));
-        // Flows of a router that does not answer go to the others by their weights.
+        // Flows of a failed router are distributed by the weights of the others.
         table.on_hop_failed(Instant(1), &router("10.0.0.3"));
         let [one, three, none] = counts(&mut table);
         assert!(near(one, 4000) && near(three, 12_000) && none == 0);
@@ -358,7 +357,7 @@ mod tests {
             let way = |near, iface| fib.lookup(dst, iface, || near).unwrap().way;
             let first = way(None, None);
             *counts.entry(first.next_hop).or_insert(0) += 1;
-            // The source follows from the first look-up; later ones have it.
+            // The source follows from the first lookup; later lookups use it.
             assert_eq!(way(Some(first.iface), None), first);
             assert_eq!(way(None, Some(first.iface)), first);
             let other = IfaceId(3 - first.iface.0);
@@ -367,7 +366,7 @@ mod tests {
             assert_eq!(way(Some(IfaceId(7)), None), first, "a source that is nowhere is no reason");
         }
         assert!(counts.len() == 4 && counts.values().all(|n| (25..85).contains(n)), "{counts:?}");
-        // A connection whose interface has no router that answers leaves by another one.
+        // A connection whose interface has only failed routers leaves through another interface.
         for (iface, hop) in [(1, "10.0.0.1"), (1, "10.0.0.2")] {
             table.on_hop_failed(Instant(1), &(IfaceId(iface), hop.parse().unwrap()));
         }
@@ -392,7 +391,7 @@ mod tests {
         assert!(leads("10.1.1.1", None) && !leads("10.9.1.1", None) && !leads("11.1.1.1", None));
     }
 
-    /// Whether a way is that of a route, apart from its router's number.
+    /// Compares a next hop with a route, except for the router id.
     fn is_by(way: &Way, route: &RouteEntry) -> bool {
         *way == Way::of(route, way.gateway) && way.gateway.is_some() == route.next_hop.is_some()
     }
@@ -469,11 +468,11 @@ mod tests {
         table.add(told(3));
         assert_eq!(hop(&mut table, "10.0.0.1"), Some((1, 3)));
         assert_eq!(table.list.values().count(), 1);
-        // The same route again: the generation stays, so connections keep their routes.
+        // The identical route leaves the generation unchanged, so connections keep their routes.
         let before = table.generation();
         table.add(told(3));
         assert_eq!((table.generation(), table.list.values().count()), (before, 1));
-        // Routes of the operator differ by their metric.
+        // Static routes with different metrics are distinct.
         table.add(entry("10.0.0.0/8", None, 1, 5));
         table.add(entry("10.0.0.0/8", None, 1, 7));
         assert_eq!(table.list.values().count(), 3);
@@ -525,14 +524,14 @@ mod tests {
                     table.list.values().filter(|route| route.prefix == prefix.trunc()).count();
                 prop_assert_eq!(table.remove(*prefix, |_| true), there);
             }
-            // Ways are shared, and go with the last network that has them.
+            // Next-hop lists are shared, and freed with the last network that uses them.
             let uses: u32 = table.ways.values().sum();
             prop_assert_eq!(uses as usize, table.networks.len());
             let fib = table.fib();
             let known = added.iter().map(|route| route.prefix);
             for dst in asked.into_iter().chain(known).map(|prefix| prefix.addr()) {
                 for iface in [None, Some(IfaceId(1)), Some(IfaceId(2)), Some(IfaceId(3))] {
-                    // The longest prefix, of these the smallest metric, and of equals the first.
+                    // Longest prefix first, then the smallest metric, then the first route.
                     let matching: Vec<_> = table.list.values().filter(|route| {
                         route.prefix.contains(dst) && iface.is_none_or(|i| i == route.iface)
                     }).collect();
@@ -543,7 +542,7 @@ mod tests {
                     if let (IpAddr::V4(v4), None) = (dst, iface) {
                         let mut flat = [None];
                         fib.find_all(&[v4.to_bits()], &mut flat);
-                        // Equal routes share destinations: one of them was found.
+                        // Equal routes share destinations, so one of them was found.
                         let is_there = |way| flat[0].is_some_and(|ways: &Ways| ways.contains(&way));
                         prop_assert_eq!(flat[0].is_some(), found.is_some());
                         prop_assert!(found.is_none_or(is_there));
@@ -557,7 +556,7 @@ mod tests {
         }
     }
     proptest! {
-        /// A flow moves only when its own way goes, or to a way that is new.
+        /// A flow moves only if its next hop is removed, or to a newly added next hop.
         #[test]
         fn flows_stay_while_other_ways_come_and_go(
             steps in prop::collection::vec((0u8..4, 1u8..7), 1..40),
@@ -587,8 +586,8 @@ mod tests {
         }
     }
     proptest! {
-        /// The lookup agrees with a scan of all routes, while routers fail and answer again and
-        /// routes come, change their metric and go. Older snapshots stay as they were.
+        /// The lookup matches a scan of all routes while routers fail and recover, and routes are
+        /// added, changed and removed. Older snapshots remain unchanged.
         #[test]
         fn failures_and_changes_lead_where_a_look_at_all_routes_leads(
             steps in prop::collection::vec((0u8..6, routes(), 0u8..4), 1..150),
@@ -618,7 +617,8 @@ mod tests {
                         if let Some((_, known)) =
                             naive.iter_mut().find(|(_, r)| r.is_same(&route))
                         {
-                            // A new metric: behind those that have it already.
+                            // A route with a new metric is inserted after routes with the same
+                            // metric.
                             if known.metric != route.metric {
                                 let at = naive.iter().position(|(_, r)| r.is_same(&route)).unwrap();
                                 naive.remove(at);

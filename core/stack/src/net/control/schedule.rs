@@ -1,4 +1,4 @@
-//! Tasks of interfaces for a later time: solicitations, reports, ends of lifetimes.
+//! Timed tasks of interfaces: solicitations, reports, ends of lifetimes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -8,35 +8,35 @@ use towpath_tcp::Instant;
 use crate::net::iface::IfaceId;
 use crate::net::limits::GROUP_REPORTS_MAX;
 
-/// Something to be done on an interface.
+/// Task to run on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Tell the link that an IPv4 address is ours.
+    /// Announce an own IPv4 address.
     Announce(Ipv4Addr),
-    /// Go on with duplicate address detection; solicitations left to send.
+    /// Continue duplicate address detection; `left` solicitations remain.
     Detect { addr: Ipv6Addr, left: u8 },
-    /// Ask for routers; how often still.
+    /// Solicit routers; `left` solicitations remain.
     SolicitRouters { left: u8 },
-    /// Report that a group was joined or left, or for which sources; how often still.
+    /// Report a joined or left group with its sources; `left` reports remain.
     ReportGroup { group: IpAddr, left: u8 },
-    /// Report that a source of a group is wanted or no longer; how often still.
+    /// Report an added or removed source of a group; `left` reports remain.
     ReportSource { group: IpAddr, source: IpAddr, left: u8 },
-    /// Report all groups of a family: a querier asked, or there was no address to report from
-    /// before.
+    /// Report all groups of a family, because of a query or because a link-local address has become
+    /// available.
     AnswerAll { ipv6: bool },
-    /// Report one group, for which a querier asked.
+    /// Report one group, because of a query.
     AnswerGroup { group: IpAddr },
-    /// Let addresses and routes that a router gave grow old.
+    /// Expire addresses and routes that routers advertised.
     Lifetimes,
 }
 
 impl Task {
-    /// Whether it reports a change of some group.
+    /// Returns whether the task reports a change of a group.
     fn is_report(&self) -> bool {
         matches!(self, Self::ReportGroup { .. } | Self::ReportSource { .. })
     }
 
-    /// Whether it reports a change of `group`.
+    /// Returns whether the task reports a change of `group`.
     pub(super) fn is_report_of(&self, group: IpAddr) -> bool {
         match self {
             Self::ReportGroup { group: of, .. } | Self::ReportSource { group: of, .. } => {
@@ -47,12 +47,12 @@ impl Task {
     }
 }
 
-/// Tasks by time, the next one last. There are few: some for each address and group, and at most
-/// [`GROUP_REPORTS_MAX`] of groups that programs joined and left.
+/// Tasks sorted by time, the next one last. Their number is small: a few per address and group, and
+/// at most [`GROUP_REPORTS_MAX`] for joined and left groups.
 #[derive(Debug, Default)]
 pub(super) struct TaskSchedule {
     tasks: Vec<(Instant, IfaceId, Task)>,
-    /// How many of them report a change of a group.
+    /// Number of tasks that report a change of a group.
     reports: usize,
 }
 
@@ -61,7 +61,7 @@ impl TaskSchedule {
         self.tasks.last().map_or(Instant::FAR, |(at, ..)| *at)
     }
 
-    /// Whether one more change of a group may be reported.
+    /// Returns whether another report of a group change may be scheduled.
     pub(super) fn has_room_for_report(&self) -> bool {
         self.reports < GROUP_REPORTS_MAX
     }
@@ -72,9 +72,8 @@ impl TaskSchedule {
         self.tasks.insert(place, (at, iface, task));
     }
 
-    /// Adds the answers about groups that are planned, at the times given, but for those that are
-    /// pending for an earlier time: these stay. A later one gives way. A single pass, however many
-    /// groups and tasks there are.
+    /// Schedules the planned answers about groups. An answer that is pending for an earlier time is
+    /// kept, a later one is replaced. Takes a single pass for any number of groups and tasks.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
         self.tasks.retain(|(pending, on, task)| match task {
             Task::AnswerGroup { group } if *on == iface => {
@@ -87,13 +86,13 @@ impl TaskSchedule {
             _ => true,
         });
         let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
-        // The sort is stable: before those of the same time that were added earlier, for the last
-        // one is first.
+        // The list is in reverse order, so new tasks go first: the stable sort keeps them behind
+        // earlier tasks of the same time.
         self.tasks.splice(..0, new);
         self.tasks.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
     }
 
-    /// Removes the tasks of `iface` for which `gone` is true.
+    /// Removes the tasks of `iface` for which `gone` returns true.
     pub(super) fn cancel(&mut self, iface: IfaceId, gone: impl Fn(&Task) -> bool) {
         let reports = &mut self.reports;
         self.tasks.retain(|(_, on, task)| {
@@ -103,7 +102,7 @@ impl TaskSchedule {
         });
     }
 
-    /// When the first such task of `iface` is due.
+    /// Returns the time of the first task of `iface` for which `wanted` returns true.
     pub(super) fn when(&self, iface: IfaceId, wanted: impl Fn(&Task) -> bool) -> Option<Instant> {
         let found = self.tasks.iter().rev().find(|(_, on, task)| *on == iface && wanted(task));
         found.map(|(at, ..)| *at)

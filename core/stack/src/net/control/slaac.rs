@@ -1,6 +1,5 @@
-//! IPv6 addresses, made and watched: link-local ones, those from router advertisements (RFC 4862),
-//! their interface identifiers (RFC 7217), and duplicate address detection. Routes from routers
-//! too.
+//! IPv6 autoconfiguration: link-local addresses, addresses and routes from router advertisements
+//! (RFC 4862), interface identifiers (RFC 7217), and duplicate address detection.
 
 use core::hash::{BuildHasher, Hasher};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,31 +21,31 @@ use crate::net::limits::{
 use crate::net::received::Conflict;
 use crate::net::route::{RouteEntry, RouteKind};
 
-/// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3
-/// e).
+/// Minimum remaining valid lifetime that an advertisement cannot shorten (RFC 4862 §5.5.3 e).
 const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
-/// A confirmation may last an hour at most (RFC 4861 §6.2.1).
+/// Maximum advertised reachable time: one hour (RFC 4861 §6.2.1).
 const REACHABLE_MS_MAX: u32 = 3_600_000;
 
-/// Ends of an address's lifetimes; `None` never ends.
+/// Ends of an address's lifetimes; `None` means never.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifetimes {
     preferred: Option<Instant>,
     valid: Option<Instant>,
 }
 
-/// A route that a router advertises: through itself, or to a prefix on the link.
+/// Advertised route through a router, or to a prefix on the link.
 #[derive(Debug, Clone, Copy)]
 struct AdvertisedRoute {
     prefix: Prefix,
     router: Option<Ipv6Addr>,
-    /// 0 removes the route.
+    /// Lifetime in seconds; 0 removes the route.
     lifetime_s: u32,
     metric: u32,
 }
 
 impl Control {
-    /// Makes the link-local address of an interface that needs one, and looks for routers.
+    /// Generates the link-local address of an interface that needs one, and starts router
+    /// solicitation.
     pub(super) fn start_discovery(&mut self, now: Instant, iface: IfaceId) {
         let interface = &self.ifaces[iface.index()];
         let has_v6 = interface.addresses.iter().any(|a| a.addr().is_ipv6());
@@ -64,7 +63,7 @@ impl Control {
         }
     }
 
-    /// Adds an address, with its group, duplicate detection and announcement.
+    /// Adds an address, joins its group, and schedules duplicate detection and announcement.
     pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
         let addr = address.addr();
         self.ifaces[iface.index()].addresses.push(address);
@@ -76,8 +75,8 @@ impl Control {
         match addr {
             IpAddr::V4(v4) => self.schedule.add(now, iface, Task::Announce(v4)),
             IpAddr::V6(v6) => {
-                // The host listens at once. Only its first messages wait: the report of the group
-                // and the solicitation.
+                // Receive packets to the address and group at once. Delay only the first messages:
+                // the group report and the solicitation.
                 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
                 //# If the Neighbor Solicitation is going to be the first message sent
                 //# from an interface after interface (re)initialization, the node SHOULD
@@ -86,8 +85,8 @@ impl Control {
                 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.1
                 //# A value of zero indicates that Duplicate Address Detection is not
                 //# performed on tentative addresses.
-                // An interface with `any_address` has no duplicates: it takes every address for its
-                // own. Without detection it can ask for neighbours at once.
+                // Skip detection with `any_address`, because such an interface accepts every
+                // address. Then it can send neighbour solicitations at once.
                 let (at, left) = match interface.any_address {
                     true => (now, 0),
                     false => (now + self.random.time_below(ROUTER_SOLICIT_DELAY), DAD_TRANSMITS),
@@ -98,13 +97,13 @@ impl Control {
         }
     }
 
-    /// Packets have to know of it, and routes may lead another way.
+    /// Requests a new snapshot and invalidates routes, which may depend on addresses.
     fn on_addresses_changed(&mut self) {
         self.changed.addresses = true;
         self.routes.touch();
     }
 
-    /// Takes an address and all that belongs to it away.
+    /// Removes an address and its associated state.
     pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         if self.ifaces[iface.index()].addresses.remove(addr) {
             self.conflicts_told.remove(&(iface, addr));
@@ -112,7 +111,7 @@ impl Control {
         }
     }
 
-    /// Ends what belongs to an address that the interface has no more, or that another host has.
+    /// Removes the group and tasks of an address that was removed or is a duplicate.
     fn stop_using(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         self.on_addresses_changed();
         match addr {
@@ -140,7 +139,7 @@ impl Control {
         }
     }
 
-    /// Next step of duplicate address detection: ask again, or accept the silence.
+    /// Continues duplicate address detection: sends another solicitation, or accepts the address.
     pub(super) fn detect(
         &mut self,
         now: Instant,
@@ -169,7 +168,7 @@ impl Control {
         address.state = AddressState::Preferred;
         self.on_addresses_changed();
         if addr.is_unicast_link_local() {
-            // Routers ignore reports from `::` (RFC 3590 §4), as those were that went out before.
+            // Repeat the earlier reports, because routers ignore reports from `::` (RFC 3590 §4).
             self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
         }
         for solicit in self.neighbors.ask_again(now, iface) {
@@ -177,8 +176,8 @@ impl Control {
         }
     }
 
-    /// Gives up an address that another host has, found by duplicate address detection. An address
-    /// of the operator stays in the list, unused. `mac` is the other host's, if it is known.
+    /// Gives up an address that duplicate address detection found on another host. A static address
+    /// stays in the list, unused. `mac` is the MAC address of the host, if known.
     pub(super) fn on_duplicate(
         &mut self,
         now: Instant,
@@ -213,7 +212,7 @@ impl Control {
         }
     }
 
-    /// Makes a tentative address of a prefix of 64 bits.
+    /// Adds a tentative address in a /64 prefix.
     fn make_address(
         &mut self,
         now: Instant,
@@ -247,7 +246,7 @@ impl Control {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // Reserved identifiers (RFC 5453) are refused. There are few, so the first attempt nearly
+        // Retry on reserved identifiers (RFC 5453). Retries are rare, so the first attempt nearly
         // always succeeds.
         (0u8..=255)
             .find_map(|attempt| {
@@ -269,7 +268,7 @@ impl Control {
     ) {
         let interface = &self.ifaces[iface.index()];
         let link_local = interface.addresses.iter().find_map(|a| match a.addr() {
-            // Not from an optimistic address, with our link-layer address (RFC 4429 §3.2).
+            // Do not use an optimistic address with our link-layer address (RFC 4429 §3.2).
             IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
             _ => None,
         });
@@ -283,7 +282,7 @@ impl Control {
         }
     }
 
-    /// Acts on a router's advertisement; `bytes` is the whole message.
+    /// Handles a router advertisement; `bytes` is the whole message.
     pub(super) fn on_router_advert(
         &mut self,
         now: Instant,
@@ -335,9 +334,8 @@ impl Control {
         self.watch_lifetimes(iface);
     }
 
-    /// A default router was found: solicitations end. A router with lifetime 0, which is not a
-    /// default router, does not end them: it may advertise prefixes before a default router
-    /// answers.
+    /// Ends router solicitation after a default router was found. Routers with lifetime 0 do not
+    /// end it, because they are not default routers and may answer first.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
     //# Once the host sends a Router Solicitation, and receives a valid
     //# Router Advertisement with a non-zero Router Lifetime, the host MUST
@@ -381,7 +379,7 @@ impl Control {
         }
     }
 
-    /// Adds, renews or (lifetime 0) removes a route that a router advertises.
+    /// Adds, renews or (lifetime 0) removes an advertised route.
     fn router_route(&mut self, now: Instant, iface: IfaceId, route: AdvertisedRoute) {
         let AdvertisedRoute { prefix, router, lifetime_s, metric } = route;
         let prefix = prefix.trunc();
@@ -423,13 +421,13 @@ impl Control {
         }
     }
 
-    /// A router is one no longer.
+    /// Removes everything a router advertised, because it is no longer a router.
     pub(super) fn forget_router(&mut self, iface: IfaceId, router: Ipv6Addr) {
         let gone = self.ifaces[iface.index()].discovery.learnt.forget_router(router);
         self.end_routes(iface, gone);
     }
 
-    /// Removes routes that routers advertised.
+    /// Removes advertised routes.
     fn end_routes(&mut self, iface: IfaceId, gone: Vec<Destination>) {
         for (prefix, router) in gone {
             let next_hop = router.map(IpAddr::V6);
@@ -460,7 +458,7 @@ impl Control {
         let made = |a: &&Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
         if let Some(known) = interface.addresses.iter().find(made).map(Address::addr) {
             let address = interface.address_mut(known);
-            // Packets do not need to know its lifetimes: no snapshot is made for these alone.
+            // Lifetimes are not part of snapshots, so renewing them needs no new one.
             if address.is_some_and(|address| renew(address, now, info)) {
                 self.on_addresses_changed();
             }
@@ -480,7 +478,7 @@ impl Control {
         }
     }
 
-    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for when the next lifetime ends.
+    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for the next end of a lifetime.
     fn watch_lifetimes(&mut self, iface: IfaceId) {
         self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
         let addresses = self.ifaces[iface.index()].addresses.iter().flat_map(|a| {
@@ -493,8 +491,8 @@ impl Control {
         }
     }
 
-    /// Deprecates addresses whose preferred lifetime is over, and removes addresses, routes and
-    /// prefixes whose valid lifetime is.
+    /// Deprecates addresses after their preferred lifetime, and removes addresses, routes and
+    /// prefixes after their valid lifetime.
     pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
         let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
@@ -513,7 +511,7 @@ impl Control {
                     deprecated = true;
                 }
                 AddressState::Deprecated | AddressState::DadFailed => {}
-                // Not before its detection is over: look again when it may be.
+                // Wait until detection has ended, then check again.
                 AddressState::Tentative | AddressState::Optimistic => {
                     let key = (iface, address.addr());
                     address.preferred_until = Some(now + self.neighbors.retrans_time(&key));
@@ -530,7 +528,8 @@ impl Control {
     }
 }
 
-/// Gives an address the lifetimes of a new advertisement; true when it may be preferred again.
+/// Applies the lifetimes of a new advertisement. Returns true if the address becomes preferred
+/// again.
 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
 //# 1.  If the received Valid Lifetime is greater than 2 hours or
 //# greater than RemainingLifetime, set the valid lifetime of the
@@ -561,8 +560,8 @@ fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
     revived
 }
 
-/// The metric of a router's preference (RFC 4191 §2.1); the smallest is used. An operator's own
-/// routes have small ones, and come before them.
+/// Returns the metric of a router preference (RFC 4191 §2.1). The operator's routes have smaller
+/// metrics, so they take precedence.
 fn metric_of(preference: Preference) -> u32 {
     match preference {
         Preference::High => 512,

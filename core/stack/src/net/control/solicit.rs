@@ -1,4 +1,4 @@
-//! Questions where neighbours are, by ARP and neighbour discovery, and probes of routers.
+//! Sends neighbour solicitations by ARP and neighbour discovery, and probes routers.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -15,8 +15,8 @@ use crate::net::messages::{DataCommand, HopKey};
 use crate::net::source::source_rank;
 
 impl Control {
-    /// Asks where a neighbour is: at its last MAC address, or by broadcast or multicast. Without an
-    /// address to ask from nothing is sent; the question is repeated when there is one.
+    /// Sends a solicitation to the last MAC address, or by broadcast or multicast. Without a source
+    /// address none is sent; it is repeated when one is available.
     pub(super) fn solicit(&mut self, solicit: Solicit, pool: &mut Pool) {
         if let Some(request) = self.solicitation(solicit, pool) {
             self.orders.push_back(request);
@@ -45,8 +45,8 @@ impl Control {
         }
     }
 
-    /// Handles a sign of life of a neighbour. A router that had failed is usable again once its MAC
-    /// address is known; one that only advertised itself is asked for the address.
+    /// Handles a message of a neighbour. A failed router becomes usable again if its MAC address is
+    /// known; otherwise a solicitation is sent.
     pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if !self.routes.has_failed(&key) {
             return;
@@ -58,7 +58,7 @@ impl Control {
         }
     }
 
-    /// Asks once whether a router is there (again).
+    /// Sends a single solicitation to a failed router unless one is pending.
     pub(super) fn probe_router(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if self.neighbors.probe(now, key) {
             self.solicit(Solicit { key, to: None }, pool);
@@ -66,9 +66,9 @@ impl Control {
     }
 }
 
-/// Source address for a solicitation of `target`. `None` while duplicate detection of the
-/// interface's first address runs: a solicitation would tie our link-layer address to another
-/// host's address (RFC 4429 §3.2).
+/// Returns the source address for a solicitation of `target`. `None` while duplicate detection runs
+/// and no other address is assigned. A solicitation would bind our link-layer address to an address
+/// that another host may have (RFC 4429 §3.2).
 fn solicit_source(interface: &Interface, target: Ipv6Addr) -> Option<Ipv6Addr> {
     let addresses = interface.addresses.iter();
     let assigned = addresses.filter(|address| address.is_assigned());

@@ -1,4 +1,4 @@
-//! State of the control part. Other files of the folder add methods to [`Control`].
+//! State of the control part. Other files of this folder add methods to [`Control`].
 
 use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,10 +22,10 @@ use crate::net::snapshot::Snapshot;
 use crate::net::source;
 use crate::net::trace::ControlCounters;
 
-/// The control part of a host: configuration, neighbours and timers. See the [folder](super).
+/// Control part of a host: configuration, neighbours and timers. See the [folder](super).
 #[derive(Debug)]
 pub(in crate::net) struct Control {
-    /// The host is a router.
+    /// Whether the host forwards packets as a router.
     pub(super) forwards: bool,
     pub(in crate::net) counters: ControlCounters,
     pub(super) ifaces: Vec<Interface>,
@@ -35,19 +35,19 @@ pub(in crate::net) struct Control {
     pub(super) interface_ids: Keyed,
     pub(super) random: Random,
     pub(super) addresses_hash: Cheap,
-    /// The configuration that packets go by now.
+    /// Current configuration for the data parts.
     pub(super) snapshot: Arc<Snapshot>,
-    /// Rules that packets are judged by.
+    /// Packet filter rules.
     pub(super) rules: Option<Arc<RuleSet>>,
     /// Parts of `snapshot` that are out of date.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<DataCommand>,
-    /// Conflicts that the owner has not taken yet, and addresses of which it was told.
+    /// Conflicts that the owner has not taken yet, and addresses that were reported already.
     pub(super) conflicts: VecDeque<Conflict>,
     pub(super) conflicts_told: BTreeSet<HopKey>,
 }
 
-/// Parts that the next snapshot does not share with the last one, routes excepted.
+/// Parts of the snapshot to rebuild, except routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Changed {
     pub links: bool,
@@ -57,7 +57,7 @@ pub(super) struct Changed {
 }
 
 impl Control {
-    /// Control of a host without interfaces.
+    /// Creates the control part of a host without interfaces.
     pub(in crate::net) fn new(config: NetConfig, keys: &Keys) -> Self {
         let (tables, addresses_hash) = (Keyed(keys.tables), Cheap(keys.addresses));
         Self {
@@ -79,44 +79,44 @@ impl Control {
         }
     }
 
-    /// The configuration that packets are to go by.
+    /// Returns the current configuration for the data parts.
     #[inline]
     pub(in crate::net) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Takes the next order for the data parts.
+    /// Takes the next command for the data parts.
     pub(in crate::net) fn take_command(&mut self) -> Option<DataCommand> {
         let news = || self.neighbors.take_update().map(|(to, news)| DataCommand::News { to, news });
         self.orders.pop_front().or_else(news)
     }
 
-    /// Whether there is an order for the data parts.
+    /// Returns whether a command for the data parts is pending.
     #[inline]
     pub(in crate::net) fn has_commands(&self) -> bool {
         !self.orders.is_empty() || self.neighbors.has_updates()
     }
 
-    /// Takes the oldest conflict that the owner was not told of.
+    /// Takes the oldest conflict not reported to the owner yet.
     pub(in crate::net) fn take_conflict(&mut self) -> Option<Conflict> {
         self.conflicts.pop_front()
     }
 
-    /// Notes once for each address that another host has it, too.
+    /// Queues a conflict once per address.
     pub(super) fn note_conflict(&mut self, conflict: Conflict) {
         if self.conflicts_told.insert((conflict.iface, conflict.addr)) {
             self.conflicts.push_back(conflict);
         }
     }
 
-    /// Address to send from to `dst`, which is on the link.
+    /// Returns the source address for packets to `dst` on the link.
     pub(super) fn own_source(&self, iface: IfaceId, dst: IpAddr) -> Option<IpAddr> {
         let others = self.ifaces[1..].iter().filter(|other| other.id != iface);
         let others = others.map(|other| &other.addresses[..]);
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    /// Has a packet that came in thrown away.
+    /// Orders the data part to drop a received packet.
     pub(super) fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason) {
         self.orders.push_back(DataCommand::Drop { iface, packet, reason });
     }

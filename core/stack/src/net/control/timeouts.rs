@@ -1,4 +1,4 @@
-//! Deadlines: due tasks of `schedule`, and neighbours to ask again or to give up.
+//! Runs due tasks of `schedule`, and handles neighbour deadlines.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -10,12 +10,12 @@ use crate::net::iface::IfaceId;
 use crate::net::limits::TASKS_A_TURN;
 
 impl Control {
-    /// When [`on_timeout`](Self::on_timeout) wants to be called next.
+    /// Returns the time of the next [`on_timeout`](Self::on_timeout).
     pub(in crate::net) fn next_timeout(&self) -> Instant {
         self.schedule.next().min(self.neighbors.next_timeout())
     }
 
-    /// Does the tasks due at `now`. If there are many, some remain, and
+    /// Runs the tasks due at `now`. If there are too many, some remain, and
     /// [`next_timeout`](Self::next_timeout) stays in the past.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..TASKS_A_TURN {

@@ -1,4 +1,4 @@
-//! The state machine of a neighbour that packets go to (RFC 4861 §7.3.2).
+//! State machine of a neighbour in use (RFC 4861 §7.3.2).
 
 use core::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 pub(super) struct Entry {
     pub(super) state: ReachabilityState,
     pub(super) mac: MacAddr,
-    /// Since when `mac` is its address: see `Neighbors::contradicts`.
+    /// Time at which `mac` was set: see `Neighbors::contradicts`.
     pub(super) since: Instant,
     pub(super) router: bool,
-    /// Data parts that send to the neighbour, and the first one.
+    /// Data parts that send to the neighbour, and the first data part.
     pub(super) users: Parts,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum ReachabilityState {
     Probe { sent: u8, again: Instant },
 }
 
-/// ReachabilityState change of an entry at its deadline.
+/// Action required after an entry's deadline.
 pub(super) enum Fate {
     Rest,
     Ask,
@@ -37,8 +37,8 @@ pub(super) enum Fate {
 }
 
 impl Entry {
-    /// News of the neighbour's place for its users. The next report of a use comes before the state
-    /// changes by one, and often enough to keep `Neighbors::used` in order of use.
+    /// Returns the update for users. `tell_at`, the time of the next use report, is early enough
+    /// for the next state change, and keeps `Neighbors::used` in LRU order.
     pub(super) fn known(&self, now: Instant, key: HopKey) -> NeighborUpdate {
         let tell_at = match self.state {
             ReachabilityState::Stale | ReachabilityState::Incomplete { .. } => now,
@@ -55,7 +55,7 @@ impl Entry {
             ReachabilityState::Incomplete { again, .. }
             | ReachabilityState::Probe { again, .. } => Some(again),
             ReachabilityState::Delay { until } => Some(until),
-            // Nothing happens when a confirmation runs out: the next use finds out.
+            // An expired confirmation has no effect until the next use.
             ReachabilityState::Reachable { .. } | ReachabilityState::Stale => None,
         }
     }
@@ -87,7 +87,7 @@ impl Entry {
     }
 }
 
-/// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
+/// Returns a random reachable time of 0.5 to 1.5 times `base`; `draw` is below 1024.
 pub(in super::super) fn reachable_time(base: Duration, draw: u64) -> Duration {
     base / 2 + base * (draw as u32 % 1024) / 1024
 }

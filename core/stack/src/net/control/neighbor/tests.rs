@@ -1,4 +1,4 @@
-//! Neighbours that answer, move, fall silent and displace each other.
+//! Tests neighbours that answer, move, stop answering and are evicted.
 
 use super::*;
 use crate::net::limits::NEIGHBORS_MAX;
@@ -29,7 +29,7 @@ fn solicits(events: &[Event]) -> Vec<Option<MacAddr>> {
         .collect()
 }
 
-/// The last updates of the neighbour.
+/// Last update of the neighbour.
 fn told(neighbors: &mut Neighbors) -> Option<NeighborUpdate> {
     std::iter::from_fn(|| neighbors.take_update()).last().map(|(_, news)| news)
 }
@@ -124,8 +124,8 @@ fn unasked_answers_make_no_entry_and_only_override_changes_one() {
     assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
 }
 
-/// Each of four data parts that use a neighbour gets updates of its changes. A reported use is
-/// answered to its part alone.
+/// Changes are sent to all four data parts that use the neighbour. A use report is answered to its
+/// sender only.
 #[test]
 fn users_hear_what_has_changed_and_who_asks_is_answered() {
     let mut neighbors = Neighbors::new(Keyed([1, 2]), NEIGHBORS_MAX);
